@@ -7,7 +7,9 @@ use std::{
 };
 
 use memchr::memmem::find;
-use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp, TokenSource, Tokens, UsageRecord};
+use tollgate_core::{
+    GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
+};
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
 
@@ -65,6 +67,7 @@ pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: Vec::new(),
     }
 }

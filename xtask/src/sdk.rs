@@ -1,4 +1,5 @@
-//! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider.
+//! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider, and signing in at a real
+//! OpenID provider.
 
 use std::{fs, path::Path, process::Command};
 
@@ -14,11 +15,11 @@ pub(crate) fn run_alone() -> Result<()> {
     }
 }
 
-/// Installs the SDKs and runs both suites; a suite whose language is not installed is skipped.
+/// Installs what the suites need and runs them; a suite whose language is not installed is skipped.
 pub(crate) fn run() -> Result<StepOutcome> {
     shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
     let mut skipped = Vec::new();
-    for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node)] {
+    for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node), ("OpenID", oidc)] {
         if let Some(why) = suite()? {
             skipped.push(format!("{name}: {why}"));
         }
@@ -58,14 +59,24 @@ fn python() -> Result<Option<String>> {
 }
 
 fn node() -> Result<Option<String>> {
+    npm("node", "JavaScript SDKs")
+}
+
+/// Signing in at a real OpenID provider, which is an npm package.
+fn oidc() -> Result<Option<String>> {
+    npm("oidc", "OpenID provider")
+}
+
+/// Installs the packages of a folder of `sdk-tests`, and runs its tests.
+fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
     if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
         return Ok(Some("there is no npm".to_owned()));
     }
-    let home = shell::workshop().join("node");
-    let source = shell::root().join("sdk-tests/node");
+    let home = shell::workshop().join(folder);
+    let source = shell::root().join("sdk-tests").join(folder);
     let wanted = source.join("package-lock.json");
     if !is_current(&home, &wanted) {
-        println!("    installing the JavaScript SDKs");
+        println!("    installing the {packages}");
         let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(&home)?;
         for name in ["package.json", "package-lock.json"] {

@@ -18,16 +18,25 @@ mod catalog;
 mod channels;
 mod explain;
 mod health;
+mod health_history;
+mod invites;
 mod jobs;
 mod keys;
 mod ledger;
+mod logins;
 mod me;
 mod named_resource;
 mod named_rows;
+mod oidc;
+mod password;
 mod previews;
 mod prices;
+mod session;
 mod settings;
-mod usage;
+mod sign_in;
+mod square;
+mod totp;
+pub(crate) mod usage;
 
 use serde_json::{Map, Value};
 use tollgate_store::{
@@ -37,10 +46,10 @@ use tollgate_store::{
 
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
-use route::{Method, RequestSchema, Resource, ResponseSchema, Route, handler};
-pub use usage::parse_status;
+use route::{Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler};
+pub use usage::{parse_status, parse_tags};
 
-const DOCUMENT: Resource = Resource { tag: "document", needs: AdminScope::Operator };
+const DOCUMENT: Resource = Resource { tag: "document", needs: Needs::Scope(AdminScope::Member) };
 
 static ROUTES: &[Route] = &[DOCUMENT
     .route(Method::Get, "/admin/openapi.json", "get_openapi", "This document.", handler!(show_openapi))
@@ -49,10 +58,17 @@ static ROUTES: &[Route] = &[DOCUMENT
 /// All routes of the admin API.
 pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     [
+        session::ROUTES,
+        oidc::ROUTES,
+        password::ROUTES,
+        totp::ROUTES,
         me::ROUTES,
         admin_keys::ROUTES,
         keys::ROUTES,
+        keys::self_service::ROUTES,
         named_rows::MEMBER_ROUTES,
+        logins::ROUTES,
+        invites::ROUTES,
         named_rows::GROUP_ROUTES,
         channels::ROUTES,
         accounts::ROUTES,
@@ -68,6 +84,8 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         audit::ROUTES,
         explain::ROUTES,
         health::ROUTES,
+        health_history::ROUTES,
+        square::ROUTES,
         catalog::ROUTES,
         jobs::ROUTES,
         backups::ROUTES,
@@ -269,7 +287,7 @@ mod tests {
                 .iter()
                 .any(|path| route.path.starts_with(path));
             if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {
-                assert_eq!(route.needs, AdminScope::Admin, "{route:?}");
+                assert_eq!(route.needs.for_all(), Some(AdminScope::Admin), "{route:?}");
             }
         }
     }

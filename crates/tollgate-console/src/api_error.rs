@@ -4,7 +4,7 @@ use std::fmt;
 
 use http::StatusCode;
 use serde_json::json;
-use tollgate_store::{ChangeRefusal, ChangeRefused, RowKind, StoreError, catalog_file::FileError};
+use tollgate_store::{AdminScope, ChangeRefusal, ChangeRefused, IdentityRefusal, RowKind, StoreError, catalog_file::FileError};
 
 use crate::{
     gateway_handle::KeyRefusal,
@@ -78,9 +78,103 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "invalid_api_key", message)
     }
 
-    /// 403: the key's scope is too narrow.
-    pub(crate) fn forbidden(what: &str) -> Self {
-        Self::new(StatusCode::FORBIDDEN, "admin_only", format!("{what} requires an admin key with scope 'admin'."))
+    /// 401: the session has ended.
+    pub(crate) fn no_session() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "session_ended", "The session has ended. Sign in again.")
+    }
+
+    /// 401: the same for unknown names, wrong passwords and suspended members.
+    pub(crate) fn wrong_login() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "wrong_login", "The name or the password is wrong.")
+    }
+
+    /// 401: a one-time or recovery code.
+    pub(crate) fn wrong_code() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "wrong_code",
+            "The code is wrong, was used before, or is too old. Wait for the next one.",
+        )
+    }
+
+    /// 401: the time between password and one-time code is over.
+    pub(crate) fn no_challenge() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "challenge_ended", "The sign-in took too long. Begin again.")
+    }
+
+    /// 502: the OpenID provider did not answer as it should; the cause is in the log.
+    pub(crate) fn oidc_failed() -> Self {
+        let message = "The sign-in at the OpenID provider failed. The log has details under this request id.";
+        Self { kind: "server_error", ..Self::new(StatusCode::BAD_GATEWAY, "oidc_failed", message) }
+    }
+
+    /// 401: the member did not complete the sign-in at the OpenID provider.
+    pub(crate) fn oidc_refused() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "oidc_refused", "The OpenID provider did not complete the sign-in. Begin again.")
+    }
+
+    /// 403: the OpenID provider knows the person, and the gateway does not admit it.
+    pub(crate) fn not_admitted() -> Self {
+        Self::new(StatusCode::FORBIDDEN, "not_admitted", "This account may not sign in here. Ask an admin for an invite.")
+    }
+
+    /// 400: a one-time link or an invite that is not valid, for whatever reason.
+    pub(crate) fn no_token(reason: IdentityRefusal) -> Self {
+        Self::invalid("invalid_token", "token", sentence(&reason.to_string()))
+    }
+
+    /// 429: too many attempts to sign in.
+    pub(crate) fn too_many_sign_ins(retry_after: u32) -> Self {
+        let message = format!("Too many attempts to sign in. Try again in {retry_after} s.");
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { kind: "rate_limit_error", retry_after: Some(retry_after), ..problem }
+    }
+
+    /// 403: a write that a page of another origin may have caused.
+    pub(crate) fn other_origin() -> Self {
+        let message =
+            "The request does not come from a page of this console. Behind a proxy, set console.url to the console's address.";
+        Self::new(StatusCode::FORBIDDEN, "other_origin", message)
+    }
+
+    /// 403: a write of a session without its token.
+    pub(crate) fn no_csrf_token() -> Self {
+        let message = "The header 'x-csrf-token' does not have the session's token, which GET /admin/v1/me returns.";
+        Self::new(StatusCode::FORBIDDEN, "wrong_csrf_token", message)
+    }
+
+    /// 409: something that only a member in a session can do.
+    pub(crate) fn needs_session() -> Self {
+        Self::new(StatusCode::CONFLICT, "needs_session", "This is for members who have signed in; an admin key has no session.")
+    }
+
+    /// 409: a change of the own login that a password would have to prove.
+    pub(crate) fn no_password() -> Self {
+        let message = "The member has no password and signs in at the OpenID provider. An admin makes a link that sets one: \
+                       POST /admin/v1/members/{name}/password-link.";
+        Self::conflict("no_password", message)
+    }
+
+    /// 403: the principal's scope is too narrow.
+    pub(crate) fn forbidden(what: &str, needed: AdminScope) -> Self {
+        let code = if needed == AdminScope::Admin { "admin_only" } else { "operator_only" };
+        let scope = needed.as_str();
+        Self::new(
+            StatusCode::FORBIDDEN,
+            code,
+            format!("{what} requires an admin key with scope '{scope}', or a member with that role."),
+        )
+    }
+
+    /// 403: a group leaves changes of its keys to operators.
+    pub(crate) fn no_self_service(group: &str) -> Self {
+        let message = format!("Keys of the group '{group}' are changed by operators; ask one, or for self_service of the group.");
+        Self::new(StatusCode::FORBIDDEN, "operator_only", message)
+    }
+
+    /// Names the parameter that the error is about.
+    pub(crate) fn about(self, param: &str) -> Self {
+        Self { param: Some(param.to_owned()), ..self }
     }
 
     /// 404: no such path.
@@ -152,6 +246,20 @@ impl ApiError {
         Self { kind: "rate_limit_error", retry_after: Some(1), ..problem }
     }
 
+    /// 429: an address asked for the feeds of the model square too often.
+    pub(crate) fn too_many_of_address(retry_after: u32) -> Self {
+        let message = format!("Too many requests for the model square came from this address. Try again in {retry_after} s.");
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { kind: "rate_limit_error", retry_after: Some(retry_after), ..problem }
+    }
+
+    /// 429: the address or the member has as many requests in progress as it may.
+    pub(crate) fn too_many_at_once() -> Self {
+        let message = "Too many of your requests are in progress at the same time. Wait for one to end.";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded", message);
+        Self { kind: "rate_limit_error", retry_after: Some(1), ..problem }
+    }
+
     /// 429: too many wrong keys from one address.
     pub(crate) fn too_many_failed_keys(retry_after: u32) -> Self {
         let message = format!("Too many wrong keys came from this address. Try again in {retry_after} s.");
@@ -196,12 +304,7 @@ impl ApiError {
 
     /// Error for a change that the store refused; `file` is the path of the served catalog file.
     pub(crate) fn refused(refused: &ChangeRefused, file: Option<&str>) -> Self {
-        let sentence = |text: String| {
-            let mut chars = text.chars();
-            let first = chars.next().map(char::to_uppercase);
-            format!("{}{}.", first.map(String::from_iter).unwrap_or_default(), chars.as_str())
-        };
-        let message = sentence(refused.to_string());
+        let message = sentence(&refused.to_string());
         match &refused.reason {
             ChangeRefusal::NotFound => Self::not_found(refused.kind),
             ChangeRefusal::OwnedByFile => {
@@ -226,6 +329,14 @@ impl ApiError {
                 let param = problems.first().map_or("", |problem| problem.field);
                 Self::invalid("invalid_value", param, message)
             }
+            ChangeRefusal::Identity(reason) => match reason {
+                IdentityRefusal::LinkInvalid | IdentityRefusal::InviteInvalid => Self::no_token(*reason),
+                IdentityRefusal::CodeUsed => Self::wrong_code(),
+                IdentityRefusal::EmailTaken | IdentityRefusal::SubjectTaken | IdentityRefusal::LinkExists => {
+                    Self::conflict("already_exists", message)
+                }
+                IdentityRefusal::TooManyInvites => Self::conflict("too_many_invites", message),
+            },
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
             ChangeRefusal::Revoked => Self::conflict("key_revoked", message),
             ChangeRefusal::LastAdmin => Self::conflict("last_admin", message),
@@ -257,10 +368,22 @@ impl ApiError {
         &self.message
     }
 
+    /// Whether another request wrote the same row, or made one of the same name, at the same time.
+    pub(crate) fn is_race(&self) -> bool {
+        self.is_stale() || self.code == "already_exists"
+    }
+
     /// Whether the row was changed concurrently.
     pub(crate) fn is_stale(&self) -> bool {
         self.code == "revision_conflict"
     }
+}
+
+/// A message of the store as a sentence.
+fn sentence(text: &str) -> String {
+    let mut chars = text.chars();
+    let first = chars.next().map(char::to_uppercase);
+    format!("{}{}.", first.map(String::from_iter).unwrap_or_default(), chars.as_str())
 }
 
 impl From<StoreError> for ApiError {

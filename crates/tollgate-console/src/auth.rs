@@ -1,31 +1,125 @@
-//! Authentication: an admin key as a bearer token in the `Authorization` header. Wrong keys are counted per address.
+//! Authentication: an admin key as a bearer token in the `Authorization` header, or the cookie of a session. Wrong keys are counted
+//! per address. Writes of a session must come from the console's own pages and carry its token.
 
-use http::{HeaderMap, header};
-use tollgate_store::{AdminKey, looks_like_admin_key};
+use http::{HeaderMap, Method, header, request::Parts};
+use subtle::ConstantTimeEq as _;
+use tollgate_store::{looks_like_admin_key, looks_like_session};
 
 use crate::{
     api_error::ApiError,
+    identity::{
+        SignedIn, cookies, csrf_token,
+        origin::{RequestOrigin, origin_of},
+    },
+    principal::Principal,
     state::{ConsoleState, RequestMeta},
 };
 
-/// Looks up the admin key of a request.
-/// 401 without a valid key, 429 after too many wrong keys from this address.
-pub(crate) async fn authenticate(
+/// Header with the token that writes of a session must carry.
+const CSRF_HEADER: &str = "x-csrf-token";
+
+/// Finds out who sends a request: an admin key comes before a session.
+/// 401 without a valid one, 429 after too many wrong keys from this address, 403 for a write that may be another page's.
+pub(crate) async fn authenticate(state: &ConsoleState, request_meta: &RequestMeta, parts: &Parts) -> Result<Principal, ApiError> {
+    if let Some(token) = bearer_token(&parts.headers)? {
+        return admin_key(state, request_meta, token).await;
+    }
+    let signed_in = match session_token(state, &parts.headers) {
+        Some(token) => session(state, token).await?.ok_or_else(ApiError::no_session)?,
+        None => return Err(ApiError::no_key()),
+    };
+    if parts.method != Method::GET && parts.method != Method::HEAD {
+        check_write(state, parts, &signed_in)?;
+    }
+    touch(state, request_meta, &signed_in).await;
+    Ok(Principal::Session(Box::new(signed_in)))
+}
+
+/// Who is signed in, for what visitors may read as well; `None` without a valid session.
+pub(crate) async fn reader(
     state: &ConsoleState,
     request_meta: &RequestMeta,
     headers: &HeaderMap,
-) -> Result<AdminKey, ApiError> {
-    let Some(token) = bearer_token(headers)? else { return Err(ApiError::no_key()) };
+) -> Result<Option<SignedIn>, ApiError> {
+    let Some(token) = session_token(state, headers) else { return Ok(None) };
+    let signed_in = session(state, token).await?;
+    if let Some(signed_in) = &signed_in {
+        touch(state, request_meta, signed_in).await;
+    }
+    Ok(signed_in)
+}
+
+fn session_token<'a>(state: &ConsoleState, headers: &'a HeaderMap) -> Option<&'a str> {
+    cookies::session_token(headers, state.identity.settings.is_secure())
+}
+
+/// Notes the use of a session from time to time.
+async fn touch(state: &ConsoleState, request_meta: &RequestMeta, signed_in: &SignedIn) {
+    if signed_in.needs_touch(state.gateway.now()) {
+        let address = request_meta.address.map(|address| address.to_string()).unwrap_or_default();
+        let touched = state.store.identity.touch_session(&signed_in.session, state.gateway.now(), &address).await;
+        // A database that takes no writes at the moment is no reason to sign people out.
+        if let Err(error) = touched {
+            tracing::warn!(%error, "the use of a session was not noted");
+        }
+    }
+}
+
+/// Whether the sender of a request whose answer goes on is still known with the same scope: the session has not ended, the admin key is
+/// not revoked.
+pub(crate) async fn is_still_known(state: &ConsoleState, headers: &HeaderMap, principal: &Principal) -> Result<bool, ApiError> {
+    match principal {
+        Principal::LocalOperator(_) | Principal::Anonymous => Ok(true),
+        Principal::Key(key) => {
+            let Some(token) = bearer_token(headers)? else { return Ok(false) };
+            let found = state.store.listing.admin_key(&state.store.hasher.hash(token), state.gateway.now()).await?;
+            Ok(found.is_some_and(|found| found.scope == key.scope))
+        }
+        Principal::Session(signed_in) => {
+            let Some(token) = cookies::session_token(headers, state.identity.settings.is_secure()) else { return Ok(false) };
+            Ok(session(state, token).await?.is_some_and(|found| found.session.id == signed_in.session.id))
+        }
+    }
+}
+
+async fn admin_key(state: &ConsoleState, request_meta: &RequestMeta, token: &str) -> Result<Principal, ApiError> {
     if looks_like_admin_key(token) {
         let hash = state.store.hasher.hash(token);
         if let Some(key) = state.store.listing.admin_key(&hash, state.gateway.now()).await? {
-            return Ok(key);
+            return Ok(Principal::Key(key));
         }
     }
     match state.gateway.wrong_key(request_meta.address) {
         Ok(()) => Err(ApiError::wrong_key()),
         Err(retry_after) => Err(ApiError::too_many_failed_keys(retry_after)),
     }
+}
+
+/// The valid session with this token.
+async fn session(state: &ConsoleState, token: &str) -> Result<Option<SignedIn>, ApiError> {
+    if !looks_like_session(token) {
+        return Ok(None);
+    }
+    let (hash, idle_ms) = (state.store.hasher.hash(token), state.identity.settings.idle_ms);
+    let found = state.store.identity.session(&hash, state.gateway.now(), idle_ms).await?;
+    let csrf_token = csrf_token(&state.store.hasher, token);
+    Ok(found.map(|(session, member)| SignedIn { session, member, csrf_token }))
+}
+
+/// A write of a session comes from the console's own pages, and carries the token that only they can read.
+fn check_write(state: &ConsoleState, parts: &Parts, signed_in: &SignedIn) -> Result<(), ApiError> {
+    if origin_of(&parts.headers, &parts.uri, &state.identity.settings.url) != RequestOrigin::Same {
+        return Err(ApiError::other_origin());
+    }
+    let sent = parts.headers.get(CSRF_HEADER).map_or(&[][..], http::HeaderValue::as_bytes);
+    if bool::from(sent.ct_eq(signed_in.csrf_token.as_bytes())) { Ok(()) } else { Err(ApiError::no_csrf_token()) }
+}
+
+/// Refuses requests that a page of another origin causes: it could sign a browser in as another member.
+pub(crate) fn refuse_other_origins(state: &ConsoleState, parts: &Parts) -> Result<(), ApiError> {
+    let is_write = parts.method != Method::GET && parts.method != Method::HEAD;
+    let origin = origin_of(&parts.headers, &parts.uri, &state.identity.settings.url);
+    if is_write && origin == RequestOrigin::Other { Err(ApiError::other_origin()) } else { Ok(()) }
 }
 
 /// The bearer token, `None` if there is no token. More than one `Authorization` header is an error.

@@ -27,15 +27,18 @@ use crate::{
     api_error::ApiError,
     dispatch::request_meta,
     response::ApiResponse,
+    square::is_square_path,
     state::ConsoleState,
 };
+
 pub(crate) use access::CallerShares;
+pub(crate) use key::show as key_allowance;
 
 /// A request of a caller: the key that it came with, and the checked query.
-struct CallerRequest {
-    state: Arc<ConsoleState>,
-    key: Arc<Key>,
-    query: InputFields,
+pub(crate) struct CallerRequest {
+    pub(crate) state: Arc<ConsoleState>,
+    pub(crate) key: Arc<Key>,
+    pub(crate) query: InputFields,
 }
 
 impl CallerRequest {
@@ -81,9 +84,10 @@ const ROUTES: [CallerRoute; 7] = [
     route("/dashboard/billing/usage", billing::USAGE, CallerAnswer::TotalUsage),
 ];
 
-/// Whether callers ask at this path about themselves. The address of model requests serves these paths, wherever the console is.
+/// Whether a path is for callers: about themselves, or a feed of the model square. The address of model requests serves these paths,
+/// wherever the console is.
 pub fn is_caller_path(path: &str) -> bool {
-    ROUTES.iter().any(|route| route.path == path)
+    ROUTES.iter().any(|route| route.path == path) || is_square_path(path)
 }
 
 /// Adds the paths of callers.

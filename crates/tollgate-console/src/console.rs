@@ -17,21 +17,21 @@ use crate::{
     caller::{CallerShares, is_caller_path},
     dispatch,
     gateway_handle::GatewayHandle,
+    identity::{Identity, IdentitySettings},
     jobs::Jobs,
+    shares::{FilePermits, HeavyPermits, RequestShares, Shares},
+    square::Square,
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
 /// Requests handled concurrently; further ones wait.
 const MAX_REQUESTS: usize = 64;
-/// Concurrent requests that read many rows (usage pages, sums, exports). They share the store's read connections with key
-/// look-ups on the model path and must not occupy all of them.
-const MAX_HEAVY_REQUESTS: usize = 2;
-
 /// Concurrent queries for callers that ask about themselves, so that they delay neither operators nor each other's key look-ups.
 const MAX_CALLER_QUERIES: usize = 1;
-
 /// Clients that follow the usage log at the same time.
 const MAX_FOLLOWERS: usize = 16;
+/// Of these, those of one member.
+const MAX_FOLLOWERS_OF_MEMBER: usize = 2;
 
 /// The console. Cheap to clone.
 #[derive(Clone)]
@@ -49,18 +49,29 @@ impl fmt::Debug for Console {
 
 impl Console {
     /// `catalog_file` is the path of the served catalog file, for messages. A command has no jobs.
-    pub fn new(store: Store, gateway: Arc<dyn GatewayHandle>, catalog_file: Option<String>, jobs: Option<Jobs>) -> Self {
-        let heavy_permits = Arc::new(Semaphore::new(MAX_HEAVY_REQUESTS));
+    pub fn new(
+        store: Store,
+        gateway: Arc<dyn GatewayHandle>,
+        identity: IdentitySettings,
+        catalog_file: Option<String>,
+        jobs: Option<Jobs>,
+    ) -> Self {
+        let identity = Identity::new(identity);
         let follower_permits = Arc::new(Semaphore::new(MAX_FOLLOWERS));
         let state = Arc::new(ConsoleState {
             store,
             gateway,
             catalog_file,
+            identity,
             jobs,
-            heavy_permits,
+            request_shares: RequestShares::default(),
+            heavy_permits: HeavyPermits::default(),
+            file_permits: FilePermits::default(),
             follower_permits,
+            follower_shares: Shares::new(MAX_FOLLOWERS_OF_MEMBER),
             caller_shares: CallerShares::default(),
             caller_permits: Semaphore::new(MAX_CALLER_QUERIES),
+            square: Square::default(),
         });
         let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
             tracing::error!("a handler of the admin API panicked");

@@ -14,17 +14,19 @@ use http::{HeaderMap, HeaderValue, Request, Response, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
-use tollgate_store::{AdminKey, fields::WriteMode};
+use tollgate_store::{AdminScope, fields::WriteMode};
 
 use crate::{
     api::{
         check,
-        request_context::{InputFields, NO_TIMEOUT, Principal, RequestContext},
-        route::{Method, RequestSchema, Route, may_exist},
+        request_context::{InputFields, NO_TIMEOUT, RequestContext},
+        route::{Method, Needs, RequestSchema, Route, may_exist},
     },
     api_error::ApiError,
     auth, caller, json,
+    principal::Principal,
     response::ApiResponse,
+    square,
     state::{ConsoleState, LocalOperator, RequestMeta},
 };
 
@@ -47,7 +49,7 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
         let state = Arc::clone(state);
         move |request: Request<Body>| serve_metrics(Arc::clone(&state), request)
     };
-    caller::add_routes(router, state)
+    square::add_routes(caller::add_routes(router, state), state)
         .route("/metrics", on(MethodFilter::GET, metrics))
         .fallback(unknown_path)
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
@@ -100,30 +102,33 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
         http.method = ?route.method,
         http.route = route.path,
         http.status = response.status().as_u16(),
-        admin_key.id = principal.map(|key: AdminKey| key.id.to_string()),
+        principal.id = principal.and_then(|principal: Principal| principal.id()),
         duration_ms = state.gateway.now().ms_since(started).max(0),
         "admin request"
     );
     response
 }
 
-/// Authenticates, authorises and validates a request, then calls the handler. `found` receives the admin key for the log.
+/// Authenticates, authorises and validates a request, then calls the handler. `found` receives the principal for the log.
 async fn handle(
     state: Arc<ConsoleState>,
     route: &'static Route,
     request_meta: RequestMeta,
     request: Request<Body>,
-    found: &mut Option<AdminKey>,
+    found: &mut Option<Principal>,
 ) -> Result<ApiResponse, ApiError> {
     let (mut parts, body) = request.into_parts();
     let principal = match parts.extensions.remove::<LocalOperator>() {
         Some(LocalOperator(actor)) => Principal::LocalOperator(actor),
-        None => Principal::Key(auth::authenticate(&state, &request_meta, &parts.headers).await?),
+        None if route.needs == Needs::Nothing => {
+            auth::refuse_other_origins(&state, &parts)?;
+            Principal::Anonymous
+        }
+        None => auth::authenticate(&state, &request_meta, &parts).await?,
     };
-    *found = principal.key().cloned();
-    if principal.scope() < route.needs {
-        return Err(ApiError::forbidden("This"));
-    }
+    *found = Some(principal.clone());
+    let objects = principal.objects(route.needs)?;
+    let _share = state.request_shares.claim(&principal, request_meta.address)?;
     let path = match RawPathParams::from_request_parts(&mut parts, &()).await {
         Ok(params) => params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<HashMap<_, _>>(),
         Err(_) => return Err(ApiError::no_path()),
@@ -132,7 +137,7 @@ async fn handle(
         return Err(ApiError::no_path());
     }
     let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);
-    let max_bytes = if principal.key().is_some() { route.max_body_bytes } else { LOCAL_BODY_BYTES };
+    let max_bytes = if principal.is_local() { LOCAL_BODY_BYTES } else { route.max_body_bytes };
     let body = InputFields(match route.request {
         RequestSchema::Empty => Map::new(),
         RequestSchema::Body(object, mode) => check::body(object, read_json(&parts.headers, body, max_bytes, None).await?, mode)?,
@@ -140,7 +145,8 @@ async fn handle(
             check::body(object, read_json(&parts.headers, body, max_bytes, Some(Map::new().into())).await?, WriteMode::Create)?
         }
     });
-    let context = RequestContext { state, operation: format!("{route:?}"), principal, path, query, headers: parts.headers, body };
+    let (operation, address) = (format!("{route:?}"), request_meta.address);
+    let context = RequestContext { state, operation, principal, objects, address, path, query, headers: parts.headers, body };
     (route.handler)(context).await
 }
 
@@ -175,10 +181,12 @@ async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
 /// `/metrics`, for loopback peers that name a loopback host, and for clients with an admin key.
 async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     let request_meta = request_meta(&request, &state);
-    if !request_meta.is_local
-        && let Err(problem) = auth::authenticate(&state, &request_meta, request.headers()).await
-    {
-        return problem.answer().response();
+    if !request_meta.is_local {
+        let (parts, _) = request.into_parts();
+        let known = auth::authenticate(&state, &request_meta, &parts).await;
+        if let Err(problem) = known.and_then(|principal| principal.objects(Needs::Scope(AdminScope::Operator))) {
+            return problem.answer().response();
+        }
     }
     let (content_type, text) = state.gateway.metrics();
     let mut response = Response::new(Body::from(text));

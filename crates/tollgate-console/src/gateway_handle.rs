@@ -4,7 +4,9 @@ use std::{fmt, net::IpAddr, sync::Arc};
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tollgate_core::{AccountHealth, AccountId, Budget, Catalog, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window};
+use tollgate_core::{
+    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window,
+};
 use tollgate_protocol::Protocol;
 use tollgate_store::StoreError;
 
@@ -39,6 +41,16 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
 
+    /// Whether requests may use an account, and since when.
+    fn standing(&self, channel: ChannelId, account: AccountId) -> AccountStanding;
+
+    /// Whether visitors without a key see the model square.
+    fn is_square_public(&self) -> bool;
+
+    /// Counts a request for a feed of the model square from an address.
+    /// The error is the number of seconds to wait after too many.
+    fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32>;
+
     /// The accounts a request would use, in order, and why others are excluded: the object that `explain --json` prints.
     /// The outer error: the catalog is not loaded yet and the store fails; the inner one: the model name is invalid.
     async fn explain(&self, question: &ExplainRequest) -> Result<Result<Value, String>, StoreError>;
@@ -46,6 +58,10 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Sends a real request through accounts of a channel and reports each step to `on_event`. A passed test ends the
     /// account's cooldown.
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
+
+    /// Sends a request of the console itself, to an OpenID provider. Bounded in time and size; follows no redirect, and reaches private
+    /// addresses only if the settings allow it. The error says what failed.
+    async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String>;
 
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;

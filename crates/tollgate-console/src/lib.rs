@@ -1,4 +1,4 @@
-//! The control plane: the admin API.
+//! The control plane: the admin API, and how members sign in to it.
 //!
 //! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
 //! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
@@ -11,15 +11,21 @@ mod caller;
 mod console;
 mod dispatch;
 mod gateway_handle;
+mod identity;
 mod jobs;
 mod json;
+mod oidc;
+mod principal;
 mod response;
+mod shares;
+mod square;
 mod state;
 mod time;
+mod usage_export;
 mod usage_format;
-mod usage_lines;
+mod usage_parquet;
 
-pub use api::{parse_field_args, parse_status, route_fields};
+pub use api::{parse_field_args, parse_status, parse_tags, route_fields};
 pub use axum::body::Body;
 pub use caller::is_caller_path;
 pub use console::Console;
@@ -28,9 +34,14 @@ pub use gateway_handle::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, EffectiveSetting, ExplainRequest, GatewayHandle,
     KeyRefusal, OnTestEvent, TestStep,
 };
+pub use identity::{
+    IdentitySettings,
+    links::{SetUpLink, is_set_up_path, make_set_up_link},
+};
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
+pub use oidc::OidcSettings;
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;
+pub use usage_export::{ExportFormat, export_usage};
 pub use usage_format::{json as usage_json, write_csv_lines as write_usage_csv, write_json_line as write_usage_json};
-pub use usage_lines::{LineFormat, usage_lines};

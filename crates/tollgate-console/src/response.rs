@@ -63,6 +63,25 @@ impl ApiResponse {
         self
     }
 
+    /// 303 to another address.
+    pub(crate) fn redirect(location: &str) -> Self {
+        Self::no_content().redirect_to(location)
+    }
+
+    /// Turns the answer into a redirect; the headers stay.
+    pub(crate) fn redirect_to(self, location: &str) -> Self {
+        Self { status: StatusCode::SEE_OTHER, body: Content::Empty, ..self }.header("location", location)
+    }
+
+    /// Replaces the JSON body.
+    pub(crate) fn map_json(self, map: impl FnOnce(Value) -> Value) -> Self {
+        let body = match self.body {
+            Content::Json(value) => Content::Json(map(value)),
+            other @ (Content::Empty | Content::Stream(..)) => other,
+        };
+        Self { body, ..self }
+    }
+
     /// Adds the row's revision as `ETag`, for a later `If-Match`.
     pub(crate) fn revision(self, revision: Revision) -> Self {
         self.header("etag", &format!("\"{}\"", revision.0))
@@ -91,7 +110,9 @@ impl ApiResponse {
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        headers.extend(self.headers);
+        for (name, value) in self.headers {
+            headers.append(name, value);
+        }
         response
     }
 }

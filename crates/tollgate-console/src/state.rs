@@ -3,10 +3,17 @@
 use std::{net::IpAddr, sync::Arc};
 
 use tokio::sync::Semaphore;
-use tollgate_core::RequestId;
+use tollgate_core::{MemberId, RequestId};
 use tollgate_store::{Actor, Store};
 
-use crate::{caller::CallerShares, gateway_handle::GatewayHandle, jobs::Jobs};
+use crate::{
+    caller::CallerShares,
+    gateway_handle::GatewayHandle,
+    identity::Identity,
+    jobs::Jobs,
+    shares::{FilePermits, HeavyPermits, RequestShares, Shares},
+    square::Square,
+};
 
 #[derive(Debug)]
 pub(crate) struct ConsoleState {
@@ -14,16 +21,23 @@ pub(crate) struct ConsoleState {
     pub(crate) gateway: Arc<dyn GatewayHandle>,
     /// Path of the served catalog file, for messages.
     pub(crate) catalog_file: Option<String>,
+    pub(crate) identity: Identity,
     /// None in a command.
     pub(crate) jobs: Option<Jobs>,
-    /// Permits for requests that read many rows.
-    pub(crate) heavy_permits: Arc<Semaphore>,
+    /// Requests of unauthenticated clients and members in progress.
+    pub(crate) request_shares: RequestShares,
+    pub(crate) heavy_permits: HeavyPermits,
     /// Requests of callers about themselves.
     pub(crate) caller_shares: CallerShares,
     /// Permits for their queries.
     pub(crate) caller_permits: Semaphore,
+    /// What the model square shows.
+    pub(crate) square: Square,
+    pub(crate) file_permits: FilePermits,
     /// Permits for clients that follow the usage log.
     pub(crate) follower_permits: Arc<Semaphore>,
+    /// Those of members.
+    pub(crate) follower_shares: Shares<MemberId>,
 }
 
 #[derive(Clone, Copy, Debug)]

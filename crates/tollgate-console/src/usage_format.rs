@@ -6,12 +6,17 @@ use std::borrow::Cow;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use tollgate_core::{
-    AttemptRecord, AttemptResult, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Timestamp, TokenSource, Tokens,
+    AttemptRecord, AttemptResult, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens,
     TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 
 use crate::time::rfc3339;
+
+/// What a caller may see of a record: neither the channels and accounts that served it, nor what they cost and said.
+pub(crate) fn caller_view(record: UsageRecord) -> UsageRecord {
+    UsageRecord { protocol_out: None, cost: None, trace: Vec::new(), attempts: Vec::new(), ..record }
+}
 
 /// A record as a JSON value: times in RFC 3339, amounts as decimal strings in USD.
 ///
@@ -34,7 +39,8 @@ pub fn write_json_line(out: &mut Vec<u8>, record: &UsageRecord) {
 
 /// The columns of [`write_csv_lines`].
 pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
-    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts\n";
+    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts,\
+    overhead_us,channel,account,tags\n";
 
 /// Appends records as CSV rows.
 ///
@@ -94,6 +100,8 @@ struct RecordObject<'a> {
     overhead_us: Option<u64>,
     address: Option<&'a str>,
     client_request_id: Option<&'a str>,
+    #[serde(serialize_with = "tags")]
+    tags: &'a Tags,
     dropped: &'a [String],
     #[serde(serialize_with = "trace")]
     trace: &'a [TraceEntry],
@@ -128,11 +136,16 @@ impl<'a> RecordObject<'a> {
             overhead_us: record.overhead_us(),
             address: record.address.as_deref(),
             client_request_id: record.client_request_id.as_deref(),
+            tags: &record.tags,
             dropped: &record.dropped,
             trace: &record.trace,
             attempts: &record.attempts,
         }
     }
+}
+
+fn tags<S: Serializer>(tags: &Tags, to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(tags.iter())
 }
 
 /// All kinds of tokens, zeros included.
@@ -241,11 +254,16 @@ struct CsvRow<'a> {
     ttft_us: Option<u64>,
     duration_us: u64,
     attempts: usize,
+    overhead_us: Option<u64>,
+    channel: Option<Cow<'a, str>>,
+    account: Option<Cow<'a, str>>,
+    tags: String,
 }
 
 impl<'a> CsvRow<'a> {
     fn of(record: &'a UsageRecord) -> Self {
         let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source } = record.tokens;
+        let subject = record.subject().map(|at| &record.attempts[at]);
         Self {
             id: record.id,
             at: Time(record.at),
@@ -275,8 +293,17 @@ impl<'a> CsvRow<'a> {
             ttft_us: record.ttft_us,
             duration_us: record.duration_us,
             attempts: record.attempts.len(),
+            overhead_us: record.overhead_us(),
+            channel: subject.map(|attempt| escape_formula(&attempt.channel_name)),
+            account: subject.map(|attempt| escape_formula(&attempt.account_name)),
+            tags: escape_formula(&tags_text(&record.tags)).into_owned(),
         }
     }
+}
+
+/// Tags as their header has them.
+fn tags_text(tags: &Tags) -> String {
+    tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(",")
 }
 
 /// Escapes text from a caller, such as a model name: spreadsheets evaluate cells that begin with one of these characters as
@@ -287,7 +314,7 @@ fn escape_formula(text: &str) -> Cow<'_, str> {
 }
 
 #[cfg(test)]
-pub(crate) use tests::bare as sample;
+pub(crate) use tests::{bare as sample, full as full_sample};
 
 #[cfg(test)]
 mod tests;

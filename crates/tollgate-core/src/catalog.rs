@@ -86,6 +86,28 @@ pub struct ModelSpec {
     pub description: Option<String>,
     /// `true`: for embedding methods only; `false`: for generation and token counting.
     pub embeddings: bool,
+    /// Name for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub display_name: Option<String>,
+    /// Who made it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub vendor: Option<String>,
+    /// Empty: not stated.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub input_modalities: Vec<Modality>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub output_modalities: Vec<Modality>,
+}
+
+/// A kind of content that a model reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Modality {
+    Text,
+    Image,
+    Audio,
+    Video,
+    Document,
 }
 
 /// Which optional request fields a model accepts.

@@ -3,12 +3,17 @@
 //! Pure functions: the gateway keeps one [`AccountHealth`] per account and passes every observation to [`observe`].
 
 mod foreign;
+mod history;
 mod quota;
 mod rules;
 mod snapshot;
 
 use serde::{Deserialize, Serialize};
 
+pub use history::{
+    HealthCondition, HealthHistory, HealthReason, HealthTransition, ImpairedState, Impairment, TransitionCause, UptimeCell,
+    account_condition, uptime_cells,
+};
 pub use quota::quota_end;
 
 use crate::Timestamp;

@@ -181,6 +181,8 @@ id!(MemberId, "mbr_");
 id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
 id!(JobId, "job_");
+id!(SessionId, "ses_");
+id!(InviteId, "inv_");
 
 /// Number of a catalog change; it also identifies the price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]

@@ -7,6 +7,7 @@ mod admit;
 mod below_cost;
 mod catalog;
 mod catalog_review;
+mod fault;
 mod ids;
 mod margin;
 mod money;
@@ -25,7 +26,10 @@ mod secret;
 mod settle;
 mod shares;
 mod simulate;
+mod square;
+mod tags;
 mod time;
+mod translation;
 mod unsupported_fields;
 
 #[cfg(test)]
@@ -41,22 +45,27 @@ pub use admit::{
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
-    KeyStatus, Limits, MappingRef, Member, MemberStatus, Model, ModelMapping, ModelSpec, OnUnsupported, Owner, ParameterRule,
-    PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
+    KeyStatus, Limits, MappingRef, Member, MemberStatus, Modality, Model, ModelMapping, ModelSpec, OnUnsupported, Owner,
+    ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
     TranslationSwitches, Visibility, Window,
 };
 pub use catalog_review::{catalog_warnings, is_unexpanded};
+pub use fault::Fault;
 pub use health::{
-    AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, LatencySample,
-    Observation, OutcomeBucket, RestingReason, observe, quota_end, start_probe,
+    AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthCondition, HealthHistory, HealthReason,
+    HealthSnapshot, HealthState, HealthStatus, HealthTransition, ImpairedState, Impairment, LatencySample, Observation,
+    OutcomeBucket, RestingReason, TransitionCause, UptimeCell, account_condition, observe, quota_end, start_probe, uptime_cells,
 };
 pub use ids::{
-    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, JobId, KeyId, MemberId, ModelId, NameHash, RequestId,
-    Revision,
+    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId, MemberId, ModelId, NameHash,
+    RequestId, Revision, SessionId,
 };
 pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
-pub use offer::{Caller, NotOffered, Offer, VisibleModel, resolve, visible_model, visible_models};
+pub use offer::{
+    Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, visible_model, visible_models,
+    visible_offers,
+};
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
 pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
@@ -79,5 +88,8 @@ pub use settle::{
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
+pub use square::{AccountStanding, OfferCondition, OfferState, ParameterSupport, ParameterTables};
+pub use tags::{InvalidTags, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, TagName, Tags, is_tag_value};
 pub use time::Timestamp;
+pub use translation::{inexpressible_fields, is_lenient, translate_options, upstream_profile};
 pub use unsupported_fields::UnsupportedFields;

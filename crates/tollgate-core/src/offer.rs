@@ -1,19 +1,22 @@
-//! Offers: a model as a caller gets it, with group, prices, channels and parameters. Requests and model lists share [`offering`],
-//! so that they agree.
+//! Offers: a model as a caller gets it, with group, prices, channels and parameters. Requests and model lists share
+//! [`offering_groups`], so that they agree.
 
 mod extras;
 mod parameters;
+mod visibility;
 
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
 
-pub(crate) use parameters::{is_structural, matching_fields};
+pub(crate) use parameters::{is_structural, matching_fields, refused};
+use visibility::is_permitted;
+pub use visibility::{Audience, VisibleModel, offering_groups, permitted_groups, visible_model, visible_models, visible_offers};
 
 use crate::{
-    Catalog, Channel, Glob, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp,
-    Visibility, price_limit::money_is_bounded,
+    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp, Visibility,
+    price_limit::money_is_bounded,
 };
 
 /// An authenticated caller and its effective groups.
@@ -29,9 +32,7 @@ impl Caller {
     /// member's default group, or else the public group `default`.
     pub fn of(catalog: &Catalog, key: Arc<Key>) -> Self {
         let member = &key.member;
-        let permitted = |id: &GroupId| {
-            catalog.groups.get(id).filter(|group| group.visibility == Visibility::Public || member.granted.contains(id)).cloned()
-        };
+        let permitted = |id: &GroupId| catalog.groups.get(id).filter(|group| is_permitted(group, &member.granted)).cloned();
         let mut groups = SmallVec::<[Arc<Group>; 1]>::with_capacity(key.groups.len());
         for group in key.groups.iter().filter_map(permitted) {
             if !groups.iter().any(|it| it.id == group.id) {
@@ -46,19 +47,6 @@ impl Caller {
         }
         Self { key, groups }
     }
-}
-
-/// A model in a caller's model list.
-#[derive(Clone, Debug)]
-pub struct VisibleModel {
-    /// Its row; a default row where the catalog has none.
-    pub model: Arc<Model>,
-    /// The group it is served by.
-    pub group: Arc<Group>,
-    /// Methods it is offered for, as native methods.
-    pub methods: Vec<Method>,
-    /// Caller protocols that reach it without translation.
-    pub protocols: Vec<Protocol>,
 }
 
 /// A model as offered to a caller.
@@ -108,29 +96,6 @@ impl Offer {
     }
 }
 
-/// All models a caller may list, sorted by name.
-pub fn visible_models(catalog: &Catalog, caller: &Caller) -> Vec<VisibleModel> {
-    catalog
-        .mappings_by_model
-        .keys()
-        .filter_map(|name| visible_model(catalog, caller, name))
-        .filter(|it| !it.model.spec.hidden)
-        .collect()
-}
-
-/// One model, including hidden ones, which are usable by name.
-pub fn visible_model(catalog: &Catalog, caller: &Caller, name: &str) -> Option<VisibleModel> {
-    let group = offering(catalog, caller, name)?.clone();
-    let model = catalog.model(name)?;
-    let purpose = ModelPurpose::of(catalog, &group, &model);
-    let protocols = protocols(catalog, &group, name, purpose);
-    let methods = match purpose {
-        ModelPurpose::Embedding => vec![Method::EmbedContent, Method::BatchEmbedContents],
-        ModelPurpose::Generation => vec![Method::Generate, Method::StreamGenerate, Method::CountTokens],
-    };
-    Some(VisibleModel { model, group, methods, protocols })
-}
-
 /// Resolves the offer for a request.
 pub fn resolve(
     catalog: &Catalog,
@@ -141,7 +106,7 @@ pub fn resolve(
 ) -> Result<Offer, NotOffered> {
     let name = summary.model.as_str();
     let model = catalog.model(name).ok_or(NotOffered::Unknown)?;
-    let group = offering(catalog, caller, name).ok_or(NotOffered::OutsideGroup)?.clone();
+    let group = offering_groups(catalog, caller.into(), name).next().ok_or(NotOffered::OutsideGroup)?.clone();
     let purpose = ModelPurpose::of(catalog, &group, &model);
     if ModelPurpose::of_method(summary.method) != purpose {
         return Err(NotOffered::Method { supports: supports(purpose, &protocols(catalog, &group, name, purpose)) });
@@ -159,15 +124,6 @@ pub fn resolve(
         return Err(NotOffered::Unpriced { fields: unpriced });
     }
     Ok(offer)
-}
-
-/// The visibility rule: the first of the caller's groups whose model patterns and channels include the model, if the key's
-/// patterns allow it. Accounts do not matter here: their absence is E40, not E13.
-fn offering<'a>(catalog: &Catalog, caller: &'a Caller, name: &str) -> Option<&'a Arc<Group>> {
-    if !Glob::any(&caller.key.models, name) {
-        return None;
-    }
-    caller.groups.iter().find(|group| Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some())
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol};
 
-use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Timestamp};
+use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Tags, Timestamp};
 
 /// A request whose key was authenticated. Journals of version 0.1 hold it as JSON, so a new field needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -99,6 +99,9 @@ pub struct UsageRecord {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cbor(n(26), skip_if = "Vec::is_empty")]
     pub attempts: Vec<AttemptRecord>,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    #[cbor(n(27), skip_if = "Tags::is_empty")]
+    pub tags: Tags,
 }
 
 impl UsageRecord {

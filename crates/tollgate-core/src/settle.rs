@@ -26,7 +26,7 @@ use production::Production;
 
 use crate::{
     AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, RequestId, Revision,
-    StreamBreak, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
+    StreamBreak, Tags, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 
 /// Length limit of recorded model names, in characters.
@@ -80,6 +80,7 @@ pub struct RequestFacts {
     pub dropped: Vec<String>,
     /// Candidates considered.
     pub trace: Vec<TraceEntry>,
+    pub tags: Tags,
 }
 
 #[derive(Clone, Debug)]
@@ -180,6 +181,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         dropped: facts.dropped,
         trace: facts.trace,
         attempts,
+        tags: facts.tags,
     }
 }
 

@@ -1,12 +1,17 @@
 //! The unit of limits per client address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 /// An IPv4 address or an IPv6 /64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct AddressBlock(u64, bool);
 
 impl AddressBlock {
+    /// The block of a caller. Callers whose proxy names no address are counted together.
+    pub(crate) fn of_caller(address: Option<IpAddr>) -> Self {
+        Self::of(address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()))
+    }
+
     /// The block of an address. IPv4-mapped IPv6 counts as IPv4.
     pub(crate) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {

@@ -23,6 +23,8 @@ pub struct Settings {
     pub budgets: Vec<Budget>,
     /// Unknown keys a minute from one address (IPv6: one /64) before further keys are refused without a lookup.
     pub wrong_keys_per_minute: u32,
+    /// Requests a minute from one address for the feeds of the model square.
+    pub square_requests_per_minute: u32,
     /// Cached keys, and as many cached unknown ones.
     pub key_cache_entries: u64,
     /// How long an unknown key is cached.
@@ -47,6 +49,7 @@ impl Default for Settings {
             upstream: UpstreamLimits::default(),
             budgets: Vec::new(),
             wrong_keys_per_minute: 600,
+            square_requests_per_minute: 120,
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),
             metrics: MetricsAccess::Guarded,

@@ -2,9 +2,11 @@
 
 pub mod account_limiter;
 mod account_map;
+pub mod address_rate;
 pub mod alert_queue;
 pub mod authenticator;
 pub(crate) mod change_signal;
+pub mod health_records;
 pub mod health_registry;
 pub(crate) mod hedge_budget;
 pub(crate) mod interrupts;

@@ -21,7 +21,8 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Key, KeyId, Member,
-    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Timestamp, TokenSource, Tokens, UsageRecord,
+    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource, Tokens,
+    UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
@@ -31,8 +32,8 @@ use crate::{
     request::Head,
     settings::Settings,
     state::{
-        alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics, retry_budget::RetryBudget, shared::Shared,
-        traffic::Traffic,
+        address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
+        retry_budget::RetryBudget, shared::Shared, traffic::Traffic,
     },
     upstream::call::{SentMark, UpstreamCall},
 };
@@ -98,6 +99,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
             channel_name: "main".to_owned(),
@@ -237,7 +239,9 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traffic: Traffic::new(clock.clone()),
+        square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),
+        square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         clock,
         settings,
         condition: Arc::default(),

@@ -46,7 +46,7 @@ pub mod sse;
 pub use codec::{Codec, ReplyEdits, RequestEdits};
 pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::remove_fields;
-pub use minimal_request::{minimal_body, minimal_request, probe_request};
+pub use minimal_request::{minimal_body, minimal_embedding_request, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use price_fields::{PriceEffect, price_effects};
 pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
@@ -54,7 +54,8 @@ pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile}
 pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{
-    FieldPath, FieldViolation, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints, UnseenInput,
+    FieldPath, FieldViolation, MAX_METADATA, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
+    UnseenInput,
 };
 pub use target::{Framing, Method, Target};
 pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};

@@ -16,16 +16,25 @@ fn generic_values() -> [Value; 8] {
 /// A request that carries this field, such as `logit_bias` or `generationConfig.topK`, with a value that differs from the
 /// default. `None` if no known value is accepted.
 pub fn minimal_request(from: Protocol, field: &str) -> Option<Request> {
-    let spec = from.spec();
-    let target = Target { method: spec.generate_method, model: Some("m".to_owned()), framing: Framing::Sse };
+    request_with(from, from.spec().generate_method, &minimal_body(from, "m", "-"), field)
+}
+
+/// The same of a request for embeddings. `None` also where the protocol has none.
+pub fn minimal_embedding_request(from: Protocol, field: &str) -> Option<Request> {
+    let (method, body) = from.spec().minimal_embedding?;
+    request_with(from, method, &body("m", "-").as_object().cloned().unwrap_or_default(), field)
+}
+
+fn request_with(from: Protocol, method: Method, smallest: &Map<String, Value>, field: &str) -> Option<Request> {
+    let target = Target { method, model: Some("m".to_owned()), framing: Framing::Sse };
     let read = |members: &[(&str, Value)]| {
-        let mut body = minimal_body(from, "m", "-");
+        let mut body = smallest.clone();
         for (path, value) in members {
             set(&mut body, path, value.clone());
         }
         decode_request(from, &target, Value::Object(body).to_string().as_bytes()).ok()
     };
-    let sample = (spec.field_sample)(field);
+    let sample = (from.spec().field_sample)(field);
     let Some(((_, value), required)) = sample.split_first() else {
         return generic_values().into_iter().find_map(|value| read(&[(field, value)]));
     };
@@ -127,6 +136,19 @@ mod tests {
         for field in native_fields.split_whitespace() {
             assert!(minimal_request(Protocol::Gemini, field).is_some(), "{field}");
         }
+    }
+
+    #[test]
+    fn every_parameter_of_callers_has_a_request() {
+        for protocol in Protocol::ALL {
+            for field in protocol.spec().parameters {
+                assert!(minimal_request(protocol, field).is_some(), "{field}");
+            }
+            for field in protocol.spec().embedding_parameters {
+                assert!(minimal_embedding_request(protocol, field).is_some(), "{field}");
+            }
+        }
+        assert!(minimal_embedding_request(Protocol::Anthropic, "user").is_none());
     }
 
     #[test]

@@ -42,6 +42,8 @@ pub struct RequestSummary {
     pub extras: RequestExtras,
     /// Where the first of [`UnseenInput::files`] is.
     pub first_file: Option<FieldPath>,
+    /// Short texts in the request's `metadata` (chat completions) with their names; at most [`MAX_METADATA`].
+    pub metadata: Vec<(String, String)>,
     /// A stable hash of the prompt-cache key, or of the conversation's stable beginning (system text, tools,
     /// first turn). Equal for every turn of one conversation.
     pub affinity: Option<u64>,
@@ -68,11 +70,15 @@ impl RequestSummary {
             tools: 0,
             extras: RequestExtras::default(),
             first_file: None,
+            metadata: Vec::new(),
             affinity: None,
             splices: SplicePoints::default(),
         }
     }
 }
+
+/// Entries of `metadata` that a summary has: as many as the API takes.
+pub const MAX_METADATA: usize = 16;
 
 /// Options that make a request cost more, or less, than its tokens at the usual prices; the fields are in
 /// [`price_effects`](crate::price_effects).

@@ -2,7 +2,7 @@
 //! that keeps a conversation on one account.
 
 use crate::{
-    ErrorStyle, FieldPath, Malformed, Method, PriceEffect, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
+    ErrorStyle, FieldPath, MAX_METADATA, Malformed, Method, PriceEffect, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     fingerprint::Fingerprint,
     scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind},
     validation::{JsonPath, ValidationErrors},
@@ -12,6 +12,9 @@ use crate::{
 pub(crate) const MAX_TURNS: usize = 100_000;
 /// Maximum number of tools (Gemini: function declarations) in one body.
 pub(crate) const MAX_TOOLS: usize = 1_024;
+
+/// Longest name and longest value of the entries of `metadata` that a summary has, in bytes as they are written.
+const MAX_METADATA_BYTES: usize = 1_200;
 
 /// Role of a turn, for the affinity hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,6 +87,7 @@ pub(crate) struct SummaryBuilder {
     tools: usize,
     pub(crate) extras: RequestExtras,
     first_file: Option<FieldPath>,
+    metadata: Vec<(String, String)>,
     pub(crate) members: SeenMembers,
     cache_key: Option<u64>,
     system: Fingerprint,
@@ -108,6 +112,7 @@ impl SummaryBuilder {
             tools: 0,
             extras: RequestExtras::default(),
             first_file: None,
+            metadata: Vec::new(),
             members: SeenMembers::default(),
             cache_key: None,
             system: Fingerprint::new(),
@@ -265,6 +270,16 @@ impl SummaryBuilder {
         self.tool_text.add(raw.as_bytes());
     }
 
+    /// An entry of the caller's `metadata`. Long ones, and values that are no texts, are left to the upstream.
+    pub(crate) fn metadata(&mut self, name: &str, value: &Value<'_>) {
+        if let Value::Text(text) = value
+            && self.metadata.len() < MAX_METADATA
+            && name.len().max(text.raw().len()) <= MAX_METADATA_BYTES
+        {
+            self.metadata.push((name.to_owned(), text.decode().into_owned()));
+        }
+    }
+
     // --- affinity ---
 
     /// The caller's own name for the conversation.
@@ -347,6 +362,7 @@ impl SummaryBuilder {
             tools: u32::try_from(self.tools).unwrap_or(u32::MAX),
             extras: self.extras,
             first_file: self.first_file,
+            metadata: self.metadata,
             affinity,
             splices: self.splices,
         })

@@ -55,6 +55,7 @@ CREATE TABLE catalog_rows (
 CREATE UNIQUE INDEX catalog_rows_name ON catalog_rows (kind, parent, name) WHERE removed_at IS NULL;
 
 -- Service keys. `hash` is HMAC-SHA-256 with the pepper; two live keys cannot have the same secret. `parent` is the member.
+-- `previous_hash` is that of the secret before a rotation, which is valid until `previous_until`.
 CREATE TABLE service_keys (
     id TEXT PRIMARY KEY,
     parent TEXT NOT NULL,
@@ -65,17 +66,21 @@ CREATE TABLE service_keys (
     prefix TEXT NOT NULL,
     suffix TEXT NOT NULL,
     created_at BIGINT NOT NULL,
-    removed_at BIGINT
+    removed_at BIGINT,
+    previous_hash BYTEA,
+    previous_until BIGINT
 );
 CREATE UNIQUE INDEX service_keys_live_hash ON service_keys (hash) WHERE removed_at IS NULL;
 CREATE INDEX service_keys_hash ON service_keys (hash);
+CREATE INDEX service_keys_previous_hash ON service_keys (previous_hash) WHERE previous_hash IS NOT NULL;
 CREATE UNIQUE INDEX service_keys_name ON service_keys (parent, name) WHERE removed_at IS NULL;
 -- Keys with a price limit of their own: changes of groups are checked against them.
 CREATE INDEX service_keys_limited ON service_keys (id) WHERE removed_at IS NULL AND spec LIKE '%"price_limit":{%';
 
--- Keys of the admin API, never valid for model requests. `hash` is HMAC-SHA-256 with the pepper.
+-- Keys of the admin API, never valid for model requests. `hash` is HMAC-SHA-256 with the pepper. `parent` is the member, or empty.
 CREATE TABLE admin_keys (
     id TEXT PRIMARY KEY,
+    parent TEXT NOT NULL,
     name TEXT NOT NULL,
     spec TEXT NOT NULL,
     hash BYTEA NOT NULL,
@@ -86,6 +91,52 @@ CREATE TABLE admin_keys (
 );
 CREATE UNIQUE INDEX admin_keys_hash ON admin_keys (hash);
 CREATE UNIQUE INDEX admin_keys_name ON admin_keys (name) WHERE removed_at IS NULL;
+
+-- What members sign in with. `totp` is sealed; `subject` is an OpenID provider's issuer and subject; `state` is JSON: the hash of the
+-- password, the hashes of recovery codes, the last one-time code that was used, the last sign-in, and the version, which changes with
+-- the password and the one-time codes.
+CREATE TABLE logins (
+    member_id TEXT PRIMARY KEY,
+    email TEXT,
+    subject TEXT,
+    totp BYTEA,
+    state TEXT NOT NULL
+);
+CREATE UNIQUE INDEX logins_email ON logins (email) WHERE email IS NOT NULL;
+CREATE UNIQUE INDEX logins_subject ON logins (subject) WHERE subject IS NOT NULL;
+
+-- Sessions of the console. `hash` is HMAC-SHA-256 with the pepper. `spec` is JSON: method, client, and the member's role and the
+-- login's version, with which the session is valid.
+CREATE TABLE sessions (
+    id TEXT PRIMARY KEY,
+    hash BYTEA NOT NULL,
+    member_id TEXT NOT NULL,
+    seen_at BIGINT NOT NULL,
+    ends_at BIGINT NOT NULL,
+    spec TEXT NOT NULL
+);
+CREATE UNIQUE INDEX sessions_hash ON sessions (hash);
+CREATE INDEX sessions_member ON sessions (member_id, id);
+CREATE INDEX sessions_end ON sessions (ends_at);
+
+-- Invites to become a member; `is_open` until one is accepted or revoked. `hash` is HMAC-SHA-256 with the pepper.
+CREATE TABLE invites (
+    id TEXT PRIMARY KEY,
+    hash BYTEA NOT NULL,
+    expires_at BIGINT NOT NULL,
+    is_open BIGINT NOT NULL,
+    spec TEXT NOT NULL
+);
+CREATE UNIQUE INDEX invites_hash ON invites (hash);
+
+-- One-time links that set a password, one for each member. `kind` is `set_up` or `reset`.
+CREATE TABLE password_links (
+    member_id TEXT PRIMARY KEY,
+    hash BYTEA NOT NULL,
+    kind TEXT NOT NULL,
+    expires_at BIGINT NOT NULL
+);
+CREATE UNIQUE INDEX password_links_hash ON password_links (hash);
 
 -- Rows changed by each revision: what caches drop.
 CREATE TABLE changes (
@@ -141,6 +192,24 @@ CREATE TABLE price_history (
 );
 -- Finds the history of a price, and its last change.
 CREATE INDEX price_history_model ON price_history (model, channel, revision, position);
+-- The latest changes of sale prices.
+CREATE INDEX price_history_sales ON price_history (revision, position) WHERE channel = '';
+
+-- What groups offer, append-only, written in the transaction of the change: a model that lists of a group begin (`offered` 1) or cease
+-- (0) to show, or, with an empty `model`, another multiplier of the group, in millionths.
+CREATE TABLE offer_history (
+    revision BIGINT NOT NULL,
+    position BIGINT NOT NULL,
+    at BIGINT NOT NULL,
+    group_id TEXT NOT NULL,
+    model TEXT NOT NULL,
+    offered BIGINT NOT NULL,
+    old_multiplier BIGINT,
+    new_multiplier BIGINT,
+    PRIMARY KEY (revision, position)
+);
+-- Finds the last change of an offer.
+CREATE INDEX offer_history_model ON offer_history (group_id, model, revision, position);
 
 -- The ledger, append-only: `top_up` (paid in), `settle` (prices of requests, negative), `adjust` (correction). `balance` is the
 -- member's balance after the entry. A `settle` entry charges one member for the requests of one batch: `batch` is the position that
@@ -194,4 +263,29 @@ CREATE TABLE account_health (
     health TEXT NOT NULL,
     updated_at BIGINT NOT NULL,
     passed_at BIGINT
+);
+
+-- Health in time: states that kept requests away from an account or a channel (`account` is empty), as a node saw them. A state ends by
+-- itself at `until`; `ended_at` is when the next one began, NULL while it lasts.
+CREATE TABLE health_transitions (
+    channel TEXT NOT NULL,
+    account TEXT NOT NULL,
+    node TEXT NOT NULL,
+    since BIGINT NOT NULL,
+    state TEXT NOT NULL,
+    reason TEXT NOT NULL,
+    cause TEXT NOT NULL,
+    until BIGINT,
+    ended_at BIGINT,
+    PRIMARY KEY (channel, account, node, since)
+);
+-- Lists, the newest first.
+CREATE INDEX health_transitions_since ON health_transitions (since, channel, account, node);
+CREATE INDEX health_transitions_ended ON health_transitions (ended_at);
+CREATE INDEX health_transitions_open ON health_transitions (node) WHERE ended_at IS NULL;
+
+-- The nodes, and when each was seen last.
+CREATE TABLE health_nodes (
+    node TEXT PRIMARY KEY,
+    seen_at BIGINT NOT NULL
 );

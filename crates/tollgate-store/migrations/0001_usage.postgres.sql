@@ -3,7 +3,7 @@
 -- `attempts_other` and `removed_other`.
 
 -- Texts of the usage log, each once. `kind`: 1 key, 2 member, 3 group, 4 channel, 5 account (these with their id and the name at the
--- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON.
+-- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON, 10 name of a tag, 11 value of a tag.
 CREATE TABLE names (
     ref INTEGER NOT NULL,
     kind SMALLINT NOT NULL,
@@ -17,7 +17,7 @@ CREATE UNIQUE INDEX names_text ON names (kind, id, name);
 -- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
 -- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
 -- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
--- attempt that answered, else of the last one. `extra`: rare values as JSON.
+-- attempt that answered, else of the last one. `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
 CREATE TABLE usage (
     id BYTEA NOT NULL,
     at_us SMALLINT NOT NULL,
@@ -64,6 +64,7 @@ CREATE TABLE usage (
     upstream_request_id TEXT,
     trace INTEGER,
     extra TEXT,
+    tags TEXT,
     PRIMARY KEY (id)
 ) PARTITION BY RANGE (id);
 CREATE INDEX usage_key ON usage (key, id);
@@ -118,9 +119,11 @@ CREATE TABLE recent_batches (
 -- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
 -- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
 -- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
--- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
--- `key_sums` has those of each key, `account_sums` those of each account. Every batch updates the rows of the current
--- time. A page that is half empty has room for their new versions, so that no index changes.
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`), and
+-- of complete answers that were streamed their number, their output tokens and the microseconds after their first content;
+-- `key_sums` has those of each key, `account_sums` those of each account, `tag_sums` and `key_tag_sums` those of each value of a
+-- tag. `key_totals` has what each key used by days, thirds of months (11 days stand for any) and months, whatever it was used for.
+-- Every batch updates the rows of the current time. A page that is half empty has room for their new versions, so that no index changes.
 CREATE TABLE usage_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -142,6 +145,9 @@ CREATE TABLE usage_sums (
     sale BIGINT NOT NULL,
     cost BIGINT NOT NULL,
     unpriced BIGINT NOT NULL,
+    streamed BIGINT NOT NULL,
+    streamed_tokens BIGINT NOT NULL,
+    streamed_us BIGINT NOT NULL,
     ttft BYTEA NOT NULL,
     duration BYTEA NOT NULL,
     overhead BYTEA NOT NULL,
@@ -175,6 +181,26 @@ CREATE TABLE key_sums (
 -- What one key or one member has spent.
 CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
 CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+CREATE TABLE key_totals (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    outcome SMALLINT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, key, member, outcome)
+) WITH (fillfactor = 50);
 CREATE TABLE account_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -199,6 +225,65 @@ CREATE TABLE account_sums (
     unpriced BIGINT NOT NULL,
     PRIMARY KEY (width, minute, account, grp, model, channel, protocol_in, outcome, reason)
 ) WITH (fillfactor = 50);
+CREATE TABLE tag_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome SMALLINT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, tag, value, grp, model, outcome)
+) WITH (fillfactor = 50);
+CREATE TABLE key_tag_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome SMALLINT NOT NULL,
+    requests BIGINT NOT NULL,
+    tokens_input BIGINT NOT NULL,
+    tokens_output BIGINT NOT NULL,
+    tokens_cache_read BIGINT NOT NULL,
+    tokens_cache_write BIGINT NOT NULL,
+    tokens_cache_write_1h BIGINT NOT NULL,
+    tokens_thinking BIGINT NOT NULL,
+    tokens_image BIGINT NOT NULL,
+    tokens_audio BIGINT NOT NULL,
+    sale BIGINT NOT NULL,
+    cost BIGINT NOT NULL,
+    unpriced BIGINT NOT NULL,
+    PRIMARY KEY (width, minute, key, member, tag, value, grp, model, outcome)
+) WITH (fillfactor = 50);
+-- What one key or one member has spent, by its tags.
+CREATE INDEX key_tag_sums_key ON key_tag_sums (key, minute) WHERE width = 1440;
+CREATE INDEX key_tag_sums_member ON key_tag_sums (member, minute) WHERE width = 1440;
+-- Names of tags that have sums in a month, and values of each, in the order in which they came: `month` is the minute in which the
+-- month begins, `value` is 0 for the name itself, `member` is the member whose request brought it. Sums of other values have the value -1.
+CREATE TABLE tag_values (
+    month INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    PRIMARY KEY (month, place)
+);
 
 -- Sums over attempts by hours and days of their request's arrival.
 CREATE TABLE attempt_sums (

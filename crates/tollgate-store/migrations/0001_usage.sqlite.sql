@@ -1,7 +1,7 @@
 -- The usage log on SQLite. Refs are rows of `names`; codes are listed in `sql/codes.rs`.
 
 -- Texts of the usage log, each once. `kind`: 1 key, 2 member, 3 group, 4 channel, 5 account (these with their id and the name at the
--- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON.
+-- time), 6 model, 7 model of an upstream, 8 error id or exclusion code, 9 routing trace as JSON, 10 name of a tag, 11 value of a tag.
 CREATE TABLE names (
     ref INTEGER PRIMARY KEY,
     kind INTEGER NOT NULL,
@@ -14,7 +14,7 @@ CREATE UNIQUE INDEX names_text ON names (kind, id, name);
 -- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
 -- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
 -- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
--- attempt that answered, else of the last one. `extra`: rare values as JSON.
+-- attempt that answered, else of the last one. `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
 CREATE TABLE usage (
     id BLOB NOT NULL,
     at_us INTEGER NOT NULL,
@@ -61,6 +61,7 @@ CREATE TABLE usage (
     upstream_request_id TEXT,
     trace INTEGER,
     extra TEXT,
+    tags TEXT,
     PRIMARY KEY (id)
 ) WITHOUT ROWID;
 CREATE INDEX usage_key ON usage (key, id);
@@ -112,8 +113,10 @@ CREATE TABLE recent_batches (
 -- Sums by five minutes, UTC hours, UTC days and UTC months of arrival: `width` in minutes (a month has 44640), `minute` since 1970 at
 -- which the time begins. Group and model are 0 for requests refused before a group was chosen, channel and account for requests without
 -- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
--- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`);
--- `key_sums` has those of each key, `account_sums` those of each account.
+-- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`), and
+-- of complete answers that were streamed their number, their output tokens and the microseconds after their first content;
+-- `key_sums` has those of each key, `account_sums` those of each account, `tag_sums` and `key_tag_sums` those of each value of a
+-- tag. `key_totals` has what each key used by days, thirds of months (11 days stand for any) and months, whatever it was used for.
 CREATE TABLE usage_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -135,6 +138,9 @@ CREATE TABLE usage_sums (
     sale INTEGER NOT NULL,
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
+    streamed INTEGER NOT NULL,
+    streamed_tokens INTEGER NOT NULL,
+    streamed_us INTEGER NOT NULL,
     ttft BLOB NOT NULL,
     duration BLOB NOT NULL,
     overhead BLOB NOT NULL,
@@ -168,6 +174,26 @@ CREATE TABLE key_sums (
 -- What one key or one member has spent.
 CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
 CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+CREATE TABLE key_totals (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, key, member, outcome)
+) WITHOUT ROWID;
 CREATE TABLE account_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -191,6 +217,65 @@ CREATE TABLE account_sums (
     cost INTEGER NOT NULL,
     unpriced INTEGER NOT NULL,
     PRIMARY KEY (width, minute, account, grp, model, channel, protocol_in, outcome, reason)
+) WITHOUT ROWID;
+CREATE TABLE tag_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, tag, value, grp, model, outcome)
+) WITHOUT ROWID;
+CREATE TABLE key_tag_sums (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    key INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    grp INTEGER NOT NULL,
+    model INTEGER NOT NULL,
+    outcome INTEGER NOT NULL,
+    requests INTEGER NOT NULL,
+    tokens_input INTEGER NOT NULL,
+    tokens_output INTEGER NOT NULL,
+    tokens_cache_read INTEGER NOT NULL,
+    tokens_cache_write INTEGER NOT NULL,
+    tokens_cache_write_1h INTEGER NOT NULL,
+    tokens_thinking INTEGER NOT NULL,
+    tokens_image INTEGER NOT NULL,
+    tokens_audio INTEGER NOT NULL,
+    sale INTEGER NOT NULL,
+    cost INTEGER NOT NULL,
+    unpriced INTEGER NOT NULL,
+    PRIMARY KEY (width, minute, key, member, tag, value, grp, model, outcome)
+) WITHOUT ROWID;
+-- What one key or one member has spent, by its tags.
+CREATE INDEX key_tag_sums_key ON key_tag_sums (key, minute) WHERE width = 1440;
+CREATE INDEX key_tag_sums_member ON key_tag_sums (member, minute) WHERE width = 1440;
+-- Names of tags that have sums in a month, and values of each, in the order in which they came: `month` is the minute in which the
+-- month begins, `value` is 0 for the name itself, `member` is the member whose request brought it. Sums of other values have the value -1.
+CREATE TABLE tag_values (
+    month INTEGER NOT NULL,
+    place INTEGER NOT NULL,
+    tag INTEGER NOT NULL,
+    value INTEGER NOT NULL,
+    member INTEGER NOT NULL,
+    PRIMARY KEY (month, place)
 ) WITHOUT ROWID;
 
 -- Sums over attempts by hours and days of their request's arrival.

@@ -1,6 +1,8 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
+mod identity;
 mod keys;
+mod offers;
 mod prices;
 
 use serde::{Serialize, de::DeserializeOwned};
@@ -20,6 +22,7 @@ use crate::{
 };
 
 pub(crate) use keys::OWNER;
+use offers::ChangedOffers;
 
 /// Writes a batch. The caller commits when this is `Ok`, and rolls back otherwise.
 pub(crate) async fn apply(
@@ -44,6 +47,7 @@ pub(crate) async fn apply(
         price_source: None,
         named: Vec::new(),
         once: None,
+        changed_offers: ChangedOffers::default(),
     };
     for change in changes {
         batch.apply(change).await?;
@@ -81,6 +85,7 @@ struct Batch<'a> {
     named: Vec<(RowKind, String, RowKind, String)>,
     /// Idempotency key and fingerprint.
     once: Option<(String, [u8; 32])>,
+    changed_offers: ChangedOffers,
 }
 
 /// The secret of a written row.
@@ -155,17 +160,17 @@ impl Batch<'_> {
             Change::PutGroup(spec) => self.put_group(spec).await,
             Change::RemoveGroup { group } => self.remove(RowKind::Group, group).await,
             Change::PutMember(spec) => self.put_member(spec).await,
-            Change::SetMemberStatus { member, status } => {
-                self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = *status).await
-            }
+            Change::SetMemberStatus { member, status } => self.set_member_status(member, *status).await,
             Change::RemoveMember { member } => self.remove_member(member).await,
             Change::PutKey { key, secret } => self.put_key(key, secret.as_ref()).await,
             Change::SetKeyStatus { key, status } => self.set_key_status(*key, *status).await,
+            Change::RotateKey { key, secret, until } => self.rotate_key(*key, secret, *until).await,
             Change::SetKeyBudgets { key, budgets } => self.set_key_budgets(*key, budgets).await,
             Change::RevokeKey { key } => self.set_key_status(*key, KeyStatus::Revoked).await,
             Change::ReleaseFile => self.release_file().await,
             Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
             Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
+            Change::Identity(change) => self.change_identity(change).await,
             Change::RecordJob { id, name, action } => {
                 self.record_job(id, name, *action);
                 Ok(())
@@ -222,7 +227,19 @@ impl Batch<'_> {
         checked(RowKind::Member, &spec.name, check_row(spec))?;
         self.names(RowKind::Member, &spec.name, RowKind::Group, &spec.groups);
         self.names(RowKind::Member, &spec.name, RowKind::Group, spec.default_group.as_slice());
-        self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await
+        let before = self.rows.by_name(RowKind::Member, "", &spec.name).await?;
+        self.put(RowKind::Member, "", &spec.name, spec, SecretInput::Keep(SecretRequirement::NeedsNone)).await?;
+        match before {
+            Some(before) => self.end_sessions_unless(&before, spec.role, spec.status).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn set_member_status(&mut self, member: &str, status: MemberStatus) -> Result<(), StoreError> {
+        let before = self.need(RowKind::Member, "", member).await?;
+        self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = status).await?;
+        let role = before.read::<MemberSpec>()?.role;
+        self.end_sessions_unless(&before, role, status).await
     }
 
     async fn remove_channel(&mut self, channel: &str) -> Result<(), StoreError> {
@@ -240,6 +257,10 @@ impl Batch<'_> {
         for key in self.rows.list(RowKind::Key, Some(&row.id)).await? {
             self.revoke(key).await?;
         }
+        for key in self.rows.list(RowKind::AdminKey, Some(&row.id)).await? {
+            self.remove_row(key, "revoke").await?;
+        }
+        self.rows.delete_login(&row.id).await?;
         self.remove_row(row, "remove").await
     }
 
@@ -391,6 +412,7 @@ impl Batch<'_> {
         let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
         let after = if row.removed_at.is_some() { None } else { Some(&row.spec) };
         self.note_prices(row, before.map(String::as_str), after.map(String::as_str));
+        self.changed_offers.note(row, before.map(String::as_str), after.map(String::as_str));
         let mut detail = serde_json::json!({ "before": before.map(json), "after": after.map(json), "owner": row.owner });
         let note = self.price_source.as_ref().map_or_else(|| note.to_owned(), |source| format!("imported from {source}"));
         if !note.is_empty() {
@@ -455,12 +477,13 @@ impl Batch<'_> {
         Err(refused(RowKind::Member, &last, ChangeRefusal::LastAdmin))
     }
 
-    async fn finish(self) -> Result<Revision, StoreError> {
+    async fn finish(mut self) -> Result<Revision, StoreError> {
         if self.audit.is_empty() {
             return Ok(self.revision);
         }
         let revision = Revision(self.revision.0 + 1);
-        let record = BatchRecord { changed: &self.changed, audit: &self.audit, prices: &self.prices };
+        let offers = self.offer_changes().await?;
+        let record = BatchRecord { changed: &self.changed, audit: &self.audit, prices: &self.prices, offers: &offers };
         self.rows.record(revision, &record).await?;
         if let Some((key, fingerprint)) = self.once
             && let Some(made) = self.changed.first()

@@ -9,7 +9,7 @@ use tollgate_core::{
 use uuid::Uuid;
 
 use crate::{
-    GroupSpec, KeySpec, MemberSpec, RowKind, StoreError, credential,
+    GroupSpec, KeyHash, KeySpec, MemberSpec, RowKind, StoreError, credential,
     proxy::ChannelSecrets,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
@@ -143,6 +143,16 @@ pub(crate) fn key(row: &CatalogRow, member_row: &CatalogRow, groups: &GroupIds) 
         created_at: row.created_at,
         member: member(member_row, groups)?,
     })
+}
+
+/// The key as the secret with this hash opens it: one that was replaced ends earlier.
+pub(crate) fn as_presented(mut key: Key, row: &CatalogRow, hash: &KeyHash) -> Key {
+    if let RowSecret::Key(secret) = &row.secret
+        && let Some(end) = secret.end_of(hash)
+    {
+        key.expires_at = Some(key.expires_at.map_or(end, |expires_at| expires_at.min(end)));
+    }
+    key
 }
 
 fn member(row: &CatalogRow, groups: &GroupIds) -> Result<Member, StoreError> {

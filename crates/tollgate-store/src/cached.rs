@@ -6,6 +6,7 @@
 //! batch of records.
 
 mod cache;
+mod identity;
 mod serving;
 
 use std::{
@@ -26,7 +27,7 @@ use tokio::time::timeout;
 use tollgate_core::{Key, KeyId, MemberId, NanoUsd, Revision, SpendTotals, Subject, Timestamp};
 
 use crate::{
-    LedgerStore as _, RowKind, Spending, StoreError, assemble,
+    KeyHash, LedgerStore as _, RowKind, Spending, StoreError, assemble,
     options::OpenOptions,
     rows::CatalogRow,
     seal::Sealer,
@@ -169,7 +170,8 @@ impl CachedStore {
         let row = self.keys.get(hash)?;
         let known = self.known.load();
         let member = known.rows.iter().find(|member| member.id == row.parent && member.kind == RowKind::Member)?;
-        Some(assemble::key(&row, member, &known.groups()))
+        let key = assemble::key(&row, member, &known.groups());
+        Some(key.map(|key| assemble::as_presented(key, &row, &KeyHash(*hash))))
     }
 
     fn store_rows(&self, revision: Revision, rows: Vec<CatalogRow>) {

@@ -9,7 +9,7 @@ use tollgate_core::{
     Revision, Secret, Timestamp,
 };
 
-use crate::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, keys::KeySecret};
+use crate::{AdminKeySpec, AdminScope, GroupSpec, IdentityChange, KeySpec, MemberSpec, keys::KeySecret};
 
 /// One mutation. `Put…` replaces the row of that name or creates it. Removal is soft: names stay resolvable in usage records.
 #[derive(Clone, Debug)]
@@ -64,6 +64,8 @@ pub enum Change {
     PutKey { key: Box<KeySpec>, secret: Option<KeySecret> },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
     SetKeyStatus { key: KeyId, status: KeyStatus },
+    /// Replaces a key's secret. The one before stays valid until `until`; one that was replaced earlier ends at once.
+    RotateKey { key: KeyId, secret: KeySecret, until: Timestamp },
     /// Replaces a key's budgets.
     SetKeyBudgets { key: KeyId, budgets: Vec<Budget> },
     /// Revokes a key permanently.
@@ -74,6 +76,8 @@ pub enum Change {
     MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
     RevokeAdminKey { key: AdminKeyId },
+    /// Changes how a member signs in.
+    Identity(Box<IdentityChange>),
     /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
     RecordJob { id: String, name: &'static str, action: JobAction },
 }
@@ -117,6 +121,7 @@ impl Change {
             | Self::RemoveGroup { .. }
             | Self::PutKey { .. }
             | Self::SetKeyStatus { .. }
+            | Self::RotateKey { .. }
             | Self::SetKeyBudgets { .. }
             | Self::RevokeKey { .. }
             | Self::RecordJob { .. } => AdminScope::Operator,
@@ -126,6 +131,7 @@ impl Change {
             | Self::ReleaseFile
             | Self::MakeAdminKey { .. }
             | Self::RevokeAdminKey { .. } => AdminScope::Admin,
+            Self::Identity(change) => change.needs(),
         }
     }
 }
@@ -247,21 +253,29 @@ pub struct ChangedRow {
 pub enum AuditKind {
     Row(RowKind),
     Job,
+    /// How a member signs in.
+    Login,
+    Session,
+    Invite,
 }
 
 impl AuditKind {
-    const JOB: &str = "job";
+    const OTHERS: [Self; 4] = [Self::Job, Self::Login, Self::Session, Self::Invite];
 
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Row(kind) => kind.as_str(),
-            Self::Job => Self::JOB,
+            Self::Job => "job",
+            Self::Login => "login",
+            Self::Session => "session",
+            Self::Invite => "invite",
         }
     }
 
     /// Parses the name of [`AuditKind::as_str`].
     pub fn parse(word: &str) -> Option<Self> {
-        if word == Self::JOB { Some(Self::Job) } else { RowKind::parse(word).map(Self::Row) }
+        let other = Self::OTHERS.into_iter().find(|kind| kind.as_str() == word);
+        other.or_else(|| RowKind::parse(word).map(Self::Row))
     }
 }
 
@@ -278,9 +292,9 @@ pub struct AuditEvent {
     /// `put`, `remove`, `switch`, `revoke` and so on.
     pub action: String,
     pub kind: AuditKind,
-    /// Id of the row or job.
+    /// Id of the row, job, session or invite; of a login: of the member.
     pub id: String,
-    /// Name of the row at that time; the kind of a job.
+    /// Name of the row at that time; the kind of a job; the member of a login or session.
     pub name: String,
     /// The row before and after the change as JSON, without secrets.
     pub detail: String,

@@ -3,10 +3,12 @@
 
 mod catalog;
 mod health;
+mod identity;
 mod keys;
 mod ledger;
 mod listing;
 mod prices;
+mod square;
 mod usage;
 mod usage_dimensions;
 
@@ -200,6 +202,7 @@ conformance! {
         waiting_for_a_change_returns_the_new_revision;
     keys:
         key_is_found_by_hash_with_its_member,
+        rotated_key_has_two_secrets_for_a_while,
         secret_of_a_revoked_key_can_be_imported_again,
         secret_belongs_to_one_key,
         key_of_a_removed_group_does_not_use_the_default_group,
@@ -227,6 +230,7 @@ conformance! {
     usage_dimensions:
         sums_by_every_pair_of_dimensions_are_those_of_the_records,
         pages_have_the_records_that_meet_every_condition,
+        values_beyond_the_limit_are_summed_up_as_one,
         records_are_followed_in_the_order_in_which_they_were_booked,
         order_of_old_batches_is_forgotten;
     ledger:
@@ -246,11 +250,28 @@ conformance! {
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;
+    identity:
+        login_is_found_by_name_email_and_subject,
+        session_ends_with_role_password_status_and_time,
+        sessions_are_listed_by_member_and_bounded,
+        one_time_code_is_used_once,
+        invite_makes_one_member,
+        link_sets_a_password_once,
+        admins_are_listed_with_their_logins,
+        admin_key_of_a_member_is_narrowed_and_ends_with_the_member,
+        rows_of_others_are_out_of_scope;
     prices:
         every_change_of_a_price_is_in_its_history,
         price_set_by_hand_is_not_an_imported_one,
         history_of_a_price_has_pages,
         cost_of_a_model_that_is_not_served_is_refused;
     health:
-        health_is_stored_for_existing_accounts;
+        health_is_stored_for_existing_accounts,
+        transitions_are_found_by_time_and_subject,
+        old_transitions_are_removed;
+    square:
+        traffic_of_offers_is_that_of_the_records,
+        traffic_counts_faults_of_upstream_and_gateway_only,
+        every_change_of_an_offer_is_in_its_history,
+        latest_sale_prices_are_those_of_all_models;
 }

@@ -4,7 +4,7 @@ use std::{fmt, io, path::PathBuf};
 
 use tollgate_core::{MemberId, Revision};
 
-use crate::RowKind;
+use crate::{IdentityRefusal, RowKind};
 
 /// The party that can resolve a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +182,8 @@ pub enum ChangeRefusal {
     Repeated { kind: RowKind, id: String },
     /// Another batch was applied under this idempotency key.
     IdempotencyKeyReused,
+    /// A change of how a member signs in.
+    Identity(IdentityRefusal),
     /// The catalog was changed after the expected revision.
     Stale { expected: Revision, found: Revision },
 }
@@ -231,6 +233,7 @@ impl fmt::Display for ChangeRefused {
                 write!(f, "this idempotency key was already used; it created {made} {id}")
             }
             ChangeRefusal::IdempotencyKeyReused => f.write_str("the idempotency key belongs to another request; use a new one"),
+            ChangeRefusal::Identity(reason) => reason.fmt(f),
             ChangeRefusal::LastAdmin => write!(f, "{kind} '{name}' is the last admin; make another one first"),
         }
     }

@@ -1,4 +1,5 @@
-//! Service keys and admin keys: their format, their generation, and the keyed hash under which they are stored.
+//! Service keys, admin keys and the secrets of sessions, invites and links: their format, their generation, and the keyed hash under
+//! which they are stored.
 //!
 //! A generated service key is `sk-tg-`, 43 base62 characters (256 random bits) and 6 base62 characters (CRC-32 of everything
 //! before). Some client libraries require `sk-`; the checksum rejects typing errors without a database query. Imported secrets may
@@ -9,7 +10,7 @@ use std::fmt;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use subtle::ConstantTimeEq;
-use tollgate_core::Secret;
+use tollgate_core::{Secret, Timestamp};
 use zeroize::Zeroizing;
 
 use crate::RandomSource;
@@ -17,6 +18,9 @@ use crate::RandomSource;
 const KEY_PREFIX: &str = "sk-tg-";
 /// Prefix of admin keys, which are never valid for model requests.
 const ADMIN_KEY_PREFIX: &str = "tga-";
+const SESSION_PREFIX: &str = "tgs-";
+const INVITE_PREFIX: &str = "tgi-";
+const LINK_PREFIX: &str = "tgl-";
 
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 const RANDOM_DIGITS: usize = 43;
@@ -42,6 +46,31 @@ pub struct KeySecret {
     pub prefix: String,
     /// Last 4 characters; fewer of a short imported secret.
     pub suffix: String,
+    /// The secret that this one replaced, while it is valid too.
+    pub previous: Option<PreviousSecret>,
+}
+
+/// A secret that was replaced, and the time until which it is valid beside the new one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreviousSecret {
+    pub hash: KeyHash,
+    pub until: Timestamp,
+}
+
+impl KeySecret {
+    fn new(hash: KeyHash, prefix: &str, suffix: &str) -> Self {
+        Self { hash, prefix: prefix.to_owned(), suffix: suffix.to_owned(), previous: None }
+    }
+
+    /// The hashes of the secrets, the present one first.
+    pub(crate) fn hashes(&self) -> impl Iterator<Item = KeyHash> {
+        [Some(self.hash), self.previous.map(|previous| previous.hash)].into_iter().flatten()
+    }
+
+    /// The time at which the secret with this hash ends; `None`: with its key.
+    pub(crate) fn end_of(&self, hash: &KeyHash) -> Option<Timestamp> {
+        self.previous.filter(|previous| self.hash != *hash && previous.hash == *hash).map(|previous| previous.until)
+    }
 }
 
 /// Hashes keys with the pepper. Cheap to clone.
@@ -69,7 +98,7 @@ impl KeyHasher {
         check_import(text)?;
         // Show less of a short secret, so that enough of it stays hidden.
         let (first, last) = (SHOWN_FIRST.min(text.len() / 4), SHOWN_LAST.min(text.len() / 8));
-        Ok(KeySecret { hash: self.hash(text), prefix: text[..first].to_owned(), suffix: text[text.len() - last..].to_owned() })
+        Ok(KeySecret::new(self.hash(text), &text[..first], &text[text.len() - last..]))
     }
 
     /// Whether a secret has this hash, compared in constant time.
@@ -112,6 +141,20 @@ impl NewKey {
         Self::generate_with(ADMIN_KEY_PREFIX, random)
     }
 
+    /// The secret of a session, for its cookie.
+    pub fn generate_session(random: &RandomSource) -> Self {
+        Self::generate_with(SESSION_PREFIX, random)
+    }
+
+    pub fn generate_invite(random: &RandomSource) -> Self {
+        Self::generate_with(INVITE_PREFIX, random)
+    }
+
+    /// The secret of a one-time link.
+    pub fn generate_link(random: &RandomSource) -> Self {
+        Self::generate_with(LINK_PREFIX, random)
+    }
+
     fn generate_with(prefix: &str, random: &RandomSource) -> Self {
         let mut bits = Zeroizing::new([0_u8; 32]);
         random.fill(bits.as_mut_slice());
@@ -127,7 +170,7 @@ impl NewKey {
     pub fn secret(&self, hasher: &KeyHasher) -> KeySecret {
         let text = self.0.as_str();
         let (first, last) = (&text[..SHOWN_FIRST], &text[text.len() - SHOWN_LAST..]);
-        KeySecret { hash: hasher.hash(text), prefix: first.to_owned(), suffix: last.to_owned() }
+        KeySecret::new(hasher.hash(text), first, last)
     }
 
     /// The key in clear text, for the one answer that returns it.
@@ -145,6 +188,11 @@ pub fn looks_like_key(presented: &str) -> bool {
 /// Whether a text has the format of an admin key, checksum included.
 pub fn looks_like_admin_key(presented: &str) -> bool {
     presented.starts_with(ADMIN_KEY_PREFIX) && has_checksum(presented, ADMIN_KEY_PREFIX)
+}
+
+/// Whether a text has the format of a session's secret, checksum included.
+pub fn looks_like_session(presented: &str) -> bool {
+    presented.starts_with(SESSION_PREFIX) && has_checksum(presented, SESSION_PREFIX)
 }
 
 pub(crate) fn check_import(text: &str) -> Result<(), InvalidSecret> {

@@ -19,6 +19,9 @@ mod data_folder;
 mod disk_reserve;
 mod error;
 pub mod fields;
+mod health_history;
+mod identity;
+mod identity_rows;
 mod journal;
 mod keys;
 mod ledger;
@@ -39,6 +42,7 @@ mod samples;
 mod seal;
 mod spec;
 mod sql;
+mod square;
 mod subject;
 mod usage;
 mod verify;
@@ -60,17 +64,26 @@ pub use counters::{
 pub use data_folder::{DataFolderLock, node_identity};
 pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
+pub use health_history::{
+    HealthHistoryStore, RecordedTransition, SeenNode, TransitionFilter, TransitionPosition, TransitionSubject,
+};
+pub use identity::{
+    IdentityChange, IdentityRefusal, IdentityStore, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember, MAX_INVITES,
+    MAX_SESSIONS, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
+};
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
     RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
     repair as repair_journal, written_entries,
 };
-pub use keys::{InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, looks_like_admin_key, looks_like_key};
+pub use keys::{
+    InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, PreviousSecret, looks_like_admin_key, looks_like_key, looks_like_session,
+};
 pub use ledger::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind,
     PostingReceipt, Spending, SpendingChanges,
 };
-pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, RowFilter, StoredRow};
+pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, ObjectScope, RowFilter, StoredRow};
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;
@@ -82,9 +95,12 @@ pub use rotation::{KeyHolder, MasterKeyRotation, RotationStage};
 pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, provider_defaults};
 pub use sql::transfer::{TransferProgress, TransferredTable};
+pub use square::{
+    OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, SquareStore, StreamedAnswers, TrafficWidth,
+};
 pub use usage::{
-    BookedRecords, Grouping, LogPosition, Page, Percentiles, RecordConditions, SortOrder, SummaryBy, SummaryRow, UsageCursor,
-    UsageFilter,
+    BookedRecords, Grouping, LogPosition, OTHER_VALUES_LABEL, Page, Percentiles, RecordConditions, SortOrder, SummaryBy,
+    SummaryFigure, SummaryRow, TagCondition, UsageCursor, UsageFilter,
 };
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
 pub use work::{WorkControl, WorkProgress};
@@ -117,7 +133,8 @@ pub trait CatalogStore: Send + Sync + fmt::Debug {
 /// Stores service keys. There may be millions, so the request path loads them one by one through a bounded cache.
 #[async_trait]
 pub trait KeyStore: Send + Sync + fmt::Debug {
-    /// The key with this hash and its member, even if it is disabled, revoked or expired.
+    /// The key with this hash and its member, even if it is disabled, revoked or expired. Under the hash of a secret that was replaced
+    /// the key expires when that secret does.
     async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError>;
 
     /// Every key, including revoked ones, ordered by member and name.

@@ -4,13 +4,53 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
-use tollgate_core::{AdminKeyId, Key, KeyId, Owner, Revision, Timestamp};
+use tollgate_core::{AdminKeyId, Key, KeyId, MemberId, MemberStatus, Owner, Revision, Timestamp};
 
 use crate::{
-    AdminKeySpec, AdminScope, AuditEvent, AuditKind, ImportedPrice, KeyHash, PriceChange, PriceHistoryFilter, PriceHistoryPosition,
-    RowKind, StoreError,
+    AdminKeySpec, AdminScope, AuditEvent, AuditKind, ImportedPrice, KeyHash, MemberSpec, PriceChange, PriceHistoryFilter,
+    PriceHistoryPosition, RowKind, StoreError,
     rows::{CatalogRow, RowSecret},
 };
+
+/// The objects that a principal may see. Queries take it, so that the others cannot be found at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ObjectScope {
+    Everything,
+    /// What belongs to this member.
+    Member(MemberId),
+    Nothing,
+}
+
+impl ObjectScope {
+    /// Whether an object of this member is visible.
+    pub fn contains(self, member: MemberId) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Member(own) => own == member,
+            Self::Nothing => false,
+        }
+    }
+
+    /// Whether a row is visible. Only keys, admin keys and the member itself belong to a member.
+    pub(crate) fn contains_row(self, row: &CatalogRow) -> bool {
+        let Some(own) = self.member_text() else { return true };
+        match row.kind {
+            RowKind::Key | RowKind::AdminKey => row.parent == own,
+            RowKind::Member => row.id == own,
+            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group => false,
+        }
+    }
+
+    /// The id that the member of a visible object has; `None` for any.
+    pub(crate) fn member_text(self) -> Option<String> {
+        match self {
+            Self::Everything => None,
+            Self::Member(own) => Some(own.to_string()),
+            // No member has this id.
+            Self::Nothing => Some("none".to_owned()),
+        }
+    }
+}
 
 #[async_trait]
 pub trait ListingStore: Send + Sync + fmt::Debug {
@@ -18,7 +58,7 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError>;
 
     /// One row by id, removed or not.
-    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError>;
+    async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError>;
 
     /// One service key with its member, in any status.
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError>;
@@ -32,13 +72,14 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// The prices whose last change was an import, by model and channel.
     async fn imported_prices(&self) -> Result<Vec<ImportedPrice>, StoreError>;
 
-    /// The admin key with this hash, unless it is revoked or expired.
+    /// The admin key with this hash, unless it is revoked or expired, or its member is suspended.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowFilter {
     pub kind: RowKind,
+    pub scope: ObjectScope,
     /// Only rows under the row with this id: accounts of a channel, keys of a member.
     pub parent: Option<String>,
     pub name: Option<String>,
@@ -50,7 +91,7 @@ pub struct RowFilter {
 
 impl RowFilter {
     pub const fn of(kind: RowKind, limit: u32) -> Self {
-        Self { kind, parent: None, name: None, removed: false, after: None, limit }
+        Self { kind, scope: ObjectScope::Everything, parent: None, name: None, removed: false, after: None, limit }
     }
 
     pub(crate) const fn size(&self) -> usize {
@@ -102,12 +143,14 @@ pub struct AuditPosition {
 pub struct StoredRow {
     /// Id with its prefix.
     pub id: String,
-    /// Id of an account's channel or of a key's member; empty for other kinds.
+    /// Id of an account's channel, or of the member of a key or admin key; empty if there is none.
     pub parent: String,
     pub name: String,
     pub owner: Owner,
     /// First and last characters of a key's secret.
     pub shown: Option<(String, String)>,
+    /// Until when the secret that a key had before its rotation is valid, too.
+    pub previous_until: Option<Timestamp>,
     /// Whether a sealed secret is stored with the row: an account's credential, or the password of a channel's proxy.
     pub keeps_secret: bool,
     pub created_at: Timestamp,
@@ -126,6 +169,7 @@ impl StoredRow {
             name: name.to_owned(),
             owner: Owner::Database,
             shown: None,
+            previous_until: None,
             keeps_secret: false,
             created_at: now,
             removed_at: None,
@@ -136,8 +180,8 @@ impl StoredRow {
     }
 
     pub(crate) fn of(row: &CatalogRow, revision: Revision) -> Self {
-        let shown = match &row.secret {
-            RowSecret::Key(secret) => Some((secret.prefix.clone(), secret.suffix.clone())),
+        let secret = match &row.secret {
+            RowSecret::Key(secret) => Some(secret),
             RowSecret::None | RowSecret::Sealed(_) => None,
         };
         Self {
@@ -145,7 +189,8 @@ impl StoredRow {
             parent: row.parent.clone(),
             name: row.name.clone(),
             owner: row.owner,
-            shown,
+            shown: secret.map(|secret| (secret.prefix.clone(), secret.suffix.clone())),
+            previous_until: secret.and_then(|secret| secret.previous).map(|previous| previous.until),
             keeps_secret: matches!(row.secret, RowSecret::Sealed(_)),
             created_at: row.created_at,
             removed_at: row.removed_at,
@@ -168,18 +213,32 @@ impl StoredRow {
 pub struct AdminKey {
     pub id: AdminKeyId,
     pub name: String,
+    /// No wider than the role of its member.
     pub scope: AdminScope,
+    /// The member it belongs to: id and name.
+    pub member: Option<(MemberId, String)>,
     pub expires_at: Option<Timestamp>,
 }
 
 impl AdminKey {
-    pub(crate) fn of(row: &CatalogRow) -> Result<Self, StoreError> {
+    /// The key of a row and its member's row, if it is valid.
+    pub(crate) fn of(row: &CatalogRow, member: Option<&CatalogRow>, now: Timestamp) -> Result<Option<Self>, StoreError> {
         let spec: AdminKeySpec = row.read()?;
         let id = AdminKeyId::parse(&row.id).ok_or_else(|| row.broken("its id is malformed"))?;
-        Ok(Self { id, name: spec.name, scope: spec.scope, expires_at: spec.expires_at })
-    }
-
-    pub(crate) fn is_valid(&self, now: Timestamp) -> bool {
-        self.expires_at.is_none_or(|end| end > now)
+        let mut key = Self { id, name: spec.name, scope: spec.scope, member: None, expires_at: spec.expires_at };
+        if key.expires_at.is_some_and(|end| end <= now) {
+            return Ok(None);
+        }
+        if !row.parent.is_empty() {
+            let Some(member) = member.filter(|member| member.removed_at.is_none()) else { return Ok(None) };
+            let spec: MemberSpec = member.read()?;
+            if spec.status != MemberStatus::Active {
+                return Ok(None);
+            }
+            let id = MemberId::parse(&member.id).ok_or_else(|| member.broken("its id is malformed"))?;
+            key.scope = key.scope.min(spec.role.into());
+            key.member = Some((id, spec.name));
+        }
+        Ok(Some(key))
     }
 }

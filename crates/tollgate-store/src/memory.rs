@@ -1,8 +1,11 @@
 //! The memory backend, for tests and trials. The usage log keeps the newest 100,000 records.
 
+mod health_history;
+mod identity;
 mod ids;
 mod ledger;
 mod rows;
+mod square;
 mod usage;
 
 use std::{
@@ -16,7 +19,8 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision,
 
 use crate::{
     Actor, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthStore, KeyHash, KeyHasher,
-    KeyScope, KeyStore, LogPosition, Page, PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter, UsageStore,
+    KeyScope, KeyStore, LogPosition, OfferChange, Page, PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter,
+    UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -32,6 +36,7 @@ pub(crate) struct MemoryStore {
     usage: Mutex<usage::MemoryUsageLog>,
     ledger: Mutex<ledger::MemoryLedger>,
     health: Mutex<HashMap<AccountId, AccountHealth>>,
+    health_history: Mutex<health_history::MemoryHealthHistory>,
     tests: Mutex<BTreeMap<AccountId, Timestamp>>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
@@ -47,7 +52,9 @@ struct State {
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
     prices: Vec<PriceChange>,
+    offers: Vec<OfferChange>,
     idempotent: HashMap<String, IdempotentBatch>,
+    identity: identity::MemoryIdentity,
     /// Ids for new rows, if they are derived from names.
     ids: Option<Arc<RowIds>>,
 }
@@ -59,6 +66,7 @@ impl MemoryStore {
             usage: Mutex::default(),
             ledger: Mutex::default(),
             health: Mutex::default(),
+            health_history: Mutex::default(),
             tests: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
@@ -162,9 +170,9 @@ impl CatalogStore for MemoryStore {
 impl KeyStore for MemoryStore {
     async fn find(&self, hash: &KeyHash) -> Result<Option<Key>, StoreError> {
         let state = self.catalog.lock().await;
-        let has_hash = |row: &&CatalogRow| matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&CatalogRow| matches!(&row.secret, RowSecret::Key(secret) if secret.hashes().any(|it| it == *hash));
         let found = state.keys().filter(has_hash).max_by_key(|row| (row.removed_at.is_none(), row.created_at));
-        found.map(|row| state.key(row)).transpose()
+        found.map(|row| Ok(assemble::as_presented(state.key(row)?, row, hash))).transpose()
     }
 
     async fn list(&self) -> Result<Vec<Key>, StoreError> {

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
-    AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore,
-    ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, StoreError, StoreUrl, TransferProgress, TransferredTable,
-    UsageStore,
+    AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthHistoryStore, HealthStore, IdentityStore, KeyHasher,
+    KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, SquareStore, StoreError,
+    StoreUrl, TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
@@ -30,6 +30,9 @@ pub struct Store {
     pub usage: Arc<dyn UsageStore>,
     pub ledger: Arc<dyn LedgerStore>,
     pub health: Arc<dyn HealthStore>,
+    pub health_history: Arc<dyn HealthHistoryStore>,
+    pub square: Arc<dyn SquareStore>,
+    pub identity: Arc<dyn IdentityStore>,
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -148,7 +151,16 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
 impl Store {
     fn new<S>(stores: Arc<S>, backend: Backend, hasher: KeyHasher, database: String, lock: Option<Arc<DataFolderLock>>) -> Self
     where
-        S: CatalogStore + KeyStore + ListingStore + UsageStore + LedgerStore + HealthStore + 'static,
+        S: CatalogStore
+            + KeyStore
+            + ListingStore
+            + UsageStore
+            + LedgerStore
+            + HealthStore
+            + HealthHistoryStore
+            + SquareStore
+            + IdentityStore
+            + 'static,
     {
         Self {
             catalog: Arc::clone(&stores) as _,
@@ -156,7 +168,10 @@ impl Store {
             listing: Arc::clone(&stores) as _,
             usage: Arc::clone(&stores) as _,
             ledger: Arc::clone(&stores) as _,
-            health: stores,
+            health: Arc::clone(&stores) as _,
+            health_history: Arc::clone(&stores) as _,
+            square: Arc::clone(&stores) as _,
+            identity: stores,
             hasher,
             first_start: false,
             database,

@@ -1,12 +1,13 @@
-//! Roll-ups: sums over usage records by five minutes, hours, days and months, over all keys, for each key and for each account, and over
-//! attempts by hours and days. Computes what a batch of new records adds to them. Texts are numbers of the dictionary, words are codes,
-//! and 0 stands for a text that a record does not have.
+//! Roll-ups: sums over usage records by five minutes, hours, days and months, over all keys, for each key, for each account and for each
+//! value of a tag, totals of each key by days, thirds of months and months, and sums over attempts by hours and days. Computes what a
+//! batch of new records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for a text that a record does
+//! not have.
 
 mod histogram;
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{Timestamp, Tokens, UsageRecord};
+use tollgate_core::{Outcome, Timestamp, Tokens, UsageRecord};
 
 pub(crate) use histogram::Histogram;
 
@@ -16,14 +17,23 @@ pub(crate) const FIVE_MINUTES: i64 = 5 * MINUTE;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
 pub(crate) const MONTH: i64 = 31 * DAY;
-/// The widths of the sums over records, and of those over attempts.
+/// A third of a month: its first ten days, the next ten, and the rest. The longest stands for any.
+pub(crate) const THIRD: i64 = 11 * DAY;
+/// The widths of the sums over records, of the totals of each key, and of the sums over attempts.
 pub(crate) const USAGE_WIDTHS: [i64; 4] = [FIVE_MINUTES, HOUR, DAY, MONTH];
+pub(crate) const TOTAL_WIDTHS: [i64; 3] = [DAY, THIRD, MONTH];
 pub(crate) const ATTEMPT_WIDTHS: [i64; 2] = [HOUR, DAY];
 
 /// Dimensions of sums over all keys: minute, group, model, channel, protocol, outcome, reason.
 pub(crate) type UsageSumKey = [i64; 7];
 /// Dimensions of sums of each key: minute, key, member, group, model, channel, protocol, outcome, reason.
 pub(crate) type KeySumKey = [i64; 9];
+/// Dimensions of totals of each key: minute, key, member, outcome.
+pub(crate) type KeyTotalKey = [i64; 4];
+/// Dimensions of sums of each value of a tag: minute, tag, value, group, model, outcome.
+pub(crate) type TagSumKey = [i64; 6];
+/// The same by key: minute, key, member, tag, value, group, model, outcome.
+pub(crate) type KeyTagSumKey = [i64; 8];
 /// Dimensions of sums of each account: minute, account, group, model, channel, protocol, outcome, reason.
 pub(crate) type AccountSumKey = [i64; 8];
 /// Dimensions of sums over attempts: minute, channel, account, model, result, error.
@@ -38,8 +48,14 @@ pub(crate) struct UsageSums(pub(crate) [i64; 12]);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TimedSums {
     pub(crate) sums: UsageSums,
+    pub(crate) streamed: StreamedSums,
     pub(crate) times: RequestTimes,
 }
+
+/// Sums over complete answers that were streamed, in the order of their columns: answers, output tokens without thinking, microseconds
+/// from the first content to the end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StreamedSums(pub(crate) [i64; 3]);
 
 /// Histograms of the times of requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,6 +89,40 @@ impl UsageSums {
         let (sale, cost) = (record.sale.map_or(0, |sale| sale.0), record.cost.map_or(0, |cost| cost.0));
         let unpriced = i64::from(record.sale.is_none());
         Self([1, input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, sale, cost, unpriced])
+    }
+}
+
+impl TimedSums {
+    pub(crate) fn add(&mut self, record: &UsageRecord, sums: &UsageSums) {
+        self.sums.merge(sums);
+        self.streamed.merge(&StreamedSums::of(record));
+        self.times.add(record);
+    }
+
+    /// The numbers in the order of their columns.
+    pub(crate) fn figures(&self) -> [i64; 15] {
+        let mut figures = [0; 15];
+        let numbers = self.sums.0.iter().chain(&self.streamed.0);
+        figures.iter_mut().zip(numbers).for_each(|(figure, number)| *figure = *number);
+        figures
+    }
+}
+
+impl StreamedSums {
+    pub(crate) fn of(record: &UsageRecord) -> Self {
+        let streaming = record.ttft_us.and_then(|ttft| record.duration_us.checked_sub(ttft)).filter(|micros| *micros > 0);
+        match streaming {
+            Some(micros) if record.stream && record.outcome == Outcome::Completed && record.tokens.output > 0 => {
+                Self([1, narrow(record.tokens.output), narrow(micros)])
+            }
+            Some(_) | None => Self::default(),
+        }
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (sum, add) in self.0.iter_mut().zip(other.0) {
+            *sum = sum.saturating_add(add);
+        }
     }
 }
 
@@ -121,6 +171,7 @@ impl Sums for UsageSums {
 impl Sums for TimedSums {
     fn merge(&mut self, other: &Self) {
         self.sums.merge(&other.sums);
+        self.streamed.merge(&other.streamed);
         self.times.merge(&other.times);
     }
 }
@@ -141,12 +192,17 @@ impl Sums for AttemptSums {
 
 /// The beginning of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
-    if width == MONTH { Timestamp::of_month(at.month()).0 } else { at.0.div_euclid(width) * width }
+    if width != MONTH && width != THIRD {
+        return at.0.div_euclid(width) * width;
+    }
+    let month = Timestamp::of_month(at.month()).0;
+    let thirds = if width == MONTH { 0 } else { (at.0 - month) / (10 * DAY) };
+    month + if thirds > 2 { 2 } else { thirds } * 10 * DAY
 }
 
 /// The end of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket_end(at: Timestamp, width: i64) -> i64 {
-    // The longest month behind the beginning of a month lies in the next one.
+    // The longest bucket behind the beginning of one lies in the next one.
     bucket(Timestamp(bucket(at, width).saturating_add(width)), width)
 }
 
@@ -202,6 +258,10 @@ mod tests {
         assert_eq!(bucket(Timestamp(december - 1), MONTH), november);
         assert_eq!(bucket_end(Timestamp(november), MONTH), december);
         assert_eq!(bucket_end(Timestamp(day("2027-02-03T04:05:06Z")), MONTH), day("2027-03-01T00:00:00Z"));
+        let thirds = ["2027-02-01T00:00:00Z", "2027-02-11T00:00:00Z", "2027-02-21T00:00:00Z", "2027-03-01T00:00:00Z"].map(day);
+        assert_eq!(thirds.map(|begin| bucket(Timestamp(begin), THIRD)), thirds);
+        assert_eq!(thirds.map(|begin| bucket_end(Timestamp(begin + 7 * DAY), THIRD))[..3], thirds[1..]);
+        assert_eq!(bucket(Timestamp(day("2026-12-31T23:59:59Z")), THIRD), day("2026-12-21T00:00:00Z"));
         assert_eq!([next_bucket(november, MONTH), next_bucket(november + 1, MONTH)], [november, december]);
         assert_eq!(
             [next_bucket(HOUR, HOUR), next_bucket(HOUR + 1, HOUR), bucket_end(Timestamp(HOUR), HOUR)],

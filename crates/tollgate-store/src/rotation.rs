@@ -7,7 +7,7 @@ use tollgate_core::Timestamp;
 use crate::{
     Actor, MasterKeySource, StoreError,
     seal::{MasterKeys, replace_secret},
-    sql::SqlStore,
+    sql::{SealedTable, SqlStore},
 };
 
 /// A gateway that runs, or did not stop cleanly.
@@ -102,9 +102,12 @@ impl MasterKeyRotation {
     /// When the database cannot be written; repeat it then.
     pub async fn reseal(&self, actor: &Actor, now: Timestamp) -> Result<u64, StoreError> {
         self.sql.replace_data_key(&self.target).await?;
-        let (mut after, mut sealed) = (String::new(), 0);
-        while let Some((last, count)) = self.sql.reseal_rows(&after).await? {
-            (after, sealed) = (last, sealed + count);
+        let mut sealed = 0;
+        for table in SealedTable::ALL {
+            let mut after = String::new();
+            while let Some((last, count)) = self.sql.reseal_rows(table, &after).await? {
+                (after, sealed) = (last, sealed + count);
+            }
         }
         self.sql.finish_rotation(&self.target, &self.sql.master_keys()?.fingerprints(), actor, now).await?;
         Ok(sealed)

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use serde::{Serialize, de::DeserializeOwned};
 use tollgate_core::{Owner, Revision, Timestamp};
 
-use crate::{AuditEvent, ChangedRow, KeyHash, KeySecret, PriceChange, RowKind, StoreError};
+use crate::{
+    AuditEvent, ChangedRow, KeyHash, KeySecret, OfferChange, PriceChange, RowKind, StoreError, identity_rows::IdentityTransaction,
+};
 
 /// One row of the catalog, or one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,7 +14,7 @@ pub(crate) struct CatalogRow {
     /// Id with its prefix.
     pub(crate) id: String,
     pub(crate) kind: RowKind,
-    /// Id of an account's channel or of a key's member; empty for other kinds.
+    /// Id of an account's channel, or of the member of a key or admin key; empty if there is none.
     pub(crate) parent: String,
     pub(crate) name: String,
     pub(crate) owner: Owner,
@@ -82,11 +84,12 @@ pub(crate) struct BatchRecord<'a> {
     pub(crate) changed: &'a [ChangedRow],
     pub(crate) audit: &'a [AuditEvent],
     pub(crate) prices: &'a [PriceChange],
+    pub(crate) offers: &'a [OfferChange],
 }
 
 /// The operations a backend provides to a batch of changes, all in one transaction. Rows are live unless stated otherwise.
 #[async_trait]
-pub(crate) trait ChangeTransaction: Send {
+pub(crate) trait ChangeTransaction: IdentityTransaction {
     /// The id for a new row of this name; `None`: a random one.
     fn id_for(&self, kind: RowKind, parent: &str, name: &str) -> Option<String> {
         let _ = (kind, parent, name);

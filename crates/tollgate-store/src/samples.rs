@@ -2,8 +2,8 @@
 
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, AttemptStart, ChannelId, DeliveredContent, GroupId, InputCount, KeyId, MemberId,
-    Multiplier, NanoUsd, Outcome, Price, RequestId, Revision, StartedAttempt, StreamBreak, StreamProgress, Timestamp, TokenSource,
-    Tokens, TraceEntry, UsageRecord,
+    Multiplier, NanoUsd, Outcome, Price, RequestId, Revision, StartedAttempt, StreamBreak, StreamProgress, Tags, Timestamp,
+    TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 
@@ -53,7 +53,16 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         dropped: vec!["logit_bias".to_owned(), "max_tokens=100".to_owned()],
         trace: vec![TraceEntry { channel: "main".to_owned(), account: None, code: "planned".into(), detail: None }],
         attempts: vec![attempt(n, 0), attempt(n, 1)],
+        tags: tags(n),
     }
+}
+
+/// No tags, one with few values, or also one with another value each time.
+fn tags(n: u64) -> Tags {
+    let mut tags = Tags::default();
+    let entries = [("project".to_owned(), format!("p{}", n % 5)), ("user".to_owned(), format!("user {n} \u{fc}"))];
+    tags.add_metadata(&entries[..usize::try_from(n % 3).unwrap()]);
+    tags
 }
 
 /// The record with another time of arrival, and the id that it then has.
@@ -126,6 +135,7 @@ pub(crate) fn begin(n: u64) -> AttemptStart<'static> {
             cost: Some(Price { input: Some(500_000_000), ..Price::default() }),
             cost_multiplier: Multiplier::ONE,
         },
+        tags: Tags::default(),
     }
 }
 

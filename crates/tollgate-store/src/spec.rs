@@ -37,6 +37,8 @@ pub struct GroupSpec {
     pub routing: Routing,
     pub hedge: Option<Hedge>,
     pub trace: bool,
+    /// Whether members may rotate and disable their own keys of this group.
+    pub self_service: bool,
     pub limits: Limits,
     pub budgets: Vec<Budget>,
 }
@@ -79,6 +81,8 @@ pub struct KeySpec {
 pub struct AdminKeySpec {
     pub name: String,
     pub scope: AdminScope,
+    /// The key sees and may do no more than this member, and ends with the member.
+    pub member: Option<String>,
     pub expires_at: Option<Timestamp>,
 }
 
@@ -86,6 +90,8 @@ pub struct AdminKeySpec {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminScope {
+    /// What belongs to the key's member.
+    Member,
     /// Channels, accounts, groups, models, prices, all keys, all usage.
     #[default]
     Operator,
@@ -95,8 +101,19 @@ pub enum AdminScope {
 impl AdminScope {
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::Member => "member",
             Self::Operator => "operator",
             Self::Admin => "admin",
+        }
+    }
+}
+
+impl From<Role> for AdminScope {
+    fn from(role: Role) -> Self {
+        match role {
+            Role::Member => Self::Member,
+            Role::Operator => Self::Operator,
+            Role::Admin => Self::Admin,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, TagName, Timestamp, UsageRecord};
 use tollgate_protocol::Protocol;
 
 use crate::rollup::{Histogram, RequestTimes};
@@ -23,6 +23,8 @@ pub struct UsageFilter {
     pub outcome: Option<Outcome>,
     /// Only requests with this error id, exclusion code or other code.
     pub reason: Option<String>,
+    /// Only requests with all of these tags.
+    pub tags: Vec<TagCondition>,
     pub conditions: RecordConditions,
     pub since: Option<Timestamp>,
     pub until: Option<Timestamp>,
@@ -30,6 +32,13 @@ pub struct UsageFilter {
     pub after: Option<UsageCursor>,
     /// Maximum number of records; 0 means 50; capped at 1,000.
     pub limit: u32,
+}
+
+/// A tag that a request has: its name and its value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TagCondition {
+    pub name: TagName,
+    pub value: String,
 }
 
 /// Conditions that no sums tell of: records are read to find those that meet them.
@@ -85,6 +94,7 @@ impl UsageFilter {
             && self.protocol.is_none_or(|protocol| record.protocol_in == protocol)
             && self.outcome.is_none_or(|outcome| record.outcome == outcome)
             && self.reason.as_ref().is_none_or(|reason| record.reason.as_ref() == Some(reason))
+            && self.tags.iter().all(|tag| record.tags.get(tag.name.as_str()) == Some(&tag.value))
             && self.conditions.meets(record)
             && self.since.is_none_or(|since| record.at >= since)
             && self.until.is_none_or(|until| record.at < until)
@@ -209,17 +219,30 @@ pub enum SummaryBy {
     Outcome,
     /// By error id, exclusion code or other code.
     Reason,
+    /// By the value of a tag; empty for requests without it. Of a tag with many values, some are summed up as [`OTHER_VALUES_LABEL`].
+    Tag(TagName),
 }
 
-impl SummaryBy {
-    /// Whether only the sums of each key can be grouped by it.
-    pub(crate) const fn is_of_keys(self) -> bool {
-        matches!(self, Self::Key | Self::Member)
-    }
+/// What values of a tag without sums of their own are summed up as.
+pub const OTHER_VALUES_LABEL: &str = "other";
 
+impl SummaryBy {
     pub(crate) const fn is_time(self) -> bool {
         matches!(self, Self::Month | Self::Day | Self::Hour | Self::FiveMinutes)
     }
+}
+
+/// A figure of a summary.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum SummaryFigure {
+    #[default]
+    Requests,
+    /// Requests that were not completed.
+    Errors,
+    /// Of every kind.
+    Tokens,
+    Sale,
+    Cost,
 }
 
 /// One or two groupings of a summary, which are not the same unless both are [`SummaryBy::Nothing`].
@@ -227,11 +250,13 @@ impl SummaryBy {
 pub struct Grouping {
     pub first: SummaryBy,
     pub second: SummaryBy,
+    /// Of more than 10,000 rows those with the most of this are returned.
+    pub largest: SummaryFigure,
 }
 
 impl Grouping {
     pub const fn pair(first: SummaryBy, second: SummaryBy) -> Self {
-        Self { first, second }
+        Self { first, second, largest: SummaryFigure::Requests }
     }
 
     pub(crate) fn has(self, is: impl Fn(SummaryBy) -> bool) -> bool {
@@ -241,7 +266,7 @@ impl Grouping {
 
 impl From<SummaryBy> for Grouping {
     fn from(first: SummaryBy) -> Self {
-        Self { first, second: SummaryBy::Nothing }
+        Self::pair(first, SummaryBy::Nothing)
     }
 }
 
@@ -268,7 +293,7 @@ pub struct SummaryRow {
     /// Total cost charged by providers.
     pub cost: NanoUsd,
     pub unpriced: u64,
-    /// Times to the first content; `None` if the sums are of or by keys, members or accounts, or are read from records.
+    /// Times to the first content; `None` if the sums are of or by keys, members, accounts or tags, or are read from records.
     pub ttft: Option<Percentiles>,
     /// Times to the end.
     pub duration: Option<Percentiles>,
@@ -306,27 +331,16 @@ impl SummaryRow {
     }
 }
 
-/// Where the sums of a filter and a grouping come from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SumsOf {
-    AllKeys,
-    EachKey,
-    EachAccount,
-    /// Only the records tell.
-    Records,
-}
-
-impl SumsOf {
-    pub(crate) fn of(filter: &UsageFilter, by: Grouping) -> Self {
-        let keys = filter.key.is_some() || filter.member.is_some() || by.has(SummaryBy::is_of_keys);
-        let accounts = filter.account.is_some() || by.has(|by| by == SummaryBy::Account);
-        match (filter.conditions.is_empty(), keys, accounts) {
-            (false, ..) | (true, true, true) => Self::Records,
-            (true, true, false) => Self::EachKey,
-            (true, false, true) => Self::EachAccount,
-            (true, false, false) => Self::AllKeys,
-        }
-    }
+/// Whether the sums of a filter and a grouping have percentiles: they are those over all keys.
+pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
+    let UsageFilter { key, member, account, tags, conditions, .. } = filter;
+    let groups = [SummaryBy::Key, SummaryBy::Member, SummaryBy::Account];
+    key.is_none()
+        && member.is_none()
+        && account.is_none()
+        && tags.is_empty()
+        && conditions.is_empty()
+        && !by.has(|by| groups.contains(&by) || matches!(by, SummaryBy::Tag(_)))
 }
 
 /// Most records that a sum reads which no roll-up has.

@@ -103,6 +103,14 @@ impl Admin {
         }
     }
 
+    /// How many records of a backlog the database does not have.
+    pub(crate) async fn count_unbooked(&self, backlog: &JournalBacklog) -> Result<usize, Failure> {
+        match &self.backend {
+            AdminBackend::Local(local) => backlog.count_unbooked(local.store()).await,
+            AdminBackend::Remote(_) => Ok(0),
+        }
+    }
+
     /// Passes the remaining records to `each` until it returns `false`.
     pub(crate) async fn for_each_remaining(
         &self,

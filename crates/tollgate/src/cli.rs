@@ -1,6 +1,7 @@
 //! Command line arguments.
 
 mod accounting;
+mod identity;
 mod prices;
 mod resources;
 
@@ -9,10 +10,13 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
-pub(crate) use accounting::{Audit, Budget, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumOrder, Usage, UsageFilter};
+pub(crate) use accounting::{
+    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumGroup, SumOrder, Usage, UsageFilter,
+};
+pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
-    Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, Key, KeyName, Model, NewRow, PreviewArgs,
+    Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, HealthTime, Key, KeyName, Model, NewRow, PreviewArgs,
     ResourceCommand, RowChange, RowName,
 };
 
@@ -66,6 +70,8 @@ pub(crate) enum Command {
     Serve(Serve),
     /// Replace the running gateway by this executable, without a gap
     Upgrade(Upgrade),
+    /// Write a settings file, create the data folder, and make the first admin
+    Init(Init),
     /// Validate the settings and print each value with its source
     Check(Check),
     /// Diagnose data folder, database, journal and Redis
@@ -97,9 +103,17 @@ pub(crate) enum Command {
     /// Manage groups
     #[command(subcommand)]
     Group(ResourceCommand),
-    /// Manage members
+    /// Manage members and how they sign in
     #[command(subcommand)]
-    Member(ResourceCommand),
+    Member(Member),
+    /// Invite people to become members
+    #[command(subcommand)]
+    Invite(Invite),
+    /// Show and end sessions of members
+    #[command(subcommand)]
+    Session(Session),
+    /// Make the one-time link with which the first admin sets a password
+    SetupLink,
     /// Show budgets and current spending
     #[command(subcommand)]
     Budget(Budget),

@@ -9,6 +9,8 @@ pub(crate) mod check;
 pub(crate) mod doctor;
 pub(crate) mod effects;
 pub(crate) mod explain;
+pub(crate) mod identity;
+pub(crate) mod init;
 pub(crate) mod job;
 pub(crate) mod journal;
 pub(crate) mod key;

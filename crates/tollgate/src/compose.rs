@@ -1,16 +1,24 @@
 //! Composition root: builds the store, journal, counters and shared gateway state from settings.
 
-use std::{future::Future, path::Path, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    net::{Ipv4Addr, SocketAddr},
+    path::Path,
+    sync::Arc,
+    time::Duration,
+};
 
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
+use tollgate_console::{IdentitySettings, OidcSettings};
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     background::alerts::{Alerts, Webhook},
     clock::{Clock as _, SystemClock},
     condition::Condition,
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
+    state::address_rate::AddressRate,
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
     state::request_log::RequestLog,
@@ -21,6 +29,7 @@ use tollgate_store::{
     JournalSync, LedgerPosition, MasterKeySource, OpenOptions, RandomSource, RecoveryReport, RedisAddress, RedisOptions,
     RedisWorker, SharedAccessReports, SharedHealth, Store, StoreUrl, counters_in_redis,
 };
+use url::Url;
 use uuid::Uuid;
 
 use crate::{
@@ -276,6 +285,7 @@ pub(crate) fn shared(
         Handle::current(),
         tracker.clone(),
     );
+    let square_requests = AddressRate::for_square(settings.square_requests_per_minute, clock.instant());
     let traffic = Traffic::new(Arc::clone(&clock) as _);
     traffic.hedged_before(hedged, now().day());
     Arc::new(Shared {
@@ -287,11 +297,66 @@ pub(crate) fn shared(
         alerts,
         traffic,
         retries: RetryBudget::new(clock.instant()),
+        square_requests,
         clock,
         settings,
         condition: Arc::new(Condition::default()),
         tracker,
     })
+}
+
+/// Settings of how members sign in. `address` is where the console listens.
+pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentitySettings, Failure> {
+    let minutes = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
+    Ok(IdentitySettings {
+        oidc: oidc(config)?,
+        url: console_url(config, address),
+        idle_ms: minutes("console.session_idle_minutes", 60_000),
+        max_ms: minutes("console.session_max_hours", 3_600_000),
+    })
+}
+
+/// The OpenID provider of the settings.
+fn oidc(config: &Config) -> Result<Option<OidcSettings>, Failure> {
+    if config.text("oidc.issuer").is_empty() {
+        return Ok(None);
+    }
+    let text = |path: &str| Some(config.text(path).to_owned()).filter(|text| !text.is_empty());
+    let list = |path: &str| -> Vec<String> {
+        config.text(path).split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
+    };
+    let secret = text("oidc.client_secret").map(|text| config::reference(&text)).transpose();
+    let secret = secret.map_err(|fault| Failure::invalid(format!("oidc.client_secret: {fault}")))?;
+    let pair = |item: String| item.split_once('=').map(|(value, group)| (value.trim().to_owned(), group.trim().to_owned()));
+    Ok(Some(OidcSettings {
+        name: config.text("oidc.display_name").to_owned(),
+        issuer: config.text("oidc.issuer").to_owned(),
+        client_id: config.text("oidc.client_id").to_owned(),
+        client_secret: secret.map(Secret::new),
+        scopes: config.text("oidc.scopes").to_owned(),
+        role_claim: text("oidc.role_claim"),
+        admins: list("oidc.admins"),
+        operators: list("oidc.operators"),
+        members: list("oidc.members"),
+        group_claim: text("oidc.group_claim"),
+        groups: list("oidc.groups").into_iter().filter_map(pair).collect(),
+        domains: list("oidc.domains"),
+        create_members: config.flag("oidc.create_members"),
+    }))
+}
+
+/// Address of the console for browsers: the setting, else where it listens.
+pub(crate) fn console_url(config: &Config, address: SocketAddr) -> Url {
+    if let Some(url) = &config.console_url {
+        return url.clone();
+    }
+    let has_tls = if config.console.is_some() { config.console_tls.is_some() } else { config.tls.is_some() };
+    let scheme = if has_tls { "https" } else { "http" };
+    let mut reachable = address;
+    if address.ip().is_unspecified() {
+        reachable.set_ip(Ipv4Addr::LOCALHOST.into());
+    }
+    Url::parse(&format!("{scheme}://{reachable}/")).expect("a scheme and a socket address are a URL")
 }
 
 /// Certificates and keys that the settings name.
@@ -332,6 +397,7 @@ fn gateway_settings(config: &Config) -> Settings {
         body_memory_bytes: config.count("limits.body_memory_bytes"),
         budgets: config.budgets.clone(),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
+        square_requests_per_minute: u32::try_from(config.number("square.requests_per_minute")).unwrap_or(u32::MAX),
         metrics: match config.console {
             Some(_) => MetricsAccess::OnConsoleAddress,
             None if config.flag("metrics.public") => MetricsAccess::Public,

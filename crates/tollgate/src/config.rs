@@ -24,6 +24,8 @@ pub(crate) struct Config {
     pub(crate) listen: SocketAddr,
     /// Separate address for the console.
     pub(crate) console: Option<SocketAddr>,
+    /// Address of the console as browsers see it (`console.url`).
+    pub(crate) console_url: Option<Url>,
     /// Certificate and key files for the console address.
     pub(crate) console_tls: Option<(PathBuf, PathBuf)>,
     /// Number of cores (one runtime each) for the model path.
@@ -62,6 +64,8 @@ impl Config {
             faults.push("database.url begins with sqlite: or postgres://".to_owned());
         }
         let budgets = budgets(&values, &mut faults);
+        let console_url = console_url(text("console.url").as_deref(), &mut faults);
+        oidc(&values, &mut faults);
         let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
         if let Some(url) = text("redis.url") {
             if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
@@ -88,6 +92,7 @@ impl Config {
                 given => usize::try_from(given).unwrap_or(1),
             },
             tls,
+            console_url,
             console_tls,
             webhook,
             budgets,
@@ -179,6 +184,57 @@ fn console_tls(values: &ConfigValues, server: Option<&(PathBuf, PathBuf)>, fault
         faults.push("console.tls_cert is for an address of the console's own: set console.listen too".to_owned());
     }
     own.or_else(|| server.cloned()).filter(|_| has_address && !off)
+}
+
+fn console_url(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
+    match Url::parse(text?) {
+        Ok(url) if ["http", "https"].contains(&url.scheme()) && url.query().is_none() && url.fragment().is_none() => Some(url),
+        Ok(_) | Err(_) => {
+            faults.push("console.url is an address such as https://gateway.example.com, without a query".to_owned());
+            None
+        }
+    }
+}
+
+/// Rules of the section `oidc`.
+fn oidc(values: &ConfigValues, faults: &mut Vec<String>) {
+    let text = |path: &str| values.get(path).map_or("", |value| value.text.as_str());
+    let issuer = text("oidc.issuer");
+    let given = |path: &str| !text(path).is_empty() && values.get(path).is_some_and(|value| value.source != Source::Default);
+    if issuer.is_empty() {
+        if let Some(setting) = SETTINGS.iter().find(|setting| setting.path.starts_with("oidc.") && given(setting.path)) {
+            faults.push(format!("{} is set without oidc.issuer", setting.path));
+        }
+        return;
+    }
+    let is_http = |url: &Url| ["http", "https"].contains(&url.scheme()) && url.query().is_none() && url.fragment().is_none();
+    match Url::parse(issuer) {
+        Ok(url) if is_http(&url) && (url.scheme() == "https" || text("oidc.private_network") == "true") => {}
+        Ok(url) if is_http(&url) => {
+            let remedy = "use https:, or set oidc.private_network for a provider in a private network";
+            faults.push(format!("oidc.issuer begins with http:, and anybody on the way could sign in: {remedy}"));
+        }
+        Ok(_) | Err(_) => faults.push("oidc.issuer is an address such as https://id.example.com".to_owned()),
+    }
+    for path in ["oidc.client_id", "console.url"] {
+        if text(path).is_empty() {
+            faults.push(format!("oidc.issuer needs {path} too"));
+        }
+    }
+    if !text("oidc.scopes").split(' ').any(|scope| scope == "openid") {
+        faults.push("oidc.scopes contains openid".to_owned());
+    }
+    let has_values = ["oidc.admins", "oidc.operators", "oidc.members"].iter().any(|path| !text(path).is_empty());
+    if has_values && text("oidc.role_claim").is_empty() {
+        faults.push("oidc.admins, oidc.operators and oidc.members are values of a claim: set oidc.role_claim".to_owned());
+    }
+    let pairs = text("oidc.groups").split(',').filter(|pair| !pair.trim().is_empty());
+    if pairs.clone().any(|pair| !pair.contains('=')) {
+        faults.push("oidc.groups has pairs such as \"team-a=alpha\"".to_owned());
+    }
+    if pairs.count() > 0 && text("oidc.group_claim").is_empty() {
+        faults.push("oidc.groups are values of a claim: set oidc.group_claim".to_owned());
+    }
 }
 
 fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {

@@ -23,9 +23,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal,
-    NotOfConsole, OnTestEvent, RequestMeta, is_caller_path,
+    NotOfConsole, OnTestEvent, RequestMeta, is_caller_path, is_set_up_path,
 };
-use tollgate_core::{AccountHealth, AccountId, Budget, Catalog, Key, NanoUsd, Observation, Subject, Timestamp, Window};
+use tollgate_core::{
+    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
+};
 use tollgate_gateway::{
     clock::CoreRng,
     explain::{CallerCounters, DEFAULT_INPUT_TOKENS, ExplainInput},
@@ -33,15 +35,19 @@ use tollgate_gateway::{
     refusal::Refusal,
     server::{FallbackListenerLimits, names_loopback, serve_fallback, tls_acceptor},
     settings::TlsFiles,
-    state::{health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState, shared::Shared},
+    state::{
+        health_records::HealthRecords, health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState,
+        shared::Shared,
+    },
+    upstream::client::{Trust, fetch_document},
 };
-use tollgate_store::{BackupFolder, RowFilter, RowKind, Store, StoreError};
+use tollgate_store::{BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, config::Config, failure::Failure, gateway_jobs::GatewayJobs};
+use crate::{channel_test, compose, config::Config, failure::Failure, gateway_jobs::GatewayJobs};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
-/// Interval of checks for the first admin key.
+/// Interval of checks for the first admin.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The listening socket of the console's own address, while it is open.
@@ -102,8 +108,7 @@ pub(crate) struct ConsoleServer {
 pub(crate) fn start(
     config: &Config,
     store: &Store,
-    shared: &Arc<Shared>,
-    registry: &Arc<HealthRegistry>,
+    (shared, registry, records): (&Arc<Shared>, &Arc<HealthRegistry>, &Arc<HealthRecords>),
     model_address: SocketAddr,
     taken: Option<std::net::TcpListener>,
     stop_jobs: CancellationToken,
@@ -116,6 +121,8 @@ pub(crate) fn start(
         }),
         None => None,
     };
+    let own_address = own_listener.as_ref().map_or(model_address, |(_, address)| *address);
+    let identity = compose::identity(config, own_address)?;
     let tls = match &config.console_tls {
         None => None,
         Some((certificate, key)) => {
@@ -135,13 +142,17 @@ pub(crate) fn start(
     let process = RunningGateway {
         shared: Arc::clone(shared),
         registry: Arc::clone(registry),
+        records: Arc::clone(records),
         store: store.clone(),
         settings: config.effective(),
+        is_square_public: config.flag("square.public"),
+        oidc_private_network: config.flag("oidc.private_network"),
+        trust: Trust::default(),
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let runner = Arc::new(GatewayJobs { config: config.clone() });
     let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
-    let console = Console::new(store.clone(), Arc::new(process), catalog_file, Some(jobs));
+    let console = Console::new(store.clone(), Arc::new(process), identity, catalog_file, Some(jobs));
     // Requests of callers about themselves have a queue of their own, so that those of operators do not wait behind them.
     let ((queue, requests), (callers, caller_requests)) = (queue(), queue());
     tasks.spawn_on(serve_queue(console.clone(), requests, stop.clone()), runtime.handle());
@@ -155,14 +166,15 @@ pub(crate) fn start(
             acceptor
         });
         let own = OwnAddress { address, socket: ConsoleSocket::default(), stop: stop.child_token() };
-        let serving = serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (queue, rng), store.clone());
+        let serving =
+            serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (callers.clone(), queue, rng), store.clone());
         tasks.spawn_on(serving, runtime.handle());
         // The address of model requests has the paths of callers only.
         let fallback = Arc::new(ConsoleFallback { callers, console: None });
         return Ok(ConsoleServer { fallback, own: Some(own), runtime, stop, tasks });
     }
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
-    let opening = open_after_first_key(store.clone(), Arc::clone(&open), stop.clone());
+    let opening = open_after_first_admin(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
     Ok(ConsoleServer {
         fallback: Arc::new(ConsoleFallback { callers, console: Some((queue, open)) }),
@@ -213,8 +225,8 @@ fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), Fail
     })
 }
 
-/// Passes requests from the gateway to the console: those of callers about themselves always, others on a non-loopback address only once
-/// an admin key exists.
+/// Passes requests from the gateway to the console: those of callers about themselves always. Others, on a non-loopback address, only
+/// once an admin key exists or an admin can sign in; until then those of a set-up link alone.
 #[derive(Debug)]
 struct ConsoleFallback {
     callers: FallbackQueue,
@@ -225,24 +237,27 @@ struct ConsoleFallback {
 #[async_trait]
 impl FallbackService for ConsoleFallback {
     async fn call(&self, request: FallbackRequest) -> FallbackResponse {
-        if is_caller_path(request.request.uri().path()) {
+        let path = request.request.uri().path();
+        if is_caller_path(path) {
             return self.callers.call(request).await;
         }
         match &self.console {
-            Some((queue, open)) if open.load(Ordering::Acquire) => queue.call(request).await,
+            Some((queue, open)) if open.load(Ordering::Acquire) || is_set_up_path(path) => queue.call(request).await,
             Some(_) | None => FallbackResponse::NotFound,
         }
     }
 }
 
-async fn has_admin_key(store: &Store) -> bool {
+/// Whether an admin or an admin key can use the console.
+async fn has_admin(store: &Store) -> bool {
     store.listing.page(&RowFilter::of(RowKind::AdminKey, 1)).await.is_ok_and(|keys| !keys.is_empty())
+        || store.identity.admins().await.is_ok_and(|admins| admins.iter().any(LoginMember::can_sign_in))
 }
 
-/// Sets `open` once an admin key exists.
-async fn open_after_first_key(store: Store, open: Arc<AtomicBool>, stop: CancellationToken) {
+/// Sets `open` once an admin key exists or an admin can sign in.
+async fn open_after_first_admin(store: Store, open: Arc<AtomicBool>, stop: CancellationToken) {
     while !open.load(Ordering::Acquire) {
-        if has_admin_key(&store).await {
+        if has_admin(&store).await {
             open.store(true, Ordering::Release);
             return;
         }
@@ -279,31 +294,29 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
     }
 }
 
-/// Serves on a separate address; a non-loopback one opens once an admin key exists.
+/// Serves on a separate address; a non-loopback one opens once there is an admin.
 async fn serve_own_address(
     shared: Arc<Shared>,
     (listener, OwnAddress { address, socket, stop }): (std::net::TcpListener, OwnAddress),
     tls: Option<TlsAcceptor>,
-    (queue, rng): (FallbackQueue, CoreRng),
+    (callers, queue, rng): (FallbackQueue, FallbackQueue, CoreRng),
     store: Store,
 ) {
-    let mut listener = Some(listener);
-    if !address.ip().is_loopback() && !has_admin_key(&store).await {
-        tracing::warn!(%address, "the console opens on this address once there is an admin key: `tollgate admin-key create NAME`");
-        listener = None;
-        open_after_first_key(store, Arc::new(AtomicBool::new(false)), stop.clone()).await;
+    let open = Arc::new(AtomicBool::new(address.ip().is_loopback() || has_admin(&store).await));
+    if !open.load(Ordering::Acquire) {
+        tracing::warn!(
+            %address,
+            "the console opens on this address once an admin can sign in (`tollgate setup-link`) or there is an admin key \
+             (`tollgate admin-key create NAME`)"
+        );
     }
-    if stop.is_cancelled() {
-        return;
-    }
-    let listener = match listener {
-        Some(listener) => TcpListener::from_std(listener),
-        None => TcpListener::bind(address).await,
-    };
-    match listener {
+    let opening = open_after_first_admin(store, Arc::clone(&open), stop.clone());
+    let fallback = Arc::new(ConsoleFallback { callers, console: Some((queue, open)) });
+    match TcpListener::from_std(listener) {
         Ok(listener) => {
             socket.open(&listener);
-            serve_fallback(shared, listener, tls, Arc::new(queue), (rng, FallbackListenerLimits::default()), stop).await;
+            let serving = serve_fallback(shared, listener, tls, fallback, (rng, FallbackListenerLimits::default()), stop);
+            tokio::join!(serving, opening);
             socket.close();
         }
         Err(error) => tracing::error!(%address, %error, "the console cannot listen"),
@@ -315,8 +328,12 @@ async fn serve_own_address(
 struct RunningGateway {
     shared: Arc<Shared>,
     registry: Arc<HealthRegistry>,
+    records: Arc<HealthRecords>,
     store: Store,
     settings: Vec<EffectiveSetting>,
+    is_square_public: bool,
+    oidc_private_network: bool,
+    trust: Trust,
 }
 
 #[async_trait]
@@ -367,6 +384,18 @@ impl GatewayHandle for RunningGateway {
         self.registry.of(account)
     }
 
+    fn standing(&self, channel: ChannelId, account: AccountId) -> AccountStanding {
+        self.records.standing(channel, account, self.now())
+    }
+
+    fn is_square_public(&self) -> bool {
+        self.is_square_public
+    }
+
+    fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32> {
+        self.shared.square_requests.count(from, self.shared.clock.instant())
+    }
+
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = RuntimeState::of(&self.shared);
@@ -386,6 +415,10 @@ impl GatewayHandle for RunningGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
         self.save_tests(passed).await;
         tested
+    }
+
+    async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
+        fetch_document(request, self.oidc_private_network, &self.trust, &self.shared.tracker).await
     }
 
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {

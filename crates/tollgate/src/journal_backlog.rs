@@ -11,6 +11,9 @@ use tollgate_store::{JournalEntries, JournalEntry, Store, WorkControl, read_jour
 
 use crate::{cli::Common, compose, failure::Failure};
 
+/// Ids that are looked up at once.
+const IDS_AT_ONCE: usize = 500;
+
 #[derive(Debug, Default)]
 pub(crate) struct JournalBacklog {
     folder: PathBuf,
@@ -50,6 +53,16 @@ impl JournalBacklog {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.ids.is_empty()
+    }
+
+    /// How many of the records the database does not have.
+    pub(crate) async fn count_unbooked(&self, store: &Store) -> Result<usize, Failure> {
+        let ids: Vec<RequestId> = self.ids.iter().copied().collect();
+        let mut unbooked = 0;
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            unbooked += ids.len() - store.usage.known(ids).await?.len();
+        }
+        Ok(unbooked)
     }
 
     /// Passes the remaining records to `each` until it returns `false`. Records that have left the journal are read from the

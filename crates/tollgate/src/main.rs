@@ -41,7 +41,7 @@ use clap::Parser;
 
 use crate::{
     cli::{Cli, Command},
-    command::resource::{GROUPS, MEMBERS},
+    command::resource::GROUPS,
     failure::Failure,
 };
 
@@ -86,7 +86,11 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Model(subcommand) => command::model::run(&common, subcommand),
         Command::Price(subcommand) => command::price::run(&common, subcommand),
         Command::Group(subcommand) => command::resource::named(&common, GROUPS, subcommand),
-        Command::Member(subcommand) => command::resource::named(&common, MEMBERS, subcommand),
+        Command::Member(subcommand) => command::identity::member(&common, subcommand),
+        Command::Invite(subcommand) => command::identity::invite(&common, &subcommand),
+        Command::Session(subcommand) => command::identity::session(&common, &subcommand),
+        Command::SetupLink => command::identity::setup_link(&common),
+        Command::Init(arguments) => command::init::run(&common, &arguments),
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
         Command::Audit(arguments) => command::lists::audit(&common, &arguments),
         Command::Settings(arguments) => command::lists::settings(&common, arguments.source.as_deref()),

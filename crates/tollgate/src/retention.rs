@@ -1,4 +1,5 @@
-//! Creates partitions for coming usage records and removes old records in small steps, so that it does not block reads and writes.
+//! Creates partitions for coming usage records, and removes old records and old health transitions in small steps, so that it does not
+//! block reads and writes.
 //!
 //! A wrong system clock must not empty the log: age is measured by [`RetentionClock`], which the store persists and which every
 //! gateway advances, even if it removes nothing.
@@ -18,18 +19,35 @@ const POLL_INTERVAL: Duration = Duration::from_mins(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// Creates partitions and removes usage records older than `days` (0: none) until `stop` is cancelled.
-pub(crate) async fn run(store: Store, days: u64, stop: CancellationToken) {
+/// Most health transitions that are kept, however young they are.
+const MAX_TRANSITIONS: u64 = 500_000;
+
+/// What is kept for how long, in days.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RetentionDays {
+    /// Usage records; 0: for ever.
+    pub(crate) usage: u64,
+    /// Health transitions.
+    pub(crate) health: u64,
+}
+
+/// Creates partitions and removes what is too old until `stop` is cancelled.
+pub(crate) async fn run(store: Store, days: RetentionDays, stop: CancellationToken) {
     let started = compose::instant();
     let mut clock = None;
     loop {
         // Records of days without a partition are stored all the same.
-        if let Err(fault) = store.usage.create_partitions(compose::now(), days).await {
+        if let Err(fault) = store.usage.create_partitions(compose::now(), days.usage).await {
             tracing::debug!(%fault, "partitions for the coming days were not created");
         }
         match advance_clock(&store, &mut clock, started).await {
-            Ok(Some(now)) if days > 0 => remove_before(&store, cutoff(now, days), &stop).await,
-            Ok(_) => {}
+            Ok(Some(now)) => {
+                if days.usage > 0 {
+                    remove_before(&store, cutoff(now, days.usage), &stop).await;
+                }
+                remove_transitions(&store, cutoff(now, days.health), &stop).await;
+            }
+            Ok(None) => {}
             Err(fault) => tracing::warn!(%fault, "old usage records are not removed: the retention clock cannot be read"),
         }
         if stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_none() {
@@ -81,6 +99,21 @@ async fn remove_before(store: &Store, before: Timestamp, stop: &CancellationToke
     }
     if removed > 0 {
         tracing::info!(records = removed, %before, "old usage records were removed");
+    }
+}
+
+/// Removes health transitions that ended before a time, and those that are too many.
+async fn remove_transitions(store: &Store, before: Timestamp, stop: &CancellationToken) {
+    while !stop.is_cancelled() {
+        match store.health_history.prune_transitions(before, MAX_TRANSITIONS).await {
+            Ok(0) => return,
+            Ok(removed) => tracing::info!(transitions = removed, %before, "old health transitions were removed"),
+            Err(fault) => {
+                tracing::warn!(%fault, "removing old health transitions failed; it will be retried");
+                return;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 

@@ -14,8 +14,16 @@ pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Va
         "\nusage: {records} records into each database in the usage writer's batches; then pages, sums, an export and verification"
     );
     println!(
-        "{:<16}{:>12}{:>18}{:>18}{:>16}{:>18}{:>22}",
-        "", "per second", "slowest page, ms", "slowest sums, ms", "unaligned, ms", "exported a second", "verify 10 million, s"
+        "{:<16}{:>12}{:>18}{:>18}{:>16}{:>20}{:>15}{:>18}{:>22}",
+        "",
+        "per second",
+        "slowest page, ms",
+        "slowest sums, ms",
+        "unaligned, ms",
+        "by two groups, ms",
+        "filtered, ms",
+        "exported a second",
+        "verify 10 million, s"
     );
     let server = servers::postgres("fsync=on")?;
     let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
@@ -35,7 +43,8 @@ fn measure_database(programs: &Path, folder: &Path, name: &str, records: u64, ur
     let show = |figure: &str, digits: usize| row[figure].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
     let (rate, page) = (show("per_second", 0), show("page_ms", 1));
     let (sums, unaligned) = (show("chart_ms", 1), show("unaligned_ms", 1));
+    let (grouped, filtered) = (show("grouped_ms", 1), show("filtered_ms", 1));
     let (exported, verified) = (show("exported_per_second", 0), show("verify_10_million_s", 1));
-    println!("{name:<16}{rate:>12}{page:>18}{sums:>18}{unaligned:>16}{exported:>18}{verified:>22}");
+    println!("{name:<16}{rate:>12}{page:>18}{sums:>18}{unaligned:>16}{grouped:>20}{filtered:>15}{exported:>18}{verified:>22}");
     Ok(row)
 }

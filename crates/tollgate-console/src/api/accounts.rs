@@ -10,7 +10,7 @@ use tollgate_store::{
 use super::{
     check,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, read, row_object},
 };
@@ -24,7 +24,7 @@ static ACCOUNT: Object = row_object!(
 /// Accounts of a new channel.
 pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), max: 1_000 };
 
-const RESOURCE: Resource = Resource { tag: "accounts", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "accounts", needs: Needs::Scope(AdminScope::Operator) };
 const ALL: &str = "/admin/v1/channels/{name}/accounts";
 const ONE: &str = "/admin/v1/channels/{name}/accounts/{account}";
 

@@ -10,7 +10,7 @@ use tollgate_store::{
 use super::{
     check,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, REVISION, TEXT, both, read, row_object},
 };
@@ -29,7 +29,7 @@ static ADMIN_KEY: Object = row_object!(
     ]
 );
 
-const RESOURCE: Resource = Resource { tag: "admin keys", needs: AdminScope::Admin };
+const RESOURCE: Resource = Resource { tag: "admin keys", needs: Needs::Scope(AdminScope::Admin) };
 
 pub(super) static ROUTES: &[Route] = &[
     RESOURCE

@@ -10,7 +10,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
     schema::{COUNT, NAME, TEXT, both, read},
 };
@@ -28,9 +28,9 @@ static EVENT: Object = Object::of(
             TEXT,
             "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`.",
         ),
-        read("kind", TEXT, "Kind of the row; `ledger` of a posting, `job` of a job."),
-        read("id", TEXT, "Id of the row or job; of a posting: of the member."),
-        read("name", TEXT, "Name of the row at that time; of a posting: of the member; of a job: its kind."),
+        read("kind", TEXT, "Kind of the row; `ledger` of a posting, `job` of a job; `login`, `session` or `invite`."),
+        read("id", TEXT, "Id of the row, job, session or invite; of a posting or login: of the member."),
+        read("name", TEXT, "Name of the row at that time; of a posting, login or session: of the member; of a job: its kind."),
         read(
             "detail",
             Kind::Any,
@@ -40,12 +40,13 @@ static EVENT: Object = Object::of(
 );
 
 const LEDGER: &str = "ledger";
-const KINDS: &[&str] = &["channel", "account", "model", "group", "member", "key", "admin_key", "job", LEDGER];
+const KINDS: &[&str] =
+    &["channel", "account", "model", "group", "member", "key", "admin_key", "login", "session", "invite", "job", LEDGER];
 /// Postings that are looked at for a page, at most: they are filtered after they are read.
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
 
-const AUDIT: Resource = Resource { tag: "audit", needs: AdminScope::Admin };
+const AUDIT: Resource = Resource { tag: "audit", needs: Needs::Scope(AdminScope::Admin) };
 const DOC: &str = "Changes to the catalog, postings to the ledger, and jobs, newest first.";
 
 pub(super) static ROUTES: &[Route] = &[AUDIT

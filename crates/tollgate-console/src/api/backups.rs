@@ -16,7 +16,7 @@ use tollgate_store::{
 use super::{
     jobs::jobs,
     request_context::RequestContext,
-    route::{Method, Resource, ResponseSchema, Route, handler},
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, NAME, read},
 };
 use crate::{api_error::ApiError, jobs::Jobs, response::ApiResponse, time::time_value};
@@ -34,7 +34,7 @@ static BACKUP: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "backups", needs: AdminScope::Admin };
+const RESOURCE: Resource = Resource { tag: "backups", needs: Needs::Scope(AdminScope::Admin) };
 
 pub(super) static ROUTES: &[Route] = &[
     RESOURCE

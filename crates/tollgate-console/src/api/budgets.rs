@@ -10,7 +10,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{TEXT, USD, needed, read, row_object},
 };
@@ -32,19 +32,19 @@ static BUDGET_STATE: Object = Object {
 };
 static BUDGETS: Object = Object::of("Budgets", &[BUDGET.with(Access::Required)]);
 
-const RESOURCE: Resource = Resource { tag: "budgets", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "budgets", needs: Needs::Scope(AdminScope::Operator) };
+const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 pub(super) static ROUTES: &[Route] = &[
-    RESOURCE
-        .route(
-            Method::Get,
-            "/admin/v1/budgets",
-            "list_budgets",
-            "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
-            handler!(list),
-        )
-        .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Kind of subject.")])
-        .returns(ResponseSchema::Page(&BUDGET_STATE)),
+    READ.route(
+        Method::Get,
+        "/admin/v1/budgets",
+        "list_budgets",
+        "Budgets of one kind of subject. A page looks at so many rows; those without a budget give no items.",
+        handler!(list),
+    )
+    .query(&[LIMIT, AFTER, needed("subject", SUBJECTS, "Kind of subject.")])
+    .returns(ResponseSchema::Page(&BUDGET_STATE)),
     RESOURCE
         .route(
             Method::Put,
@@ -100,7 +100,9 @@ async fn show_row(context: &RequestContext, kind: RowKind, row: &StoredRow) -> R
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let Some(kind) = kind_of(context.query.text("subject").unwrap_or_default()) else {
         let mut items = Vec::new();
-        for budget in context.state.gateway.budgets() {
+        // The gateway's budgets belong to no member.
+        let budgets = if context.is_caller_view() { Vec::new() } else { context.state.gateway.budgets() };
+        for budget in budgets {
             items.push(show(&context, Subject::Gateway, ("gateway", "", "gateway"), &budget).await?);
         }
         return Ok(ApiResponse::ok(json!({"items": items, "next": null})));

@@ -15,7 +15,7 @@ use tollgate_store::{
 use super::{
     previews,
     request_context::RequestContext,
-    route::{Method, Resource, ResponseSchema, Route, handler},
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, TEXT, both, needed, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
@@ -57,8 +57,8 @@ static PLAN: Object = Object::of(
     ],
 );
 
-const READ: Resource = Resource { tag: "catalog", needs: AdminScope::Operator };
-const WRITE: Resource = Resource { needs: AdminScope::Admin, ..READ };
+const READ: Resource = Resource { tag: "catalog", needs: Needs::Scope(AdminScope::Operator) };
+const WRITE: Resource = Resource { needs: Needs::Scope(AdminScope::Admin), ..READ };
 
 pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/catalog", "pull_catalog", "The whole catalog as a file, without secrets.", handler!(pull))

@@ -33,7 +33,8 @@ static CHANNEL: Object = row_object!(
     ]
 );
 
-pub(super) static ROUTES: &[Route] = named_routes!(ChannelResource, &CHANNEL, "channels", "channel", AdminScope::Operator);
+pub(super) static ROUTES: &[Route] =
+    named_routes!(ChannelResource, &CHANNEL, "channels", "channel", Needs::Scope(AdminScope::Operator), AdminScope::Operator);
 
 struct ChannelResource;
 

@@ -6,7 +6,7 @@ use tollgate_store::{AdminScope, RowKind, fields::Kind};
 
 use super::{
     request_context::RequestContext,
-    route::{Method, Resource, ResponseSchema, Route, handler},
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, both, needed},
 };
@@ -15,7 +15,7 @@ use crate::{api_error::ApiError, gateway_handle::ExplainRequest, response::ApiRe
 /// Largest accepted number of tokens.
 const MAX_TOKENS: i64 = 1_000_000_000;
 
-const RESOURCE: Resource = Resource { tag: "explain", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "explain", needs: Needs::Scope(AdminScope::Operator) };
 const DOC: &str =
     "Explains the routing of a request: limits of the caller, the accounts it would use in order, and why others are excluded.";
 

@@ -19,7 +19,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, RequestSchema, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
 };
@@ -87,8 +87,8 @@ static TESTED: Object = Object::of(
     ],
 );
 
-const HEALTH_RESOURCE: Resource = Resource { tag: "health", needs: AdminScope::Operator };
-const CHANNELS: Resource = Resource { tag: "channels", needs: AdminScope::Operator };
+const HEALTH_RESOURCE: Resource = Resource { tag: "health", needs: Needs::Scope(AdminScope::Operator) };
+const CHANNELS: Resource = Resource { tag: "channels", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(super) static ROUTES: &[Route] = &[
     HEALTH_RESOURCE
@@ -129,7 +129,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut channels: HashMap<String, String> = HashMap::new();
     for account in &accounts {
         if !channels.contains_key(&account.parent) {
-            let channel = context.state.store.listing.row(RowKind::Channel, &account.parent).await?;
+            let channel = context.state.store.listing.row(RowKind::Channel, &account.parent, context.objects).await?;
             channels.insert(account.parent.clone(), channel.map_or_else(String::new, |channel| channel.name));
         }
     }

@@ -19,7 +19,7 @@ use tollgate_store::{
 use super::{
     catalog,
     request_context::{InputFields, RequestContext},
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, both, needed, read},
     usage::OUTCOMES,
@@ -95,7 +95,7 @@ static JOB: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "jobs", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "jobs", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(super) static ROUTES: &[Route] = &[
     RESOURCE
@@ -160,7 +160,7 @@ fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
 fn require_scope(context: &RequestContext, kind: JobKind) -> Result<(), ApiError> {
     match kind.needs() {
         AdminScope::Admin => context.require_admin(&format!("A {}", kind.as_str())),
-        AdminScope::Operator => Ok(()),
+        AdminScope::Operator | AdminScope::Member => Ok(()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
+pub(super) mod self_service;
+
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
@@ -12,7 +14,7 @@ use tollgate_store::{
 use super::{
     check, previews,
     request_context::{ApplyOutcome, RequestContext},
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
     rows,
     schema::{CREATED_AT, NAME, OWNER, REVISION, TEXT, both, read, row_object},
@@ -29,6 +31,8 @@ static KEY: Object = row_object!(
         read("state", Kind::Word(&STATES), "What `status`, `expires_at` and the member's status come to now."),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
+        read("previous_until", Kind::Time, "Until when the secret before the last rotation is valid, too; null: there is none.")
+            .or_null(),
         OWNER,
         CREATED_AT,
         read("revoked_at", Kind::Time, "When it was revoked.").or_null(),
@@ -39,11 +43,11 @@ static KEY: Object = row_object!(
     ]
 );
 
-const RESOURCE: Resource = Resource { tag: "keys", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
+const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 pub(super) static ROUTES: &[Route] = &[
-    RESOURCE
-        .route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
+    READ.route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
         .query(&[
             LIMIT,
             AFTER,
@@ -57,8 +61,7 @@ pub(super) static ROUTES: &[Route] = &[
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
         .returns(ResponseSchema::Created(&KEY)),
-    RESOURCE
-        .route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
+    READ.route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
         .returns(ResponseSchema::Object(&KEY)),
     RESOURCE
         .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
@@ -112,6 +115,8 @@ fn show(row: &StoredRow, spec: &KeySpec, standing: &Standing) -> Map<String, Val
     members.extend(whole(&KeyInput { spec, secret: None }));
     members.insert("prefix".to_owned(), prefix.into());
     members.insert("suffix".to_owned(), suffix.into());
+    let previous_until = row.previous_until.filter(|until| *until > standing.now);
+    members.insert("previous_until".to_owned(), json!(previous_until.map(time_value)));
     members.insert("revoked_at".to_owned(), json!(row.removed_at.map(time_value)));
     members
 }

@@ -13,7 +13,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, NAME, TEXT, USD, both, needed, read},
 };
@@ -62,11 +62,11 @@ static BALANCE: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "ledger", needs: AdminScope::Admin };
+const RESOURCE: Resource = Resource { tag: "ledger", needs: Needs::Scope(AdminScope::Admin) };
+const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Admin }, ..RESOURCE };
 
 pub(super) static ROUTES: &[Route] = &[
-    RESOURCE
-        .route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.", handler!(list))
+    READ.route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.", handler!(list))
         .query(&[
             LIMIT,
             both("after", COUNT, "`next` of the previous page."),
@@ -94,8 +94,7 @@ pub(super) static ROUTES: &[Route] = &[
         )
         .takes(&POSTING, WriteMode::Create)
         .returns(ResponseSchema::Created(&ENTRY)),
-    RESOURCE
-        .route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.", handler!(balances))
+    READ.route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.", handler!(balances))
         .query(&[LIMIT, AFTER])
         .returns(ResponseSchema::Page(&BALANCE)),
 ];
@@ -126,7 +125,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         },
     };
     let filter = LedgerFilter {
-        member,
+        member: context.only_member(member)?,
         kind: context.query.text("kind").and_then(LedgerKind::parse),
         before: context.query.whole("after").map(LedgerPosition),
         limit: context.limit(),
@@ -136,7 +135,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut names: HashMap<MemberId, String> = HashMap::new();
     for entry in &entries {
         if let Entry::Vacant(name) = names.entry(entry.member) {
-            let row = context.state.store.listing.row(RowKind::Member, &entry.member.to_string()).await?;
+            let row = context.state.store.listing.row(RowKind::Member, &entry.member.to_string(), context.objects).await?;
             name.insert(row.map_or_else(String::new, |row| row.name));
         }
     }
@@ -195,7 +194,7 @@ async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
         return Err(ApiError::value("after", "expected the 'next' of a page"));
     }
     let mut balances = context.with_query_timeout(context.state.store.ledger.balances()).await?;
-    balances.retain(|balance| balance.member.to_string().as_str() > after);
+    balances.retain(|balance| context.objects.contains(balance.member) && balance.member.to_string().as_str() > after);
     balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
     let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance": it.balance.to_usd_string()});

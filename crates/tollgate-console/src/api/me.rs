@@ -1,4 +1,4 @@
-//! `/admin/v1/me`: lets a client check its admin key and scope.
+//! `/admin/v1/me`: who sends the request.
 
 use serde_json::json;
 use tollgate_store::{
@@ -8,31 +8,41 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{Method, Resource, ResponseSchema, Route, handler},
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+use crate::{api_error::ApiError, principal::Principal, response::ApiResponse, time::time_value};
 
 static ME: Object = Object::of(
     "Me",
     &[
-        read("id", Kind::Id("adm_"), "The admin key's id."),
-        read("name", NAME, "Name of the admin key."),
-        read("scope", Kind::Word(&["operator", "admin"]), "Scope of the admin key."),
-        read("expires_at", Kind::Time, "Expiry; null: never.").or_null(),
+        read("id", TEXT, "Id of the admin key or session."),
+        read("name", NAME, "Name of the admin key or member."),
+        read("scope", Kind::Word(&["member", "operator", "admin"]), "Scope of the admin key, or the member's role."),
+        read("member", NAME, "Member that signed in or that the admin key belongs to.").or_null(),
+        read("expires_at", Kind::Time, "End of the session, or expiry of the admin key; null: never.").or_null(),
+        read("csrf_token", TEXT, "What writes of a session send in the header `x-csrf-token`; null for an admin key.").or_null(),
         read("version", TEXT, "Version of the gateway."),
     ],
 );
 
-const ADMIN_KEYS: Resource = Resource { tag: "admin keys", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "session", needs: Needs::Scope(AdminScope::Member) };
 
-pub(super) static ROUTES: &[Route] = &[ADMIN_KEYS
-    .route(Method::Get, "/admin/v1/me", "who_am_i", "The admin key of this request.", handler!(show))
+pub(super) static ROUTES: &[Route] = &[RESOURCE
+    .route(Method::Get, "/admin/v1/me", "who_am_i", "The admin key or session of this request.", handler!(show))
     .returns(ResponseSchema::Object(&ME))];
 
 async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let Some(key) = context.principal.key() else { return Err(ApiError::no_path()) };
+    let (id, name, expires_at, csrf_token) = match &context.principal {
+        Principal::Key(key) => (key.id.to_string(), key.name.as_str(), key.expires_at, None),
+        Principal::Session(signed_in) => {
+            let session = &signed_in.session;
+            (session.id.to_string(), signed_in.member.name.as_str(), Some(session.ends_at), Some(&signed_in.csrf_token))
+        }
+        Principal::LocalOperator(_) | Principal::Anonymous => return Err(ApiError::no_path()),
+    };
     Ok(ApiResponse::ok(json!({
-        "id": key.id, "name": key.name, "scope": key.scope, "expires_at": key.expires_at.map(time_value), "version": env!("CARGO_PKG_VERSION"),
+        "id": id, "name": name, "scope": context.principal.scope(), "member": context.principal.member().map(|(_, name)| name),
+        "expires_at": expires_at.map(time_value), "csrf_token": csrf_token, "version": env!("CARGO_PKG_VERSION"),
     })))
 }

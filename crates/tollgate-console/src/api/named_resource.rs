@@ -145,20 +145,20 @@ pub(super) async fn remove<R: NamedResource>(context: RequestContext) -> Result<
     Ok(ApiResponse::no_content())
 }
 
-/// The five routes of a resource of named rows: `named_routes!(Resource, &OBJECT, "plural", "singular", scope of changes)`.
+/// The five routes of a resource of named rows: `named_routes!(Resource, &OBJECT, "plural", "singular", what reads need, scope of changes)`.
 macro_rules! named_routes {
-    ($resource:ty, $object:expr, $tag:literal, $name:literal, $change_needs:expr) => {{
+    ($resource:ty, $object:expr, $tag:literal, $name:literal, $read:expr, $change_needs:expr) => {{
         use tollgate_store::{AdminScope, fields::WriteMode};
         use $crate::api::{
             named_resource::{NamedResource, change, list, make, one, remove},
-            route::{AFTER, LIMIT, Method, Resource, ResponseSchema, handler},
+            route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, handler},
             schema::{MODEL_NAME, both},
         };
         const ALL: &str = concat!("/admin/v1/", $tag);
         const ONE: &str = concat!("/admin/v1/", $tag, "/{name}");
         const LIST_DOC: &str = concat!("All ", $tag, ", in the order in which they were made.");
-        const READ: Resource = Resource { tag: $tag, needs: AdminScope::Operator };
-        const WRITE: Resource = Resource { tag: $tag, needs: $change_needs };
+        const READ: Resource = Resource { tag: $tag, needs: $read };
+        const WRITE: Resource = Resource { tag: $tag, needs: Needs::Scope($change_needs) };
         &[
             READ.route(Method::Get, ALL, concat!("list_", $tag), LIST_DOC, handler!(list::<$resource>))
                 .query(&[LIMIT, AFTER, both("name", MODEL_NAME, "Of this name.")])

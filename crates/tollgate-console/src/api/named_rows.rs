@@ -22,9 +22,12 @@ static GROUP: Object = row_object!(
 static MODEL: Object = row_object!(ModelSpec, [read("id", Kind::Id("mdl_"), "Id.")], [OWNER, CREATED_AT, REVISION]);
 static MEMBER: Object = row_object!(MemberSpec, [read("id", Kind::Id("mbr_"), "Id.")], [OWNER, CREATED_AT, REVISION]);
 
-pub(super) static GROUP_ROUTES: &[Route] = named_routes!(Groups, &GROUP, "groups", "group", AdminScope::Operator);
-pub(super) static MODEL_ROUTES: &[Route] = named_routes!(Models, &MODEL, "models", "model", AdminScope::Operator);
-pub(super) static MEMBER_ROUTES: &[Route] = named_routes!(Members, &MEMBER, "members", "member", AdminScope::Admin);
+pub(super) static GROUP_ROUTES: &[Route] =
+    named_routes!(Groups, &GROUP, "groups", "group", Needs::Scope(AdminScope::Operator), AdminScope::Operator);
+pub(super) static MODEL_ROUTES: &[Route] =
+    named_routes!(Models, &MODEL, "models", "model", Needs::Scope(AdminScope::Operator), AdminScope::Operator);
+pub(super) static MEMBER_ROUTES: &[Route] =
+    named_routes!(Members, &MEMBER, "members", "member", Needs::Own { all: AdminScope::Operator }, AdminScope::Admin);
 
 struct Groups;
 

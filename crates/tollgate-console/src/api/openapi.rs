@@ -8,7 +8,7 @@ use tollgate_store::{
     fields::{Access, FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, WriteMode},
 };
 
-use super::route::{self, Method, RequestSchema, ResponseSchema, Route};
+use super::route::{self, Method, Needs, RequestSchema, ResponseSchema, Route};
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
@@ -32,10 +32,19 @@ pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &s
                 `Idempotency-Key` makes a POST happen once within a day.",
         },
         "servers": [{"url": "/"}],
-        "security": [{"admin_key": []}],
+        "security": [{"admin_key": []}, {"session": []}],
         "paths": paths,
         "components": {
-            "securitySchemes": {"admin_key": {"type": "http", "scheme": "bearer", "description": "An admin key (`tga-…`)."}},
+            "securitySchemes": {
+                "admin_key": {"type": "http", "scheme": "bearer", "description": "An admin key (`tga-…`)."},
+                "session": {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "tollgate_session",
+                    "description": "A session, over HTTPS as `__Host-tollgate_session`. Other methods than GET also need the header \
+                        `x-csrf-token`.",
+                },
+            },
             "schemas": Value::Object(schemas.0.into_iter().collect()),
         },
     })
@@ -115,10 +124,14 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         "operationId": route.id,
         "summary": route.doc,
         "tags": [route.resource],
-        "description": format!("Needs an admin key of the scope `{}`{}.", route.needs.as_str(), if route.needs == AdminScope::Operator { " or `admin`" } else { "" }),
+        "description": description(route.needs),
+        "x-needs": route.needs.words(),
         "parameters": parameters,
         "responses": responses(route, schemas),
     });
+    if route.needs == Needs::Nothing {
+        operation["security"] = json!([]);
+    }
     let body = match route.request {
         RequestSchema::Empty => None,
         RequestSchema::Body(object, how) => Some((object, how, true)),
@@ -129,6 +142,20 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         operation["requestBody"] = json!({"required": required, "content": {"application/json": {"schema": schema}}});
     }
     operation
+}
+
+fn description(needs: Needs) -> String {
+    match needs {
+        Needs::Nothing => "Needs no admin key and no session.".to_owned(),
+        Needs::Own { all } => {
+            format!("Below the scope `{}` only what belongs to the member of the session or admin key.", all.as_str())
+        }
+        Needs::Scope(AdminScope::Member) => "Needs a session, or an admin key of any scope.".to_owned(),
+        Needs::Scope(scope) => {
+            let wider = if scope == AdminScope::Operator { " or `admin`" } else { "" };
+            format!("Needs a session or an admin key of the scope `{}`{wider}.", scope.as_str())
+        }
+    }
 }
 
 fn responses(route: &Route, schemas: &mut Schemas) -> Value {
@@ -168,10 +195,13 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
         ResponseSchema::Empty => {
             responses.insert("204".to_owned(), json!({"description": "Done."}));
         }
+        ResponseSchema::Redirect => {
+            responses.insert("303".to_owned(), json!({"description": "The browser goes on to `Location`."}));
+        }
         ResponseSchema::TextLines => {
             let lines = json!({"schema": {"type": "string"}});
-            let content = json!({"text/csv": lines, "application/jsonl": lines});
-            responses.insert("200".to_owned(), json!({"description": "Lines.", "content": content}));
+            let content = json!({"text/csv": lines, "application/jsonl": lines, "application/vnd.apache.parquet": {}});
+            responses.insert("200".to_owned(), json!({"description": "The records.", "content": content}));
         }
         ResponseSchema::Document => {
             responses.insert("200".to_owned(), content(json!({"type": "object"})));
@@ -278,6 +308,7 @@ impl Schemas {
             Kind::Usd { min, max } => decimal(9, (*min, *max), side),
             Kind::Factor { max } => decimal(6, (0, *max), side),
             Kind::Number { max } => json!({"type": "number", "minimum": 0, "maximum": max}),
+            Kind::NumberOrNull { max } => json!({"type": ["number", "null"], "minimum": 0, "maximum": max}),
             Kind::Word(words) => json!({"type": "string", "enum": words}),
             Kind::List { of, max } => {
                 let items = self.kind(of, side);

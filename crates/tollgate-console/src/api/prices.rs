@@ -20,7 +20,7 @@ use tollgate_store::{
 use super::{
     check,
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{MODEL_NAME, NAME, TEXT, both, read},
 };
@@ -58,7 +58,7 @@ static PRICES: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(super) static ROUTES: &[Route] = &[
     RESOURCE

@@ -1,16 +1,22 @@
 //! A validated request as handlers see it: principal, path parameters, query and body, and the operations that all handlers
 //! share.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use http::HeaderMap;
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
-use tokio::{sync::OwnedSemaphorePermit, time::timeout};
-use tollgate_core::{Revision, Timestamp};
-use tollgate_store::{Actor, AdminKey, AdminScope, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, StoreError};
+use tokio::time::timeout;
+use tollgate_core::{MemberId, Revision, Timestamp};
+use tollgate_store::{Actor, AdminScope, Change, ChangeRefusal, ChangeRefused, ObjectScope, RowKind, StoreError};
 
-use crate::{api_error::ApiError, state::ConsoleState, time::parse_rfc3339};
+use crate::{
+    api_error::ApiError,
+    principal::Principal,
+    shares::{HeavyPermit, Reader},
+    state::ConsoleState,
+    time::parse_rfc3339,
+};
 
 /// Longest time for one database query.
 pub(crate) const QUERY_TIMEOUT: Duration = Duration::from_secs(5);
@@ -19,37 +25,16 @@ pub(crate) const PERMIT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Commands on the data folder are not timed out.
 pub(crate) const NO_TIMEOUT: Duration = Duration::from_hours(24);
 
-/// The authenticated sender of a request.
-#[derive(Clone, Debug)]
-pub(crate) enum Principal {
-    /// Client with an admin key.
-    Key(AdminKey),
-    /// Command line with direct access to the data folder.
-    LocalOperator(Actor),
-}
-
-impl Principal {
-    pub(crate) const fn scope(&self) -> AdminScope {
-        match self {
-            Self::Key(key) => key.scope,
-            Self::LocalOperator(_) => AdminScope::Admin,
-        }
-    }
-
-    pub(crate) const fn key(&self) -> Option<&AdminKey> {
-        match self {
-            Self::Key(key) => Some(key),
-            Self::LocalOperator(_) => None,
-        }
-    }
-}
-
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<ConsoleState>,
     /// Method and path pattern of the route, such as `Post /admin/v1/keys`: part of the idempotency fingerprint.
     pub(crate) operation: String,
     pub(crate) principal: Principal,
+    /// The objects that the principal may see on this route.
+    pub(crate) objects: ObjectScope,
+    /// Address of the client, if it is known.
+    pub(crate) address: Option<IpAddr>,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: InputFields,
     pub(crate) headers: HeaderMap,
@@ -80,15 +65,28 @@ impl RequestContext {
     }
 
     pub(crate) fn require_admin(&self, what: &str) -> Result<(), ApiError> {
-        if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what)) }
+        if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what, AdminScope::Admin)) }
     }
 
-    /// Actor recorded in the audit log.
-    pub(crate) fn actor(&self) -> Actor {
-        match &self.principal {
-            Principal::Key(key) => Actor { origin: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
-            Principal::LocalOperator(actor) => actor.clone(),
+    /// The member whose objects are to be selected, if a member was asked for or the principal sees only its own. Other members are
+    /// not found.
+    pub(crate) fn only_member(&self, asked: Option<MemberId>) -> Result<Option<MemberId>, ApiError> {
+        match (self.objects, asked) {
+            (ObjectScope::Everything, asked) => Ok(asked),
+            (ObjectScope::Member(own), None) => Ok(Some(own)),
+            (ObjectScope::Member(own), Some(asked)) if asked == own => Ok(Some(own)),
+            (ObjectScope::Member(_) | ObjectScope::Nothing, _) => Err(ApiError::not_found(RowKind::Member)),
         }
+    }
+
+    /// Whether the answer leaves out channels, accounts and costs, which only operators see.
+    pub(crate) fn is_caller_view(&self) -> bool {
+        self.objects != ObjectScope::Everything
+    }
+
+    /// Author of changes in the audit log.
+    pub(crate) fn actor(&self) -> Actor {
+        self.principal.actor()
     }
 
     /// The revision in `If-Match`; `None` without the header or for `*`.
@@ -124,16 +122,21 @@ impl RequestContext {
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
         hash.update(format!("{} {path:?} {}", self.operation, Value::Object(self.body.0.clone())));
-        let principal = self.principal.key().map_or_else(|| "owner".to_owned(), |key| key.id.to_string());
+        let principal = self.principal.id().unwrap_or_else(|| "owner".to_owned());
         Ok(Some((format!("{principal} {key}"), hash.finalize().into())))
     }
 
     /// Applies a batch of changes, all or none; fails if one of them exceeds the scope of the principal.
     pub(crate) async fn apply(&self, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
-        if changes.iter().any(|change| change.needs() > self.principal.scope()) {
-            return Err(ApiError::forbidden("This change"));
+        if let Some(needed) = changes.iter().map(Change::needs).find(|needed| *needed > self.principal.scope()) {
+            return Err(ApiError::forbidden("This change", needed));
         }
-        match self.state.store.catalog.apply(changes, &self.actor(), self.now()).await {
+        self.apply_as(&self.actor(), changes).await
+    }
+
+    /// As [`Self::apply`], for a change that something else than the principal permits, such as a password or an invite.
+    pub(crate) async fn apply_as(&self, actor: &Actor, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
+        match self.state.store.catalog.apply(changes, actor, self.now()).await {
             Ok(_) => Ok(ApplyOutcome::Applied),
             Err(StoreError::Refused(ChangeRefused { reason: ChangeRefusal::Repeated { id, .. }, .. })) => {
                 Ok(ApplyOutcome::Replayed(id))
@@ -144,17 +147,16 @@ impl RequestContext {
     }
 
     /// Acquires a permit to read many rows.
-    pub(crate) async fn acquire_heavy_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {
-        match timeout(self.timeout_for(PERMIT_TIMEOUT), Arc::clone(&self.state.heavy_permits).acquire_owned()).await {
-            Ok(Ok(permit)) => Ok(permit),
-            Ok(Err(_)) | Err(_) => Err(ApiError::overloaded("Too many long queries run already.")),
-        }
+    pub(crate) async fn acquire_heavy_permit(&self) -> Result<HeavyPermit, ApiError> {
+        let reader = if self.is_caller_view() { Reader::Member } else { Reader::Operator };
+        let permit = timeout(self.timeout_for(PERMIT_TIMEOUT), self.state.heavy_permits.acquire(reader)).await;
+        permit.map_err(|_| ApiError::overloaded("Too many long queries run already."))
     }
 
     /// The timeout of this principal: commands on the data folder have none.
     const fn timeout_for(&self, of_keys: Duration) -> Duration {
         match self.principal {
-            Principal::Key(_) => of_keys,
+            Principal::Key(_) | Principal::Session(_) | Principal::Anonymous => of_keys,
             Principal::LocalOperator(_) => NO_TIMEOUT,
         }
     }

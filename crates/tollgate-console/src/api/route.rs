@@ -16,6 +16,39 @@ pub(crate) type Handler = fn(RequestContext) -> HandlerFuture;
 
 /// Largest body of most routes: enough for a catalog file of several thousand rows.
 const BODY_BYTES: usize = 4 << 20;
+/// Largest body of what comes before a sign-in.
+const OPEN_BODY_BYTES: usize = 16 << 10;
+
+/// Who may call a route, and whose objects it shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Needs {
+    /// Anybody: what comes before a sign-in.
+    Nothing,
+    /// Anybody who is known, for what belongs to the own member; from this scope on for the objects of all.
+    Own { all: AdminScope },
+    /// This scope, for the objects of all.
+    Scope(AdminScope),
+}
+
+impl Needs {
+    /// The smallest scope that gets the objects of all.
+    #[cfg(test)]
+    pub(crate) const fn for_all(self) -> Option<AdminScope> {
+        match self {
+            Self::Nothing => None,
+            Self::Own { all } | Self::Scope(all) => Some(all),
+        }
+    }
+
+    /// As documents say it.
+    pub(crate) fn words(self) -> String {
+        match self {
+            Self::Nothing => "nothing".to_owned(),
+            Self::Own { all } => format!("own, or {}", all.as_str()),
+            Self::Scope(scope) => scope.as_str().to_owned(),
+        }
+    }
+}
 
 /// A route of the admin API.
 pub(crate) struct Route {
@@ -24,8 +57,7 @@ pub(crate) struct Route {
     pub(crate) path: &'static str,
     /// Tag in the OpenAPI document.
     pub(crate) resource: &'static str,
-    /// Scope required to call it.
-    pub(crate) needs: AdminScope,
+    pub(crate) needs: Needs,
     /// `operationId` in the OpenAPI document.
     pub(crate) id: &'static str,
     pub(crate) doc: &'static str,
@@ -37,11 +69,11 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
 }
 
-/// Properties that routes share: their tag in the OpenAPI document, and the scope they require.
+/// Properties that routes share: their tag in the OpenAPI document, and what they require.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
     pub(crate) tag: &'static str,
-    pub(crate) needs: AdminScope,
+    pub(crate) needs: Needs,
 }
 
 impl Resource {
@@ -55,7 +87,8 @@ impl Resource {
         handler: Handler,
     ) -> Route {
         let (request, response) = (RequestSchema::Empty, ResponseSchema::Empty);
-        let (resource, needs, max_body_bytes) = (self.tag, self.needs, BODY_BYTES);
+        let max_body_bytes = if matches!(self.needs, Needs::Nothing) { OPEN_BODY_BYTES } else { BODY_BYTES };
+        let (resource, needs) = (self.tag, self.needs);
         Route { method, path, resource, needs, id, doc, query: &[], request, max_body_bytes, response, handler }
     }
 }
@@ -67,6 +100,11 @@ impl Route {
 
     pub(crate) const fn takes(self, object: &'static Object, mode: WriteMode) -> Self {
         Self { request: RequestSchema::Body(object, mode), ..self }
+    }
+
+    /// Takes an object, or no body at all.
+    pub(crate) const fn takes_optional(self, object: &'static Object) -> Self {
+        Self { request: RequestSchema::Optional(object), ..self }
     }
 
     /// Takes larger bodies than most routes.
@@ -125,7 +163,9 @@ pub(crate) enum ResponseSchema {
     Progress(&'static Object),
     /// 204.
     Empty,
-    /// 200 and lines of text.
+    /// 303 to another address.
+    Redirect,
+    /// 200 and records as lines of text, or as a file.
     TextLines,
     /// 200 and any JSON object.
     Document,
@@ -142,6 +182,8 @@ const PATH_PARAMETERS: &[FieldShape] = &[
     both("key", PATH_TEXT, "Id of the key."),
     both("admin_key", PATH_TEXT, "Name or id of the admin key."),
     both("model", PATH_TEXT, "Name or id of the model."),
+    both("session", PATH_TEXT, "Id of the session."),
+    both("invite", PATH_TEXT, "Id of the invite."),
     both("job", PATH_TEXT, "Id of the job."),
     both("record", PATH_TEXT, "Id of the request."),
     both("subject", Kind::Word(&["key", "member", "group", "channel"]), "Kind of the row."),

@@ -24,13 +24,13 @@ pub(super) async fn rows_by_id(
     let mut found = HashMap::new();
     if ids.len() <= MAX_LOOKUPS {
         for id in ids {
-            if let Some(row) = context.with_query_timeout(listing.row(kind, &id)).await? {
+            if let Some(row) = context.with_query_timeout(listing.row(kind, &id, context.objects)).await? {
                 found.insert(id, row);
             }
         }
         return Ok(found);
     }
-    let mut filter = RowFilter { removed: true, ..RowFilter::of(kind, PAGE) };
+    let mut filter = RowFilter { scope: context.objects, removed: true, ..RowFilter::of(kind, PAGE) };
     for _ in 0..MAX_PAGES {
         let rows = context.with_query_timeout(listing.page(&filter)).await?;
         let is_last = rows.len() < PAGE as usize;

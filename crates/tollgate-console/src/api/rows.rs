@@ -38,7 +38,7 @@ pub(super) async fn find(context: &RequestContext, kind: RowKind, parent: Option
             let exists = matches!(kind, RowKind::Key | RowKind::AdminKey) || row.removed_at.is_none();
             exists && parent.is_none_or(|parent| row.parent == parent)
         };
-        listing.row(kind, text).await?.filter(visible)
+        listing.row(kind, text, context.objects).await?.filter(visible)
     } else if matches!(kind, RowKind::Key | RowKind::AdminKey) {
         // Key names are not unique.
         None
@@ -55,7 +55,8 @@ pub(super) async fn written(
     parent: Option<&str>,
     name: &str,
 ) -> Result<StoredRow, ApiError> {
-    let filter = RowFilter { name: Some(name.to_owned()), parent: parent.map(str::to_owned), ..RowFilter::of(kind, 1) };
+    let (name, parent) = (Some(name.to_owned()), parent.map(str::to_owned));
+    let filter = RowFilter { scope: context.objects, name, parent, ..RowFilter::of(kind, 1) };
     context.state.store.listing.page(&filter).await?.pop().ok_or_else(|| ApiError::not_found(kind))
 }
 
@@ -103,7 +104,7 @@ pub(super) async fn key_id(context: &RequestContext, text: &str) -> Result<KeyId
     let id = if is_id(RowKind::Key, text) {
         Some(text.to_owned())
     } else {
-        let named = RowFilter { name: Some(text.to_owned()), ..RowFilter::of(RowKind::Key, 2) };
+        let named = RowFilter { scope: context.objects, name: Some(text.to_owned()), ..RowFilter::of(RowKind::Key, 2) };
         let mut keys = context.state.store.listing.page(&named).await?;
         if keys.len() > 1 {
             return Err(ApiError::value("key", "more than one key has this name; send its id"));
@@ -120,6 +121,7 @@ pub(super) fn filter(context: &RequestContext, kind: RowKind) -> Result<RowFilte
         return Err(ApiError::value("after", "expected the 'next' of a page"));
     }
     Ok(RowFilter {
+        scope: context.objects,
         name: context.query.text("name").map(str::to_owned),
         after: after.map(str::to_owned),
         ..RowFilter::of(kind, context.limit() + 1)
@@ -147,7 +149,7 @@ pub(super) async fn edit(
             Err(problem) if problem.is_stale() && expected.is_none() && tries < MAX_ATTEMPTS => {}
             Err(problem) => return Err(problem),
             Ok(ApplyOutcome::Applied | ApplyOutcome::Replayed(_)) => {
-                let found = context.state.store.listing.row(kind, &row.id).await?;
+                let found = context.state.store.listing.row(kind, &row.id, context.objects).await?;
                 return found.ok_or_else(|| ApiError::not_found(kind));
             }
         }

@@ -8,7 +8,7 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{Method, Resource, ResponseSchema, Route, handler},
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, both, read},
 };
 use crate::{api_error::ApiError, gateway_handle::EffectiveSetting, response::ApiResponse};
@@ -28,7 +28,7 @@ static SETTING: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "settings", needs: AdminScope::Admin };
+const RESOURCE: Resource = Resource { tag: "settings", needs: Needs::Scope(AdminScope::Admin) };
 
 pub(super) static ROUTES: &[Route] = &[RESOURCE
     .route(

@@ -6,9 +6,10 @@ mod histogram;
 mod pricing;
 mod summary;
 mod tail;
+mod view;
 
 use serde_json::json;
-use tollgate_core::RequestId;
+use tollgate_core::{MAX_TAGS, RequestId};
 use tollgate_store::{
     AdminScope, Page, SortOrder, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
@@ -16,13 +17,16 @@ use tollgate_store::{
 
 use super::{
     request_context::RequestContext,
-    route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{COUNT, TEXT, USD, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
 pub(super) use filter::OUTCOMES;
-pub use filter::parse_status;
+pub(crate) use filter::tags;
 use filter::{FILTER, filter};
+pub use filter::{parse_status, parse_tags};
+pub(crate) use summary::tag_grouping;
+use view::UsageView;
 
 static TOKENS: Object = Object::of(
     "Tokens",
@@ -93,6 +97,7 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("overhead_us", COUNT, "Time in which no attempt was under way, in microseconds; null without an attempt.").or_null(),
     read("address", TEXT, "Address of the caller.").or_null(),
     read("client_request_id", TEXT, "Request id sent by the caller.").or_null(),
+    read("tags", Kind::TextMap { max: MAX_TAGS }, "Tags that the caller gave it, by name."),
     read("dropped", Kind::List { of: &TEXT, max: 10_000 }, "Request fields that were dropped or adjusted."),
     read("trace", Kind::List { of: &TRACE_ENTRY, max: 10_000 }, "Routing decision for each account considered."),
     read("attempts", Kind::List { of: &ATTEMPT_ENTRY, max: 100 }, "Attempts, in order."),
@@ -106,8 +111,8 @@ static RECORD_DETAIL: Object = Object::of(
         &[read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about.")],
     ]),
 );
-const RESOURCE: Resource = Resource { tag: "usage", needs: AdminScope::Operator };
-const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl"]), "Default csv.");
+const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
+const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl", "parquet"]), "Default csv.");
 
 /// The parameters of a list, of sums, of a histogram and of an export: those of the filter, and more.
 const LIST: &[FieldShape] = &with_filter::<{ FILTER.len() + 2 }>(&[LIMIT, AFTER]);
@@ -163,7 +168,7 @@ pub(super) static ROUTES: &[Route] = &[
             Method::Get,
             "/admin/v1/usage/export",
             "export_usage",
-            "All matching usage records, oldest first, as CSV or JSON lines.",
+            "All matching usage records, oldest first, as CSV, JSON lines or a Parquet file.",
             handler!(export::export),
         )
         .query(EXPORT)
@@ -178,10 +183,11 @@ fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after").map(cursor).transpose()?;
     let filter = UsageFilter { after, limit: context.limit(), order: SortOrder::Newest, ..filter(&context).await? };
+    let view = UsageView::of(&context);
     let _permit = context.acquire_heavy_permit().await?;
     let Page { items, next, searched_until } = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
     Ok(ApiResponse::ok(json!({
-        "items": items.iter().map(usage_format::json).collect::<Vec<_>>(),
+        "items": items.into_iter().map(|record| usage_format::json(&view.record(record))).collect::<Vec<_>>(),
         "next": next.map(|UsageCursor(id)| id.to_string()),
         "searched_until": searched_until.map(time_value),
     })))
@@ -191,7 +197,9 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let text = context.path_param("record");
     let missing = || ApiError::not_found("usage record");
     let id = RequestId::parse(text).ok_or_else(missing)?;
-    let record = context.with_query_timeout(context.state.store.usage.find(id)).await?.ok_or_else(missing)?;
+    let found = context.with_query_timeout(context.state.store.usage.find(id)).await?;
+    let record = found.filter(|record| context.objects.contains(record.member)).ok_or_else(missing)?;
+    let record = UsageView::of(&context).record(record);
     let mut detail = usage_format::json(&record);
     detail["pricing"] = pricing::pricing(&context, &record).await?;
     Ok(ApiResponse::ok(detail))

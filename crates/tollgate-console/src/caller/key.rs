@@ -1,4 +1,4 @@
-//! `/v1/key`: what a key may use, and what is left of its limits and budgets.
+//! `/v1/key`, and the same for members: what a key may use, and what is left of its limits and budgets.
 
 use std::sync::Arc;
 
@@ -62,7 +62,7 @@ pub(super) async fn balance(request: &CallerRequest) -> Result<Option<NanoUsd>, 
     Ok(Some(entries.first().map_or(NanoUsd::ZERO, |entry| entry.balance)))
 }
 
-pub(super) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
+pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
     let (state, key) = (&request.state, &request.key);
     let catalog = request.read(state.gateway.catalog()).await?;
     let caller = Caller::of(&catalog, Arc::clone(key));

@@ -1,5 +1,7 @@
 //! `/v1/usage`: sums and records of a key, in the caller view.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tollgate_core::{NanoUsd, RequestId, Timestamp, Tokens, UsageRecord};
 use tollgate_store::{
@@ -12,6 +14,7 @@ use crate::{
     api::{
         route::{AFTER, LIMIT},
         schema::{MODEL_NAME, both},
+        usage::{tag_grouping, tags},
     },
     api_error::ApiError,
     time::time_value,
@@ -20,33 +23,40 @@ use crate::{
 /// Longest time that sums by hour cover, and the time that sums cover without `since`, in microseconds.
 const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
 const MODEL: FieldShape = both("model", MODEL_NAME, "Requested model name.");
+const TAGS: FieldShape = both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`, separated by commas.");
 const SINCE: FieldShape = both("since", Kind::Time, "Arrival at or after this time.");
 const UNTIL: FieldShape = both("until", Kind::Time, "Arrival before this time.");
-pub(super) const SUMS: &[FieldShape] =
-    &[both("by", Kind::Word(&["nothing", "month", "day", "hour", "model", "outcome"]), "Grouping."), MODEL, SINCE, UNTIL];
-pub(super) const RECORDS: &[FieldShape] = &[LIMIT, AFTER, MODEL, SINCE, UNTIL];
+pub(super) const SUMS: &[FieldShape] = &[both("by", Kind::Text { min: 1, max: 60 }, "Grouping."), MODEL, TAGS, SINCE, UNTIL];
+pub(super) const RECORDS: &[FieldShape] = &[LIMIT, AFTER, MODEL, TAGS, SINCE, UNTIL];
 
-fn filter(request: &CallerRequest) -> UsageFilter {
+fn filter(request: &CallerRequest) -> Result<UsageFilter, ApiError> {
     let query = &request.query;
-    UsageFilter {
+    Ok(UsageFilter {
         key: Some(request.key.id),
         model: query.text("model").map(str::to_owned),
+        tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
         since: query.time("since"),
         until: query.time("until"),
         ..UsageFilter::default()
-    }
+    })
+}
+
+fn grouping(word: &str) -> Result<SummaryBy, ApiError> {
+    let by = match word {
+        "nothing" => Some(SummaryBy::Nothing),
+        "month" => Some(SummaryBy::Month),
+        "day" => Some(SummaryBy::Day),
+        "hour" => Some(SummaryBy::Hour),
+        "model" => Some(SummaryBy::Model),
+        "outcome" => Some(SummaryBy::Outcome),
+        tag => tag_grouping(tag),
+    };
+    by.ok_or_else(|| ApiError::value("by", "expected one of nothing, month, day, hour, model, outcome, tag:NAME"))
 }
 
 pub(super) async fn sums(request: &CallerRequest) -> Result<Value, ApiError> {
-    let by = match request.query.text("by") {
-        Some("nothing") => SummaryBy::Nothing,
-        Some("month") => SummaryBy::Month,
-        Some("hour") => SummaryBy::Hour,
-        Some("model") => SummaryBy::Model,
-        Some("outcome") => SummaryBy::Outcome,
-        Some(_) | None => SummaryBy::Day,
-    };
-    let mut filter = filter(request);
+    let by = grouping(request.query.text("by").unwrap_or("day"))?;
+    let mut filter = filter(request)?;
     let now = request.state.gateway.now();
     if by == SummaryBy::Hour {
         let since = filter.since.unwrap_or(Timestamp(now.0.saturating_sub(MAX_HOURLY_RANGE_US)));
@@ -72,7 +82,7 @@ pub(super) async fn records(request: &CallerRequest) -> Result<Value, ApiError> 
         RequestId::parse(text).map(UsageCursor).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
     });
     let limit = request.query.whole("limit").and_then(|limit| u32::try_from(limit).ok()).unwrap_or(50);
-    let filter = UsageFilter { after: after.transpose()?, limit, ..filter(request) };
+    let filter = UsageFilter { after: after.transpose()?, limit, ..filter(request)? };
     let page = request.read(request.state.store.usage.page(&filter)).await?;
     Ok(json!({
         "object": "list", "data": page.items.iter().map(caller_view).collect::<Vec<_>>(),
@@ -92,6 +102,7 @@ fn caller_view(record: &UsageRecord) -> Value {
             "image": image, "audio": audio,
         },
         "amount": record.sale.map(NanoUsd::to_usd_string), "ttft_us": record.ttft_us, "duration_us": record.duration_us,
-        "client_request_id": record.client_request_id, "dropped": record.dropped,
+        "client_request_id": record.client_request_id, "tags": record.tags.iter().collect::<BTreeMap<_, _>>(),
+        "dropped": record.dropped,
     })
 }

@@ -1,6 +1,6 @@
 //! The text of a record in each format, compared with files.
 
-use tollgate_core::{AccountId, ChannelId, GroupId};
+use tollgate_core::{AccountId, ChannelId, GroupId, Tags};
 
 use super::*;
 
@@ -28,7 +28,7 @@ fn attempt(channel: &str) -> AttemptRecord {
 }
 
 /// A record in which every member has a value of its own.
-fn full() -> UsageRecord {
+pub(crate) fn full() -> UsageRecord {
     let planned = TraceEntry {
         channel: "main".to_owned(),
         account: Some("a".to_owned()),
@@ -72,6 +72,7 @@ fn full() -> UsageRecord {
         client_request_id: Some("caller's \\ 1".to_owned()),
         dropped: vec!["seed".to_owned(), "tool_calls=1".to_owned()],
         trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
+        tags: Tags::parse_header([b"project=web, team=a b".as_slice()]).unwrap(),
         attempts: vec![attempt("main"), AttemptRecord { status: None, cost: None, ..attempt("spare") }],
     }
 }
@@ -93,6 +94,7 @@ pub(crate) fn bare() -> UsageRecord {
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: Vec::new(),
         ..full()
     }

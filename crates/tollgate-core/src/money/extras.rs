@@ -81,7 +81,8 @@ impl Price {
     }
 
     /// Every figure of the list times a factor, rounded half up.
-    fn times(&self, factor: Multiplier) -> Self {
+    #[must_use]
+    pub fn times(&self, factor: Multiplier) -> Self {
         let times = |price: Option<i64>| price.map(|price| factor.times(price));
         let tiers = self.tiers.iter().map(|tier| PriceTier { above: tier.above, price: tier.price.times(factor) });
         Self {

@@ -61,7 +61,7 @@ const STRUCTURAL: &[&str] = &[
 ];
 
 /// The fields of a request that a rule rejects, in the caller's spelling and order.
-pub(super) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
+pub(crate) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]) -> Vec<FieldPath> {
     let (listed, accepts_listed) = match rule {
         ParameterRule::All => return Vec::new(),
         ParameterRule::Only(listed) => (listed, true),

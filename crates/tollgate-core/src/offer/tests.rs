@@ -1,6 +1,6 @@
 //! Which models callers see and get.
 
-use proptest::prelude::*;
+use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::*;
 use crate::{
@@ -261,6 +261,34 @@ fn model_served_only_by_anthropic_has_no_caller_protocol() {
     assert!(listed.protocols.is_empty());
 }
 
+/// Compares the offers of the model square with the list of a caller, and with what callers of each group get.
+fn square_agrees(catalog: &Catalog, caller: &Caller, list: &[VisibleModel]) -> Result<(), TestCaseError> {
+    let shown = |it: &VisibleModel| (it.model.spec.name.clone(), it.group.name.clone());
+    let alone = |group: &Group| {
+        let granted = Member { granted: vec![group.id], ..member() };
+        Caller::of(catalog, Arc::new(Key { groups: vec![group.id], member: granted, ..key(&[]) }))
+    };
+    let served_by = |caller: &Caller, it: &VisibleModel| {
+        let method = if it.embeds() { Method::Embeddings } else { Method::Chat };
+        let offer = resolve(catalog, caller, &summary(&it.model.spec.name, method), Protocol::OpenAi, NOW);
+        offer.ok().map(|offer| offer.group.id)
+    };
+    let offers = visible_offers(catalog, caller);
+    let mut first = offers.clone();
+    first.dedup_by(|next, before| next.model.spec.name == before.model.spec.name);
+    prop_assert_eq!(first.iter().map(shown).collect::<Vec<_>>(), list.iter().map(shown).collect::<Vec<_>>());
+    for offer in &offers {
+        prop_assert!(caller.groups.iter().any(|group| group.id == offer.group.id));
+        prop_assert_eq!(served_by(&alone(&offer.group), offer), Some(offer.group.id));
+    }
+    let public = permitted_groups(catalog, &[]);
+    for offer in visible_offers(catalog, Audience::of_groups(&public)) {
+        prop_assert!(offer.group.visibility == Visibility::Public && !offer.model.spec.hidden);
+        prop_assert_eq!(served_by(&alone(&offer.group), &offer), Some(offer.group.id));
+    }
+    Ok(())
+}
+
 proptest! {
     /// Lists and offers agree: a listed model can be requested, and a requestable model is listed unless hidden; both name the
     /// same group.
@@ -290,6 +318,7 @@ proptest! {
         let named: Vec<String> = named.iter().map(|g| format!("g{g}")).collect();
         let caller = caller(&catalog, key(&named.iter().map(String::as_str).collect::<Vec<_>>()));
         let list = visible_models(&catalog, &caller);
+        square_agrees(&catalog, &caller, &list)?;
         for i in 0..5 {
             let name = name(i);
             let method = if embeds[i] { Method::Embeddings } else { Method::Chat };

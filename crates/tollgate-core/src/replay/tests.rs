@@ -5,7 +5,7 @@ use tollgate_protocol::Protocol;
 use super::*;
 use crate::{
     AttemptRecord, AttemptResult, Channel, ChannelId, Group, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId,
-    Revision, Routing, Timestamp, Tokens,
+    Revision, Routing, Tags, Timestamp, Tokens,
     samples::{NOW, always, catalog, channel, group, key, model, price},
 };
 
@@ -40,6 +40,7 @@ fn record(n: u8) -> UsageRecord {
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(NOW, [1; 10]),
             channel_name: "gone".to_owned(),

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, Price, RequestId,
-    Revision, StreamBreak, Timestamp, TokenSource, UsageRecord,
+    Revision, StreamBreak, Tags, Timestamp, TokenSource, UsageRecord,
 };
 
 /// Written before an attempt's first byte is sent: everything a record needs if nothing else gets written.
@@ -80,6 +80,9 @@ pub struct AttemptStart<'a> {
     pub earlier: Vec<AttemptRecord>,
     #[n(21)]
     pub attempt: StartedAttempt<'a>,
+    #[serde(default, skip_serializing_if = "Tags::is_empty")]
+    #[cbor(n(22), skip_if = "Tags::is_empty")]
+    pub tags: Tags,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -185,6 +188,7 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         dropped: last.dropped.clone(),
         trace: Vec::new(),
         attempts,
+        tags: last.tags.clone(),
     })
 }
 

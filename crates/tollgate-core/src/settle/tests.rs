@@ -75,6 +75,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         client_request_id: None,
         dropped: vec!["seed".to_owned()],
         trace: Vec::new(),
+        tags: Tags::default(),
     }
 }
 

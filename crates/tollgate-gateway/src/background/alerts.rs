@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_store::{ListingStore, RowKind};
+use tollgate_store::{ListingStore, ObjectScope, RowKind};
 use url::Url;
 
 use crate::{
@@ -88,7 +88,7 @@ impl Alerts {
     async fn body(&self, alert: QueuedAlert) -> Bytes {
         let QueuedAlert { mut body, member } = alert;
         if let Some(id) = member {
-            let found = timeout(NAME_LIMIT, self.rows.row(RowKind::Member, &id.to_string())).await;
+            let found = timeout(NAME_LIMIT, self.rows.row(RowKind::Member, &id.to_string(), ObjectScope::Everything)).await;
             if let Ok(Ok(Some(row))) = found {
                 body["name"] = row.name.into();
             }

@@ -268,7 +268,7 @@ fn record(
     shared.metrics.probed(&channel.spec.name, word);
     tracing::debug!(probe = true, channel.name = channel.spec.name, account.id = %account.id, result = word, "account probed");
     if let Some(observation) = observation_of(&registry.of(account.id).state, outcome) {
-        registry.observe_sent(account, &observation, channel.spec.cooling, sent, shared.clock.now());
+        registry.observe_probe(account, &observation, channel.spec.cooling, sent, shared.clock.now());
     }
 }
 

@@ -1,13 +1,12 @@
 //! The summary and candidate view of an explained request.
 
-use tollgate_core::{AccountId, AccountLimits, AccountLoad, CandidateView, Channel, ChannelBudget, ModelMapping};
+use tollgate_core::{
+    AccountId, AccountLimits, AccountLoad, CandidateView, Channel, ChannelBudget, ModelMapping, inexpressible_fields, is_lenient,
+};
 use tollgate_protocol::{FieldPath, Framing, RequestSummary, Target, codec, minimal_body, minimal_request, neutral::Request};
 
 use super::{ExplainContext, ExplainRequest};
-use crate::{
-    path::types::request_bodies::{inexpressible, is_lenient},
-    state::runtime_state::budget_of,
-};
+use crate::state::runtime_state::budget_of;
 
 /// Bytes of text per estimated token.
 const BYTES_PER_TOKEN: u64 = 2;
@@ -44,7 +43,7 @@ impl<'a> ExplainView<'a> {
         Self {
             context,
             field_requests: kept.filter_map(|field| minimal_request(*from, field)).collect(),
-            lenient: is_lenient(context.offer),
+            lenient: is_lenient(&context.offer.group, &context.offer.model),
         }
     }
 }
@@ -73,7 +72,7 @@ impl CandidateView for ExplainView<'_> {
     fn untranslatable_fields(&self, channel: &Channel, serves: &ModelMapping) -> Vec<FieldPath> {
         let mut fields: Vec<FieldPath> = Vec::new();
         for request in &self.field_requests {
-            for field in inexpressible(channel, serves, request, self.lenient) {
+            for field in inexpressible_fields(channel, serves, request, self.lenient) {
                 if !fields.contains(&field) {
                     fields.push(field);
                 }

@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use http::{HeaderName, HeaderValue};
 use tollgate_core::{
-    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Timestamp, exhausted_limit,
-    has_limits,
+    Caller, Catalog, EarlyRequest, Key, LimitExceeded, RateExceeded, RateKind, RateStatuses, Subject, Tags, Timestamp,
+    exhausted_limit, has_limits,
 };
 use tollgate_protocol::{Method, Target};
 
@@ -23,11 +24,16 @@ use crate::{
     },
 };
 
+/// Header with which a caller tags a request, for sums of its usage.
+const TAGS: &str = "x-tollgate-tags";
+const TAGS_FIELD: HeaderName = HeaderName::from_static(TAGS);
+
 /// Authenticates the caller. From here on the request leaves a usage record, also when a known key is refused. The caller's
 /// request counts as being received until the second result is dropped.
 ///
 /// # Errors
-/// E1 to E6, E68; E31 for wrong keys from an address that sent too many of them; E31 and E32 for a key with nothing left.
+/// E1 to E6, E68; E20 or E21 for invalid tags; E31 for wrong keys from an address that sent too many of them; E31 and E32 for a key
+/// with nothing left.
 pub(super) async fn authenticate(
     worker: &Worker,
     catalog: &Catalog,
@@ -45,6 +51,7 @@ pub(super) async fn authenticate(
         }
     };
     guard.authenticated(&known, head, target.method);
+    guard.set_tags(tags(head)?);
     let KnownKey { key, share } = known;
     let receiving = share.begin_receiving();
     match nothing_left(&worker.shared, catalog, &key, head.arrived, target.method, &receiving) {
@@ -69,6 +76,16 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
     }
 }
 
+/// The tags in the request's header.
+fn tags(head: &Head) -> Result<Tags, Refusal> {
+    let lines = head.headers.get_all(TAGS_FIELD).iter().map(HeaderValue::as_bytes);
+    Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {
+        name: TAGS,
+        message: format!("Invalid value for the header '{TAGS}': {invalid}."),
+    })
+}
+
+/// E31: the key or its member has as many requests in progress as its share allows.
 fn above_share(exceeded: &ShareExceeded) -> Refusal {
     let ShareExceeded { subject, held, max } = *exceeded;
     let (limit, used, kind) = (max as u64, held as u64, RateKind::Concurrency);

@@ -2,17 +2,11 @@
 
 mod blocked;
 mod cache;
-pub(crate) mod failed_keys;
 mod fingerprint;
 mod recent_key;
 mod revoked_keys;
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr},
-    sync::Arc,
-    time::Duration,
-};
+use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
@@ -22,7 +16,6 @@ use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 use self::{
     blocked::Blocked,
     cache::{CachedLookup, KeyCache},
-    failed_keys::FailedKeys,
     fingerprint::{KeyFingerprint, KeyFingerprints},
     revoked_keys::RevokedKeys,
 };
@@ -34,7 +27,10 @@ use crate::{
     refusal::Refusal,
     request::Head,
     settings::Settings,
-    state::shares::{Bound, FairSemaphore, Holder, TooManyWaiting},
+    state::{
+        address_rate::AddressRate,
+        shares::{Bound, FairSemaphore, Holder, TooManyWaiting},
+    },
 };
 
 /// Concurrent key look-ups over all cores; further ones wait.
@@ -52,7 +48,7 @@ pub struct Authenticator {
     fingerprints: KeyFingerprints,
     store: Arc<dyn KeyStore>,
     cache: KeyCache,
-    failed: FailedKeys,
+    failed: AddressRate,
     revoked: RevokedKeys,
     blocked: Blocked,
     /// Key look-ups by address: keys that are not known yet.
@@ -84,7 +80,7 @@ impl Authenticator {
             hasher,
             store,
             cache: KeyCache::new(settings.key_cache_entries, settings.wrong_key_memory),
-            failed: FailedKeys::new(settings.wrong_keys_per_minute, clock.instant()),
+            failed: AddressRate::new(Bound::WrongKeys, settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
             blocked: Blocked::default(),
             lookups: FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS),
@@ -160,7 +156,7 @@ impl Authenticator {
     /// # Errors
     /// The seconds to wait when the address exceeded its wrong keys per minute.
     pub fn wrong_key(&self, from: Option<IpAddr>) -> Result<(), u32> {
-        self.failed.count(known_or_unspecified(from), self.clock.instant())
+        self.failed.count(from, self.clock.instant())
     }
 
     /// The caller of a request by its presented key, as of `now`.
@@ -230,7 +226,7 @@ impl Authenticator {
             Some(CachedLookup::Key(known)) => Some(known),
             Some(CachedLookup::Wrong) => None,
             None if !looks_like_key(presented) => None,
-            None => self.look_up(presented, fingerprint, AddressBlock::of(known_or_unspecified(from))).await?,
+            None => self.look_up(presented, fingerprint, AddressBlock::of_caller(from)).await?,
         };
         let found = found.map(|known| self.as_reported(known));
         if let (Some(recent), Some(known)) = (recent, &found) {
@@ -278,11 +274,6 @@ impl Authenticator {
             }
         }
     }
-}
-
-/// The address under which callers of unknown address are counted together.
-fn known_or_unspecified(from: Option<IpAddr>) -> IpAddr {
-    from.unwrap_or(Ipv4Addr::UNSPECIFIED.into())
 }
 
 #[derive(Clone, Debug)]

@@ -10,13 +10,14 @@ use std::sync::{
 use sha2::{Digest as _, Sha256};
 use tollgate_core::{
     Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView,
-    Observation, Requester, Secret, Timestamp, observe, start_probe,
+    Observation, Requester, Secret, Timestamp, TransitionCause, observe, start_probe,
 };
 
 use self::evidence::Evidence;
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
+    health_records::{HealthChange, HealthChanges},
 };
 
 /// Health of accounts. An account without an entry is healthy.
@@ -25,6 +26,8 @@ pub struct HealthRegistry {
     entries: AccountMap<HealthEntry>,
     /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
+    /// For those who record the health of accounts in time.
+    pub(crate) changes: HealthChanges,
 }
 
 #[derive(Debug, Default)]
@@ -68,7 +71,12 @@ impl HealthEntry {
     /// The health that applies to everyone.
     fn health_of_all(&self) -> AccountHealth {
         let health = self.health();
-        if self.evidence.is_of_some() { AccountHealth { state: HealthState::Usable, ..*health } } else { *health }
+        AccountHealth { state: self.state_of_all(&health), ..*health }
+    }
+
+    /// The state that applies to everyone, of health that is locked.
+    fn state_of_all(&self, health: &AccountHealth) -> HealthState {
+        if self.evidence.is_of_some() { HealthState::Usable } else { health.state }
     }
 
     fn mark_unsaved(&self) {
@@ -97,6 +105,24 @@ impl HealthRegistry {
         self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
     }
 
+    /// The state of an account that applies to everyone.
+    #[must_use]
+    pub fn state_of_all(&self, account: AccountId) -> HealthState {
+        self.entries.get(account).map_or(HealthState::Usable, |entry| entry.health_of_all().state)
+    }
+
+    /// Tells the recorder of a change of the state that applies to everyone. A state that only lasts longer is left to its next
+    /// comparison: under load many requests are refused in the same second.
+    fn tell(&self, account: AccountId, (before, state): (HealthState, HealthState), cause: TransitionCause, at: Timestamp) {
+        let lasts_longer = matches!(
+            (before, state),
+            (HealthState::Cooling { until, why, .. }, HealthState::Cooling { why: next, .. }) if why == next && until > at
+        );
+        if before != state && !lasts_longer {
+            self.changes.send(HealthChange { account, state, cause, at });
+        }
+    }
+
     /// Health of all accounts at this moment, whichever callers it concerns.
     #[must_use]
     pub fn snapshot(&self) -> RegistrySnapshot {
@@ -111,17 +137,18 @@ impl HealthRegistry {
 
     /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
-        self.change(account, what, cooling_on, now, None, None);
+        let cause = if *what == Observation::TestPassed { TransitionCause::Test } else { TransitionCause::Request };
+        self.change(account, what, cooling_on, now, Evidenced { credential: None, by: None, cause });
     }
 
-    /// Records an observation made by an attempt sent at `sent` with `account`'s credential. A refusal or passed test is
+    /// Records an observation made by a probe sent at `sent` with `account`'s credential. A refusal or passed test is
     /// ignored when that credential has been replaced since. A refusal counts from `sent`, so a test that passed after
     /// that takes precedence.
-    pub fn observe_sent(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
-        self.observe_request(account, what, cooling_on, sent, now, None);
+    pub fn observe_probe(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
+        self.observe_sent(account, what, cooling_on, (sent, now), None, TransitionCause::Probe);
     }
 
-    /// As [`Self::observe_sent`], for an attempt of a request of `by`. While all failures that a request can provoke are those of
+    /// As [`Self::observe_probe`], for an attempt of a request of `by`. While all failures that a request can provoke are those of
     /// one key, or of one member's keys, an account cools for these only.
     pub fn observe_request(
         &self,
@@ -132,24 +159,29 @@ impl HealthRegistry {
         now: Timestamp,
         by: Option<Requester>,
     ) {
-        let refused = *what == Observation::Refused;
-        let observed_with = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, observed_with, by);
+        self.observe_sent(account, what, cooling_on, (sent, now), by, TransitionCause::Request);
     }
 
-    /// `observed_with`: the credential, where the observation is about one. `by`: whose request was observed.
-    fn change(
+    fn observe_sent(
         &self,
-        account: AccountId,
+        account: &Account,
         what: &Observation,
         cooling_on: bool,
-        now: Timestamp,
-        observed_with: Option<CredentialFingerprint>,
+        (sent, now): (Timestamp, Timestamp),
         by: Option<Requester>,
+        cause: TransitionCause,
     ) {
+        let refused = *what == Observation::Refused;
+        let credential = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, Evidenced { credential, by, cause });
+    }
+
+    fn change(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp, evidenced: Evidenced) {
+        let Evidenced { credential: observed_with, by, cause } = evidenced;
         let entry = self.entries.get_or_insert(account);
         let mut health = entry.health();
         let before = *health;
+        let before_of_all = entry.state_of_all(&before);
         let current_credential = entry.credential.get();
         let is_old = observed_with.is_some() && current_credential.is_some() && observed_with != current_credential;
         // A probe sent with the old credential is repeated.
@@ -165,6 +197,8 @@ impl HealthRegistry {
             return;
         }
         entry.put(&mut health, after);
+        // Under the lock, so that changes are told in their order.
+        self.tell(account, (before_of_all, entry.state_of_all(&after)), cause, now);
         drop(health);
         entry.mark_unsaved();
         if before.state != after.state && usable(&after) {
@@ -205,8 +239,10 @@ impl HealthRegistry {
             let ours = *health;
             if ends(&theirs.state) > ends(&ours.state) && !entry.credential.replaced(theirs.refused_credential) {
                 let AccountHealth { state, coolings, refused_credential: refused, .. } = theirs;
+                let before = entry.state_of_all(&ours);
                 entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 entry.evidence.concern_all();
+                self.tell(account, (before, state), TransitionCause::Node, now);
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
             }
@@ -221,7 +257,9 @@ impl HealthRegistry {
             let mut health = entry.health();
             if health.state.unavailable_since().is_some_and(|since| since <= passed) {
                 let after = observe(&health, &Observation::TestPassed, true, passed);
+                let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
+                self.tell(account, (before, after.state), TransitionCause::Test, passed);
                 drop(health);
                 entry.mark_unsaved();
                 has_ended = true;
@@ -253,7 +291,9 @@ impl HealthRegistry {
             let mut health = entry.health();
             let after = health.as_of(now);
             if *health != after {
+                let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
+                self.tell(account, (before, entry.state_of_all(&after)), TransitionCause::Node, now);
                 drop(health);
                 entry.mark_unsaved();
                 self.recoveries.notify();
@@ -311,6 +351,16 @@ impl HealthRegistry {
             self.recoveries.notify();
         }
     }
+}
+
+/// What an observation was made with.
+#[derive(Clone, Copy)]
+struct Evidenced {
+    /// The credential, where the observation is about one.
+    credential: Option<CredentialFingerprint>,
+    /// Whose request was observed.
+    by: Option<Requester>,
+    cause: TransitionCause,
 }
 
 /// Health at one moment, for one routing decision. Not to be stored.

@@ -18,7 +18,7 @@ use crate::{
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
     state::request_log::{Logged, RefusedRequest, RequestLog},
-    state::{metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
+    state::{address_rate::AddressRate, metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
 };
 
 /// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
@@ -38,6 +38,8 @@ pub struct Shared {
     pub alerts: AlertQueue,
     pub traffic: Traffic,
     pub retries: RetryBudget,
+    /// Requests for the feeds of the model square, by address.
+    pub square_requests: AddressRate,
     pub clock: Arc<dyn Clock>,
     pub settings: Settings,
     pub condition: Arc<Condition>,

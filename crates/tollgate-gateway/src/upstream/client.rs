@@ -45,6 +45,7 @@ use self::{
     request_heads::{RequestHead, RequestHeads},
 };
 pub use self::{
+    fetch::fetch_document,
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };

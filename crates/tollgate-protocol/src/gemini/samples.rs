@@ -1,6 +1,47 @@
-//! Sample values: the smallest Gemini body, and values for fields that accept only certain ones.
+//! Sample values: the smallest Gemini bodies, the optional fields, and values for fields that accept only certain ones.
 
 use serde_json::{Value, json};
+
+/// See `ProtocolSpec::parameters`.
+pub(crate) const PARAMETERS: &[&str] = &[
+    "cachedContent",
+    "generationConfig.candidateCount",
+    "generationConfig.enableAffectiveDialog",
+    "generationConfig.enableEnhancedCivicAnswers",
+    "generationConfig.frequencyPenalty",
+    "generationConfig.imageConfig",
+    "generationConfig.logprobs",
+    "generationConfig.maxOutputTokens",
+    "generationConfig.mediaResolution",
+    "generationConfig.presencePenalty",
+    "generationConfig.responseFormat",
+    "generationConfig.responseJsonSchema",
+    "generationConfig.responseLogprobs",
+    "generationConfig.responseMimeType",
+    "generationConfig.responseModalities",
+    "generationConfig.responseSchema",
+    "generationConfig.seed",
+    "generationConfig.speechConfig",
+    "generationConfig.stopSequences",
+    "generationConfig.temperature",
+    "generationConfig.thinkingConfig",
+    "generationConfig.topK",
+    "generationConfig.topP",
+    "generationConfig.translationConfig",
+    "labels",
+    "safetySettings",
+    "serviceTier",
+    "store",
+    "toolConfig",
+    "tools",
+];
+
+/// See `ProtocolSpec::embedding_parameters`.
+pub(crate) const EMBEDDING_PARAMETERS: &[&str] = &["outputDimensionality", "taskType", "title"];
+
+pub(crate) fn minimal_embedding_body(_model: &str, text: &str) -> Value {
+    json!({"content": {"parts": [{"text": text}]}})
+}
 
 /// A body with one user turn; the model is in the path.
 pub(crate) fn minimal_body(_model: &str, text: &str) -> Value {
@@ -18,6 +59,7 @@ pub(crate) fn field_sample(field: &str) -> Vec<(&'static str, Value)> {
         "toolConfig" => vec![("", json!({"functionCallingConfig": {"mode": "ANY"}})), tools()],
         "safetySettings" => one(json!([{"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_NONE"}])),
         "serviceTier" => one(json!("flex")),
+        "taskType" => one(json!("RETRIEVAL_QUERY")),
         "labels" => one(json!({"a": "b"})),
         "generationConfig" => one(json!({"temperature": 0.5})),
         "generationConfig.temperature"

@@ -1,6 +1,52 @@
-//! Sample values: the smallest chat completions body, and values for fields that accept only certain ones.
+//! Sample values: the smallest chat completions and embeddings bodies, the optional fields, and values for fields that accept only
+//! certain ones.
 
 use serde_json::{Value, json};
+
+/// See `ProtocolSpec::parameters`.
+pub(crate) const PARAMETERS: &[&str] = &[
+    "audio",
+    "extra_body",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "logit_bias",
+    "logprobs",
+    "max_completion_tokens",
+    "max_tokens",
+    "metadata",
+    "modalities",
+    "moderation",
+    "n",
+    "parallel_tool_calls",
+    "prediction",
+    "presence_penalty",
+    "prompt_cache_key",
+    "prompt_cache_options",
+    "prompt_cache_retention",
+    "reasoning_effort",
+    "response_format",
+    "safety_identifier",
+    "seed",
+    "service_tier",
+    "stop",
+    "store",
+    "temperature",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "top_p",
+    "user",
+    "verbosity",
+    "web_search_options",
+];
+
+/// See `ProtocolSpec::embedding_parameters`.
+pub(crate) const EMBEDDING_PARAMETERS: &[&str] = &["dimensions", "encoding_format", "user"];
+
+pub(crate) fn minimal_embedding_body(model: &str, text: &str) -> Value {
+    json!({"model": model, "input": text})
+}
 
 pub(crate) fn minimal_body(model: &str, text: &str) -> Value {
     json!({"model": model, "messages": [{"role": "user", "content": text}]})
@@ -27,6 +73,7 @@ pub(crate) fn field_sample(field: &str) -> Vec<(&'static str, Value)> {
         "extra_body.google" => one(json!({"thinking_config": {"include_thoughts": true, "thinking_budget": 1_024}})),
         "extra_body.google.thinking_config" => one(json!({"include_thoughts": true, "thinking_budget": 1_024})),
         "service_tier" => one(json!("flex")),
+        "encoding_format" => one(json!("base64")),
         "logit_bias" => one(json!({"1": 1})),
         "modalities" => one(json!(["text", "audio"])),
         _ => Vec::new(),

@@ -207,6 +207,7 @@ impl Body {
             "google" if scanner.peek() == ValueKind::Object => return google(scanner, builder),
             "modalities" => return builder.modalities(scanner),
             "plugins" => return tool::plugins(scanner, builder),
+            "metadata" if scanner.peek() == ValueKind::Object => return metadata(scanner, builder),
             // Other providers' names for a search.
             "search_parameters" if scanner.peek() == ValueKind::Object => builder.server_tool(ToolCharge::Search),
             "enable_search" => {
@@ -239,6 +240,15 @@ impl Body {
         builder.splices.stream_options = Some(range);
         Ok(())
     }
+}
+
+fn metadata(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    let entries = scanner.object(|scanner, name| {
+        let (value, _) = scanner.value()?;
+        builder.metadata(name.word(), &value);
+        Ok(())
+    });
+    entries.map(drop)
 }
 
 fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {

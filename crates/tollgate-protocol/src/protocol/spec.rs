@@ -64,10 +64,19 @@ pub struct ProtocolSpec {
     pub(crate) carries_media: fn(&Media) -> bool,
     /// The smallest body that generates text: a model and one user message with this text.
     pub(crate) minimal_body: fn(model: &str, text: &str) -> Value,
+    /// Method and smallest body of a request for embeddings; `None` where the protocol has none.
+    pub(crate) minimal_embedding: Option<MinimalEmbedding>,
     /// For a field that accepts only certain values: its value, keyed by `""`, then other members it depends on, by path.
     /// Empty for a field without such demands.
     pub(crate) field_sample: fn(field: &str) -> Vec<(&'static str, Value)>,
+    /// Optional fields of requests that generate, as callers spell them; empty for a protocol without callers.
+    pub parameters: &'static [&'static str],
+    /// Optional fields of requests for embeddings.
+    pub embedding_parameters: &'static [&'static str],
 }
+
+/// Method of a request for embeddings, and its smallest body for a model and a text.
+pub(crate) type MinimalEmbedding = (Method, fn(model: &str, text: &str) -> Value);
 
 impl fmt::Debug for ProtocolSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -101,7 +110,10 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         counts_tokens: false,
         carries_media: openai::carries,
         minimal_body: openai::samples::minimal_body,
+        minimal_embedding: Some((Method::Embeddings, openai::samples::minimal_embedding_body)),
         field_sample: openai::samples::field_sample,
+        parameters: openai::samples::PARAMETERS,
+        embedding_parameters: openai::samples::EMBEDDING_PARAMETERS,
     },
     ProtocolSpec {
         protocol: Protocol::Gemini,
@@ -128,7 +140,10 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         counts_tokens: true,
         carries_media: |_| true,
         minimal_body: gemini::samples::minimal_body,
+        minimal_embedding: Some((Method::EmbedContent, gemini::samples::minimal_embedding_body)),
         field_sample: gemini::samples::field_sample,
+        parameters: gemini::samples::PARAMETERS,
+        embedding_parameters: gemini::samples::EMBEDDING_PARAMETERS,
     },
     ProtocolSpec {
         protocol: Protocol::Anthropic,
@@ -152,7 +167,10 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         counts_tokens: true,
         carries_media: |_| false,
         minimal_body: anthropic::minimal_body,
+        minimal_embedding: None,
         field_sample: |_| Vec::new(),
+        parameters: &[],
+        embedding_parameters: &[],
     },
 ];
 

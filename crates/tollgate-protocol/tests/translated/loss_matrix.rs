@@ -255,3 +255,29 @@ fn properties(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {
         properties(root, &root["$defs"][name], found);
     }
 }
+
+/// `ProtocolSpec::parameters` lists the optional fields of the request schemas.
+#[test]
+fn parameters_are_those_of_the_request_schemas() {
+    const OPENAI: &str = include_str!("../../fixtures/schemas/openai-chat-request.schema.json");
+    const GEMINI: &str = include_str!("../../fixtures/schemas/gemini-generate-content-request.schema.json");
+    const REQUIRED: [&str; 7] =
+        ["model", "messages", "stream", "stream_options", "contents", "systemInstruction", "generationConfig"];
+    /// Known to the decoders, and not part of the schemas.
+    const MORE: [&str; 2] = ["extra_body", "labels"];
+    for (protocol, schema, config) in [(OpenAi, OPENAI, None), (Gemini, GEMINI, Some("GenerationConfig"))] {
+        let schema: Value = serde_json::from_str(schema).expect("a schema");
+        let (mut fields, mut members) = (BTreeSet::new(), BTreeSet::new());
+        properties(&schema, &schema, &mut fields);
+        if let Some(config) = config {
+            properties(&schema, &schema["$defs"][config], &mut members);
+        }
+        // Gemini's schema has both spellings of a member.
+        let is_listed = |field: &String| !(REQUIRED.contains(&field.as_str()) || protocol == Gemini && field.contains('_'));
+        let members = members.into_iter().filter(is_listed).map(|member| format!("generationConfig.{member}"));
+        let expected: BTreeSet<String> = fields.into_iter().filter(is_listed).chain(members).collect();
+        let listed: BTreeSet<String> = protocol.spec().parameters.iter().map(|field| (*field).to_owned()).collect();
+        let listed: BTreeSet<String> = listed.into_iter().filter(|field| !MORE.contains(&field.as_str())).collect();
+        assert_eq!(listed, expected, "{protocol:?}");
+    }
+}

@@ -1,12 +1,12 @@
 //! Changes of service keys and admin keys, preconditions of single rows, and batches that happen once.
 
-use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Revision, Role};
+use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Revision, Role, Timestamp};
 
 use super::{Batch, SecretInput, SecretRequirement, checked, refused};
 use crate::{
-    AdminKeySpec, ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, RowKind, StoreError,
+    AdminKeySpec, AdminScope, ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, PreviousSecret, RowKind, StoreError,
     fields::{KeyInput, check_row},
-    rows::CatalogRow,
+    rows::{CatalogRow, RowSecret},
 };
 
 /// The member that keys without one belong to.
@@ -31,6 +31,20 @@ impl Batch<'_> {
         let spec = KeySpec { budgets: budgets.to_vec(), ..row.read()? };
         checked(RowKind::Key, &spec.name, check_key(&spec))?;
         self.edit_row::<KeySpec>(row, "budgets", |before| *before = spec).await
+    }
+
+    pub(super) async fn rotate_key(&mut self, key: KeyId, new: &KeySecret, until: Timestamp) -> Result<(), StoreError> {
+        let mut row = self.need_live_key(key).await?;
+        if self.rows.by_hash(&new.hash).await?.is_some() {
+            return Err(refused(RowKind::Key, &row.name, ChangeRefusal::SecretTaken));
+        }
+        let RowSecret::Key(old) = &row.secret else { return Err(row.broken("it has no secret")) };
+        let previous = PreviousSecret { hash: old.hash, until };
+        row.secret = RowSecret::Key(KeySecret { previous: Some(previous).filter(|_| until > self.now), ..new.clone() });
+        self.rows.put(&row).await?;
+        let spec = row.spec.clone();
+        self.changed(&row, "rotate", Some(&spec), &format!("the secret before is valid until {until}"));
+        Ok(())
     }
 
     pub(super) async fn put_key(&mut self, given: &KeySpec, secret: Option<&KeySecret>) -> Result<(), StoreError> {
@@ -140,8 +154,23 @@ impl Batch<'_> {
 
     pub(super) async fn make_admin_key(&mut self, spec: &AdminKeySpec, secret: &KeySecret) -> Result<(), StoreError> {
         checked(RowKind::AdminKey, &spec.name, check_row(spec))?;
-        self.expect_new(RowKind::AdminKey, "", &spec.name).await?;
-        self.put(RowKind::AdminKey, "", &spec.name, spec, SecretInput::Key(secret)).await
+        if spec.scope == AdminScope::Member && spec.member.is_none() {
+            let message = "is needed for the scope `member`".to_owned();
+            let problem = FieldProblem { field: "member", message };
+            return Err(refused(RowKind::AdminKey, &spec.name, ChangeRefusal::Invalid(vec![problem])));
+        }
+        if self.rows.list(RowKind::AdminKey, None).await?.iter().any(|row| row.name == spec.name) {
+            return Err(refused(RowKind::AdminKey, &spec.name, ChangeRefusal::Exists));
+        }
+        let parent = match &spec.member {
+            None => String::new(),
+            Some(member) => {
+                let unknown = || ChangeRefusal::Unknown { kind: RowKind::Member, name: member.clone() };
+                let row = self.rows.by_name(RowKind::Member, "", member).await?;
+                row.ok_or_else(|| refused(RowKind::AdminKey, &spec.name, unknown()))?.id
+            }
+        };
+        self.put(RowKind::AdminKey, &parent, &spec.name, spec, SecretInput::Key(secret)).await
     }
 
     /// Does nothing if the key is revoked already.

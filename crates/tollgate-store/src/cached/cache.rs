@@ -13,7 +13,7 @@ use tollgate_core::{MemberId, NanoUsd, Owner, Revision, SpendTotals, Timestamp, 
 use zeroize::Zeroizing;
 
 use crate::{
-    KeyHash, KeySecret, LedgerPosition, OpenOptions, RowKind, Spending, StoreError,
+    KeyHash, KeySecret, LedgerPosition, OpenOptions, PreviousSecret, RowKind, Spending, StoreError,
     assemble::GroupIds,
     rows::{CatalogRow, RowSecret},
     seal::{MasterKeys, SealContext, Sealer},
@@ -61,6 +61,9 @@ struct CachedRow {
     sealed: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     key: Option<(String, String, String)>,
+    /// Hash and end of the secret that was replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    previous: Option<(String, i64)>,
     created_at: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     removed_at: Option<i64>,
@@ -73,6 +76,10 @@ impl CachedRow {
             RowSecret::Sealed(sealed) => (Some(hex::encode(sealed)), None),
             RowSecret::Key(secret) => (None, Some((hex::encode(secret.hash.0), secret.prefix.clone(), secret.suffix.clone()))),
         };
+        let previous = match &row.secret {
+            RowSecret::Key(secret) => secret.previous.map(|previous| (hex::encode(previous.hash.0), previous.until.0)),
+            RowSecret::None | RowSecret::Sealed(_) => None,
+        };
         Self {
             id: row.id.clone(),
             kind: row.kind.as_str().to_owned(),
@@ -82,6 +89,7 @@ impl CachedRow {
             spec: row.spec.clone(),
             sealed,
             key,
+            previous,
             created_at: row.created_at.0,
             removed_at: row.removed_at.map(|at| at.0),
         }
@@ -90,9 +98,14 @@ impl CachedRow {
     fn into_row(self) -> Option<CatalogRow> {
         let secret = match (self.sealed, self.key) {
             (Some(sealed), _) => RowSecret::Sealed(hex::decode(sealed).ok()?),
-            (None, Some((hash, prefix, suffix))) => {
-                let hash = KeyHash(hex::decode(hash).ok()?.try_into().ok()?);
-                RowSecret::Key(KeySecret { hash, prefix, suffix })
+            (None, Some((key, prefix, suffix))) => {
+                let hash = |text: String| Some(KeyHash(hex::decode(text).ok()?.try_into().ok()?));
+                let previous = match self.previous {
+                    Some((text, until)) => Some(PreviousSecret { hash: hash(text)?, until: Timestamp(until) }),
+                    None => None,
+                };
+                let hash = KeyHash(hex::decode(key).ok()?.try_into().ok()?);
+                RowSecret::Key(KeySecret { hash, prefix, suffix, previous })
             }
             (None, None) => RowSecret::None,
         };
@@ -153,9 +166,10 @@ impl CacheContents {
         let read = |row: &CachedRow| {
             let row = row.clone().into_row()?;
             let RowSecret::Key(secret) = &row.secret else { return None };
-            Some((secret.hash.0, row.clone()))
+            Some(secret.hashes().map(|hash| (hash.0, row.clone())).collect::<Vec<_>>())
         };
-        self.keys.iter().map(read).collect::<Option<_>>().ok_or_else(unreadable)
+        let rows: Option<Vec<_>> = self.keys.iter().map(read).collect();
+        Ok(rows.ok_or_else(unreadable)?.concat())
     }
 
     pub(super) fn into_known(self) -> Result<KnownCatalog, StoreError> {

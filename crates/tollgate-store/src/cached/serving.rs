@@ -3,15 +3,18 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Catalog, GroupId, Key, KeyId, NanoUsd, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{
+    AccountHealth, AccountId, Catalog, GroupId, HealthTransition, Key, KeyId, NanoUsd, RequestId, Revision, Timestamp, UsageRecord,
+};
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore,
-    ListingStore, LogPosition, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter,
-    RowKind, Spending, SpendingChanges, StoreError, StoredRow, SummaryRow, UsageFilter, UsageStore, VerifyReport, WorkControl,
-    assemble, rows::RowSecret,
+    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter,
+    LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting,
+    PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, SeenNode,
+    Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter,
+    UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -96,8 +99,8 @@ impl ListingStore for CachedStore {
         self.within(BATCH_TIMEOUT, ListingStore::page(&*self.sql()?, filter)).await
     }
 
-    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id)).await
+    async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id, scope)).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
@@ -229,5 +232,52 @@ impl HealthStore for CachedStore {
 
     async fn load_tests(&self) -> Result<Vec<(AccountId, Timestamp)>, StoreError> {
         self.within(QUERY_TIMEOUT, self.sql()?.load_tests()).await
+    }
+}
+
+#[async_trait]
+impl HealthHistoryStore for CachedStore {
+    async fn record_transitions(&self, node: &str, transitions: &[HealthTransition]) -> Result<(), StoreError> {
+        // Safe to repeat after a timeout: rows are replaced.
+        self.within(QUERY_TIMEOUT, self.sql()?.record_transitions(node, transitions)).await
+    }
+
+    async fn last_transitions(&self, node: &str) -> Result<Vec<HealthTransition>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_transitions(node)).await
+    }
+
+    async fn transitions(&self, filter: &TransitionFilter) -> Result<Vec<RecordedTransition>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.transitions(filter)).await
+    }
+
+    async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.note_node(node, now)).await
+    }
+
+    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.nodes()).await
+    }
+
+    async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.prune_transitions(before, max)).await
+    }
+}
+
+#[async_trait]
+impl SquareStore for CachedStore {
+    async fn offer_traffic(&self, since: Timestamp, width: TrafficWidth) -> Result<Vec<OfferTraffic>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.offer_traffic(since, width)).await
+    }
+
+    async fn offer_changes(&self, limit: u32) -> Result<Vec<(PriceHistoryPosition, OfferChange)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.offer_changes(limit)).await
+    }
+
+    async fn offered_since(&self) -> Result<Vec<OfferedSince>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.offered_since()).await
+    }
+
+    async fn sale_price_changes(&self, limit: u32) -> Result<Vec<(PriceHistoryPosition, PriceChange)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.sale_price_changes(limit)).await
     }
 }

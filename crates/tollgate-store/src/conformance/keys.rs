@@ -3,7 +3,7 @@
 use tollgate_core::{Budget, BudgetAction, Key, KeyStatus, NanoUsd, Owner, Secret, Window};
 
 use super::{apply, put_group, put_key, refusal};
-use crate::{Change, ChangeRefusal, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, Store, samples::MIDNIGHT};
+use crate::{Change, ChangeRefusal, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowKind, Store, samples::MIDNIGHT};
 
 async fn find(store: &Store, secret: &str) -> Option<Key> {
     store.keys.find(&store.hasher.hash(secret)).await.unwrap()
@@ -63,6 +63,36 @@ pub(super) async fn secret_of_a_revoked_key_can_be_imported_again(store: &Store)
     let again = find(store, SECRET).await.unwrap();
     assert!(again.id != id && again.status == KeyStatus::Active);
     assert_eq!(store.keys.list().await.unwrap().len(), 2);
+}
+
+pub(super) async fn rotated_key_has_two_secrets_for_a_while(store: &Store) {
+    apply(store, &[put_key(store, "ci", &[], Some(SECRET))]).await.unwrap();
+    let before = find(store, SECRET).await.unwrap();
+    let rotate = |secret: &NewKey, until| Change::RotateKey { key: before.id, secret: secret.secret(&store.hasher), until };
+    let new = NewKey::generate(&RandomSource::system());
+    let until = MIDNIGHT.plus_ms(3_600_000);
+    apply(store, &[rotate(&new, until)]).await.unwrap();
+    let taken = apply(store, &[put_key(store, "two", &[], Some(SECRET))]).await;
+    assert_eq!(refusal(taken.unwrap_err()), ChangeRefusal::SecretTaken, "it is still valid");
+    let row = store.listing.row(RowKind::Key, &before.id.to_string(), ObjectScope::Everything).await.unwrap().unwrap();
+    assert_eq!(row.previous_until, Some(until));
+    let budgets = vec![Budget { amount: NanoUsd(1), window: Window::Day, action: BudgetAction::Block }];
+    apply(store, &[Change::SetKeyBudgets { key: before.id, budgets }]).await.unwrap();
+    let text = new.expose_once();
+    let old = find(store, SECRET).await.unwrap();
+    assert_eq!((old.id, old.expires_at, old.budgets.len()), (before.id, Some(until), 1), "it is the same key and ends earlier");
+    let new = find(store, &text).await.unwrap();
+    assert_eq!((new.id, new.expires_at), (before.id, None));
+    assert!(text.starts_with(&new.prefix) && text.ends_with(&new.suffix) && new.suffix != before.suffix);
+
+    let third = NewKey::generate(&RandomSource::system());
+    apply(store, &[rotate(&third, MIDNIGHT)]).await.unwrap();
+    let third = third.expose_once();
+    assert!(find(store, SECRET).await.is_none() && find(store, &text).await.is_none(), "without an overlap");
+    assert_eq!(find(store, &third).await.unwrap().id, before.id);
+    apply(store, &[Change::RevokeKey { key: before.id }]).await.unwrap();
+    let revoked = apply(store, &[rotate(&NewKey::generate(&RandomSource::system()), until)]).await;
+    assert_eq!(refusal(revoked.unwrap_err()), ChangeRefusal::Revoked);
 }
 
 pub(super) async fn secret_belongs_to_one_key(store: &Store) {

@@ -4,8 +4,8 @@ use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, RandomSource, RowFilter, RowKind,
-    Store, WorkControl, samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, ObjectScope, RandomSource,
+    RowFilter, RowKind, Store, WorkControl, samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -41,8 +41,12 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
     apply(store, &[put_group("g", &["b"]), put_key(store, "k", &["g"], Some("a-secret-of-some-length"))]).await.unwrap();
     let keys = store.listing.page(&RowFilter::of(RowKind::Key, 10)).await.unwrap();
     assert_eq!(keys[0].shown, Some(("a-sec".to_owned(), "th".to_owned())));
-    assert_eq!(store.listing.row(RowKind::Key, &keys[0].id).await.unwrap().as_ref(), Some(&keys[0]));
-    assert_eq!(store.listing.row(RowKind::Channel, &keys[0].id).await.unwrap(), None, "an id belongs to a row of one kind");
+    assert_eq!(store.listing.row(RowKind::Key, &keys[0].id, ObjectScope::Everything).await.unwrap().as_ref(), Some(&keys[0]));
+    assert_eq!(
+        store.listing.row(RowKind::Channel, &keys[0].id, ObjectScope::Everything).await.unwrap(),
+        None,
+        "an id belongs to a row of one kind"
+    );
 }
 
 pub(super) async fn row_preconditions_are_checked(store: &Store) {
@@ -93,7 +97,7 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     let make = |name: &str, scope, expires_at| {
         let new = NewKey::generate_admin(&RandomSource::system());
         let secret = new.secret(&store.hasher);
-        let key = Box::new(AdminKeySpec { name: name.to_owned(), scope, expires_at });
+        let key = Box::new(AdminKeySpec { name: name.to_owned(), scope, expires_at, member: None });
         (Change::MakeAdminKey { key, secret: secret.clone() }, secret.hash)
     };
     let (ops, ops_hash) = make("ops", AdminScope::Operator, None);
@@ -115,7 +119,7 @@ pub(super) async fn admin_key_is_found_by_hash_until_revoked_or_expired(store: &
     apply(store, &[Change::RevokeAdminKey { key: found.id }]).await.expect("it stays revoked");
     let unknown = AdminKeyId::from_parts(MIDNIGHT, [9; 10]);
     assert_eq!(refusal(apply(store, &[Change::RevokeAdminKey { key: unknown }]).await.unwrap_err()), ChangeRefusal::NotFound);
-    let row = store.listing.row(RowKind::AdminKey, &found.id.to_string()).await.unwrap().unwrap();
+    let row = store.listing.row(RowKind::AdminKey, &found.id.to_string(), ObjectScope::Everything).await.unwrap().unwrap();
     assert_eq!(row.removed_at, Some(MIDNIGHT));
     let audit = store.catalog.audit(None, 10).await.unwrap();
     assert!(

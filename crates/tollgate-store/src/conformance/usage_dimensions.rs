@@ -2,17 +2,19 @@
 //! computes both from the records.
 
 use tempfile::TempDir;
-use tollgate_core::{AccountId, ChannelId, NanoUsd, Outcome, Timestamp, TokenSource, Tokens, UsageRecord};
+use tollgate_core::{AccountId, ChannelId, NanoUsd, Outcome, TagName, Tags, Timestamp, TokenSource, Tokens, UsageRecord};
 use tollgate_protocol::Protocol;
 
 use super::options;
 use crate::{
-    Grouping, LogPosition, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy, UsageFilter, WorkControl, open,
+    Grouping, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy, TagCondition, UsageFilter,
+    WorkControl, open,
     rollup::{DAY, HOUR},
     samples::{MIDNIGHT, arrived, record},
 };
 
-const ALL: [SummaryBy; 14] = [
+/// Every grouping but those by tags.
+const UNTAGGED: [SummaryBy; 14] = [
     SummaryBy::Nothing,
     SummaryBy::Month,
     SummaryBy::Day,
@@ -29,6 +31,19 @@ const ALL: [SummaryBy; 14] = [
     SummaryBy::Reason,
 ];
 
+fn tag(name: &str) -> TagName {
+    TagName::parse(name).unwrap()
+}
+
+fn tagged(name: &str, value: &str) -> TagCondition {
+    TagCondition { name: tag(name), value: value.to_owned() }
+}
+
+/// Every grouping, with a tag of few values, one with a value for each request, and one that no request has.
+fn all() -> impl Iterator<Item = SummaryBy> {
+    UNTAGGED.into_iter().chain(["project", "user", "missing"].map(|name| SummaryBy::Tag(tag(name))))
+}
+
 fn ten(n: u64) -> [u8; 10] {
     let mut bytes = [7; 10];
     bytes[2..].copy_from_slice(&n.to_be_bytes());
@@ -36,7 +51,7 @@ fn ten(n: u64) -> [u8; 10] {
 }
 
 /// Records of seventy days, in which every dimension has several values and every figure differs.
-fn varied() -> Vec<UsageRecord> {
+pub(super) fn varied() -> Vec<UsageRecord> {
     let of = |n: u64| {
         let after = i64::try_from(n).unwrap() * (7 * HOUR + 13_000_017);
         let mut record = arrived(record(n), Timestamp(MIDNIGHT.0 + after));
@@ -95,8 +110,8 @@ pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(st
     let at = |day: i64, more: i64| Some(Timestamp(MIDNIGHT.0 + day * DAY + more));
     // Everything, whole months and incomplete ones, and a range within one hour.
     let ranges = [(None, None), (at(5, 0), at(12, HOUR)), (at(3, 77), at(64, 3 * HOUR + 5)), (at(20, 11), at(20, HOUR - 7))];
-    for first in ALL {
-        for second in ALL {
+    for first in all() {
+        for second in all() {
             if first == second && first != SummaryBy::Nothing {
                 continue;
             }
@@ -117,13 +132,18 @@ pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(st
         UsageFilter { protocol: Some(Protocol::Gemini), reason: Some("E41".to_owned()), ..UsageFilter::default() },
         UsageFilter { member: Some(sample.member), channel: Some(attempt.channel), ..UsageFilter::default() },
         UsageFilter { reason: Some("none has it".to_owned()), ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p2")], ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p2")], key: Some(sample.key), ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p0"), tagged("user", "user 35 \u{fc}")], ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p9")], ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("missing", "p2")], ..UsageFilter::default() },
         UsageFilter {
             conditions: RecordConditions { min_tokens: Some(300), stream: Some(true), ..RecordConditions::default() },
             ..UsageFilter::default()
         },
     ];
     for filter in filters {
-        for by in ALL {
+        for by in all() {
             for (since, until) in ranges {
                 let filter = UsageFilter { since, until, ..filter.clone() };
                 let (found, expected) =
@@ -146,6 +166,8 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
         UsageFilter { account: Some(attempt.account), key: Some(sample.key), ..UsageFilter::default() },
         UsageFilter { protocol: Some(Protocol::Gemini), ..UsageFilter::default() },
         UsageFilter { reason: Some("E42".to_owned()), member: Some(sample.member), ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p2")], ..UsageFilter::default() },
+        UsageFilter { tags: vec![tagged("project", "p0"), tagged("user", "user 35 \u{fc}")], ..UsageFilter::default() },
         of(RecordConditions { status: Some((400, 499)), ..none() }),
         of(RecordConditions { stream: Some(false), ..none() }),
         of(RecordConditions { min_sale: Some(NanoUsd(2_000)), ..none() }),
@@ -178,6 +200,40 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
             }
             assert_eq!(found, whole.items, "{filter:?}");
         }
+    }
+}
+
+pub(super) async fn values_beyond_the_limit_are_summed_up_as_one(store: &Store) {
+    const COUNT: u64 = 1_200;
+    let of = |n: u64, name: &str, value: String| {
+        let mut tags = Tags::default();
+        tags.add_metadata(&[(name.to_owned(), value)]);
+        UsageRecord { tags, member: record(0).member, cost: Some(NanoUsd(14)), ..record(n) }
+    };
+    // A member that sends a value of its own with each request, and a name of its own, before another member sends one.
+    let values: Vec<UsageRecord> = (0..COUNT).map(|n| of(n, "session", format!("s{n}"))).collect();
+    let names: Vec<UsageRecord> = (0..300).map(|n| of(COUNT + n, &format!("name{n}"), "a".to_owned())).collect();
+    let other = UsageRecord { member: record(1).member, ..of(COUNT + 300, "session", "late".to_owned()) };
+    for batch in [&values[..500], &values[500..], &names, &[other]] {
+        store.usage.append(batch).await.unwrap();
+    }
+    assert!(store.ledger.verify(MIDNIGHT.plus_ms(86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
+    let sums = async |name: &str, tags: Vec<TagCondition>| {
+        let filter = UsageFilter { tags, ..UsageFilter::default() };
+        store.usage.summary(&filter, SummaryBy::Tag(tag(name)).into()).await.unwrap()
+    };
+    let by_session = sums("session", Vec::new()).await;
+    let of_value = |value: &str| by_session.iter().find(|row| row.of == value).map_or(0, |row| row.requests);
+    assert_eq!(by_session.iter().map(|row| row.requests).sum::<u64>(), COUNT + 301);
+    assert_eq!((of_value(""), of_value("s0"), of_value("late")), (300, 1, 1));
+    // In memory each value has sums.
+    let own = by_session.len() as u64 - u64::from(of_value(OTHER_VALUES_LABEL) > 0) - 1;
+    assert!(own > 500 && own + of_value(OTHER_VALUES_LABEL) == COUNT + 1, "{own} values have sums");
+    for (name, value) in [("session", "s3"), ("session", "s1199"), ("name0", "a"), ("name299", "a")] {
+        let found = sums("session", vec![tagged(name, value)]).await;
+        assert_eq!(found.iter().map(|row| row.requests).sum::<u64>(), 1, "{name}={value}");
+        let page = store.usage.page(&UsageFilter { tags: vec![tagged(name, value)], ..UsageFilter::default() }).await.unwrap();
+        assert_eq!((page.items.len(), page.items[0].tags.get(name)), (1, Some(value)), "{name}={value}");
     }
 }
 

@@ -228,7 +228,8 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
         Kind::Time => parse_time(at_most(MAX_TIME, text()?)?).map(drop).map_err(Fault::Value),
         Kind::Network => parse_network(at_most(MAX_NETWORK, text()?)?).map(drop).map_err(Fault::Value),
         Kind::Flag => value.as_bool().map(drop).ok_or_else(|| wrong_type(kind, value)),
-        Kind::Number { max } => {
+        Kind::NumberOrNull { .. } if value.is_null() => Ok(()),
+        Kind::Number { max } | Kind::NumberOrNull { max } => {
             let number = value.as_f64().ok_or_else(|| wrong_type(kind, value))?;
             #[expect(clippy::cast_precision_loss, reason = "bounds of numbers are small")]
             fits((0.0..=*max as f64).contains(&number))
@@ -302,7 +303,7 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
         Kind::Flag => "true or false",
         Kind::Integer { .. } | Kind::ZeroOr { .. } => "a whole number",
         Kind::Usd { .. } | Kind::Factor { .. } => "a decimal string or a number",
-        Kind::Number { .. } => "a number",
+        Kind::Number { .. } | Kind::NumberOrNull { .. } => "a number",
         Kind::List { .. } => "a list",
         Kind::OneOrMore { .. } => "a table or a list of tables",
         Kind::TextMap { .. } => "a table of strings",

@@ -94,7 +94,7 @@ fn kind(kind: &Kind) -> String {
         Kind::ZeroOr { min, max } => format!("0, {} to {}", number(*min), number(*max)),
         Kind::Usd { .. } => "USD".to_owned(),
         Kind::Factor { .. } => "factor".to_owned(),
-        Kind::Number { max } => format!("0 to {}", number(*max)),
+        Kind::Number { max } | Kind::NumberOrNull { max } => format!("0 to {}", number(*max)),
         Kind::Word(words) => words.iter().map(|word| format!("`\"{word}\"`")).collect::<Vec<_>>().join(", "),
         Kind::Network => "address or network".to_owned(),
         Kind::List { of: Kind::Object(_), .. } => "tables".to_owned(),

@@ -107,9 +107,14 @@ table!(
         field!(
             "scope",
             scope: AdminScope,
-            "`operator`: everything except members, admin keys, ledger and settings; `admin`: everything."
+            "`member`: what belongs to its member; `operator`: everything except members, admin keys, ledger and settings; `admin`: \
+             everything."
         )
         .access(Access::Fixed),
+        field!("member", member: Option<String>, "Member the key belongs to: it may do no more than the member, and ends with the member.")
+            .kind(NAME)
+            .access(Access::CreateOnly)
+            .default_text("none"),
         field!("expires_at", expires_at: Option<Timestamp>, "Expiry time.").access(Access::CreateOnly).default_text("never"),
     ]
 );

@@ -2,8 +2,8 @@
 
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Budget, Glob, Hedge, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing, StreamBreak,
-    TranslationPolicy, Visibility,
+    Budget, Glob, Hedge, Modality, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing,
+    StreamBreak, TranslationPolicy, Visibility,
 };
 
 use super::{
@@ -51,6 +51,11 @@ table!(
         )
         .default_text("off"),
         field!("trace", trace: bool, "`true`: callers may request a routing trace (`x-tollgate-trace: 1`)."),
+        field!(
+            "self_service",
+            self_service: bool,
+            "`true`: members may rotate and disable their own keys of this group (docs/people.md)."
+        ),
         field!("rpm", limits.rpm: u32, "Requests per minute; 0: unlimited."),
         field!("tpm", limits.tpm: u64, "Tokens per minute; 0: unlimited."),
         field!("concurrency", limits.concurrency: u32, "Concurrent requests; 0: unlimited."),
@@ -124,6 +129,13 @@ table!(
         },
         field!("description", description: Option<String>, "One-line description."),
         field!("embeddings", embeddings: bool, "Offered for embeddings instead of generation."),
+        field!("display_name", display_name: Option<String>, "Name shown beside `name` in the model square.")
+            .kind(Kind::Text { min: 1, max: 256 }),
+        field!("vendor", vendor: Option<String>, "Who made the model, shown in the model square.").kind(Kind::Text { min: 1, max: 100 }),
+        field!("input_modalities", input_modalities: Vec<Modality>, "What the model reads, shown in the model square.")
+            .default_text("not stated"),
+        field!("output_modalities", output_modalities: Vec<Modality>, "What the model writes, shown in the model square.")
+            .default_text("not stated"),
     ],
     review one_list
 );

@@ -28,6 +28,8 @@ pub enum Kind {
     Factor { max: i64 },
     /// A number of 0 to this.
     Number { max: i64 },
+    /// The same, or null in a list.
+    NumberOrNull { max: i64 },
     /// One of these words.
     Word(&'static [&'static str]),
     /// An IP address or a network such as `10.0.0.0/8`.

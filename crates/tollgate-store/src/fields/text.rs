@@ -36,7 +36,7 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
         | Kind::Factor { .. }
         | Kind::Network
         | Kind::Word(_) => Some(text.into()),
-        Kind::Integer { .. } | Kind::ZeroOr { .. } | Kind::Flag | Kind::Number { .. } => {
+        Kind::Integer { .. } | Kind::ZeroOr { .. } | Kind::Flag | Kind::Number { .. } | Kind::NumberOrNull { .. } => {
             Some(match serde_json::from_str::<Value>(text) {
                 Ok(value @ (Value::Number(_) | Value::Bool(_))) => value,
                 Ok(_) | Err(_) => text.into(),

@@ -5,8 +5,8 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Billing, BudgetAction, Glob, KeyStatus, MemberStatus, Multiplier, NanoUsd, OnUnsupported, PriceLimitOn, Provider, Role,
-    Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
+    Billing, BudgetAction, Glob, KeyStatus, MemberStatus, Modality, Multiplier, NanoUsd, OnUnsupported, PriceLimitOn, Provider,
+    Role, Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
 };
 use tollgate_protocol::Protocol;
 
@@ -208,7 +208,7 @@ macro_rules! lists {
         })+
     };
 }
-lists!(String, Glob, IpNet);
+lists!(String, Glob, IpNet, Modality);
 
 /// Texts by name, in order of name.
 impl FieldValue for Vec<(String, String)> {
@@ -275,8 +275,9 @@ words! {
     KeyStatus { "active" => Active, "disabled" => Disabled, "revoked" => Revoked }
     Window { "day" => Day, "month" => Month, "total" => Total }
     BudgetAction { "block" => Block, "alert" => Alert }
-    AdminScope { "operator" => Operator, "admin" => Admin }
+    AdminScope { "member" => Member, "operator" => Operator, "admin" => Admin }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
+    Modality { "text" => Text, "image" => Image, "audio" => Audio, "video" => Video, "document" => Document }
 }
 
 /// `"on"` or `"off"`, for fields that a type keeps as a flag.
@@ -292,7 +293,7 @@ pub(super) fn read_on(value: &Value) -> Result<bool, String> {
 
 /// Rows are found by id or by name, so that a name of this form could not be found.
 pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
-    const PREFIXES: [&str; 8] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "req_"];
+    const PREFIXES: [&str; 10] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "req_", "ses_", "inv_"];
     let digits = value.as_str().and_then(|name| PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let is_id = digits.is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
     if is_id { Err("looks like an id, so it could be confused with the row of that id".to_owned()) } else { Ok(()) }

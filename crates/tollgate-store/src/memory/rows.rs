@@ -7,8 +7,8 @@ use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyHash, ListingStore, PriceChange, PriceHistoryFilter,
-    PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
+    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
 
@@ -27,8 +27,9 @@ impl ChangeTransaction for State {
     }
 
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError> {
-        let has_hash =
-            |row: &&CatalogRow| row.kind == RowKind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash);
+        let has_hash = |row: &&CatalogRow| {
+            row.kind == RowKind::Key && matches!(&row.secret, RowSecret::Key(secret) if secret.hashes().any(|it| it == *hash))
+        };
         Ok(self.live().find(has_hash).cloned())
     }
 
@@ -76,6 +77,7 @@ impl ChangeTransaction for State {
         self.changed.extend_from_slice(batch.changed);
         self.audit.extend_from_slice(batch.audit);
         self.prices.extend_from_slice(batch.prices);
+        self.offers.extend_from_slice(batch.offers);
         Ok(())
     }
 }
@@ -92,6 +94,7 @@ impl ListingStore for MemoryStore {
         let state = self.catalog.lock().await;
         let wanted = |row: &&CatalogRow| {
             row.kind == filter.kind
+                && filter.scope.contains_row(row)
                 && (filter.removed || row.removed_at.is_none())
                 && filter.parent.as_ref().is_none_or(|parent| row.parent == *parent)
                 && filter.name.as_ref().is_none_or(|name| row.name == *name)
@@ -100,9 +103,9 @@ impl ListingStore for MemoryStore {
         Ok(state.rows.values().filter(wanted).take(filter.size()).map(|row| state.stored(row)).collect())
     }
 
-    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
+    async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
-        Ok(state.rows.get(id).filter(|row| row.kind == kind).map(|row| state.stored(row)))
+        Ok(state.rows.get(id).filter(|row| row.kind == kind && scope.contains_row(row)).map(|row| state.stored(row)))
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {
@@ -158,7 +161,7 @@ impl ListingStore for MemoryStore {
         let has_hash = |row: &&CatalogRow| {
             row.kind == RowKind::AdminKey && matches!(&row.secret, RowSecret::Key(secret) if secret.hash == *hash)
         };
-        let found = state.live().find(has_hash).map(AdminKey::of).transpose()?;
-        Ok(found.filter(|key| key.is_valid(now)))
+        let Some(found) = state.live().find(has_hash) else { return Ok(None) };
+        AdminKey::of(found, state.rows.get(&found.parent), now)
     }
 }

@@ -7,7 +7,7 @@ use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 use crate::{
     BookedRecords, Grouping, LedgerPosition, LogPosition, Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
     rollup::{FIVE_MINUTES, RequestTimes, bucket, next_bucket},
-    usage::{SumsOf, day, five_minutes, hour, month, with_time_of_id},
+    usage::{day, five_minutes, has_times, hour, month, with_time_of_id},
 };
 
 const MAX_RECORDS: usize = 100_000;
@@ -156,7 +156,7 @@ impl MemoryUsageLog {
                 ..SummaryRow::default()
             });
         }
-        if SumsOf::of(filter, by) == SumsOf::AllKeys {
+        if has_times(filter, by) {
             self.add_times(filter, by, &mut sums);
         }
         sums.into_values().collect()
@@ -201,5 +201,6 @@ fn group(record: &UsageRecord, by: SummaryBy) -> String {
         SummaryBy::Protocol => record.protocol_in.as_str().to_owned(),
         SummaryBy::Outcome => record.outcome.as_str().to_owned(),
         SummaryBy::Reason => record.reason.clone().unwrap_or_default(),
+        SummaryBy::Tag(name) => record.tags.get(name.as_str()).unwrap_or_default().to_owned(),
     }
 }

@@ -10,6 +10,7 @@ mod settle;
 mod sqlite;
 mod sums;
 mod tables;
+mod tags;
 
 use std::{
     collections::HashSet,
@@ -28,10 +29,11 @@ use crate::{
     StoreError,
     chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{ATTEMPT_WIDTHS, MINUTE, USAGE_WIDTHS, UsageSumKey, by_widths},
+    rollup::{ATTEMPT_WIDTHS, MINUTE, TOTAL_WIDTHS, USAGE_WIDTHS, UsageSumKey, UsageSums, by_widths},
 };
 use row_batch::{RowBatch, TargetTable};
-pub(super) use sums::BatchSums;
+pub(super) use sums::{BatchSums, SumsByKey};
+use tags::SummedTags;
 
 const APPEND: &str = "append usage records";
 /// Takes `$1` positions of the ledger and returns the last one. Locks the counter until the transaction ends.
@@ -75,8 +77,14 @@ type StoredHistograms = [Vec<u8>; 3];
 #[derive(Debug)]
 pub(super) struct UsageAppender {
     database: AppendTarget,
-    /// Numbers of texts that are committed.
-    names: Mutex<NameMap>,
+    known: Mutex<KnownTexts>,
+}
+
+/// What is committed and need not be looked up: the numbers of texts, and the tags that have sums.
+#[derive(Debug, Default)]
+struct KnownTexts {
+    names: NameMap,
+    tags: SummedTags,
 }
 
 #[derive(Debug)]
@@ -109,11 +117,11 @@ impl UsageAppender {
     }
 
     fn of(database: AppendTarget) -> Self {
-        Self { database, names: Mutex::default() }
+        Self { database, known: Mutex::default() }
     }
 
-    fn names(&self) -> MutexGuard<'_, NameMap> {
-        self.names.lock().expect("no code panics while it holds this lock")
+    fn known(&self) -> MutexGuard<'_, KnownTexts> {
+        self.known.lock().expect("no code panics while it holds this lock")
     }
 
     /// Appends the records that are not stored yet; returns how many those were. `records` are ordered by id, each once. On SQLite
@@ -138,13 +146,14 @@ impl UsageAppender {
             AppendTarget::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin().await?)),
         };
         // Taken, and put back after the commit: numbers of a transaction that is rolled back are not kept.
-        let mut names = std::mem::take(&mut *self.names()).bounded();
-        let Some(added) = transaction.append(records, &books.chain, mode, &mut names).await? else {
+        let KnownTexts { names, tags } = std::mem::take(&mut *self.known());
+        let mut known = KnownTexts { names: names.bounded(), tags: tags.bounded() };
+        let Some(added) = transaction.append(records, &books.chain, mode, &mut known).await? else {
             return transaction.roll_back().await.map(|()| None);
         };
         let booked = transaction.count_booked(books.journal.as_ref(), added).await?;
         transaction.commit().await?;
-        *self.names() = names;
+        *self.known() = known;
         // After the commit: the journal never counts more than its database.
         if let (Some(journal), Some(booked)) = (&books.journal, booked) {
             journal.note(booked);
@@ -268,7 +277,7 @@ impl AppendTransaction {
         records: &[&UsageRecord],
         chain: &ChainKey,
         mode: InsertMode,
-        names: &mut NameMap,
+        known: &mut KnownTexts,
     ) -> Result<Option<u64>, StoreError> {
         let reached = self.number(NEXT_POSITIONS, Some(0)).await?;
         let pruned_until = self.number(PRUNED_UNTIL, None).await?;
@@ -277,7 +286,8 @@ impl AppendTransaction {
             let stored = self.existing("usage", records.iter().map(|record| record.id).collect()).await?;
             records.retain(|record| !stored.contains(&record.id));
         }
-        let records = self.with_refs(records, names).await?;
+        let mut records = self.with_refs(records, &mut known.names).await?;
+        self.count_tags(&mut records, &mut known.names, &mut known.tags).await?;
         let settled = settle::by_member(&records);
         let booked = reached + i64::try_from(settled.len()).unwrap_or(i64::MAX);
         if !self.add_new(&tables::USAGE, tables::usage(&records, booked)).await? {
@@ -329,6 +339,15 @@ impl AppendTransaction {
         if missing.is_empty() {
             return Ok(found);
         }
+        self.add_names(missing, names).await?;
+        Ok(look_up(&records, names).0)
+    }
+
+    /// Finds the numbers of texts, and adds those that are new to the dictionary.
+    async fn add_names(&mut self, missing: Vec<NameText>, names: &mut NameMap) -> Result<(), StoreError> {
+        if missing.is_empty() {
+            return Ok(());
+        }
         let numbers = self.find_names(&missing).await?;
         let mut next = self.number("SELECT CAST(COALESCE(MAX(ref), 0) AS BIGINT) FROM names", None).await?;
         let mut new = Vec::new();
@@ -344,7 +363,17 @@ impl AppendTransaction {
         for (text, number) in new {
             names.insert(text, number);
         }
-        Ok(look_up(&records, names).0)
+        Ok(())
+    }
+
+    /// Adds sums over records of each width to a table.
+    async fn add_sums<const N: usize>(
+        &mut self,
+        table: &'static TargetTable,
+        sums: SumsByKey<N, UsageSums>,
+        widths: &[i64],
+    ) -> Result<(), StoreError> {
+        self.add(table, tables::record_sums(table, &by_widths(sums.sorted(), widths))).await
     }
 
     /// Adds to the sums. Histograms are merged here.
@@ -363,8 +392,11 @@ impl AppendTransaction {
             }
         }
         self.add(&tables::USAGE_SUMS, tables::usage_sums(&usage)).await?;
-        self.add(&tables::KEY_SUMS, tables::key_sums(&by_widths(sums.keys.sorted(), &USAGE_WIDTHS))).await?;
-        self.add(&tables::ACCOUNT_SUMS, tables::account_sums(&by_widths(sums.accounts.sorted(), &USAGE_WIDTHS))).await?;
+        self.add_sums(&tables::KEY_SUMS, sums.keys, &USAGE_WIDTHS).await?;
+        self.add_sums(&tables::KEY_TOTALS, sums.totals, &TOTAL_WIDTHS).await?;
+        self.add_sums(&tables::ACCOUNT_SUMS, sums.accounts, &USAGE_WIDTHS).await?;
+        self.add_sums(&tables::TAG_SUMS, sums.tags, &USAGE_WIDTHS).await?;
+        self.add_sums(&tables::KEY_TAG_SUMS, sums.key_tags, &USAGE_WIDTHS).await?;
         self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(&by_widths(sums.attempts.sorted(), &ATTEMPT_WIDTHS))).await
     }
 }

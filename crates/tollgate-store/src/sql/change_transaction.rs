@@ -9,6 +9,7 @@ use super::{
     driver_error::failed,
     price_history,
     rows::{AnyQuery, catalog_row, select},
+    square,
 };
 use crate::{
     KeyHash, KeySecret, RowKind, StoreError,
@@ -26,7 +27,7 @@ const READ: &str = "read the catalog";
 const WRITE: &str = "write the catalog";
 
 impl SqlChangeTransaction<'_> {
-    fn read_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
+    pub(super) fn read_failed(&self) -> impl FnOnce(sqlx::Error) -> StoreError + use<> {
         let database = self.database.to_owned();
         move |error| failed(&database, READ, error)
     }
@@ -41,7 +42,7 @@ impl SqlChangeTransaction<'_> {
         query.fetch_all(&mut *self.connection).await.map_err(failed)?.iter().map(catalog_row).collect()
     }
 
-    async fn execute(&mut self, query: AnyQuery<'_>) -> Result<(), StoreError> {
+    pub(super) async fn execute(&mut self, query: AnyQuery<'_>) -> Result<(), StoreError> {
         let done = query.execute(&mut *self.connection).await;
         done.map(|_| ()).map_err(|error| failed(self.database, WRITE, error))
     }
@@ -59,7 +60,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
     }
 
     async fn by_hash(&mut self, hash: &KeyHash) -> Result<Option<CatalogRow>, StoreError> {
-        self.row(select(RowKind::Key, "WHERE hash = $1 AND removed_at IS NULL").bind(hash.0.to_vec())).await
+        self.row(select(RowKind::Key, "WHERE (hash = $1 OR previous_hash = $1) AND removed_at IS NULL").bind(hash.0.to_vec())).await
     }
 
     async fn list(&mut self, kind: RowKind, parent: Option<&str>) -> Result<Vec<CatalogRow>, StoreError> {
@@ -110,11 +111,12 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
     }
 
     async fn put(&mut self, row: &CatalogRow) -> Result<(), StoreError> {
-        const ADMIN_KEY: &str = "INSERT INTO admin_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT (id) DO UPDATE SET spec = $3, removed_at = $5";
-        const KEY: &str = "INSERT INTO service_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix, parent, owner) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) \
-             ON CONFLICT (id) DO UPDATE SET owner = $10, spec = $3, hash = $6, prefix = $7, suffix = $8, removed_at = $5";
+        const ADMIN_KEY: &str = "INSERT INTO admin_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix, parent) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) ON CONFLICT (id) DO UPDATE SET spec = $3, removed_at = $5";
+        const KEY: &str = "INSERT INTO service_keys (id, name, spec, created_at, removed_at, hash, prefix, suffix, parent, owner, \
+             previous_hash, previous_until) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) \
+             ON CONFLICT (id) DO UPDATE SET owner = $10, spec = $3, hash = $6, prefix = $7, suffix = $8, removed_at = $5, \
+             previous_hash = $11, previous_until = $12";
         const ROW: &str = "INSERT INTO catalog_rows (id, name, spec, created_at, removed_at, parent, owner, kind, credential) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9) \
              ON CONFLICT (id) DO UPDATE SET owner = $7, spec = $3, credential = $9, removed_at = $5";
@@ -127,8 +129,10 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         };
         let placed = |query: AnyQuery<'static>| query.bind(row.parent.clone()).bind(owner_word(row.owner));
         let query = match &row.secret {
-            RowSecret::Key(secret) if row.kind == RowKind::AdminKey => with_key(ADMIN_KEY, secret),
-            RowSecret::Key(secret) => placed(with_key(KEY, secret)),
+            RowSecret::Key(secret) if row.kind == RowKind::AdminKey => with_key(ADMIN_KEY, secret).bind(row.parent.clone()),
+            RowSecret::Key(secret) => placed(with_key(KEY, secret))
+                .bind(secret.previous.map(|previous| previous.hash.0.to_vec()))
+                .bind(secret.previous.map(|previous| previous.until.0)),
             RowSecret::Sealed(sealed) => placed(insert(ROW)).bind(row.kind.as_str()).bind(Some(sealed.clone())),
             RowSecret::None => placed(insert(ROW)).bind(row.kind.as_str()).bind(None::<Vec<u8>>),
         };
@@ -151,7 +155,7 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
     }
 
     async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError> {
-        let BatchRecord { changed, audit, prices } = *batch;
+        let BatchRecord { changed, audit, prices, offers } = *batch;
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
         const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail) \
              VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
@@ -176,6 +180,9 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
         }
         for (position, price) in (0_i64..).zip(prices) {
             self.execute(price_history::insert(position, price)).await?;
+        }
+        for (position, offer) in (0_i64..).zip(offers) {
+            self.execute(square::insert_offer_change(position, offer)).await?;
         }
         if audit.is_empty() {
             return Ok(());

@@ -94,6 +94,7 @@ pub(super) const USAGE: &[Column] = &[
     text("upstream_request_id"),
     int("trace"),
     text("extra"),
+    text("tags"),
 ];
 
 /// Attempts that are not in the row of their request.
@@ -125,97 +126,3 @@ pub(super) const ATTEMPTS: &[Column] = &[
 ];
 
 pub(super) const NAMES: &[Column] = &[int("ref"), small("kind"), text("id"), text("name")];
-
-/// Keys of `usage_sums`; then the sums, then the histograms.
-pub(super) const USAGE_SUMS: &[Column] = &[
-    int("width"),
-    int("minute"),
-    int("grp"),
-    int("model"),
-    int("channel"),
-    small("protocol_in"),
-    small("outcome"),
-    int("reason"),
-    big("requests"),
-    big("tokens_input"),
-    big("tokens_output"),
-    big("tokens_cache_read"),
-    big("tokens_cache_write"),
-    big("tokens_cache_write_1h"),
-    big("tokens_thinking"),
-    big("tokens_image"),
-    big("tokens_audio"),
-    big("sale"),
-    big("cost"),
-    big("unpriced"),
-    bytes("ttft"),
-    bytes("duration"),
-    bytes("overhead"),
-];
-pub(super) const USAGE_SUMS_KEY: usize = 8;
-
-pub(super) const KEY_SUMS: &[Column] = &[
-    int("width"),
-    int("minute"),
-    int("key"),
-    int("member"),
-    int("grp"),
-    int("model"),
-    int("channel"),
-    small("protocol_in"),
-    small("outcome"),
-    int("reason"),
-    big("requests"),
-    big("tokens_input"),
-    big("tokens_output"),
-    big("tokens_cache_read"),
-    big("tokens_cache_write"),
-    big("tokens_cache_write_1h"),
-    big("tokens_thinking"),
-    big("tokens_image"),
-    big("tokens_audio"),
-    big("sale"),
-    big("cost"),
-    big("unpriced"),
-];
-pub(super) const KEY_SUMS_KEY: usize = 10;
-
-pub(super) const ACCOUNT_SUMS: &[Column] = &[
-    int("width"),
-    int("minute"),
-    int("account"),
-    int("grp"),
-    int("model"),
-    int("channel"),
-    small("protocol_in"),
-    small("outcome"),
-    int("reason"),
-    big("requests"),
-    big("tokens_input"),
-    big("tokens_output"),
-    big("tokens_cache_read"),
-    big("tokens_cache_write"),
-    big("tokens_cache_write_1h"),
-    big("tokens_thinking"),
-    big("tokens_image"),
-    big("tokens_audio"),
-    big("sale"),
-    big("cost"),
-    big("unpriced"),
-];
-pub(super) const ACCOUNT_SUMS_KEY: usize = 9;
-
-pub(super) const ATTEMPT_SUMS: &[Column] = &[
-    int("width"),
-    int("minute"),
-    int("channel"),
-    int("account"),
-    int("model"),
-    small("result"),
-    int("error"),
-    big("attempts"),
-    big("tokens_input"),
-    big("tokens_output"),
-    big("cost"),
-];
-pub(super) const ATTEMPT_SUMS_KEY: usize = 7;

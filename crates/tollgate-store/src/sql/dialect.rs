@@ -47,6 +47,25 @@ impl Dialect {
         }
     }
 
+    /// Whether a column has a text in it; a condition.
+    pub(super) fn contains(self, column: &str, text: &str) -> String {
+        let text = self.text(text);
+        match self {
+            Self::Sqlite => format!("instr({column}, {text}) > 0"),
+            Self::Postgres => format!("strpos({column}, {text}) > 0"),
+        }
+    }
+
+    /// The number behind a text in a column that has it, up to the end of the line.
+    pub(super) fn number_behind(self, column: &str, text: &str) -> String {
+        let (quoted, length) = (self.text(text), text.chars().count());
+        match self {
+            // Reads digits as far as there are any.
+            Self::Sqlite => format!("CAST(substr({column}, instr({column}, {quoted}) + {length}, 20) AS INTEGER)"),
+            Self::Postgres => format!("CAST(split_part(split_part({column}, {quoted}, 2), chr(10), 1) AS BIGINT)"),
+        }
+    }
+
     /// Expressions that are numbers, never NULL, as one text, separated by commas.
     pub(super) fn joined_numbers(self, expressions: &[&str]) -> String {
         let list = expressions.join(", ");

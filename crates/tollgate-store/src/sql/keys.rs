@@ -44,14 +44,15 @@ impl SqlStore {
 
     pub(crate) async fn find_row(&self, hash: &KeyHash) -> Result<Option<(CatalogRow, Key)>, StoreError> {
         // A secret can be imported again after its key was revoked: prefer the live key.
-        let sql = "WHERE hash = $1 ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1";
+        let sql = "WHERE hash = $1 OR previous_hash = $1 \
+                   ORDER BY CASE WHEN removed_at IS NULL THEN 0 ELSE 1 END, created_at DESC LIMIT 1";
         let query = select(RowKind::Key, sql).bind(hash.0.to_vec());
         let Some(row) = self.fetch_rows(FIND, query).await?.pop() else { return Ok(None) };
-        let key = self.with_member(row.clone(), FIND).await?;
+        let key = assemble::as_presented(self.with_member(row.clone(), FIND).await?, &row, hash);
         Ok(Some((row, key)))
     }
 
-    /// Rows of the keys with these ids, and their hashes.
+    /// Rows of the keys with these ids, with each of their hashes.
     pub(crate) async fn key_rows(&self, ids: &[String]) -> Result<Vec<([u8; 32], CatalogRow)>, StoreError> {
         const IDS_AT_ONCE: usize = 500;
         let mut found = Vec::with_capacity(ids.len());
@@ -60,7 +61,7 @@ impl SqlStore {
             let query = ids.iter().fold(query, |query, id| query.bind(id.clone()));
             for row in self.fetch_rows(LIST, query).await? {
                 if let RowSecret::Key(secret) = &row.secret {
-                    found.push((secret.hash.0, row));
+                    found.extend(secret.hashes().map(|hash| (hash.0, row.clone())));
                 }
             }
         }

@@ -10,11 +10,21 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, PriceChange,
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
     PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
 };
 
 const LIST: &str = "list rows";
+const FIND_ADMIN_KEY: &str = "find an admin key";
+
+/// The column with the id of the member that a row belongs to; an empty text for rows that belong to no member.
+const fn owner_column(kind: RowKind) -> &'static str {
+    match kind {
+        RowKind::Key | RowKind::AdminKey => "parent",
+        RowKind::Member => "id",
+        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group => "''",
+    }
+}
 
 fn stored(row: &AnyRow) -> Result<StoredRow, StoreError> {
     let read = catalog_row(row)?;
@@ -25,20 +35,25 @@ fn stored(row: &AnyRow) -> Result<StoredRow, StoreError> {
 #[async_trait]
 impl ListingStore for SqlStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
-        let sql = "WHERE kind = $1 AND id > $2 AND (CAST($3 AS TEXT) IS NULL OR parent = $3) \
-                   AND (CAST($4 AS TEXT) IS NULL OR name = $4) AND (removed_at IS NULL OR CAST($5 AS BIGINT) = 1) ORDER BY id LIMIT $6";
-        let query = select_with_revision(filter.kind, sql)
+        let sql = format!(
+            "WHERE kind = $1 AND id > $2 AND (CAST($3 AS TEXT) IS NULL OR parent = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4) \
+             AND (removed_at IS NULL OR CAST($5 AS BIGINT) = 1) AND (CAST($6 AS TEXT) IS NULL OR {} = $6) ORDER BY id LIMIT $7",
+            owner_column(filter.kind)
+        );
+        let query = select_with_revision(filter.kind, &sql)
             .bind(filter.kind.as_str())
             .bind(filter.after.clone().unwrap_or_default())
             .bind(filter.parent.clone())
             .bind(filter.name.clone())
             .bind(i64::from(filter.removed))
+            .bind(filter.scope.member_text())
             .bind(i64::try_from(filter.size()).unwrap_or(1_001));
         self.fetch(LIST, query).await?.iter().map(stored).collect()
     }
 
-    async fn row(&self, kind: RowKind, id: &str) -> Result<Option<StoredRow>, StoreError> {
-        let query = select_with_revision(kind, "WHERE kind = $1 AND id = $2").bind(kind.as_str()).bind(id.to_owned());
+    async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
+        let sql = format!("WHERE kind = $1 AND id = $2 AND (CAST($3 AS TEXT) IS NULL OR {} = $3)", owner_column(kind));
+        let query = select_with_revision(kind, &sql).bind(kind.as_str()).bind(id.to_owned()).bind(scope.member_text());
         self.fetch(LIST, query).await?.first().map(stored).transpose()
     }
 
@@ -84,7 +99,13 @@ impl ListingStore for SqlStore {
 
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError> {
         let query = select(RowKind::AdminKey, "WHERE hash = $1 AND removed_at IS NULL").bind(hash.0.to_vec());
-        let key = self.fetch_rows("find an admin key", query).await?.first().map(AdminKey::of).transpose()?;
-        Ok(key.filter(|key| key.is_valid(now)))
+        let Some(key) = self.fetch_rows(FIND_ADMIN_KEY, query).await?.pop() else { return Ok(None) };
+        let member = match key.parent.as_str() {
+            "" => None,
+            member => {
+                self.fetch_rows(FIND_ADMIN_KEY, select(RowKind::Member, "WHERE id = $1").bind(member.to_owned())).await?.pop()
+            }
+        };
+        AdminKey::of(&key, member.as_ref(), now)
     }
 }

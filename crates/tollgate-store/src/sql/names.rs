@@ -26,10 +26,13 @@ pub(super) enum NameKind {
     /// An error id or an exclusion code.
     Code = 8,
     Trace = 9,
+    TagName = 10,
+    /// A value of a tag that has sums of its own.
+    TagValue = 11,
 }
 
 /// One more than the largest code of a kind.
-const KINDS: usize = 10;
+const KINDS: usize = 12;
 
 impl NameKind {
     pub(super) const fn code(self) -> i64 {
@@ -56,7 +59,12 @@ impl NameText {
             NameKind::Group => GroupId::from_uuid(id).to_string(),
             NameKind::Channel => ChannelId::from_uuid(id).to_string(),
             NameKind::Account => AccountId::from_uuid(id).to_string(),
-            NameKind::Model | NameKind::UpstreamModel | NameKind::Code | NameKind::Trace => String::new(),
+            NameKind::Model
+            | NameKind::UpstreamModel
+            | NameKind::Code
+            | NameKind::Trace
+            | NameKind::TagName
+            | NameKind::TagValue => String::new(),
         }
     }
 }

@@ -231,7 +231,7 @@ impl SqlStore {
         };
         let read = |row: &AnyRow| Ok((row.try_get(0)?, row.try_get(1)?));
         let table = search.filter.times_table();
-        let sql = sums(table, &search.filter.sql_of_sums(table));
+        let sql = sums(table.name, &search.filter.sql_of_times(table));
         let found = self.fetch_as(PAGE, sqlx::query(sql), read).await?;
         let mut found: Vec<_> = found.into_iter().map(|(minute, records)| MatchingTime { minute, width, records }).collect();
         // The records of a key have an index, those of other filters are found among all of their time.

@@ -50,6 +50,16 @@ pub(super) fn page(filter: &PriceHistoryFilter) -> AnyQuery<'static> {
     .bind(i64::try_from(filter.size()).unwrap_or(1_001))
 }
 
+/// The latest changes of sale prices that changed a price.
+pub(super) fn latest_sales(limit: u32) -> AnyQuery<'static> {
+    sqlx::query(
+        "SELECT revision, position, at, origin, actor, model, channel, source, old_price, new_price FROM price_history \
+         WHERE channel = '' AND (old_price IS NULL OR new_price IS NULL OR old_price <> new_price) \
+         ORDER BY revision DESC, position DESC LIMIT $1",
+    )
+    .bind(i64::from(limit))
+}
+
 pub(super) fn change(row: &AnyRow) -> Result<(PriceHistoryPosition, PriceChange), sqlx::Error> {
     let price = |column: usize| -> Result<Option<PriceSchedule>, sqlx::Error> {
         let text: Option<String> = row.try_get(column)?;

@@ -24,6 +24,7 @@ use super::{
     dialect::Dialect,
     partitions::{self, DayRange, begin_of},
     store::SqlStore,
+    sum_tables,
     usage_filter::bind_ids,
 };
 use crate::{
@@ -119,7 +120,7 @@ impl SqlStore {
             let forgotten = RequestId::first_at(Timestamp(before.saturating_sub(REMEMBERED)));
             let forget = bind_ids(sqlx::query("DELETE FROM removed WHERE id < $1"), &[forgotten]);
             forget.execute(&mut *transaction).await.map_err(failed)?;
-            for sql in DELETE_SUMS {
+            for sql in delete_sums() {
                 let sums = sqlx::query(sql).bind(minute(end.time(), FIVE_MINUTES));
                 sums.execute(&mut *transaction).await.map_err(failed)?;
             }
@@ -149,12 +150,15 @@ impl SqlStore {
     }
 }
 
+/// The tables with sums by five minutes.
+fn narrow_sums() -> impl Iterator<Item = &'static str> {
+    sum_tables::OF_RECORDS.iter().filter(|table| table.has_five_minutes()).map(|table| table.name)
+}
+
 /// Deletes the sums by five minutes before a minute.
-const DELETE_SUMS: [&str; 3] = [
-    "DELETE FROM usage_sums WHERE width = 5 AND minute < $1",
-    "DELETE FROM key_sums WHERE width = 5 AND minute < $1",
-    "DELETE FROM account_sums WHERE width = 5 AND minute < $1",
-];
+fn delete_sums() -> impl Iterator<Item = AssertSqlSafe<String>> {
+    narrow_sums().map(|table| AssertSqlSafe(format!("DELETE FROM {table} WHERE width = 5 AND minute < $1")))
+}
 
 // Steps on PostgreSQL.
 impl SqlStore {
@@ -255,15 +259,16 @@ impl SqlStore {
 
     /// Deletes an hour of the sums by five minutes of removed records. False if there are none.
     async fn forget_sums(&self, pruned_until: i64) -> Result<bool, StoreError> {
-        let sql = "SELECT CAST(LEAST((SELECT MIN(minute) FROM usage_sums WHERE width = 5), \
-                   (SELECT MIN(minute) FROM key_sums WHERE width = 5), (SELECT MIN(minute) FROM account_sums WHERE width = 5)) AS BIGINT)";
+        // The least of those that there are.
+        let oldest = narrow_sums().map(|table| format!("(SELECT MIN(minute) FROM {table} WHERE width = 5)")).collect::<Vec<_>>();
+        let sql = AssertSqlSafe(format!("SELECT CAST(LEAST({}) AS BIGINT)", oldest.join(", ")));
         let oldest: Vec<Option<i64>> = self.fetch_as(PRUNE, sqlx::query(sql), |row| row.try_get(0)).await?;
         let Some(oldest) = oldest.into_iter().flatten().next().filter(|oldest| *oldest < pruned_until / MINUTE) else {
             return Ok(false);
         };
         let end = (oldest + HOUR / MINUTE).min(pruned_until / MINUTE);
         let mut transaction = self.begin(PRUNE).await?;
-        for sql in DELETE_SUMS {
+        for sql in delete_sums() {
             sqlx::query(sql).bind(end).execute(&mut *transaction).await.map_err(|error| self.failed(PRUNE, error))?;
         }
         self.commit(PRUNE, transaction).await?;

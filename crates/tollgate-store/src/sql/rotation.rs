@@ -18,8 +18,9 @@ use super::{
 };
 use crate::{
     Actor, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
+    identity_rows::totp_context,
     rows::{BatchRecord, ChangeTransaction as _},
-    seal::{MasterKeys, Sealer, generate_key},
+    seal::{MasterKeys, SealContext, Sealer, generate_key},
 };
 
 const ROTATE: &str = "rotate the master key";
@@ -27,6 +28,38 @@ const ROTATE: &str = "rotate the master key";
 const ROWS_AT_ONCE: i64 = 100;
 /// Locks out other writers of sealed rows.
 const LOCK: &str = "UPDATE counters SET value = value WHERE name = 'revision' RETURNING value";
+
+/// A table with a sealed column.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum SealedTable {
+    Credentials,
+    OneTimeSecrets,
+}
+
+impl SealedTable {
+    pub(crate) const ALL: [Self; 2] = [Self::Credentials, Self::OneTimeSecrets];
+
+    /// Reads ids and sealed values behind an id; replaces the sealed value of an id.
+    const fn statements(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Credentials => (
+                "SELECT id, credential FROM catalog_rows WHERE credential IS NOT NULL AND id > $1 ORDER BY id LIMIT $2",
+                "UPDATE catalog_rows SET credential = $2 WHERE id = $1",
+            ),
+            Self::OneTimeSecrets => (
+                "SELECT member_id, totp FROM logins WHERE totp IS NOT NULL AND member_id > $1 ORDER BY member_id LIMIT $2",
+                "UPDATE logins SET totp = $2 WHERE member_id = $1",
+            ),
+        }
+    }
+
+    const fn context(self, row: &str) -> SealContext<'_> {
+        match self {
+            Self::Credentials => credential::context(row),
+            Self::OneTimeSecrets => totp_context(row),
+        }
+    }
+}
 
 /// State of the database's keys.
 #[derive(Debug)]
@@ -112,22 +145,22 @@ impl SqlStore {
         self.reload_keys().await.map(drop)
     }
 
-    /// Seals the rows behind `after` again, as many as fit a transaction. Returns the last one and how many were sealed; `None` when
-    /// no rows are left. Rows that no data key opens are left as they are.
-    pub(crate) async fn reseal_rows(&self, after: &str) -> Result<Option<(String, u64)>, StoreError> {
+    /// Seals the rows of a table behind `after` again, as many as fit a transaction. Returns the last one and how many were sealed;
+    /// `None` when no rows are left. Rows that no data key opens are left as they are.
+    pub(crate) async fn reseal_rows(&self, table: SealedTable, after: &str) -> Result<Option<(String, u64)>, StoreError> {
         let failed = |error| self.failed(ROTATE, error);
         let mut transaction = self.begin(ROTATE).await?;
         self.lock_sealed_rows(&mut transaction).await?;
-        let sql = "SELECT id, credential FROM catalog_rows WHERE credential IS NOT NULL AND id > $1 ORDER BY id LIMIT $2";
+        let (sql, update) = table.statements();
         let rows = sqlx::query(sql).bind(after.to_owned()).bind(ROWS_AT_ONCE).fetch_all(&mut *transaction).await.map_err(failed)?;
         let (mut last, mut sealed) = (None, 0);
         for row in &rows {
             let (id, old): (String, Vec<u8>) = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-            let context = credential::context(&id);
+            let context = table.context(&id);
             match self.sealer.open_with_old(context, &old) {
                 Some(Ok(secret)) => {
                     let new = self.sealer.seal(context, &secret);
-                    let update = sqlx::query("UPDATE catalog_rows SET credential = $2 WHERE id = $1").bind(id.clone()).bind(new);
+                    let update = sqlx::query(update).bind(id.clone()).bind(new);
                     update.execute(&mut *transaction).await.map_err(failed)?;
                     sealed += 1;
                 }
@@ -172,7 +205,7 @@ impl SqlStore {
             name: String::new(),
             detail: serde_json::json!({"master_key": target}).to_string(),
         };
-        rows.record(revision, &BatchRecord { changed: &[], audit: &[event], prices: &[] }).await?;
+        rows.record(revision, &BatchRecord { changed: &[], audit: &[event], prices: &[], offers: &[] }).await?;
         self.commit(ROTATE, transaction).await?;
         self.reload_keys().await.map(drop)
     }

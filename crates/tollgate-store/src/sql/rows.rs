@@ -7,7 +7,7 @@ use sqlx::{
 use tollgate_core::{Owner, Revision, Timestamp};
 
 use crate::{
-    AuditEvent, AuditKind, KeyHash, KeySecret, RowKind, StoreError,
+    AuditEvent, AuditKind, KeyHash, KeySecret, PreviousSecret, RowKind, StoreError,
     rows::{CatalogRow, RowSecret, owner_word},
 };
 
@@ -20,8 +20,7 @@ pub(super) fn select_with_revision(kind: RowKind, rest: &str) -> AnyQuery<'stati
     sqlx::query(AssertSqlSafe(format!("SELECT t.*, {REVISION} FROM ({}) AS t {rest}", columns_of(kind))))
 }
 
-/// Selects rows of a kind, in one shape for all kinds; decoded by [`catalog_row`]. Admin keys have no parent, and the database owns
-/// them.
+/// Selects rows of a kind, in one shape for all kinds; decoded by [`catalog_row`]. The database owns admin keys.
 pub(super) fn select(kind: RowKind, rest: &str) -> AnyQuery<'static> {
     sqlx::query(AssertSqlSafe(format!("SELECT * FROM ({}) AS t {rest}", columns_of(kind))))
 }
@@ -29,10 +28,11 @@ pub(super) fn select(kind: RowKind, rest: &str) -> AnyQuery<'static> {
 const fn columns_of(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Key => {
-            "SELECT id, 'key' AS kind, parent, name, owner, spec, created_at, removed_at, hash, prefix, suffix FROM service_keys"
+            "SELECT id, 'key' AS kind, parent, name, owner, spec, created_at, removed_at, hash, prefix, suffix, \
+             previous_hash, previous_until FROM service_keys"
         }
         RowKind::AdminKey => {
-            "SELECT id, 'admin_key' AS kind, '' AS parent, name, 'database' AS owner, spec, created_at, removed_at, hash, prefix, \
+            "SELECT id, 'admin_key' AS kind, parent, name, 'database' AS owner, spec, created_at, removed_at, hash, prefix, \
              suffix FROM admin_keys"
         }
         RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member => {
@@ -63,9 +63,15 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
     let known = [Owner::File, Owner::Database].into_iter().find(|known| owner_word(*known) == owner);
     read.owner = known.ok_or_else(|| read.broken("its owner is not known"))?;
     read.secret = if matches!(read.kind, RowKind::Key | RowKind::AdminKey) {
-        let hash: Vec<u8> = row.try_get(8).map_err(decode)?;
-        let hash = hash.try_into().map_err(|_| read.broken("its hash has not 32 bytes"))?;
-        RowSecret::Key(KeySecret { hash: KeyHash(hash), prefix: text(9)?, suffix: text(10)? })
+        let hash = |bytes: Vec<u8>| bytes.try_into().map(KeyHash).map_err(|_| read.broken("its hash has not 32 bytes"));
+        let is_service_key = read.kind == RowKind::Key;
+        let previous =
+            if is_service_key { (row.try_get(11).map_err(decode)?, row.try_get(12).map_err(decode)?) } else { (None, None) };
+        let previous = match previous {
+            (Some(bytes), Some(until)) => Some(PreviousSecret { hash: hash(bytes)?, until: Timestamp(until) }),
+            (None, _) | (_, None) => None,
+        };
+        RowSecret::Key(KeySecret { hash: hash(row.try_get(8).map_err(decode)?)?, prefix: text(9)?, suffix: text(10)?, previous })
     } else {
         row.try_get::<Option<Vec<u8>>, _>(8).map_err(decode)?.map_or(RowSecret::None, RowSecret::Sealed)
     };

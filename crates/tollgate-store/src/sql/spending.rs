@@ -40,8 +40,8 @@ macro_rules! spent {
 }
 
 const BY_CHANNEL: &str = spent!("attempt_sums", "channel", "s.cost");
-const BY_KEY: &str = spent!("key_sums", "key", "s.sale");
-const BY_MEMBER: &str = spent!("key_sums", "member", "s.sale");
+const BY_KEY: &str = spent!("key_totals", "key", "s.sale");
+const BY_MEMBER: &str = spent!("key_totals", "member", "s.sale");
 const BY_GROUP: &str = spent!("usage_sums", "grp", "s.sale");
 const OF_THE_GATEWAY: &str = "SELECT 'all', CAST(SUM(CASE WHEN minute >= $1 THEN sale ELSE 0 END) AS BIGINT), \
      CAST(SUM(CASE WHEN minute >= $2 THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \

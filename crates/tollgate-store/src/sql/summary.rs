@@ -1,10 +1,12 @@
 //! Sums over the usage log. Whole months, days, hours and five minutes come from the roll-ups, only the incomplete five minutes at both
 //! ends from the records, so that a sum over a year costs little more than one over a day, and the busiest hour little more than a quiet
-//! one. Sums of keys and members come from the sums of each key, sums of accounts from those of each account, all others from those
-//! over all keys, which also have percentiles. What no roll-up tells is summed from the records, of which there is a bound.
+//! one. Which roll-up that is depends on what is filtered and grouped by ([`tables`]); those over all keys also have percentiles. What no
+//! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
 
 mod labels;
+mod matching;
 mod ranges;
+mod tables;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -13,17 +15,21 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
 use super::{
+    columns::{Column, ColumnKind},
     dialect::Dialect,
+    names::NameKind,
     store::SqlStore,
+    sum_tables::{KEY_TOTALS, SumTable, USAGE_SUMS},
+    tags::OTHER_VALUES,
     usage_filter::{ArrivalRange, RefFilter, bind_ids},
 };
 use crate::{
-    Grouping, StoreError, SummaryBy, SummaryRow, UsageFilter,
+    Grouping, StoreError, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
     rollup::{FIVE_MINUTES, MINUTE, MONTH, RequestTimes, bucket, next_bucket},
-    usage::{MAX_SUMMED_RECORDS, SumsOf},
+    usage::has_times,
 };
 use labels::Labels;
-use ranges::{SummarySource, TimeRange, cut_buckets, minutes, split_range, widen_to_pruned_hours};
+use ranges::{EndParts, SummarySource, TimeRange, cut_buckets, each_minute, minutes, split_range, widen_to_pruned_hours};
 
 const SUMMARY: &str = "sum up the usage log";
 const MAX_ROWS: usize = 10_000;
@@ -50,9 +56,14 @@ struct SummaryQuery<'a> {
     dialect: Dialect,
     filter: &'a RefFilter,
     by: Grouping,
-    of: SumsOf,
+    /// The table that tells the sums; `None` if only the records do.
+    table: Option<SumTable>,
+    /// The numbers of the tags that are grouped by first and second; 0 for one that no sums have.
+    tags: [i64; 2],
     since: Option<Timestamp>,
     until: Option<Timestamp>,
+    /// The times with matches, if the sums are read from records.
+    matching: Vec<TimeRange>,
 }
 
 /// Numbers of the groups of a row.
@@ -64,22 +75,28 @@ impl SqlStore {
         if refs.selects_nothing() {
             return Ok(Vec::new());
         }
-        let (since, until) = widen_to_pruned_hours(filter.since, filter.until, self.pruned_until().await?);
+        let pruned_until = self.pruned_until().await?;
+        let (since, until) = widen_to_pruned_hours(filter.since, filter.until, pruned_until);
         let mut query = SummaryQuery {
             dialect: self.dialect,
             filter: &refs,
             by: without_wider_time(by),
-            of: SumsOf::of(filter, by),
+            table: tables::choose(&refs, by, &filter.tags),
+            tags: [self.tag_number(by.first).await?, self.tag_number(by.second).await?],
             since,
             until,
+            matching: Vec::new(),
         };
-        if query.of == SumsOf::Records && !self.bound_records(&mut query).await? {
+        if !refs.tags.is_empty() && query.table.is_some() && self.has_values_without_sums(&query).await? {
+            query.table = None;
+        }
+        if query.table.is_none() && !self.find_matching_times(&mut query, pruned_until).await? {
             return Ok(Vec::new());
         }
         let (sql, ids) = query.sums();
         let statement = bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids);
         let rows = self.fetch_as(SUMMARY, statement, sum).await?;
-        let mut times = if query.of == SumsOf::AllKeys { self.times(&query).await? } else { BTreeMap::new() };
+        let mut times = if has_times(filter, by) { self.times(&query).await? } else { BTreeMap::new() };
         // The groups as the query has them, and as they were asked for.
         let rows: Vec<(GroupRefs, GroupRefs, SummaryRow)> =
             rows.into_iter().map(|(groups, row)| (groups, with_wider_time(by, groups), row)).collect();
@@ -101,35 +118,11 @@ impl SqlStore {
         Ok(sums.into_iter().map(done).collect())
     }
 
-    /// Narrows a summary that reads records to the times that have matches, and refuses it if these have too many. False if there are
-    /// none.
-    async fn bound_records(&self, query: &mut SummaryQuery<'_>) -> Result<bool, StoreError> {
-        let table = query.filter.times_table();
-        let conditions = query.filter.sql_of_sums(table);
-        let since = query.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
-        let until = query.until.map(|at| Timestamp(next_bucket(at.0, FIVE_MINUTES)));
-        let (mut records, mut first, mut end) = (0_i64, i64::MAX, i64::MIN);
-        for (source, from, to) in split_range(since, until, SummarySource::BY_DAY) {
-            if source == SummarySource::Records {
-                continue;
-            }
-            let times = minutes(source, from, to);
-            let sql = format!(
-                "SELECT CAST(SUM(requests) AS BIGINT), CAST(MIN(minute) AS BIGINT), CAST(MAX(minute) AS BIGINT) FROM {table} \
-                 WHERE {times}{conditions} HAVING COUNT(*) > 0"
-            );
-            let read = |row: &AnyRow| Ok((row.try_get::<i64, _>(0)?, row.try_get::<i64, _>(1)?, row.try_get::<i64, _>(2)?));
-            for (count, from, to) in self.fetch_as(SUMMARY, sqlx::query(AssertSqlSafe(sql)), read).await? {
-                records = records.saturating_add(count);
-                (first, end) = (first.min(from * MINUTE), end.max(to * MINUTE + source.width()));
-            }
-        }
-        if records > MAX_SUMMED_RECORDS {
-            return Err(StoreError::TooManyRecords { records: records.unsigned_abs(), max: MAX_SUMMED_RECORDS.unsigned_abs() });
-        }
-        query.since = Some(query.since.map_or(Timestamp(first), |since| since.max(Timestamp(first))));
-        query.until = Some(query.until.map_or(Timestamp(end), |until| until.min(Timestamp(end))));
-        Ok(records > 0)
+    /// The number of a tag that is grouped by.
+    async fn tag_number(&self, by: SummaryBy) -> Result<i64, StoreError> {
+        let SummaryBy::Tag(name) = by else { return Ok(0) };
+        let found = self.refs_of(SUMMARY, NameKind::TagName, "id = '' AND name", name.as_str()).await?;
+        Ok(found.first().copied().unwrap_or(0))
     }
 
     /// The histograms of each group.
@@ -151,45 +144,31 @@ impl SqlStore {
 }
 
 impl SummaryQuery<'_> {
-    const fn table(&self) -> &'static str {
-        match self.of {
-            SumsOf::AllKeys => "usage_sums",
-            SumsOf::EachKey => "key_sums",
-            SumsOf::EachAccount => "account_sums",
-            SumsOf::Records => "usage",
-        }
-    }
-
-    /// The columns of the roll-up's primary key behind the width, as far as grouping in their order saves sorting its rows.
-    const fn key_columns(&self) -> &'static [&'static str] {
-        match self.of {
-            SumsOf::AllKeys => &["minute", "grp", "model", "channel"],
-            SumsOf::EachKey => &["minute", "key", "member", "grp", "model", "channel"],
-            SumsOf::EachAccount => &["minute", "account", "grp", "model", "channel"],
-            SumsOf::Records => &[],
-        }
-    }
-
     fn sources(&self) -> &'static [SummarySource] {
         let has = |by| self.by.has(|it| it == by);
-        if self.of == SumsOf::Records {
-            SummarySource::BY_RECORD
-        } else if has(SummaryBy::FiveMinutes) {
+        let Some(table) = self.table else { return SummarySource::BY_RECORD };
+        if has(SummaryBy::FiveMinutes) {
             SummarySource::BY_FIVE_MINUTES
         } else if has(SummaryBy::Hour) {
             SummarySource::BY_HOUR
         } else if has(SummaryBy::Day) || (self.filter.is_of_keys() && !has(SummaryBy::Month)) {
             // The sums of one key by days have an index.
             SummarySource::BY_DAY
+        } else if table.name == KEY_TOTALS.name {
+            SummarySource::OF_TOTALS
         } else {
             SummarySource::BY_MONTH
         }
     }
 
     /// The ranges to sum up: each of one bucket of the grouping by time where that is wider than the source.
-    fn ranges(&self, since: Option<Timestamp>, until: Option<Timestamp>) -> Vec<TimeRange> {
-        let cut = |range| cut_buckets(range, self.by, self.of == SumsOf::Records);
-        split_range(since, until, self.sources()).into_iter().flat_map(cut).collect()
+    fn ranges(&self) -> Vec<TimeRange> {
+        if self.table.is_none() {
+            return self.matching.iter().flat_map(|range| cut_buckets(*range, self.by, true)).collect();
+        }
+        let ends = if self.by.has(SummaryBy::is_time) { EndParts::Added } else { EndParts::Shortest };
+        let ranges = split_range(self.since, self.until, self.sources(), ends);
+        ranges.into_iter().flat_map(|range| cut_buckets(range, self.by, false)).collect()
     }
 
     /// The query for the sums by group, largest first, and the ids to bind. A row is one text, which takes less time to read than
@@ -199,76 +178,134 @@ impl SummaryQuery<'_> {
         let columns: Vec<&str> = ["k", "l"].into_iter().chain(outer.iter().map(String::as_str)).collect();
         let mut sql = format!("SELECT {} FROM (", self.dialect.joined_numbers(&columns));
         let mut ids = Vec::new();
-        for (index, range) in self.ranges(self.since, self.until).into_iter().enumerate() {
-            sql.push_str(if index == 0 { "" } else { " UNION ALL " });
-            self.push_select(&mut sql, &mut ids, range);
+        let mut parts = Vec::new();
+        for range in self.ranges() {
+            self.push_parts(&mut parts, &mut ids, range);
         }
-        write!(sql, ") AS parts GROUP BY k, l HAVING SUM(f0) > 0 ORDER BY SUM(f0) DESC, k, l LIMIT {MAX_ROWS}")
+        let largest = match self.by.largest {
+            SummaryFigure::Requests => "SUM(f0)",
+            SummaryFigure::Errors => "SUM(f0) - SUM(f1)",
+            SummaryFigure::Tokens => "SUM(f2) + SUM(f3)",
+            SummaryFigure::Sale => "SUM(f10)",
+            SummaryFigure::Cost => "SUM(f11)",
+        };
+        sql.push_str(&parts.join(" UNION ALL "));
+        write!(sql, ") AS parts GROUP BY k, l HAVING SUM(f0) > 0 ORDER BY {largest} DESC, k, l LIMIT {MAX_ROWS}")
             .expect("writing to a String cannot fail");
         (sql, ids)
     }
 
-    /// Appends the `SELECT` of one range.
-    fn push_select(&self, sql: &mut String, ids: &mut Vec<RequestId>, range: TimeRange) {
-        let (source, from, to) = range;
-        let is_of_records = source == SummarySource::Records;
-        let (first, second) = (self.group(self.by.first, range), self.group(self.by.second, range));
-        write!(sql, "SELECT {first} AS k, {second} AS l").expect("writing to a String cannot fail");
-        for (at, (of_sums, of_records)) in FIGURES.iter().enumerate() {
-            let figure = if is_of_records { of_records } else { of_sums };
-            write!(sql, ", {figure} AS f{at}").expect("writing to a String cannot fail");
+    /// Appends a `SELECT` for a range, or those that together have its sums.
+    fn push_parts(&self, parts: &mut Vec<String>, ids: &mut Vec<RequestId>, range: TimeRange) {
+        if range.source == SummarySource::Records {
+            return parts.push(self.of_records(ids, range));
         }
-        if is_of_records {
-            let (times, bound) = ArrivalRange { from, to }.sql(ids.len() + 1);
-            ids.extend(bound);
-            write!(sql, " FROM usage WHERE 1 = 1{times}{}{}", self.filter.sql(), self.grouped(range, true))
-        } else {
-            let (table, times) = (self.table(), minutes(source, from, to));
-            write!(sql, " FROM {table} WHERE {times}{}{}", self.filter.sql_of_sums(table), self.grouped(range, true))
+        let Some(table) = self.table else { return };
+        let times = if self.filter.keys.is_some() { each_minute(range) } else { minutes(range) };
+        let groups = self.groups(range);
+        let sign = if range.is_subtracted { "-" } else { "" };
+        if !self.by.has(is_tag) {
+            let table = tables::of_source(table, range.source);
+            let conditions = self.filter.sql_of_columns(&table) + &self.filter.sql_of_tag(&table);
+            let grouped = self.grouped(&table, range);
+            return parts.push(select(
+                &groups,
+                sign,
+                FIGURES.map(|(of_sums, _)| of_sums),
+                &format!("{} WHERE {times}{conditions}{grouped}", table.name),
+            ));
         }
-        .expect("writing to a String cannot fail");
+        // Requests without the tag are all requests less those with it.
+        let tagged = format!(
+            "{} WHERE {times}{} AND tag = {}",
+            table.name,
+            self.filter.sql_of_columns(&table),
+            self.tags[0].max(self.tags[1])
+        );
+        let mut part = |groups: &[String; 2], sign: &str, from: &str| {
+            parts.push(select(groups, sign, FIGURES.map(|(of_sums, _)| of_sums), &format!("{from} GROUP BY 1, 2")));
+        };
+        part(&groups, sign, &format!("{tagged}{}", self.filter.sql_of_tag(&table)));
+        if self.filter.tags.is_empty() {
+            let all = tables::without_tags(table);
+            let untagged =
+                [self.by.first, self.by.second].map(|by| if is_tag(by) { "0".to_owned() } else { self.group(by, range) });
+            part(&untagged, sign, &format!("{} WHERE {times}{}", all.name, self.filter.sql_of_columns(&all)));
+            part(&untagged, if range.is_subtracted { "" } else { "-" }, &tagged);
+        }
     }
 
-    /// The number that the rows of a range are grouped by; of a time its beginning, in minutes since 1970.
-    fn group(&self, by: SummaryBy, (source, from, to): TimeRange) -> String {
+    /// The `SELECT` of a range from the records.
+    fn of_records(&self, ids: &mut Vec<RequestId>, range: TimeRange) -> String {
+        let (times, bound) = ArrivalRange { from: range.from, to: range.to }.sql(ids.len() + 1);
+        ids.extend(bound);
+        let groups = self.groups(range);
+        let sign = if range.is_subtracted { "-" } else { "" };
+        let is_constant = |by: SummaryBy, group: &str| (by == SummaryBy::Nothing || by.is_time()) && group.parse::<i64>().is_ok();
+        let is_one = is_constant(self.by.first, &groups[0]) && is_constant(self.by.second, &groups[1]);
+        // Grouping by a constant would sort every row.
+        let grouped = if is_one { "" } else { " GROUP BY 1, 2" };
+        let from = format!("usage WHERE 1 = 1{times}{}{grouped}", self.filter.sql());
+        select(&groups, sign, FIGURES.map(|(_, of_records)| of_records), &from)
+    }
+
+    /// The numbers that the rows of a range are grouped by.
+    fn groups(&self, range: TimeRange) -> [String; 2] {
+        let is_of_records = range.source == SummarySource::Records;
+        let groups = [(self.by.first, self.tags[0]), (self.by.second, self.tags[1])];
+        groups.map(|(by, tag)| if is_tag(by) && is_of_records { self.tag_of_record(tag) } else { self.group(by, range) })
+    }
+
+    /// The number of a grouping, other than the tag of a record; of a time its beginning, in minutes since 1970.
+    fn group(&self, by: SummaryBy, range: TimeRange) -> String {
         if by == SummaryBy::Nothing {
             return "0".to_owned();
         }
-        let is_of_records = source == SummarySource::Records;
+        let is_of_records = range.source == SummarySource::Records;
         let Some(width) = ranges::width_of(by) else {
             let column = column_of(by);
             return if is_of_records { format!("COALESCE({column}, 0)") } else { column.to_owned() };
         };
-        let minute = match source {
+        let minute = match range.source {
             // Such a range lies within one bucket.
-            SummarySource::Records if self.of != SumsOf::Records => return literal(width, from, to),
+            SummarySource::Records if self.table.is_some() => return literal(width, range),
             SummarySource::Months => return "minute".to_owned(),
-            _ if width == MONTH => return literal(width, from, to),
+            _ if width == MONTH => return literal(width, range),
             SummarySource::Records => self.dialect.arrival_minute(),
-            SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => "minute".to_owned(),
+            SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days | SummarySource::Thirds => "minute".to_owned(),
         };
-        if source.width() == width { minute } else { format!("({minute} - {minute} % {})", width / MINUTE) }
+        if range.source.width() == width { minute } else { format!("({minute} - {minute} % {})", width / MINUTE) }
+    }
+
+    /// The value of a tag in the text of a record: [`OTHER_VALUES`] without sums of its own, 0 without the tag.
+    fn tag_of_record(&self, tag: i64) -> String {
+        let (own, other) = (format!("\n{tag}="), format!("\n~{tag}="));
+        format!(
+            "CASE WHEN {} THEN {} WHEN {} THEN {OTHER_VALUES} ELSE 0 END",
+            self.dialect.contains("tags", &own),
+            self.dialect.number_behind("tags", &own),
+            self.dialect.contains("tags", &other)
+        )
     }
 
     /// How the rows of a range are grouped. In the order of the primary key no row is sorted; `k` and `l` may then have several groups.
-    fn grouped(&self, range: TimeRange, in_order: bool) -> String {
+    fn grouped(&self, table: &SumTable, range: TimeRange) -> String {
         let constant = |by: SummaryBy| (by == SummaryBy::Nothing || by.is_time()) && self.group(by, range).parse::<i64>().is_ok();
         if constant(self.by.first) && constant(self.by.second) {
             // Grouping by a constant would sort every row.
             return String::new();
         }
-        let columns = self.key_columns();
+        // The words behind the other columns are in most rows, so that grouping by them leaves almost as many.
+        let is_word = |column: &Column| column.kind == ColumnKind::Small;
+        let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
+        let columns: Vec<&str> = columns.map(|column| column.name).collect();
         let place = |by: SummaryBy| {
-            if constant(by) {
-                Some(0)
-            } else if by.is_time() {
-                columns.first().map(|_| 0)
-            } else {
-                columns.iter().position(|column| *column == column_of(by))
-            }
+            if constant(by) || by.is_time() { Some(0) } else { columns.iter().position(|column| *column == column_of(by)) }
         };
+        // Of a key and a time there are few totals, so that sorting them once is less work.
+        let has_one_row = table.name == KEY_TOTALS.name && !self.by.has(SummaryBy::is_time);
         match (place(self.by.first), place(self.by.second)) {
-            (Some(one), Some(other)) if in_order && range.0 != SummarySource::Records => {
+            (Some(one), Some(other)) if !has_one_row => {
                 format!(" GROUP BY {}", columns[..=one.max(other)].join(", "))
             }
             _ => " GROUP BY 1, 2".to_owned(),
@@ -283,17 +320,33 @@ impl SummaryQuery<'_> {
         let since = self.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
         let until = self.until.map(|at| Timestamp(next_bucket(at.0, FIVE_MINUTES)));
         let select = |range: TimeRange| {
-            let (source, from, to) = range;
             let (first, second) = (self.group(self.by.first, range), self.group(self.by.second, range));
-            let (times, conditions) = (minutes(source, from, to), self.filter.sql_of_sums(self.table()));
+            let (times, conditions) = (minutes(range), self.filter.sql_of_columns(&USAGE_SUMS));
             let lists = ["ttft", "duration", "overhead"].map(|column| self.dialect.hex_list(column)).join(", ");
-            let grouped = self.grouped(range, self.by.has(SummaryBy::is_time));
+            let in_order = self.by.has(SummaryBy::is_time);
+            let grouped = if in_order { self.grouped(&USAGE_SUMS, range) } else { " GROUP BY 1, 2".to_owned() };
             format!(
                 "SELECT CAST({first} AS BIGINT), CAST({second} AS BIGINT), {lists} FROM usage_sums WHERE {times}{conditions}{grouped}"
             )
         };
-        self.ranges(since, until).into_iter().filter(|(source, ..)| *source != SummarySource::Records).map(select).collect()
+        let ranges = split_range(since, until, self.sources(), EndParts::Added).into_iter();
+        let ranges = ranges.flat_map(|range| cut_buckets(range, self.by, false));
+        ranges.filter(|range| range.source != SummarySource::Records).map(select).collect()
     }
+}
+
+const fn is_tag(by: SummaryBy) -> bool {
+    matches!(by, SummaryBy::Tag(_))
+}
+
+/// A `SELECT` of groups and figures.
+fn select(groups: &[String; 2], sign: &str, figures: [&str; FIGURES.len()], from: &str) -> String {
+    let mut sql = format!("SELECT {} AS k, {} AS l", groups[0], groups[1]);
+    for (at, figure) in figures.iter().enumerate() {
+        write!(sql, ", {sign}{figure} AS f{at}").expect("writing to a String cannot fail");
+    }
+    sql.push_str(" FROM ");
+    sql + from
 }
 
 /// Of two groupings by time the narrower one, which tells the other.
@@ -328,11 +381,12 @@ const fn column_of(by: SummaryBy) -> &'static str {
         SummaryBy::Protocol => "protocol_in",
         SummaryBy::Outcome => "outcome",
         SummaryBy::Reason => "reason",
+        SummaryBy::Tag(_) => "value",
     }
 }
 
-fn literal(width: i64, from: Option<i64>, to: Option<i64>) -> String {
-    let at = from.or(to.map(|to| to - 1)).unwrap_or(0);
+fn literal(width: i64, range: TimeRange) -> String {
+    let at = range.from.or(range.to.map(|to| to - 1)).unwrap_or(0);
     (bucket(Timestamp(at), width) / MINUTE).to_string()
 }
 

@@ -28,13 +28,14 @@ const READ: &str = "read the database that is moved";
 const WRITE: &str = "write the database that is moved to";
 
 /// Tables whose rows are never updated, only added, and removed when they are old; with the order of their rows.
-const APPEND_ONLY: [(&str, CopyOrder); 6] = [
+const APPEND_ONLY: [(&str, CopyOrder); 7] = [
     ("usage", CopyOrder::RequestId("id")),
     ("attempts", CopyOrder::RequestId("request")),
     ("ledger", CopyOrder::RowNumber),
     ("audit", CopyOrder::RowNumber),
     ("changes", CopyOrder::RowNumber),
     ("price_history", CopyOrder::RowNumber),
+    ("offer_history", CopyOrder::RowNumber),
 ];
 
 /// Table of the target with the state of the last pass.

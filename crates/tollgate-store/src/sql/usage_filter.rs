@@ -6,8 +6,15 @@ use std::fmt::{self, Write as _};
 use sqlx::Row as _;
 use tollgate_core::{RequestId, Timestamp};
 
-use super::{codes::Coded, names::NameKind, rows::AnyQuery, store::SqlStore};
-use crate::{RecordConditions, StoreError, UsageFilter};
+use super::{
+    codes::Coded,
+    names::NameKind,
+    rows::AnyQuery,
+    store::SqlStore,
+    sum_tables::{ACCOUNT_SUMS, KEY_SUMS, KEY_TAG_SUMS, SumTable, TAG_SUMS, USAGE_SUMS},
+    tags::{self, OTHER_VALUES},
+};
+use crate::{RecordConditions, StoreError, TagCondition, UsageFilter};
 
 /// A filter with the numbers of its texts: one for each name that a row had. Its columns have the same names in all tables.
 #[derive(Clone, Debug, Default)]
@@ -21,73 +28,109 @@ pub(super) struct RefFilter {
     pub(super) reasons: Option<Vec<i64>>,
     pub(super) protocol: Option<i64>,
     pub(super) outcome: Option<i64>,
+    pub(super) tags: Vec<TagFilter>,
     pub(super) conditions: RecordConditions,
     /// The conditions on texts of records, each beginning with ` AND `.
     pub(super) texts: String,
 }
 
+/// A tag that records must have, with the numbers of its name and its value in the dictionary, if it has them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct TagFilter {
+    pub(super) tag: Option<i64>,
+    pub(super) value: Option<i64>,
+}
+
+impl TagFilter {
+    /// The rows of sums of requests that may have it: of its value, of values that have none of their own, and of names without sums.
+    fn sql_of_times(self) -> String {
+        let Some(tag) = self.tag else { return " AND tag = 0".to_owned() };
+        let values: Vec<i64> = self.value.into_iter().chain([OTHER_VALUES]).collect();
+        format!(" AND (tag = 0 OR (tag = {tag} AND value IN ({})))", list(&values))
+    }
+}
+
 impl RefFilter {
     /// True if the usage log has no text that the filter asks for.
     pub(super) fn selects_nothing(&self) -> bool {
-        let lists = [&self.keys, &self.members, &self.groups, &self.models, &self.channels, &self.accounts, &self.reasons];
-        lists.into_iter().flatten().any(Vec::is_empty)
+        self.lists().iter().any(|(_, numbers)| numbers.is_some_and(<[i64]>::is_empty))
     }
 
-    /// Whether only the sums of each key can be narrowed by it.
+    /// The columns that are compared with numbers of the dictionary.
+    fn lists(&self) -> [(&'static str, Option<&[i64]>); 7] {
+        [
+            ("key", self.keys.as_deref()),
+            ("member", self.members.as_deref()),
+            ("grp", self.groups.as_deref()),
+            ("model", self.models.as_deref()),
+            ("channel", self.channels.as_deref()),
+            ("account", self.accounts.as_deref()),
+            ("reason", self.reasons.as_deref()),
+        ]
+    }
+
+    /// The columns that it compares, besides tags.
+    pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
+        let words = [("protocol_in", self.protocol), ("outcome", self.outcome)];
+        let words = words.into_iter().filter(|(_, word)| word.is_some()).map(|(column, _)| column);
+        self.lists().into_iter().filter(|(_, numbers)| numbers.is_some()).map(|(column, _)| column).chain(words)
+    }
+
+    /// Whether it names keys or members.
     pub(super) const fn is_of_keys(&self) -> bool {
         self.keys.is_some() || self.members.is_some()
     }
 
     /// Whether it names nothing else than keys, members and an outcome.
     pub(super) fn is_of_callers_and_outcome(&self) -> bool {
-        let lists = [&self.groups, &self.models, &self.channels, &self.accounts, &self.reasons];
-        lists.into_iter().all(Option::is_none) && self.protocol.is_none() && self.conditions.is_empty()
+        let is_known = |column: &str| ["key", "member", "outcome"].contains(&column);
+        self.columns().all(is_known) && self.tags.is_empty() && self.conditions.is_empty()
     }
 
     /// The table of sums that tells the times with matches: all of them, and others if it lacks a column of the filter.
-    pub(super) const fn times_table(&self) -> &'static str {
-        if self.is_of_keys() {
-            "key_sums"
-        } else if self.accounts.is_some() {
-            "account_sums"
-        } else {
-            "usage_sums"
+    pub(super) fn times_table(&self) -> &'static SumTable {
+        match (self.is_of_keys(), self.tags.is_empty()) {
+            (true, true) => &KEY_SUMS,
+            (true, false) => &KEY_TAG_SUMS,
+            (false, _) if self.accounts.is_some() => &ACCOUNT_SUMS,
+            (false, false) => &TAG_SUMS,
+            (false, true) => &USAGE_SUMS,
         }
     }
 
-    /// Conditions on a table of sums, each beginning with ` AND `.
-    pub(super) fn sql_of_sums(&self, table: &str) -> String {
+    /// Conditions on a table of sums for the times that may have matches, each beginning with ` AND `.
+    pub(super) fn sql_of_times(&self, table: &SumTable) -> String {
+        let tag = self.tags.first().filter(|_| table.has("tag")).map(|tag| tag.sql_of_times());
+        self.sql_of_columns(table) + &tag.unwrap_or_default()
+    }
+
+    /// The condition of the only tag on a table of sums, beginning with ` AND `.
+    pub(super) fn sql_of_tag(&self, table: &SumTable) -> String {
+        match self.tags.as_slice() {
+            [TagFilter { tag: Some(tag), value: Some(value) }] if table.has("tag") => {
+                format!(" AND tag = {tag} AND value = {value}")
+            }
+            _ => String::new(),
+        }
+    }
+
+    /// Conditions on the columns of a table of sums, besides tags, each beginning with ` AND `.
+    pub(super) fn sql_of_columns(&self, table: &SumTable) -> String {
         let mut sql = String::new();
-        let mut lists =
-            vec![("grp", &self.groups), ("model", &self.models), ("channel", &self.channels), ("reason", &self.reasons)];
-        match table {
-            "key_sums" => lists.splice(..0, [("key", &self.keys), ("member", &self.members)]).for_each(drop),
-            "account_sums" => lists.insert(0, ("account", &self.accounts)),
-            _ => {}
+        for (column, numbers) in self.lists().into_iter().filter(|(column, _)| table.has(column)) {
+            push_list(&mut sql, column, numbers);
         }
-        for (column, numbers) in lists {
-            push_list(&mut sql, column, numbers.as_deref());
-        }
-        self.push_words(&mut sql);
+        self.push_words(&mut sql, |column| table.has(column));
         sql
     }
 
     /// Conditions on records, each beginning with ` AND `.
     pub(super) fn sql(&self) -> String {
         let mut sql = String::new();
-        let lists = [
-            ("key", &self.keys),
-            ("member", &self.members),
-            ("grp", &self.groups),
-            ("model", &self.models),
-            ("channel", &self.channels),
-            ("account", &self.accounts),
-            ("reason", &self.reasons),
-        ];
-        for (column, numbers) in lists {
-            push_list(&mut sql, column, numbers.as_deref());
+        for (column, numbers) in self.lists() {
+            push_list(&mut sql, column, numbers);
         }
-        self.push_words(&mut sql);
+        self.push_words(&mut sql, |_| true);
         let RecordConditions { status, stream, min_sale, min_cost, min_tokens, min_ttft_us, min_duration_us, .. } =
             &self.conditions;
         let least = [
@@ -113,11 +156,11 @@ impl RefFilter {
         sql
     }
 
-    fn push_words(&self, sql: &mut String) {
-        if let Some(protocol) = self.protocol {
+    fn push_words(&self, sql: &mut String, has: impl Fn(&str) -> bool) {
+        if let Some(protocol) = self.protocol.filter(|_| has("protocol_in")) {
             push(sql, format_args!(" AND protocol_in = {protocol}"));
         }
-        if let Some(outcome) = self.outcome {
+        if let Some(outcome) = self.outcome.filter(|_| has("outcome")) {
             // Repeats the condition of the partial index `usage_failed`, so that the databases use it.
             let failed = if outcome == 0 { "" } else { " AND outcome <> 0" };
             push(sql, format_args!("{failed} AND outcome = {outcome}"));
@@ -198,6 +241,16 @@ impl SqlStore {
             Some(name) => self.refs_of(operation, kind, "id = '' AND name", name).await.map(Some),
             None => Ok(None),
         };
+        let mut tags = Vec::new();
+        let mut texts = self.text_conditions(&filter.conditions);
+        for TagCondition { name, value } in &filter.tags {
+            let tag = self.refs_of(operation, NameKind::TagName, "id = '' AND name", name.as_str()).await?.first().copied();
+            let number = self.refs_of(operation, NameKind::TagValue, "id = '' AND name", value).await?.first().copied();
+            let lines = tags::lines((name.as_str(), value), tag, number);
+            let has_line = lines.iter().map(|line| self.dialect.contains("tags", line)).collect::<Vec<_>>().join(" OR ");
+            push(&mut texts, format_args!(" AND ({has_line})"));
+            tags.push(TagFilter { tag, value: number });
+        }
         Ok(RefFilter {
             keys: id(NameKind::Key, filter.key.map(|id| id.to_string())).await?,
             members: id(NameKind::Member, filter.member.map(|id| id.to_string())).await?,
@@ -208,8 +261,9 @@ impl SqlStore {
             reasons: name(NameKind::Code, filter.reason.as_ref()).await?,
             protocol: filter.protocol.map(Coded::code),
             outcome: filter.outcome.map(Coded::code),
+            tags,
             conditions: filter.conditions.clone(),
-            texts: self.text_conditions(&filter.conditions),
+            texts,
         })
     }
 
@@ -221,7 +275,7 @@ impl SqlStore {
         texts.into_iter().filter_map(condition).collect()
     }
 
-    async fn refs_of(
+    pub(super) async fn refs_of(
         &self,
         operation: &'static str,
         kind: NameKind,

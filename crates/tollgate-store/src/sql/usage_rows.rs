@@ -6,7 +6,10 @@ pub(super) mod stored;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{AttemptRecord, TraceEntry, UsageRecord};
 
-use super::names::{NameKind, NameLookup};
+use super::{
+    names::{NameKind, NameLookup},
+    tags::TagRef,
+};
 
 /// Rare values of a record, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -47,6 +50,8 @@ pub(super) struct RecordRefs {
     pub(super) subject: Option<usize>,
     /// The attempt that is in the row of its request.
     pub(super) inline: Option<usize>,
+    /// What the tags are counted as, in their order.
+    pub(super) tags: Vec<TagRef>,
 }
 
 impl RecordRefs {
@@ -66,6 +71,7 @@ impl RecordRefs {
             attempts: record.attempts.iter().map(|attempt| attempt_refs(attempt, names)).collect(),
             subject,
             inline: subject.filter(|at| fits_inline(record, &record.attempts[*at])),
+            tags: Vec::new(),
         }
     }
 

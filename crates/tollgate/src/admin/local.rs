@@ -32,8 +32,9 @@ impl LocalAdmin {
             FolderPolicy::MustExist => compose::open(common).await?,
             FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
         };
+        let identity = compose::identity(&config, config.console.unwrap_or(config.listen))?;
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);
-        Ok(Self { console: Console::new(store.clone(), gateway, None, None), actor: compose::actor(), store })
+        Ok(Self { console: Console::new(store.clone(), gateway, identity, None, None), actor: compose::actor(), store })
     }
 
     pub(super) fn set_actor(&mut self, name: &str) {

@@ -10,8 +10,8 @@ use tollgate_console::{
     AccountTestResult, ChannelTest, ChannelTestError, EffectiveSetting, ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent,
 };
 use tollgate_core::{
-    AccountHealth, AccountId, Budget, Catalog, HealthStatus, HealthView, Key, NanoUsd, Observation, Subject, Timestamp, Window,
-    observe,
+    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
+    Subject, Timestamp, Window, observe,
 };
 use tollgate_gateway::{
     explain::{CallerCounters, ExplainInput, subjects_of},
@@ -102,6 +102,18 @@ impl GatewayHandle for StoppedGateway {
         self.health.whole(account)
     }
 
+    fn standing(&self, _: ChannelId, account: AccountId) -> AccountStanding {
+        AccountStanding::of(&self.health.whole(account).state, compose::now())
+    }
+
+    fn is_square_public(&self) -> bool {
+        false
+    }
+
+    fn square_request(&self, _: Option<IpAddr>) -> Result<(), u32> {
+        Ok(())
+    }
+
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let catalog = self.store.catalog.load().await?;
         let now = compose::now();
@@ -132,6 +144,10 @@ impl GatewayHandle for StoppedGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
+    }
+
+    async fn fetch(&self, _: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
+        Err("a command has no browser to sign in".to_owned())
     }
 
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {

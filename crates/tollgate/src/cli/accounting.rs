@@ -1,6 +1,7 @@
 //! Arguments of the commands for usage, ledger, budgets, audit log and settings.
 
 use clap::{Args, Subcommand, ValueEnum};
+use tollgate_core::TagName;
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Ledger {
@@ -75,9 +76,10 @@ pub(crate) enum Usage {
     },
     /// Sum up requests, tokens and amounts
     Summary {
-        /// One or two groupings, such as `--by model,day`
-        #[arg(long, value_enum, value_delimiter = ',', num_args = 1, default_value = "day")]
-        by: Vec<GroupBy>,
+        /// One or two groupings, such as `--by model,day`: nothing, month, day, hour (requires --since and a range of at most 31 days),
+        /// model, key, member, group, channel, account, protocol, outcome, error, or tag:NAME with the name of a tag; times are UTC
+        #[arg(long, value_parser = SumGroup::parse, value_delimiter = ',', num_args = 1, default_value = "day")]
+        by: Vec<SumGroup>,
         /// Show the sums of the period before, as long as that from --since to --until
         #[arg(long)]
         previous: bool,
@@ -90,8 +92,11 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
-    /// Export all records as CSV, or as JSON lines with --json; without --url including records still in the journal
+    /// Export all records to stdout; without --url including records still in the journal
     Export {
+        /// Format [default: csv, with --json jsonl]
+        #[arg(long, value_enum)]
+        format: Option<ExportFormat>,
         #[command(flatten)]
         filter: UsageFilter,
     },
@@ -140,6 +145,9 @@ pub(crate) struct UsageFilter {
     /// Only this error id, exclusion code or other code, such as E40
     #[arg(long)]
     pub(crate) reason: Option<String>,
+    /// Only requests with this tag; given several times, with all of them
+    #[arg(long = "tag", value_name = "NAME=VALUE")]
+    pub(crate) tags: Vec<String>,
     /// Only this status sent to the caller, such as 429, or a class of them, such as 4xx; for sums, at most 500000 records are read
     /// for this condition and the following ones
     #[arg(long)]
@@ -199,6 +207,43 @@ pub(crate) enum GroupBy {
     Outcome,
     /// Error id, exclusion code or other code
     Error,
+}
+
+/// One of the groupings of a summary, or a tag.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SumGroup {
+    Word(GroupBy),
+    Tag(TagName),
+}
+
+impl SumGroup {
+    fn parse(text: &str) -> Result<Self, String> {
+        match text.strip_prefix("tag:") {
+            Some(name) => {
+                TagName::parse(name).map(Self::Tag).ok_or_else(|| "the name of a tag is missing behind 'tag:'".to_owned())
+            }
+            None => GroupBy::from_str(text, false).map(Self::Word).map_err(|_| "no such grouping; see --help".to_owned()),
+        }
+    }
+
+    /// Its word in the admin API.
+    pub(crate) fn word(&self) -> String {
+        match self {
+            Self::Word(word) => super::word(word),
+            Self::Tag(name) => format!("tag:{name}"),
+        }
+    }
+}
+
+/// Format of an export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ExportFormat {
+    /// Comma-separated values with a heading
+    Csv,
+    /// One JSON object a line
+    Jsonl,
+    /// A Parquet file; without records that are not booked yet
+    Parquet,
 }
 
 /// Order of the rows of a summary.

@@ -40,6 +40,18 @@ pub(crate) enum Key {
         #[command(flatten)]
         saving: PreviewArgs,
     },
+    /// Replace a key's secret and print the new one, this once
+    Rotate {
+        #[command(flatten)]
+        key: KeyName,
+        /// How long the secret before stays valid, too: 12h, 7d, at most 30d; 0m: not at all [default: 1d]
+        #[arg(long, value_name = "HOW_LONG")]
+        overlap: Option<String>,
+    },
+    /// Disable a key; `key set KEY status=active` enables it again
+    Disable(KeyName),
+    /// Show what a key may use, and what is left of its budgets
+    Allowance(KeyName),
     /// End a key for good
     Revoke(KeyName),
 }
@@ -58,9 +70,12 @@ pub(crate) enum AdminKey {
     Create {
         /// Its name
         name: String,
-        /// admin: everything; operator: channels, groups, models, keys and usage
+        /// admin: everything; operator: channels, groups, models, keys and usage; member: what belongs to its member
         #[arg(long, value_enum, default_value_t = Scope::Admin)]
         scope: Scope,
+        /// Member that it belongs to: it may do no more than the member, and ends with the member
+        #[arg(long)]
+        member: Option<String>,
         /// When it ends, such as 2027-01-01T00:00:00Z
         #[arg(long, value_name = "TIME")]
         expires_at: Option<String>,
@@ -78,6 +93,8 @@ pub(crate) enum AdminKey {
 /// Scope of an admin key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
+    /// What belongs to its member
+    Member,
     /// Channels, groups, models, keys and usage
     Operator,
     /// Everything
@@ -226,12 +243,33 @@ pub(crate) enum Channel {
         #[arg(long)]
         model: Option<String>,
     },
+    /// Show when a channel's accounts could not be used, why, and until when
+    Health {
+        #[command(flatten)]
+        accounts: AccountSelection,
+        #[command(flatten)]
+        time: HealthTime,
+    },
     /// End cooling and rest of a channel's accounts on all nodes, without a request to them
     EndCooling(AccountSelection),
     /// Switch a channel (or one account) on
     Enable(AccountSelection),
     /// Switch a channel (or one account) off
     Disable(AccountSelection),
+}
+
+/// Which part of the history of health to show.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HealthTime {
+    /// From when on: a time such as 2026-11-30, or how long ago, such as 7d [default: a day before --until]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Until when, in the same forms [default: now]
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Number of transitions, at most 1000
+    #[arg(short = 'n', long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub(crate) limit: u32,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -15,13 +15,14 @@ use crate::{
 pub(crate) fn run(common: &Common, subcommand: cli::AdminKey) -> Result<(), Failure> {
     compose::block_on(async {
         match subcommand {
-            cli::AdminKey::Create { name, scope, expires_at } => {
+            cli::AdminKey::Create { name, scope, member, expires_at } => {
                 if let Some(text) = &expires_at {
                     time_flag::parse("--expires-at", text)?;
                 }
                 // The first admin key may be created before the first start.
                 let admin = Admin::open(common, FolderPolicy::CreateIfMissing).await?;
-                create(common, &admin, &json!({"name": name, "scope": cli::word(&scope), "expires_at": expires_at})).await
+                let body = json!({"name": name, "scope": cli::word(&scope), "member": member, "expires_at": expires_at});
+                create(common, &admin, &body).await
             }
             cli::AdminKey::List => list(common, &Admin::open(common, FolderPolicy::MustExist).await?).await,
             cli::AdminKey::Revoke { key } => revoke(common, &Admin::open(common, FolderPolicy::MustExist).await?, &key).await,

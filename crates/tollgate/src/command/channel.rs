@@ -1,4 +1,6 @@
-//! `channel list|show|add|set|remove|enable|disable|test|end-cooling`.
+//! `channel list|show|add|set|remove|enable|disable|test|health|end-cooling`.
+
+mod health;
 
 use http::Method;
 use serde_json::{Value, json};
@@ -25,6 +27,9 @@ pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failu
         cli::Channel::Disable(accounts) => admin::run(common, async |admin| switch(common, admin, &accounts, "off").await),
         cli::Channel::Test { accounts, model } => {
             admin::run(common, async |admin| test(common, admin, &accounts, model.as_deref()).await)
+        }
+        cli::Channel::Health { accounts, time } => {
+            admin::run(common, async |admin| health::show(common, admin, &accounts, &time).await)
         }
         cli::Channel::EndCooling(accounts) => admin::run(common, async |admin| end_cooling(common, admin, &accounts).await),
     }

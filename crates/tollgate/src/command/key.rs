@@ -1,4 +1,4 @@
-//! `key create|list|show|set|revoke`.
+//! `key create|list|show|set|rotate|disable|allowance|revoke`.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -39,6 +39,15 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
             cli::Key::Set { key: KeyName { key }, members, saving } => {
                 rows.set(&["keys", &id(admin, &key).await?], &members, saving).await
             }
+            cli::Key::Rotate { key: KeyName { key }, overlap } => rotate(common, admin, &key, overlap.as_deref()).await,
+            cli::Key::Disable(KeyName { key }) => {
+                let target = ApiPath::of(&["keys", &id(admin, &key).await?, "disable"]);
+                let key =
+                    admin.send(AdminRequest { body: None, ..AdminRequest::of(Method::POST, &target, &Value::Null) }).await?.body;
+                report(common, &key, "disabled");
+                Ok(())
+            }
+            cli::Key::Allowance(KeyName { key }) => rows.show(&["keys", &id(admin, &key).await?, "allowance"]).await,
             cli::Key::Revoke(KeyName { key }) => revoke(common, admin, &key).await,
         }
     })
@@ -89,10 +98,35 @@ async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
 
 async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failure> {
     let target = ApiPath::of(&["keys", &id(admin, name).await?]);
-    let key = admin.send(AdminRequest::delete(&target)).await?.body;
+    report(common, &admin.send(AdminRequest::delete(&target)).await?.body, "revoked");
+    Ok(())
+}
+
+/// Says what was done to a key.
+fn report(common: &Common, key: &Value, done: &str) {
     let text = |member: &str| key[member].as_str().unwrap_or_default();
-    let done = format!("revoked {} ({}…{})", text("name"), text("prefix"), text("suffix"));
+    let done = format!("{done} {} ({}…{})", text("name"), text("prefix"), text("suffix"));
     output::result(common, &json!({"id": key["id"], "status": key["status"]}), &done);
+}
+
+async fn rotate(common: &Common, admin: &Admin, name: &str, overlap: Option<&str>) -> Result<(), Failure> {
+    let mut body = json!({});
+    if let Some(text) = overlap {
+        body["overlap_s"] = time_flag::parse_duration("--overlap", text)?.into();
+    }
+    let target = ApiPath::of(&["keys", &id(admin, name).await?, "rotate"]);
+    let key = admin.send(AdminRequest::of(Method::POST, &target, &body)).await?.body;
+    if common.json {
+        output::json(&json!({"id": key["id"], "name": key["name"], "key": key["key"], "previous_until": key["previous_until"]}));
+        return Ok(());
+    }
+    output::line(key["key"].as_str().unwrap_or_default());
+    if !common.quiet {
+        match key["previous_until"].as_str() {
+            Some(until) => output::remark(&format!("this secret is shown once; the one before is valid until {until}, too")),
+            None => output::remark("this secret is shown once; the one before has ended"),
+        }
+    }
     Ok(())
 }
 

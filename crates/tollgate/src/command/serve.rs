@@ -14,14 +14,15 @@ use tollgate_core::{Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
+        health_recorder::HealthRecorder,
         probes::Probes,
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
     server::{Listening, run as run_cores},
     state::{
-        health_registry::HealthRegistry, request_log::LogThread, shared::Shared, usage_recorder::UsageQueue,
-        usage_recorder::UsageRecorder,
+        health_records::HealthRecords, health_registry::HealthRegistry, request_log::LogThread, shared::Shared,
+        usage_recorder::UsageQueue, usage_recorder::UsageRecorder,
     },
     upstream::{
         client::{Client, Trust},
@@ -44,7 +45,9 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, full_disk, health_share, key_watch, ledger_watch, logging, retention, runtime_socket, traffic_snapshot,
+    first_start, full_disk, health_share, key_watch, ledger_watch, logging,
+    retention::{self, RetentionDays},
+    runtime_socket, traffic_snapshot,
     upgrade::{
         self,
         leaving::Leaving,
@@ -79,6 +82,10 @@ struct ServeComponents {
     folder: Arc<JournalFolder>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
+    /// What is recorded of the health of accounts in time.
+    records: Arc<HealthRecords>,
+    /// Name of this node.
+    node: String,
     /// Sender of alerts, if there is a webhook.
     alerts: Option<Alerts>,
     /// Ledger position included in the counters.
@@ -104,8 +111,20 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, folder, recovered, registry, alerts: _, ledger: _, redis, log: _log } =
-        components;
+    let ServeComponents {
+        store,
+        shared,
+        journal,
+        folder,
+        recovered,
+        registry,
+        records,
+        node: _,
+        alerts: _,
+        ledger: _,
+        redis,
+        log: _log,
+    } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),
@@ -124,10 +143,10 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
 
     let stop_jobs = stop_cores.child_token();
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
-    let console = console::start(config, &store, &shared, &registry, listening.address(), console_socket, stop_jobs)?;
-    // The first process of an upgrade has shown it.
-    let new_key = if is_upgrade { None } else { first_key(config, &store).await? };
-    announce(common, config, listening.address(), console.address(), new_key.as_deref());
+    let console = console::start(config, &store, (&shared, &registry, &records), listening.address(), console_socket, stop_jobs)?;
+    // The first process of an upgrade has shown what is shown once.
+    let first_start = if is_upgrade { None } else { Some(&store) };
+    announce(common, config, listening.address(), console.address(), first_start).await?;
     let leaving = Leaving {
         shared: Arc::clone(&shared),
         store: store.clone(),
@@ -204,21 +223,6 @@ fn usage_writer(
     )
 }
 
-/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
-async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
-    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
-        return Ok(None);
-    }
-    match first_start::create_key(store).await {
-        // The next start shows it.
-        Err(Failure::Unreachable(why)) => {
-            tracing::warn!("the first key was not created: {why}");
-            Ok(None)
-        }
-        created => created,
-    }
-}
-
 /// The disk space in reserve; freed if the disk is full.
 fn free_disk(config: &Config) -> DiskReserve {
     let reserve = disk_watch::reserve(config);
@@ -278,7 +282,18 @@ fn spawn_background(
         stop.clone(),
     ));
     background.spawn(key_watch::run(components.store.clone(), stop.clone()));
-    background.spawn(retention::run(components.store.clone(), config.number("usage.retention_days"), stop.clone()));
+    let days = RetentionDays { usage: config.number("usage.retention_days"), health: config.number("health.history_days") };
+    background.spawn(retention::run(components.store.clone(), days, stop.clone()));
+    background.spawn(
+        HealthRecorder {
+            shared: Arc::clone(&components.shared),
+            registry: Arc::clone(&components.registry),
+            store: Arc::clone(&components.store.health_history),
+            records: Arc::clone(&components.records),
+            node: components.node.clone(),
+        }
+        .run(stop.clone()),
+    );
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
     background.spawn(upgrade::adopt::watch(
@@ -328,7 +343,7 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
         Some(file) => {
             catalog_watch::serve_file_at_start(&store, file).await?;
         }
-        None if store.first_start => first_start::create_echo(&store).await?,
+        None if first_start::is_due(&store).await? => first_start::create_echo(&store).await?,
         // Without a catalog file, no row is owned by one.
         None => {
             let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
@@ -371,7 +386,8 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     let shared = compose::shared(config, &store, catalog, counters, queue, hedged, request_log);
     shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
     let (journal, folder) = (Arc::new(journal), Arc::new(folder));
-    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, alerts, ledger, redis, log })
+    let (records, node) = (Arc::default(), tollgate_store::node_identity(&config.data)?);
+    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, records, node, alerts, ledger, redis, log })
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a

@@ -4,25 +4,48 @@ use tollgate_core::Timestamp;
 
 use crate::failure::Failure;
 
+const SECOND_US: i64 = 1_000_000;
+
 /// Parses a time, or how long from now: `30m`, `12h`, `30d`, `4w`.
 pub(crate) fn parse_expiry(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
-    const SECOND_US: i64 = 1_000_000;
-    let unit_s = match text.chars().last() {
-        Some('m') => 60,
-        Some('h') => 3_600,
-        Some('d') => 86_400,
-        Some('w') => 7 * 86_400,
-        Some(_) | None => 0,
-    };
-    let count = text.get(..text.len().saturating_sub(1)).and_then(|count| count.parse::<u32>().ok());
-    match count.filter(|_| unit_s > 0) {
-        Some(count) => Ok(Timestamp(now.0.saturating_add(i64::from(count).saturating_mul(unit_s * SECOND_US)))),
+    match seconds(text) {
+        Some(seconds) => Ok(Timestamp(now.0.saturating_add(seconds.saturating_mul(SECOND_US)))),
         None => parse(flag, text).map_err(|_| {
             Failure::Usage(format!(
                 "{flag} takes how long, such as 30d or 12h, or a date or time such as 2026-11-30 or 2026-11-30T12:00:00Z, not '{text}'"
             ))
         }),
     }
+}
+
+/// Parses how long something takes, in seconds: `30m`, `12h`, `30d`, `4w`.
+pub(crate) fn parse_duration(flag: &str, text: &str) -> Result<i64, Failure> {
+    seconds(text).ok_or_else(|| Failure::Usage(format!("{flag} takes how long, such as 30m, 12h or 7d, not '{text}'")))
+}
+
+/// Parses a time, or how long ago it was: `30m`, `12h`, `30d`, `4w`.
+pub(crate) fn parse_past(flag: &str, text: &str, now: Timestamp) -> Result<Timestamp, Failure> {
+    match seconds(text) {
+        Some(seconds) => Ok(Timestamp(now.0.saturating_sub(seconds.saturating_mul(SECOND_US)))),
+        None => parse(flag, text).map_err(|_| {
+            Failure::Usage(format!(
+                "{flag} takes how long ago, such as 7d or 12h, or a date or time such as 2026-11-30 or 2026-11-30T12:00:00Z, not \
+                 '{text}'"
+            ))
+        }),
+    }
+}
+
+fn seconds(text: &str) -> Option<i64> {
+    let unit = match text.chars().last()? {
+        'm' => 60,
+        'h' => 3_600,
+        'd' => 86_400,
+        'w' => 7 * 86_400,
+        _ => return None,
+    };
+    let count = text.get(..text.len() - 1)?.parse::<u32>().ok()?;
+    Some(i64::from(count) * unit)
 }
 
 /// Parses RFC 3339, or a date, which is its midnight in UTC; the failure names the flag.
@@ -39,6 +62,14 @@ pub(crate) fn parse(flag: &str, text: &str) -> Result<Timestamp, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn past_is_a_time_or_a_duration_before_now() {
+        let now = Timestamp(1_000_000 * SECOND_US);
+        let of = |text: &str| parse_past("--since", text, now).ok().map(|at| at.0 / SECOND_US);
+        assert_eq!((of("1d"), of("30m"), of("1970-01-02")), (Some(913_600), Some(998_200), Some(86_400)));
+        assert!(parse_past("--since", "yesterday", now).unwrap_err().to_string().contains("how long ago"));
+    }
 
     #[test]
     fn expiry_is_a_time_or_a_duration_from_now() {

@@ -127,6 +127,9 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         (false, Some(source)) => format!("{} (source: {source})", counts.join(", ")),
     };
     insert_before(&mut rows, "sale USD", "tokens", tokens);
+    let tags: Vec<String> =
+        record["tags"].as_object().into_iter().flatten().map(|(name, value)| format!("{name}={}", cell(value))).collect();
+    insert_before(&mut rows, "left out", "tags", if tags.is_empty() { "–".to_owned() } else { tags.join(", ") });
     rows
 }
 

@@ -6,7 +6,8 @@ use tollgate_store::fields::nearest;
 use super::table::{self, SETTINGS};
 
 /// Variables that are no settings.
-const OTHERS: [&str; 4] = ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_MASTER_KEY_FILE"];
+const OTHERS: [&str; 5] =
+    ["TOLLGATE_CONFIG", "TOLLGATE_URL", "TOLLGATE_ADMIN_KEY", "TOLLGATE_ADMIN_PASSWORD", "TOLLGATE_MASTER_KEY_FILE"];
 /// Variables of the developers' tests, which have no effect on the program.
 const TESTS: &str = "TOLLGATE_TEST_";
 /// Names that other programs give to a setting.

@@ -135,6 +135,12 @@ settings! {
         "Allow a webhook at a loopback or private address.";
     "usage.retention_days": Number(0, 36_500), Some("0") =>
         "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.";
+    "health.history_days": Number(1, 3_650), Some("90") =>
+        "Days to keep the history of the health of accounts and channels.";
+    "square.public": Flag, Some("true") =>
+        "true: visitors without a key see the models and prices of public groups at /models.json and /models.atom. false: a key is needed.";
+    "square.requests_per_minute": Number(1, 1_000_000), Some("120") =>
+        "Requests for /models.json and /models.atom per address and minute; further ones get 429.";
     "log.level": OneOf(&["error", "warn", "info", "debug", "trace"]), Some("\"info\"") =>
         "Log level; the log goes to stderr.";
     "log.format": OneOf(&["auto", "text", "json"]), Some("\"auto\"") =>
@@ -144,13 +150,47 @@ settings! {
     "log.slow_ms": Number(0, DAY_MS), Some("30000") =>
         "Time to the first content from which a request is slow; 0: none is.";
     "console.listen": Address, None =>
-        "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists.";
+        "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists, or an admin can sign in.";
     "console.tls": OneOf(&["auto", "off"]), Some("\"auto\"") =>
         "auto: TLS if console.tls_cert or server.tls_cert is set. off: plain HTTP.";
     "console.tls_cert": Text, None =>
         "PEM file with the certificate chain for console.listen; absent: server.tls_cert.";
     "console.tls_key": Text, None =>
         "PEM file with the private key of `tls_cert`.";
+    "console.url": Text, None =>
+        "Address of the console as browsers see it, such as \"https://gateway.example.com\": for links, cookies and the check where writes come from.";
+    "console.session_idle_minutes": Number(1, 525_600), Some("720") =>
+        "Minutes without a request after which a session ends.";
+    "console.session_max_hours": Number(1, 8_760), Some("720") =>
+        "Hours after which a session ends at the latest.";
+    "oidc.issuer": Text, None =>
+        "Address of an OpenID provider at which members sign in, such as \"https://id.example.com\"; its callback is console.url with /admin/v1/oidc/callback.";
+    "oidc.client_id": Text, None =>
+        "Client id at the provider.";
+    "oidc.client_secret": Text, None, secret: true =>
+        "Client secret: env:NAME, file:PATH or literal text; absent: a public client.";
+    "oidc.display_name": Text, Some("\"OpenID\"") =>
+        "Name of the provider, as members see it.";
+    "oidc.scopes": Text, Some("\"openid profile email\"") =>
+        "Scopes that are asked for, separated by blanks.";
+    "oidc.role_claim": Text, None =>
+        "Claim that decides the role at each sign-in, such as \"groups\" or \"realm_access.roles\"; absent: roles are kept here.";
+    "oidc.admins": Text, None =>
+        "Values of role_claim that make an admin, separated by commas.";
+    "oidc.operators": Text, None =>
+        "Values of role_claim that make an operator.";
+    "oidc.members": Text, None =>
+        "Values of role_claim that make a member; absent: every account that is admitted.";
+    "oidc.group_claim": Text, None =>
+        "Claim that decides private groups at each sign-in.";
+    "oidc.groups": Text, None =>
+        "Values of group_claim and the groups they grant, such as \"team-a=alpha, team-b=beta\". Other groups of a member stay.";
+    "oidc.domains": Text, None =>
+        "Domains of verified e-mail addresses that are admitted, separated by commas; absent: all.";
+    "oidc.create_members": Flag, Some("false") =>
+        "Whether an admitted account without a member becomes one; false: only members that an admin made for its e-mail address.";
+    "oidc.private_network": Flag, Some("false") =>
+        "Allow a provider at a loopback or private address.";
     "metrics.public": Flag, Some("false") =>
         "true: serve /metrics to everyone. false: to loopback peers only.";
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_console::RecordSelection;
 use tollgate_core::{GroupId, Key, KeyId, MemberId, Replay, ReplayReport, ReplaySide, ReplayTotals, UsageRecord};
 use tollgate_store::{
-    KeyScope, PreviewError, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, WorkControl,
+    KeyScope, ObjectScope, PreviewError, RandomSource, RowFilter, RowKind, SortOrder, Store, UsageFilter, WorkControl,
     catalog_file::{CatalogFile, FileError},
     infer_apply_mode, preview,
 };
@@ -130,7 +130,7 @@ async fn resolve(store: &Store, records: &RecordSelection) -> Result<UsageFilter
 
 /// Resolves a row id, or a name if it is unambiguous.
 async fn id_of(store: &Store, kind: RowKind, text: &str) -> Result<String, Failure> {
-    if store.listing.row(kind, text).await?.is_some() {
+    if store.listing.row(kind, text, ObjectScope::Everything).await?.is_some() {
         return Ok(text.to_owned());
     }
     let mut named = store.listing.page(&RowFilter { name: Some(text.to_owned()), ..RowFilter::of(kind, 2) }).await?;

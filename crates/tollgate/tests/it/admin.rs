@@ -19,6 +19,7 @@ use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request, TestGateway, wait_for};
 
 use crate::support;
+pub(crate) use usage::{follow, parquet_rows};
 
 /// A gateway with a key of scope `admin` and one of scope `operator`.
 pub(crate) struct Admin {
@@ -45,8 +46,17 @@ impl Admin {
     }
 
     pub(crate) fn of(gateway: TestGateway) -> Self {
-        let key = make_key(&gateway, "root", "admin");
-        let operator = make_key(&gateway, "ops", "operator");
+        Self::with_keys(gateway, "root", "ops")
+    }
+
+    /// A gateway whose database holds the keys of [`Self::of`] already.
+    pub(crate) fn of_restored(gateway: TestGateway) -> Self {
+        Self::with_keys(gateway, "root again", "ops again")
+    }
+
+    fn with_keys(gateway: TestGateway, root: &str, ops: &str) -> Self {
+        let key = make_key(&gateway, root, "admin");
+        let operator = make_key(&gateway, ops, "operator");
         let answer = gateway.send(&Request::get("/admin/openapi.json").bearer(&key));
         assert_eq!(answer.status, 200, "{}", String::from_utf8_lossy(&answer.body));
         let document = serde_json::from_slice(&answer.body).unwrap();

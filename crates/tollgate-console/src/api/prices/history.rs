@@ -10,7 +10,7 @@ use tollgate_store::{
 use crate::{
     api::{
         request_context::RequestContext,
-        route::{AFTER, LIMIT, Method, Resource, ResponseSchema, Route, handler},
+        route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
         schema::{COUNT, NAME, TEXT, both, read},
     },
@@ -33,7 +33,7 @@ static CHANGE: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
     .route(

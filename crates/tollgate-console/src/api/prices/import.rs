@@ -17,7 +17,7 @@ use crate::{
     api::{
         previews,
         request_context::{ApplyOutcome, RequestContext},
-        route::{Method, Resource, ResponseSchema, Route, handler},
+        route::{Method, Needs, Resource, ResponseSchema, Route, handler},
         schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
     },
     api_error::ApiError,
@@ -104,7 +104,7 @@ static IMPORT: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
     .route(

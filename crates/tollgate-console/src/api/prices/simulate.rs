@@ -18,7 +18,7 @@ use super::{group_of, show_margin};
 use crate::{
     api::{
         request_context::{InputFields, RequestContext},
-        route::{Method, Resource, ResponseSchema, Route, handler},
+        route::{Method, Needs, Resource, ResponseSchema, Route, handler},
         rows,
         schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, needed, read},
     },
@@ -111,7 +111,7 @@ static SIMULATION: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
     .route(

@@ -13,7 +13,7 @@ use tollgate_store::{
 use crate::{
     api::{
         request_context::RequestContext,
-        route::{Method, Resource, ResponseSchema, Route, handler},
+        route::{Method, Needs, Resource, ResponseSchema, Route, handler},
         schema::{COUNT, MODEL_NAME, NAME, read},
     },
     api_error::ApiError,
@@ -52,7 +52,7 @@ static UNPRICED: Object = Object::of(
     ],
 );
 
-const RESOURCE: Resource = Resource { tag: "prices", needs: AdminScope::Operator };
+const RESOURCE: Resource = Resource { tag: "prices", needs: Needs::Scope(AdminScope::Operator) };
 
 pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
     .route(

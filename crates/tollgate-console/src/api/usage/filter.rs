@@ -1,12 +1,13 @@
 //! The filter of usage records, as query parameters.
 
-use tollgate_core::{AccountId, ChannelId, GroupId, MemberId, NanoUsd, Outcome};
+use tollgate_core::{AccountId, ChannelId, GroupId, MAX_TAGS, MemberId, NanoUsd, Outcome, TagName, Timestamp};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
-    RecordConditions, RowKind, UsageFilter,
+    RecordConditions, RowFilter, RowKind, TagCondition, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
+use super::view::UsageView;
 use crate::{
     api::{
         request_context::RequestContext,
@@ -31,6 +32,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("protocol", Kind::Word(PROTOCOLS), "Protocol of the caller."),
     both("outcome", Kind::Word(OUTCOMES), "Outcome of the request."),
     both("reason", CODE, "Error id, exclusion code or other code, such as E40."),
+    both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`; of several, separated by commas, all must match."),
     both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
     both("stream", Kind::Flag, "Whether a stream was requested."),
     both("min_sale", USD, "Least sale amount in USD."),
@@ -44,8 +46,10 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("until", Kind::Time, "Arrival before this time."),
 ];
 
+/// The filter of a request: what it asks for, of the records that its sender may see.
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
+    UsageView::of(context).allow_filters(query)?;
     let key = match query.text("key") {
         None => None,
         Some(text) => Some(rows::key_id(context, text).await?),
@@ -53,14 +57,15 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
     Ok(UsageFilter {
         key,
-        member: row_id(context, RowKind::Member, "member", MemberId::parse).await?,
-        group: row_id(context, RowKind::Group, "group", GroupId::parse).await?,
+        member: context.only_member(row_id(context, RowKind::Member, "member", MemberId::parse).await?)?,
+        group: group(context).await?,
         model: query.text("model").map(str::to_owned),
         channel: row_id(context, RowKind::Channel, "channel", ChannelId::parse).await?,
         account: account(context).await?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
         reason: query.text("reason").map(str::to_owned),
+        tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
         conditions: conditions(context)?,
         since: query.time("since"),
         until: query.time("until"),
@@ -80,6 +85,17 @@ async fn row_id<T>(
         Some(id) => Ok(Some(id)),
         None => Ok(parse(&rows::find(context, kind, None, text).await?.id)),
     }
+}
+
+/// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
+async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
+    let Some(name) = context.query.text("group").filter(|_| context.is_caller_view()) else {
+        return row_id(context, RowKind::Group, "group", GroupId::parse).await;
+    };
+    let named = RowFilter { name: Some(name.to_owned()), ..RowFilter::of(RowKind::Group, 1) };
+    let found = context.state.store.listing.page(&named).await?.pop().and_then(|row| GroupId::parse(&row.id));
+    let no_group = GroupId::from_parts(Timestamp(0), [0; 10]);
+    Ok(Some(GroupId::parse(name).or(found).unwrap_or(no_group)))
 }
 
 async fn account(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {
@@ -112,6 +128,18 @@ fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
     })
 }
 
+/// The tags of a filter.
+pub(crate) fn tags(text: &str) -> Result<Vec<TagCondition>, ApiError> {
+    let invalid = || ApiError::value("tags", "expected 'name=value', or several separated by commas");
+    parse_tags(text).filter(|tags| tags.len() <= MAX_TAGS).ok_or_else(invalid)
+}
+
+/// The tags in `name=value,name=value`.
+pub fn parse_tags(text: &str) -> Option<Vec<TagCondition>> {
+    let condition = |(name, value): (TagName, &str)| TagCondition { name, value: value.to_owned() };
+    text.split(',').map(|pair| TagName::of_pair(pair).map(condition)).collect()
+}
+
 fn status(text: &str) -> Result<(u16, u16), ApiError> {
     parse_status(text).ok_or_else(|| ApiError::value("status", "expected a status such as 429, or a class such as 4xx"))
 }
@@ -136,6 +164,17 @@ mod tests {
             assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
         }
         assert_eq!(Protocol::ALL.map(Protocol::as_str), PROTOCOLS);
+    }
+
+    #[test]
+    fn tags_are_pairs_of_which_all_must_match() {
+        let found = tags("project=web, user=a b").unwrap();
+        let pairs: Vec<(&str, &str)> = found.iter().map(|tag| (tag.name.as_str(), tag.value.as_str())).collect();
+        assert_eq!(pairs, [("project", "web"), ("user", "a b")]);
+        for wrong in ["project", "project=web,", "a b=c"] {
+            assert!(tags(wrong).is_err(), "{wrong}");
+        }
+        assert!(tags(&["a=b"; MAX_TAGS + 1].join(",")).is_err());
     }
 
     #[test]

@@ -9,7 +9,10 @@ use tollgate_store::{
     fields::{FieldShape, Kind, Object},
 };
 
-use super::filter::{OUTCOMES, filter};
+use super::{
+    filter::{OUTCOMES, filter},
+    view::UsageView,
+};
 use crate::{
     api::{
         request_context::RequestContext,
@@ -43,7 +46,7 @@ pub(super) static BUCKET: Object = Object::of(
         read("gateway_stopped", COUNT, "Requests that ended with their gateway."),
         read("tokens", COUNT, "Tokens of all kinds."),
         read("sale", USD, "Sum of sale amounts, in USD."),
-        read("cost", USD, "Cost of all attempts, in USD."),
+        read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
     ],
 );
 
@@ -103,7 +106,8 @@ pub(super) async fn histogram(context: RequestContext) -> Result<ApiResponse, Ap
     let by = Grouping::pair(axis.grouping(), SummaryBy::Outcome);
     let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
     drop(permit);
-    let items: Vec<Value> = buckets(&axis, rows).iter().map(|(at, sums)| show(*at, &axis, sums)).collect();
+    let view = UsageView::of(&context);
+    let items: Vec<Value> = buckets(&axis, rows).iter().map(|(at, sums)| show(*at, &axis, sums, view)).collect();
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
@@ -122,11 +126,11 @@ fn buckets(axis: &Axis, rows: Vec<SummaryRow>) -> BTreeMap<i64, (BTreeMap<String
     buckets
 }
 
-fn show(at: i64, axis: &Axis, (outcomes, all): &(BTreeMap<String, u64>, SummaryRow)) -> Value {
+fn show(at: i64, axis: &Axis, (outcomes, all): &(BTreeMap<String, u64>, SummaryRow), view: UsageView) -> Value {
     let mut item = json!({
         "at": time_value(Timestamp(at)), "width_s": axis.width / 1_000_000, "requests": all.requests,
         "tokens": all.tokens_input.saturating_add(all.tokens_output), "sale": NanoUsd::to_usd_string(all.sale),
-        "cost": NanoUsd::to_usd_string(all.cost),
+        "cost": view.cost(all.cost),
     });
     for outcome in OUTCOMES {
         item[*outcome] = outcomes.get(*outcome).copied().unwrap_or(0).into();
@@ -169,6 +173,6 @@ mod tests {
         );
         let requests: Vec<u64> = found.values().map(|(_, all)| all.requests).collect();
         assert_eq!(requests, [0, 4, 0]);
-        assert_eq!(show(DAY, &axis, &found[&DAY])["refused"], 1);
+        assert_eq!(show(DAY, &axis, &found[&DAY], UsageView::Member)["refused"], 1);
     }
 }

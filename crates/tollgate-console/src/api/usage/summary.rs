@@ -4,13 +4,13 @@ mod names;
 mod previous;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{NanoUsd, TagName, Timestamp};
 use tollgate_store::{
-    Grouping, Percentiles, SummaryBy, SummaryRow, UsageFilter,
+    Grouping, Percentiles, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
     fields::{FieldShape, Kind, Object},
 };
 
-use super::filter::filter;
+use super::{filter::filter, view::UsageView};
 use crate::{
     api::{
         request_context::RequestContext,
@@ -43,11 +43,15 @@ const FIGURES: [FieldShape; 17] = [
     read("tokens_image", COUNT, "Of the input tokens, image tokens."),
     read("tokens_audio", COUNT, "Of the input tokens, audio tokens."),
     read("sale", USD, "Sum of sale amounts, in USD."),
-    read("cost", USD, "Cost of all attempts, in USD."),
-    read("margin", USD, "`sale` less `cost`, in USD."),
+    read("cost", USD, "Cost of all attempts, in USD; null for members.").or_null(),
+    read("margin", USD, "`sale` less `cost`, in USD; null for members.").or_null(),
     read("unpriced", COUNT, "Records without a sale amount."),
-    read("ttft", Kind::Object(&PERCENTILES), "Times to the first content; null for sums of or by keys, members and accounts.")
-        .or_null(),
+    read(
+        "ttft",
+        Kind::Object(&PERCENTILES),
+        "Times to the first content; null for sums of or by keys, members, accounts and tags.",
+    )
+    .or_null(),
     read("duration", Kind::Object(&PERCENTILES), "Times to the end; null as those.").or_null(),
     read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way; null as those.").or_null(),
 ];
@@ -89,9 +93,9 @@ const GROUPINGS: [(&str, SummaryBy); 13] = [
 pub(super) const PARAMETERS: [FieldShape; 4] = [
     both(
         "by",
-        Kind::Text { min: 1, max: 40 },
+        Kind::Text { min: 1, max: 100 },
         "One or two groupings, separated by a comma: nothing, month, day, hour, model, key, member, group, channel, account, \
-         protocol, outcome or error; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
+         protocol, outcome, error, or tag:NAME with the name of a tag; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
     ),
     both("previous", Kind::Flag, "The sums of the period before, as long as that from `since` to `until`, beside each row."),
     both(
@@ -103,7 +107,11 @@ pub(super) const PARAMETERS: [FieldShape; 4] = [
 ];
 
 pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let by = grouping(context.query.text("by").unwrap_or("day"))?;
+    let view = UsageView::of(&context);
+    let by = grouping(context.query.text("by").unwrap_or("day"), view)?;
+    let sorted_by = context.query.text("sort").unwrap_or("of");
+    view.allow_order(sorted_by)?;
+    let by = Grouping { largest: figure(sorted_by), ..by };
     let filter = filter(&context).await?;
     if by.first == SummaryBy::Hour || by.second == SummaryBy::Hour {
         check_hourly_range(&filter, context.now())?;
@@ -118,13 +126,16 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     };
     drop(permit);
     let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
-    sort(&mut rows, context.query.text("sort").unwrap_or("of"));
+    if sorted_by != "of" {
+        // The rows are in the order of their groups.
+        rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row, by.largest)));
+    }
     rows.truncate(context.query.whole("rows").and_then(|rows| usize::try_from(rows).ok()).unwrap_or(usize::MAX));
     let first = GroupNames::find(&context, by.first, rows.iter().map(|(row, _)| row.of.as_str())).await?;
     let second = GroupNames::find(&context, by.second, rows.iter().map(|(row, _)| row.and.as_str())).await?;
     let show = |(row, earlier): &(SummaryRow, Option<SummaryRow>)| {
         let ((name, member), (and_name, and_member)) = (first.of(&row.of), second.of(&row.and));
-        let mut item = figures(row);
+        let mut item = figures(row, view);
         let more = [
             ("of", row.of.as_str().into()),
             ("name", name),
@@ -132,7 +143,7 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
             ("and", row.and.as_str().into()),
             ("and_name", and_name),
             ("and_member", and_member),
-            ("previous", earlier.as_ref().map(figures).map_or(Value::Null, Value::Object)),
+            ("previous", earlier.as_ref().map(|earlier| figures(earlier, view)).map_or(Value::Null, Value::Object)),
         ];
         item.extend(more.map(|(field, value)| (field.to_owned(), value)));
         Value::Object(item)
@@ -141,20 +152,26 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
 }
 
 /// Parses `by`.
-fn grouping(text: &str) -> Result<Grouping, ApiError> {
+fn grouping(text: &str, view: UsageView) -> Result<Grouping, ApiError> {
     let words: Vec<&str> = text.split(',').map(str::trim).collect();
     let of = |word: &str| {
         let found = GROUPINGS.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
-        found.ok_or_else(|| {
+        let by = found.or_else(|| tag_grouping(word)).ok_or_else(|| {
             let known: Vec<&str> = GROUPINGS.iter().map(|(word, _)| *word).collect();
-            ApiError::value("by", format!("expected one or two of {}", known.join(", ")))
-        })
+            ApiError::value("by", format!("expected one or two of {}, tag:NAME", known.join(", ")))
+        })?;
+        view.allow_grouping(by, word).map(|()| by)
     };
     match *words {
         [first] => Ok(of(first)?.into()),
         [first, second] if first != second => Ok(Grouping::pair(of(first)?, of(second)?)),
         _ => Err(ApiError::value("by", "expected one grouping, or two different ones separated by a comma")),
     }
+}
+
+/// The grouping of `tag:NAME`.
+pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
+    TagName::parse(word.strip_prefix("tag:")?).map(SummaryBy::Tag)
 }
 
 /// Bounds the range of a summary by hour.
@@ -171,20 +188,28 @@ fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiErr
     Ok(())
 }
 
-fn sort(rows: &mut [(SummaryRow, Option<SummaryRow>)], by: &str) {
-    let size = |row: &SummaryRow| match by {
-        "requests" => row.requests,
-        "errors" => row.requests.saturating_sub(row.completed),
-        "tokens" => row.tokens_input.saturating_add(row.tokens_output),
-        "sale" => row.sale.0.max(0).unsigned_abs(),
-        "cost" => row.cost.0.max(0).unsigned_abs(),
-        // The rows are in the order of their groups.
-        _ => 0,
-    };
-    rows.sort_by_key(|(row, _)| std::cmp::Reverse(size(row)));
+/// The figure of a word of `sort`.
+fn figure(word: &str) -> SummaryFigure {
+    match word {
+        "errors" => SummaryFigure::Errors,
+        "tokens" => SummaryFigure::Tokens,
+        "sale" => SummaryFigure::Sale,
+        "cost" => SummaryFigure::Cost,
+        _ => SummaryFigure::Requests,
+    }
 }
 
-fn figures(row: &SummaryRow) -> Map<String, Value> {
+fn size(row: &SummaryRow, figure: SummaryFigure) -> u64 {
+    match figure {
+        SummaryFigure::Requests => row.requests,
+        SummaryFigure::Errors => row.requests.saturating_sub(row.completed),
+        SummaryFigure::Tokens => row.tokens_input.saturating_add(row.tokens_output),
+        SummaryFigure::Sale => row.sale.0.max(0).unsigned_abs(),
+        SummaryFigure::Cost => row.cost.0.max(0).unsigned_abs(),
+    }
+}
+
+fn figures(row: &SummaryRow, view: UsageView) -> Map<String, Value> {
     let usd = |amount: NanoUsd| Value::from(amount.to_usd_string());
     let figures = json!({
         "requests": row.requests, "completed": row.completed,
@@ -192,7 +217,7 @@ fn figures(row: &SummaryRow) -> Map<String, Value> {
         "tokens_cache_read": row.tokens_cache_read, "tokens_cache_write": row.tokens_cache_write,
         "tokens_cache_write_1h": row.tokens_cache_write_1h, "tokens_thinking": row.tokens_thinking,
         "tokens_image": row.tokens_image, "tokens_audio": row.tokens_audio,
-        "sale": usd(row.sale), "cost": usd(row.cost), "margin": usd(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
+        "sale": usd(row.sale), "cost": view.cost(row.cost), "margin": view.cost(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
         "unpriced": row.unpriced,
         "ttft": row.ttft.map(percentiles), "duration": row.duration.map(percentiles), "overhead": row.overhead.map(percentiles),
     });
@@ -224,22 +249,22 @@ mod tests {
 
     #[test]
     fn groupings_are_one_or_two_different_ones() {
-        assert_eq!(grouping("model, day").unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
-        assert_eq!(grouping("error").unwrap(), SummaryBy::Reason.into());
-        for wrong in ["", "models", "day,day", "day,model,key", "day,"] {
-            assert!(grouping(wrong).is_err(), "{wrong}");
+        assert_eq!(grouping("model, day", UsageView::Member).unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
+        assert_eq!(grouping("error", UsageView::Member).unwrap(), SummaryBy::Reason.into());
+        let project = TagName::parse("project").unwrap();
+        let by_project = Grouping::pair(SummaryBy::Tag(project), SummaryBy::Day);
+        assert_eq!(grouping("tag:project,day", UsageView::Member).unwrap(), by_project);
+        for wrong in ["", "models", "day,day", "day,model,key", "day,", "tag:", "tag:a b", "tag:project,tag:project"] {
+            assert!(grouping(wrong, UsageView::Operator).is_err(), "{wrong}");
         }
+        assert!(grouping("day,channel", UsageView::Operator).is_ok() && grouping("day,channel", UsageView::Member).is_err());
     }
 
     #[test]
-    fn rows_are_sorted_by_a_figure_and_then_by_their_groups() {
-        let row = |of: &str, requests: u64, completed: u64| {
-            (SummaryRow { of: of.to_owned(), requests, completed, ..SummaryRow::default() }, None)
-        };
-        let mut rows = vec![row("a", 5, 5), row("b", 9, 7), row("c", 9, 9)];
-        sort(&mut rows, "requests");
-        assert_eq!(rows.iter().map(|(row, _)| row.of.as_str()).collect::<String>(), "bca");
-        sort(&mut rows, "errors");
-        assert_eq!(rows[0].0.of, "b");
+    fn size_of_a_row_is_the_figure_of_the_word() {
+        let row =
+            SummaryRow { requests: 9, completed: 7, tokens_input: 3, sale: NanoUsd(5), cost: NanoUsd(-1), ..SummaryRow::default() };
+        let sizes = ["requests", "errors", "tokens", "sale", "cost"].map(|word| size(&row, figure(word)));
+        assert_eq!(sizes, [9, 2, 3, 5, 0]);
     }
 }

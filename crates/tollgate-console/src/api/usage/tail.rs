@@ -7,21 +7,26 @@ use axum::body::Body;
 use bytes::Bytes;
 use futures_util::stream;
 use tokio::{sync::OwnedSemaphorePermit, time::sleep};
+use tollgate_core::{MemberId, Timestamp};
 use tollgate_store::{
     BookedRecords, LogPosition, StoreError, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
-use super::filter::filter;
+use super::{filter::filter, view::UsageView};
 use crate::{
     api::{request_context::RequestContext, schema::both},
     api_error::ApiError,
+    auth,
     response::ApiResponse,
+    shares::Share,
     usage_format,
 };
 
 /// Interval of looking for new records.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Interval of checks that the client may still see the log, in milliseconds: sessions end and keys are revoked while it is followed.
+const CHECK_INTERVAL_MS: i64 = 5_000;
 /// Looks without an event after which a comment keeps the connection alive: every 15 s.
 const SILENT_POLLS: u32 = 30;
 /// Records that are read at once, and kept until the client has taken them.
@@ -37,6 +42,13 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
     let filter = filter(&context).await?;
     let header = context.headers.get("last-event-id").and_then(|value| value.to_str().ok());
     let after = header.or_else(|| context.query.text("after")).map(position).transpose()?;
+    let view = UsageView::of(&context);
+    let share = match context.principal.member() {
+        Some((member, _)) if view == UsageView::Member => {
+            Some(context.state.follower_shares.claim(member).ok_or_else(ApiError::too_many_at_once)?)
+        }
+        Some(_) | None => None,
+    };
     let Ok(permit) = Arc::clone(&context.state.follower_permits).try_acquire_owned() else {
         return Err(ApiError::overloaded("Too many clients follow the usage log already."));
     };
@@ -44,7 +56,18 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
         Some(after) => after,
         None => context.with_query_timeout(context.state.store.usage.booked_after(None, 0)).await?.until,
     };
-    let tail = Tail { context, filter, at, events: VecDeque::from([begin(at)]), has_failed: false, _permit: permit };
+    let checked_at = context.now();
+    let tail = Tail {
+        context,
+        filter,
+        view,
+        at,
+        events: VecDeque::from([begin(at)]),
+        has_failed: false,
+        checked_at,
+        _permit: permit,
+        _share: share,
+    };
     let events = stream::unfold(tail, |mut tail| async move {
         let event = tail.next().await?;
         Some((Ok::<_, Infallible>(Bytes::from(event)), tail))
@@ -56,23 +79,28 @@ pub(super) async fn tail(context: RequestContext) -> Result<ApiResponse, ApiErro
 struct Tail {
     context: RequestContext,
     filter: UsageFilter,
+    view: UsageView,
     at: LogPosition,
     /// Events that the client has not taken yet.
     events: VecDeque<String>,
     has_failed: bool,
+    /// When the client was known last.
+    checked_at: Timestamp,
     _permit: OwnedSemaphorePermit,
+    /// Of members.
+    _share: Option<Share<MemberId>>,
 }
 
 impl Tail {
     /// The next event; `None` when records cannot be read, or the gateway stops: the client continues where it was, with another
-    /// process.
+    /// process. Also `None` when the client may not see the log any more.
     async fn next(&mut self) -> Option<String> {
         let mut silent = 0;
         loop {
             if let Some(event) = self.events.pop_front() {
                 return Some(event);
             }
-            if self.has_failed {
+            if self.has_failed || !self.is_still_known().await {
                 return None;
             }
             let has_more = match self.read().await {
@@ -96,6 +124,19 @@ impl Tail {
         }
     }
 
+    /// Whether the client may still see the log, checked every few seconds.
+    async fn is_still_known(&mut self) -> bool {
+        let now = self.context.now();
+        if now.ms_since(self.checked_at) < CHECK_INTERVAL_MS {
+            return true;
+        }
+        let RequestContext { state, headers, principal, .. } = &self.context;
+        let known = auth::is_still_known(state, headers, principal).await;
+        self.checked_at = now;
+        // An error is in the log; the client asks again.
+        known.unwrap_or(false)
+    }
+
     /// Returns when the gateway stops; never in a command.
     async fn stopping(&self) {
         match &self.context.state.jobs {
@@ -105,7 +146,7 @@ impl Tail {
     }
 
     async fn read(&self) -> Result<BookedRecords, StoreError> {
-        let permit = self.context.state.heavy_permits.acquire().await;
+        let permit = self.context.state.heavy_permits.acquire(self.view.reader()).await;
         let booked = self.context.state.store.usage.booked_after(Some(self.at), RECORDS_AT_ONCE).await;
         drop(permit);
         booked
@@ -119,7 +160,11 @@ impl Tail {
             self.events.push_back("event: left_out\ndata: {}\n\n".to_owned());
         }
         for (position, record) in booked.items.iter().filter(|(_, record)| self.filter.matches(record)) {
-            self.events.push_back(format!("id: {}\nevent: record\ndata: {}\n\n", shown(*position), usage_format::json(record)));
+            self.events.push_back(format!(
+                "id: {}\nevent: record\ndata: {}\n\n",
+                shown(*position),
+                usage_format::json(&self.view.record(record.clone()))
+            ));
         }
         has_more
     }

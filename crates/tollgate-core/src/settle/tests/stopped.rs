@@ -40,6 +40,7 @@ fn begin() -> AttemptStart<'static> {
             cost: Some(price("0.5", "1")),
             cost_multiplier: Multiplier::ONE,
         },
+        tags: Tags::default(),
     }
 }
 

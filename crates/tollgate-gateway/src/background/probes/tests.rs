@@ -166,7 +166,7 @@ async fn test_passed_after_the_refused_request_was_sent_ends_the_rest() {
     pass(2).await;
     rig.store.note_test(testing::account(1).id, rig.shared.clock.now());
     pass(2).await;
-    rig.registry.observe_sent(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
+    rig.registry.observe_probe(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
     assert!(rig.rests(1));
     pass(2).await;
     assert_eq!(rig.state(1), HealthState::Usable);

@@ -11,13 +11,12 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use bytes::Bytes;
 use tollgate_core::{
-    Catalog, Channel, ChannelId, ModelMapping, Offer, OnUnsupported, PlannedAttempt, RequestId, Timestamp, TranslationPolicy,
-    TranslationSwitches, count_input,
+    Catalog, Channel, ChannelId, ModelMapping, Offer, PlannedAttempt, RequestId, Timestamp, count_input, is_lenient,
+    translate_options, upstream_profile,
 };
 use tollgate_protocol::{
-    CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Profile, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
-    RequestSummary, StreamRelay, Target, TranslateError, TranslateOptions, UpstreamProblem, codec, decode_request,
-    effective_profile, encode_request,
+    CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
+    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, encode_request,
     neutral::{EncodedRequest, Located, ReplyContext, Request},
     pending_media, relay_whole, translate_problem, translate_reply, translating_relay,
 };
@@ -117,7 +116,7 @@ impl<'a> RequestBodies<'a> {
             body,
             request_id: head.request_id,
             arrived: head.arrived,
-            lenient: is_lenient(offer),
+            lenient: is_lenient(&offer.group, &offer.model),
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
             dropped,
             output_limit: output_limit.cloned(),
@@ -272,7 +271,7 @@ impl<'a> RequestBodies<'a> {
             Ok(request) => request,
             Err(fault) => return (Err(fault.clone()), false),
         };
-        let mut profile = profile_of(channel, mapping);
+        let mut profile = upstream_profile(channel, mapping);
         if self.has_sole_account {
             profile.signatures_bound = None;
         }
@@ -290,7 +289,7 @@ impl<'a> RequestBodies<'a> {
         if !self.copies.reserve(self.body.len()) {
             return (Err(no_memory()), false);
         }
-        let options = options_of(channel, self.lenient, media);
+        let options = translate_options(channel, self.lenient, media);
         let encoded = encode_request(channel.spec.protocol, request, &mapping.upstream, &profile, &options);
         // Media that was fetched, for instance.
         let more = encoded.as_ref().map_or(0, |encoded| encoded.body.len().saturating_sub(self.body.len()));
@@ -315,29 +314,6 @@ impl<'a> RequestBodies<'a> {
 /// Placeholder for a copy that found no memory: it names no field, so that no channel is excluded for it, and no upstream gets it.
 fn no_memory() -> TranslateError {
     TranslateError::Unsupported { fields: Vec::new(), reason: None }
-}
-
-/// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
-pub(crate) fn inexpressible(channel: &Channel, mapping: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
-    let options = options_of(channel, lenient, RemoteMedia::Deferred);
-    match encode_request(channel.spec.protocol, request, &mapping.upstream, &profile_of(channel, mapping), &options) {
-        Err(TranslateError::Unsupported { fields, .. }) => fields,
-        Ok(_) | Err(_) => Vec::new(),
-    }
-}
-
-/// Whether the group or the model asks to drop parameters that cannot be translated.
-pub(crate) fn is_lenient(offer: &Offer) -> bool {
-    offer.group.translation == TranslationPolicy::Lenient || offer.model.spec.on_unsupported == OnUnsupported::Drop
-}
-
-fn options_of<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> TranslateOptions<'a> {
-    let TranslationSwitches { hoist, server_tools, pass_user, .. } = channel.spec.translation;
-    TranslateOptions { lenient, hoist, server_tools, pass_user, media }
-}
-
-fn profile_of(channel: &Channel, mapping: &ModelMapping) -> Profile {
-    effective_profile(channel.spec.provider.as_str(), channel.spec.protocol, &mapping.upstream, &mapping.profile)
 }
 
 impl ResponseConversion {

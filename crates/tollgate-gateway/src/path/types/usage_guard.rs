@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, TraceEntry, UsageBounds, count_input, estimate_output, settle,
-    settle_attempt,
+    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output,
+    settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -137,6 +137,7 @@ impl UsageGuard {
             client_request_id: head.client_request_id.clone(),
             dropped: Vec::new(),
             trace: Vec::new(),
+            tags: Tags::default(),
         }));
     }
 
@@ -149,8 +150,16 @@ impl UsageGuard {
         self.facts.is_some()
     }
 
+    /// Sets the tags in the request's header.
+    pub(crate) fn set_tags(&mut self, tags: Tags) {
+        if let Some(facts) = &mut self.facts {
+            facts.tags = tags;
+        }
+    }
+
     pub(crate) fn record_summary(&mut self, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
+            facts.tags.add_metadata(&summary.metadata);
             facts.model = Some(summary.model.clone());
             facts.stream = summary.stream;
             facts.input = count_input(summary);

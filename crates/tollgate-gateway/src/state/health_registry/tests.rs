@@ -109,7 +109,7 @@ fn with(number: u8, credential: &str) -> Account {
 }
 
 fn refuse(registry: &HealthRegistry, account: &Account, sent: Timestamp, now: Timestamp) {
-    registry.observe_sent(account, &Observation::Refused, true, sent, now);
+    registry.observe_probe(account, &Observation::Refused, true, sent, now);
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn refusal_counts_against_the_credential_it_was_observed_with() {
     refuse(&registry, &new, NOW, NOW);
     registry.configure([&new, &row(2)]);
     assert!(registry.of(new.id).is_refused(), "nothing was replaced");
-    registry.observe_sent(&old, &Observation::TestPassed, true, NOW, NOW);
+    registry.observe_probe(&old, &Observation::TestPassed, true, NOW, NOW);
     assert!(registry.of(new.id).is_refused(), "a passed test of the old credential is ignored");
     assert_eq!(registry.recoveries.version(), before);
     registry.take_unsaved();
@@ -139,7 +139,7 @@ fn other_failures_count_for_any_credential_and_a_stale_probe_is_repeated() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&new]);
-    registry.observe_sent(&old, &Observation::ConnectFailure, true, NOW, NOW);
+    registry.observe_probe(&old, &Observation::ConnectFailure, true, NOW, NOW);
     let later = NOW.plus_ms(6_000);
     assert_eq!(registry.of(new.id).availability(later), Availability::ProbeDue);
     registry.begin(new.id, later);

@@ -40,6 +40,7 @@ bounds! {
     RequestsInProgress, "requests in progress": Share::callers(Part::TimesFree);
     Starts, "requests that wait for a busy core": Share::callers(Part::TimesFreeInTurns);
     WrongKeys, "wrong keys": Share::Address(Part::Setting("limits.wrong_keys_per_minute"));
+    SquareRequests, "requests for the model square's feeds": Share::Address(Part::Setting("square.requests_per_minute"));
     KeyLookups, "keys looked up in the database": Share::Address(Part::TimesFree);
     RecordedRefusals, "refused requests of a key that are recorded each":
         Share::Callers { key: Part::EachMinute(10), member: Part::EachMinute(100) };

@@ -20,7 +20,8 @@ use crate::{
     },
     state::{
         account_limiter::{AccountLimiters, AcquireOutcome},
-        authenticator::{LOOKUPS, WAITING_LOOKUPS, failed_keys::FailedKeys},
+        address_rate::AddressRate,
+        authenticator::{LOOKUPS, WAITING_LOOKUPS},
         health_registry::HealthRegistry,
         retry_budget::RetryBudget,
     },
@@ -58,7 +59,7 @@ type Take = Box<dyn FnMut(&Taker) -> bool>;
 fn take_of(bound: Bound) -> Take {
     match bound {
         Bound::Connections => connections(),
-        Bound::WrongKeys => wrong_keys(),
+        Bound::WrongKeys | Bound::SquareRequests => address_rate(bound),
         Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), address_of),
         Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), callers_of),
         Bound::RequestsInProgress => requests(1_000, usize::MAX, 0),
@@ -83,10 +84,10 @@ fn connections() -> Take {
     })
 }
 
-fn wrong_keys() -> Take {
+fn address_rate(bound: Bound) -> Take {
     let now = PausedClock::start().instant();
-    let failed = FailedKeys::new(600, now);
-    Box::new(move |taker| failed.count(taker.address, now).is_ok())
+    let rate = AddressRate::new(bound, 600, now);
+    Box::new(move |taker| rate.count(Some(taker.address), now).is_ok())
 }
 
 fn address_of(taker: &Taker) -> Vec<Holder> {

@@ -1,14 +1,16 @@
-//! A single request to a URL outside any channel: media URLs of callers and the operator's webhook. The address policy
+//! A single request to a URL outside any channel: media URLs of callers, the operator's webhook, and an OpenID provider. The address policy
 //! applies as to every connection. No proxy, no credentials, no headers of the caller, no connection reuse.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
     header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT},
 };
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
-use tokio::task::AbortHandle;
+use tokio::{task::AbortHandle, time::timeout};
 use tokio_util::task::TaskTracker;
 use url::Url;
 
@@ -55,6 +57,34 @@ pub(crate) async fn get(
     headers.insert(ACCEPT, MEDIA_TYPES);
     headers.insert(ACCEPT_ENCODING, IDENTITY);
     send(url, Method::GET, headers, Bytes::new(), reach, trust, tasks).await
+}
+
+/// Largest answer to a request of the console.
+const MAX_DOCUMENT: usize = 1 << 20;
+/// Longest time for a request of the console.
+const DOCUMENT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Sends a request of the console and reads the whole answer. The error says what failed.
+pub async fn fetch_document(
+    request: Request<Vec<u8>>,
+    private_network: bool,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<Response<Vec<u8>>, String> {
+    let url = Url::parse(&request.uri().to_string()).map_err(|error| error.to_string())?;
+    let reach = if private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public };
+    let (parts, body) = request.into_parts();
+    let exchange = async {
+        let answer = send(&url, parts.method, parts.headers, body.into(), reach, trust, tasks).await;
+        let answer = answer.map_err(|fault| fault.to_string())?;
+        let body = Limited::new(answer.body, MAX_DOCUMENT).collect().await;
+        let body = body.map_err(|error| format!("the answer broke off or is larger than {MAX_DOCUMENT} bytes: {error}"))?;
+        let mut response = Response::new(body.to_bytes().to_vec());
+        *response.status_mut() = StatusCode::from_u16(answer.status).map_err(|error| error.to_string())?;
+        *response.headers_mut() = answer.headers;
+        Ok(response)
+    };
+    timeout(DOCUMENT_TIMEOUT, exchange).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }
 
 /// Sends one request; `host` and `user-agent` are added to its headers. The caller bounds the time and the body.

@@ -433,3 +433,16 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
     assert!(!part(r#"{"type":"file","file":{"file_data":"data:application/pdf;base64,QUFB"}}"#).unseen.any());
     assert!(!part(r#"{"type":"file","file":{"file_data":"httpQUFB"}}"#).unseen.any());
 }
+
+#[test]
+fn short_texts_of_metadata_are_noted() {
+    let metadata = |value: &str| chat(&with(&format!(r#""metadata":{value}"#))).expect(value).metadata;
+    let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+    assert_eq!(metadata(r#"{"project":"web","n":1,"b\u0061d":"a\"b","l":["x"]}"#), [entry("project", "web"), entry("bad", "a\"b")]);
+    for none in ["null", "7", "\"project\"", "[]", "{}"] {
+        assert_eq!(metadata(none), [], "{none}");
+    }
+    let many: Vec<String> = (0..40).map(|number| format!("\"n{number}\":\"v\"")).collect();
+    assert_eq!(metadata(&format!("{{{}}}", many.join(","))).len(), crate::MAX_METADATA);
+    assert_eq!(metadata(&format!(r#"{{"long":"{}"}}"#, "v".repeat(2_000))), []);
+}

@@ -6,11 +6,13 @@ use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
 
 use super::row_batch::{OnConflict, RowBatch, TableStatements, TargetTable};
 use crate::{
-    rollup::{AccountSumKey, AttemptSumKey, AttemptSums, KeySumKey, MINUTE, TimedSums, UsageSumKey, UsageSums},
+    rollup::{AttemptSumKey, AttemptSums, MINUTE, TimedSums, UsageSumKey, UsageSums},
     sql::{
         codes::Coded,
-        columns::{self, Column, big, bytes, text},
+        columns::{self, Column, big, bytes, int, text},
         names::NameText,
+        sum_tables::{self, SumTable},
+        tags,
         usage_rows::{AttemptRefs, RecordRefs, start_after},
     },
 };
@@ -23,13 +25,16 @@ pub(super) static RECENT_BATCHES: TargetTable = table("recent_batches", &[big("b
 /// Ledger entries of batches. Postings also use the column `idempotency_key`.
 pub(super) static LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConflict::Fail);
 pub(super) static BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
-pub(super) static USAGE_SUMS: TargetTable =
-    table("usage_sums", columns::USAGE_SUMS, OnConflict::Add { key: columns::USAGE_SUMS_KEY });
-pub(super) static KEY_SUMS: TargetTable = table("key_sums", columns::KEY_SUMS, OnConflict::Add { key: columns::KEY_SUMS_KEY });
-pub(super) static ACCOUNT_SUMS: TargetTable =
-    table("account_sums", columns::ACCOUNT_SUMS, OnConflict::Add { key: columns::ACCOUNT_SUMS_KEY });
-pub(super) static ATTEMPT_SUMS: TargetTable =
-    table("attempt_sums", columns::ATTEMPT_SUMS, OnConflict::Add { key: columns::ATTEMPT_SUMS_KEY });
+pub(super) static TAG_VALUES: TargetTable = table("tag_values", TAG_VALUE_COLUMNS, OnConflict::Fail);
+pub(super) static USAGE_SUMS: TargetTable = sums(&sum_tables::USAGE_SUMS);
+pub(super) static KEY_SUMS: TargetTable = sums(&sum_tables::KEY_SUMS);
+pub(super) static KEY_TOTALS: TargetTable = sums(&sum_tables::KEY_TOTALS);
+pub(super) static ACCOUNT_SUMS: TargetTable = sums(&sum_tables::ACCOUNT_SUMS);
+pub(super) static TAG_SUMS: TargetTable = sums(&sum_tables::TAG_SUMS);
+pub(super) static KEY_TAG_SUMS: TargetTable = sums(&sum_tables::KEY_TAG_SUMS);
+pub(super) static ATTEMPT_SUMS: TargetTable = sums(&sum_tables::ATTEMPT_SUMS);
+
+const TAG_VALUE_COLUMNS: &[Column] = &[int("month"), int("place"), int("tag"), int("value"), int("member")];
 
 const LEDGER_COLUMNS: &[Column] = &[
     big("seq"),
@@ -49,6 +54,10 @@ const LEDGER_COLUMNS: &[Column] = &[
 
 const fn table(name: &'static str, columns: &'static [Column], on_conflict: OnConflict) -> TargetTable {
     TargetTable { name, columns, on_conflict, statements: TableStatements::new() }
+}
+
+const fn sums(table: &SumTable) -> TargetTable {
+    self::table(table.name, table.columns, OnConflict::Add { key: table.key })
 }
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
@@ -81,6 +90,15 @@ pub(super) fn recent_batch(batch: i64, records: &[(&UsageRecord, RecordRefs)]) -
     rows
 }
 
+/// Rows of names and values that have sums: month, place, numbers of name, value and member.
+pub(super) fn tag_values(values: &[[i64; 5]]) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(&TAG_VALUES, values.len());
+    for row in values {
+        numbers(&mut rows, row);
+    }
+    rows
+}
+
 /// Rows of records. `booked` is the ledger's last position after the batch.
 pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowBatch {
     let mut rows = RowBatch::with_capacity(&USAGE, records.len());
@@ -99,6 +117,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         rows.count(record.attempts.len() as u64);
         inline_attempt(&mut rows, record, refs);
         rows.maybe(refs.trace).maybe_text(refs.extra(record).as_deref());
+        rows.maybe_text(tags::text(&record.tags, &refs.tags).as_deref());
     }
     rows
 }
@@ -140,20 +159,17 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.
 pub(super) fn usage_sums(sums: &[(i64, BTreeMap<UsageSumKey, TimedSums>)]) -> RowBatch {
-    sum_rows(&USAGE_SUMS, sums, |rows, TimedSums { sums, times }| {
-        numbers(rows, &sums.0);
-        for histogram in times.each() {
+    sum_rows(&USAGE_SUMS, sums, |rows, sums| {
+        numbers(rows, &sums.figures());
+        for histogram in sums.times.each() {
             rows.blob(&histogram.encode());
         }
     })
 }
 
-pub(super) fn key_sums(sums: &[(i64, BTreeMap<KeySumKey, UsageSums>)]) -> RowBatch {
-    sum_rows(&KEY_SUMS, sums, |rows, sums| numbers(rows, &sums.0))
-}
-
-pub(super) fn account_sums(sums: &[(i64, BTreeMap<AccountSumKey, UsageSums>)]) -> RowBatch {
-    sum_rows(&ACCOUNT_SUMS, sums, |rows, sums| numbers(rows, &sums.0))
+/// Rows of sums over records by their width.
+pub(super) fn record_sums<const N: usize>(table: &TargetTable, sums: &[(i64, BTreeMap<[i64; N], UsageSums>)]) -> RowBatch {
+    sum_rows(table, sums, |rows, sums| numbers(rows, &sums.0))
 }
 
 pub(super) fn attempt_sums(sums: &[(i64, BTreeMap<AttemptSumKey, AttemptSums>)]) -> RowBatch {

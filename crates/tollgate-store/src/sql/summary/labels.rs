@@ -10,8 +10,8 @@ use super::SUMMARY;
 use crate::{
     StoreError, SummaryBy,
     rollup::MINUTE,
-    sql::{codes::Coded, store::SqlStore, usage::IDS_AT_ONCE},
-    usage::{day, five_minutes, hour, month},
+    sql::{codes::Coded, store::SqlStore, tags::OTHER_VALUES, usage::IDS_AT_ONCE},
+    usage::{OTHER_VALUES_LABEL, day, five_minutes, hour, month},
 };
 
 /// Texts by the number of the group.
@@ -29,14 +29,18 @@ impl SqlStore {
             SummaryBy::FiveMinutes => return Ok(time(five_minutes)),
             SummaryBy::Outcome => return Ok(computed(&|code| word(code, Outcome::as_str))),
             SummaryBy::Protocol => return Ok(computed(&|code| word(code, Protocol::as_str))),
-            SummaryBy::Model | SummaryBy::Reason | SummaryBy::Group => {}
+            SummaryBy::Model | SummaryBy::Reason | SummaryBy::Group | SummaryBy::Tag(_) => {}
             SummaryBy::Key | SummaryBy::Member | SummaryBy::Channel | SummaryBy::Account => {
                 return Ok(self.names(SUMMARY, &groups).await?.into_iter().map(|(number, (id, _))| (number, id)).collect());
             }
         }
         let names = self.names(SUMMARY, &groups).await?;
         if by != SummaryBy::Group {
-            return Ok(names.into_iter().map(|(number, (_, name))| (number, name)).collect());
+            let mut labels: Labels = names.into_iter().map(|(number, (_, name))| (number, name)).collect();
+            if matches!(by, SummaryBy::Tag(_)) {
+                labels.insert(OTHER_VALUES, OTHER_VALUES_LABEL.to_owned());
+            }
+            return Ok(labels);
         }
         let current = self.group_names(names.values().map(|(id, _)| id.clone()).collect()).await?;
         let name = |(id, name): (String, String)| current.get(&id).cloned().unwrap_or(name);

@@ -6,7 +6,7 @@ use tollgate_core::Timestamp;
 
 use crate::{
     Grouping, SummaryBy,
-    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, MONTH, bucket, bucket_end, next_bucket},
+    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, MONTH, THIRD, bucket, bucket_end, next_bucket},
 };
 
 /// Tables from which a range of time is summed.
@@ -16,6 +16,8 @@ pub(super) enum SummarySource {
     FiveMinutes,
     Hours,
     Days,
+    /// Thirds of months, which the totals of each key have.
+    Thirds,
     Months,
 }
 
@@ -26,6 +28,13 @@ impl SummarySource {
     pub(super) const BY_HOUR: &'static [Self] = &[Self::Hours, Self::FiveMinutes, Self::Records];
     pub(super) const BY_DAY: &'static [Self] = &[Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
     pub(super) const BY_MONTH: &'static [Self] = &[Self::Months, Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
+    pub(super) const OF_TOTALS: &'static [Self] =
+        &[Self::Months, Self::Thirds, Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
+
+    /// Whether all of its buckets are of one length.
+    const fn is_even(self) -> bool {
+        matches!(self, Self::FiveMinutes | Self::Hours | Self::Days)
+    }
 
     /// Microseconds of its buckets.
     pub(super) const fn width(self) -> i64 {
@@ -34,13 +43,30 @@ impl SummarySource {
             Self::FiveMinutes => FIVE_MINUTES,
             Self::Hours => HOUR,
             Self::Days => DAY,
+            Self::Thirds => THIRD,
             Self::Months => MONTH,
         }
     }
 }
 
-/// A range of time [from, to) in microseconds and its source; `None` is unbounded.
-pub(super) type TimeRange = (SummarySource, Option<i64>, Option<i64>);
+/// A range of time [from, to) in microseconds, unbounded where `None`, and the source of its sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TimeRange {
+    pub(super) source: SummarySource,
+    pub(super) from: Option<i64>,
+    pub(super) to: Option<i64>,
+    /// Whether its sums are subtracted, because those of a wider range include them.
+    pub(super) is_subtracted: bool,
+}
+
+/// What the ends of a range are made of, where a bucket lies in it for a part only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EndParts {
+    /// Narrower buckets within the range.
+    Added,
+    /// These, or the whole bucket less the narrower ones outside the range: whichever is the shorter time.
+    Shortest,
+}
 
 /// Microseconds of the buckets of a grouping by time.
 pub(super) const fn width_of(by: SummaryBy) -> Option<i64> {
@@ -58,14 +84,15 @@ pub(super) const fn width_of(by: SummaryBy) -> Option<i64> {
         | SummaryBy::Account
         | SummaryBy::Protocol
         | SummaryBy::Outcome
-        | SummaryBy::Reason => None,
+        | SummaryBy::Reason
+        | SummaryBy::Tag(_) => None,
     }
 }
 
 /// The condition for the buckets of a range.
-pub(super) fn minutes(source: SummarySource, from: Option<i64>, to: Option<i64>) -> String {
-    let mut sql = format!("width = {}", source.width() / MINUTE);
-    for (at, than) in [(from, ">="), (to, "<")] {
+pub(super) fn minutes(range: TimeRange) -> String {
+    let mut sql = format!("width = {}", range.source.width() / MINUTE);
+    for (at, than) in [(range.from, ">="), (range.to, "<")] {
         if let Some(at) = at {
             write!(sql, " AND minute {than} {}", at / MINUTE).expect("writing to a String cannot fail");
         }
@@ -73,22 +100,36 @@ pub(super) fn minutes(source: SummarySource, from: Option<i64>, to: Option<i64>)
     sql
 }
 
+/// The same; of few buckets each is named, so that the rows of one key are found by the primary key.
+pub(super) fn each_minute(range: TimeRange) -> String {
+    const MOST: i64 = 31;
+    let width = range.source.width() / MINUTE;
+    match (range.from, range.to) {
+        (Some(from), Some(to)) if range.source.is_even() && (to - from) / range.source.width() <= MOST => {
+            let minutes = (0..(to - from) / range.source.width()).map(|bucket| (from / MINUTE + bucket * width).to_string());
+            format!("width = {width} AND minute IN ({})", minutes.collect::<Vec<_>>().join(", "))
+        }
+        _ => minutes(range),
+    }
+}
+
 /// A range cut into the buckets of a grouping by time of which its rows do not tell the bucket: months, and the five minutes of the
 /// records at the ends, unless all is summed from records.
 pub(super) fn cut_buckets(range: TimeRange, by: Grouping, all_records: bool) -> Vec<TimeRange> {
-    let (source, from, to) = range;
-    let width = match source {
+    let width = match range.source {
         SummarySource::Months => None,
         SummarySource::Records if !all_records => Some(FIVE_MINUTES),
-        SummarySource::Records | SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => {
-            by.has(|by| by == SummaryBy::Month).then_some(MONTH)
-        }
+        SummarySource::Records
+        | SummarySource::FiveMinutes
+        | SummarySource::Hours
+        | SummarySource::Days
+        | SummarySource::Thirds => by.has(|by| by == SummaryBy::Month).then_some(MONTH),
     };
-    let (Some(width), Some(mut begin), Some(end)) = (width, from, to) else { return vec![range] };
+    let (Some(width), Some(mut begin), Some(end)) = (width, range.from, range.to) else { return vec![range] };
     let mut parts = Vec::new();
     while begin < end {
         let next = bucket_end(Timestamp(begin), width).min(end);
-        parts.push((source, Some(begin), Some(next)));
+        parts.push(TimeRange { from: Some(begin), to: Some(next), ..range });
         begin = next;
     }
     // An empty range stays, so that the query has a part.
@@ -109,27 +150,75 @@ pub(super) fn widen_to_pruned_hours(
 }
 
 /// Splits a range into whole buckets of the sources, which are ordered from the widest to the narrowest and end with the records.
-pub(super) fn split_range(since: Option<Timestamp>, until: Option<Timestamp>, sources: &[SummarySource]) -> Vec<TimeRange> {
-    let mut ranges = Vec::new();
-    push_ranges(&mut ranges, since.map(|at| at.0), until.map(|at| at.0), sources);
-    ranges
+pub(super) fn split_range(
+    since: Option<Timestamp>,
+    until: Option<Timestamp>,
+    sources: &[SummarySource],
+    ends: EndParts,
+) -> Vec<TimeRange> {
+    let mut split = RangeSplit { ends, ranges: Vec::new() };
+    let (from, to) = (since.map(|at| at.0), until.map(|at| at.0));
+    split.push(from, to, sources, false);
+    if split.ranges.is_empty() {
+        // So that the query has a part.
+        split.ranges.push(TimeRange { source: SummarySource::Records, from, to, is_subtracted: false });
+    }
+    split.ranges
 }
 
-/// Appends the whole buckets of the first source and, before and after them, the ranges of the others.
-fn push_ranges(ranges: &mut Vec<TimeRange>, from: Option<i64>, to: Option<i64>, sources: &[SummarySource]) {
-    let Some((source, narrower)) = sources.split_first() else { return };
-    let width = source.width();
-    let first = from.map(|from| next_bucket(from, width));
-    let last = to.map(|to| bucket(Timestamp(to), width));
-    let is_empty = first.is_some_and(|first| last.is_some_and(|last| first >= last));
-    if is_empty && !narrower.is_empty() {
-        return push_ranges(ranges, from, to, narrower);
+struct RangeSplit {
+    ends: EndParts,
+    ranges: Vec<TimeRange>,
+}
+
+impl RangeSplit {
+    /// Appends the whole buckets of the first source and, before and after them, the ranges of the others.
+    fn push(&mut self, from: Option<i64>, to: Option<i64>, sources: &[SummarySource], is_subtracted: bool) {
+        let Some((source, narrower)) = sources.split_first() else { return };
+        if narrower.is_empty() {
+            return self.ranges.push(TimeRange { source: *source, from, to, is_subtracted });
+        }
+        let width = source.width();
+        // The first and the last beginning of a bucket within the range, and whether the buckets around its ends are taken as a whole.
+        let (first, last) = (from.map(|from| next_bucket(from, width)), to.map(|to| bucket(Timestamp(to), width)));
+        let begins_whole =
+            from.zip(first).is_some_and(|(from, first)| self.is_shorter(from - bucket(Timestamp(from), width), first - from));
+        let ends_whole = to.zip(last).is_some_and(|(to, last)| self.is_shorter(bucket_end(Timestamp(last), width) - to, to - last));
+        if let (Some(first), Some(last)) = (first, last)
+            && (first > last || (first == last && !begins_whole && !ends_whole))
+        {
+            return self.push(from, to, narrower, is_subtracted);
+        }
+        let (mut begin, mut end, mut after) = (first, last, None);
+        if let (Some(from), Some(first)) = (from, first)
+            && from != first
+        {
+            if begins_whole {
+                begin = Some(bucket(Timestamp(from), width));
+                self.push(begin, Some(from), narrower, !is_subtracted);
+            } else {
+                self.push(Some(from), begin, narrower, is_subtracted);
+            }
+        }
+        if let (Some(to), Some(last)) = (to, last)
+            && to != last
+        {
+            if ends_whole {
+                end = Some(bucket_end(Timestamp(last), width));
+                after = Some((to, end, !is_subtracted));
+            } else {
+                after = Some((last, Some(to), is_subtracted));
+            }
+        }
+        if begin.is_none() || begin != end {
+            self.ranges.push(TimeRange { source: *source, from: begin, to: end, is_subtracted });
+        }
+        if let Some((from, to, is_subtracted)) = after {
+            self.push(Some(from), to, narrower, is_subtracted);
+        }
     }
-    if first != from {
-        push_ranges(ranges, from, first, narrower);
-    }
-    ranges.push((*source, first, last));
-    if last != to {
-        push_ranges(ranges, last, to, narrower);
+
+    fn is_shorter(&self, outside: i64, inside: i64) -> bool {
+        self.ends == EndParts::Shortest && outside < inside
     }
 }

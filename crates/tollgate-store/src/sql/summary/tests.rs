@@ -2,8 +2,14 @@
 
 use proptest::prelude::*;
 
+use tollgate_core::TagName;
+
 use super::*;
-use crate::rollup::{DAY, HOUR};
+use crate::{
+    TagCondition,
+    rollup::{DAY, HOUR},
+    sql::usage_filter::TagFilter,
+};
 
 #[test]
 fn ends_before_the_pruning_limit_are_widened_to_whole_hours() {
@@ -18,8 +24,8 @@ fn ends_before_the_pruning_limit_are_widened_to_whole_hours() {
 fn whole_days_hours_and_five_minutes_come_from_the_rollups() {
     use SummarySource::{Days, FiveMinutes, Hours, Records};
     let at = |days: i64, hours: i64, micros: i64| Some(Timestamp(days * DAY + hours * HOUR + micros));
-    let cut =
-        |since, until| split_range(since, until, SummarySource::BY_DAY).into_iter().map(|(source, ..)| source).collect::<Vec<_>>();
+    let sources = |ranges: Vec<TimeRange>| ranges.into_iter().map(|range| range.source).collect::<Vec<_>>();
+    let cut = |since, until| sources(split_range(since, until, SummarySource::BY_DAY, EndParts::Added));
     assert_eq!(cut(None, None), [Days]);
     assert_eq!(cut(at(1, 0, 0), at(3, 0, 0)), [Days]);
     assert_eq!(cut(at(1, 2, 0), at(1, 5, 0)), [Hours]);
@@ -29,10 +35,25 @@ fn whole_days_hours_and_five_minutes_come_from_the_rollups() {
     assert_eq!(cut(at(1, 2, 7), at(1, 2, FIVE_MINUTES + 9)), [Records], "two incomplete five minutes");
     assert_eq!(cut(at(1, 2, 7), None), [Records, FiveMinutes, Hours, Days]);
     assert_eq!(cut(at(1, 2, 7), at(4, 5, HOUR - 6)), [Records, FiveMinutes, Hours, Days, Hours, FiveMinutes, Records]);
-    let hours = split_range(at(1, 2, 7), at(4, 5, 6), SummarySource::BY_HOUR);
-    assert_eq!(hours.iter().map(|(source, ..)| *source).collect::<Vec<_>>(), [Records, FiveMinutes, Hours, Records]);
-    assert_eq!(split_range(None, None, SummarySource::BY_HOUR), [(Hours, None, None)]);
+    let hours = split_range(at(1, 2, 7), at(4, 5, 6), SummarySource::BY_HOUR, EndParts::Added);
+    assert_eq!(sources(hours), [Records, FiveMinutes, Hours, Records]);
+    let all = TimeRange { source: Hours, from: None, to: None, is_subtracted: false };
+    assert_eq!(split_range(None, None, SummarySource::BY_HOUR, EndParts::Added), [all]);
     assert_eq!(cut(at(1, 2, 9), at(1, 2, 7)), [Records], "nothing, and a valid query");
+}
+
+#[test]
+fn rest_of_a_bucket_is_subtracted_if_it_is_shorter() {
+    let at = |days: i64, hours: i64| Some(Timestamp(days * DAY + hours * HOUR));
+    let cut = |since, until| {
+        let ranges = split_range(since, until, SummarySource::BY_DAY, EndParts::Shortest).into_iter();
+        ranges.map(|it| (it.is_subtracted, it.from.unwrap() / HOUR, it.to.unwrap() / HOUR)).collect::<Vec<_>>()
+    };
+    assert_eq!(cut(at(1, 2), at(3, 23)), [(true, 24, 26), (false, 24, 96), (true, 95, 96)]);
+    assert_eq!(cut(at(1, 22), at(3, 1)), [(false, 46, 48), (false, 48, 72), (false, 72, 73)]);
+    assert_eq!(cut(at(1, 1), at(2, 23)), [(true, 24, 25), (false, 24, 72), (true, 71, 72)], "no whole day within");
+    assert_eq!(cut(at(1, 23), at(2, 1)), [(false, 47, 49)]);
+    assert_eq!(cut(at(1, 1), at(1, 23)), [(false, 25, 47)], "within one day");
 }
 
 #[test]
@@ -43,6 +64,8 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
     }
     let (since, until) = (Some(Timestamp(7)), Some(Timestamp(3 * DAY + 5 * HOUR - 9)));
     let one = || Some(vec![1]);
+    let name = TagName::parse("project").unwrap();
+    let condition = || vec![TagCondition { name, value: "web".to_owned() }];
     let filters = [
         RefFilter::default(),
         RefFilter { keys: one(), ..RefFilter::default() },
@@ -51,48 +74,87 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
         RefFilter { models: one(), ..RefFilter::default() },
         RefFilter { outcome: Some(0), ..RefFilter::default() },
         RefFilter { outcome: Some(3), ..RefFilter::default() },
+        RefFilter { tags: vec![TagFilter { tag: Some(7), value: Some(8) }], ..RefFilter::default() },
     ];
     for filter in &filters {
-        for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Key, SummaryBy::Group] {
-            let of_keys = filter.is_of_keys() || by == SummaryBy::Key;
-            let of = if of_keys { SumsOf::EachKey } else { SumsOf::AllKeys };
-            let query = SummaryQuery { dialect: Dialect::Sqlite, filter, by: by.into(), of, since, until };
+        for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Key, SummaryBy::Group, SummaryBy::Tag(name)] {
+            let tags = if filter.tags.is_empty() { Vec::new() } else { condition() };
+            let by = Grouping::from(by);
+            let table = tables::choose(filter, by, &tags);
+            let query =
+                SummaryQuery { dialect: Dialect::Sqlite, filter, by, table, tags: [7, 0], since, until, matching: Vec::new() };
+            let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} is not told by sums"));
             let mut parts = 0;
-            let times = if of_keys { Vec::new() } else { query.times() };
+            let times = if table.name == USAGE_SUMS.name { query.times() } else { Vec::new() };
             for sql in times.into_iter().chain([query.sums().0]) {
                 let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                 let mut rows = statement.raw_query();
                 while let Some(row) = rows.next().unwrap() {
                     let step: String = row.get(3).unwrap();
-                    if step.contains("usage") || step.contains("key_sums") {
+                    if step.contains("usage") || step.contains("_sums") || step.contains("_totals") {
                         parts += 1;
-                        let narrowed = step.contains("id>? AND id<?") || step.contains("minute>? AND minute<?");
+                        let narrowed =
+                            ["id>? AND id<?", "minute>? AND minute<?", "minute=?"].iter().any(|times| step.contains(times));
                         assert!(step.starts_with("SEARCH ") && narrowed, "{filter:?} {by:?}: {step}");
                     }
                 }
             }
-            assert!(parts >= 5, "{parts} parts");
+            assert!(parts >= 4, "{parts} parts");
         }
     }
 }
 
+#[test]
+fn table_with_the_fewest_rows_answers() {
+    let of = |filter: &RefFilter, by: Grouping, tags: &[TagCondition]| tables::choose(filter, by, tags).map(|table| table.name);
+    let (all, of_key) = (RefFilter::default(), RefFilter { keys: Some(vec![1]), ..RefFilter::default() });
+    let name = |text: &str| TagName::parse(text).unwrap();
+    let tagged =
+        |keys: Option<Vec<i64>>| RefFilter { keys, tags: vec![TagFilter { tag: Some(7), value: Some(8) }], ..RefFilter::default() };
+    let condition = [TagCondition { name: name("project"), value: "web".to_owned() }];
+    use SummaryBy::{Account, Channel, Day, Key, Member, Model, Outcome, Tag};
+    for (by, expected) in [
+        (Grouping::pair(Model, Day), Some("usage_sums")),
+        (Key.into(), Some("key_totals")),
+        (Grouping::pair(Member, Outcome), Some("key_totals")),
+        (Grouping::pair(Key, Model), Some("key_sums")),
+        (Grouping::pair(Account, Channel), Some("account_sums")),
+        (Grouping::pair(Account, Key), None),
+        (Grouping::pair(Tag(name("a")), Model), Some("tag_sums")),
+        (Grouping::pair(Tag(name("a")), Key), Some("key_tag_sums")),
+        (Grouping::pair(Tag(name("a")), Channel), None),
+        (Grouping::pair(Tag(name("a")), Tag(name("b"))), None),
+    ] {
+        assert_eq!(of(&all, by, &[]), expected, "{by:?}");
+    }
+    assert_eq!(of(&of_key, Key.into(), &[]), Some("key_sums"));
+    assert_eq!(of(&of_key, Tag(name("a")).into(), &[]), Some("key_tag_sums"));
+    assert_eq!(of(&tagged(None), Day.into(), &condition), Some("tag_sums"));
+    assert_eq!(of(&tagged(Some(vec![1])), Tag(name("project")).into(), &condition), Some("key_tag_sums"));
+    assert_eq!(of(&tagged(None), Tag(name("other")).into(), &condition), None);
+}
+
 proptest! {
-    /// Ranges of roll-ups also consist of whole buckets, and less than ten minutes are read from records.
+    /// Ranges of roll-ups also consist of whole buckets, and few records are read.
     #[test]
-    fn split_ranges_cover_each_moment_once(since in 0..5 * DAY, length in 1..5 * DAY, by_hours: bool) {
+    fn split_ranges_cover_each_moment_once(since in 0..70 * DAY, length in 1..70 * DAY, sources in 0_usize..3, ends in 0_usize..2) {
         let until = since + length;
-        let (mut covered, mut records) = (since, 0);
-        let sources = if by_hours { SummarySource::BY_HOUR } else { SummarySource::BY_DAY };
-        for (source, from, to) in split_range(Some(Timestamp(since)), Some(Timestamp(until)), sources) {
-            prop_assert!(!by_hours || source != SummarySource::Days);
-            let (from, to) = (from.unwrap(), to.unwrap());
-            prop_assert_eq!(from, covered);
-            prop_assert!(from < to);
-            prop_assert!(from % source.width() == 0 && to % source.width() == 0);
+        let sources = [SummarySource::BY_DAY, SummarySource::BY_HOUR, SummarySource::OF_TOTALS][sources];
+        let ends = [EndParts::Added, EndParts::Shortest][ends];
+        let mut records = 0;
+        // How often the moments behind a time are covered.
+        let mut steps: BTreeMap<i64, i64> = BTreeMap::new();
+        for TimeRange { source, from, to, is_subtracted } in split_range(Some(Timestamp(since)), Some(Timestamp(until)), sources, ends) {
+            let (from, to, times) = (from.unwrap(), to.unwrap(), if is_subtracted { -1 } else { 1 });
+            prop_assert!(from < to && sources.contains(&source));
+            prop_assert_eq!((bucket(Timestamp(from), source.width()), bucket(Timestamp(to), source.width())), (from, to));
+            *steps.entry(from).or_default() += times;
+            *steps.entry(to).or_default() -= times;
             records += if source == SummarySource::Records { to - from } else { 0 };
-            covered = to;
         }
-        prop_assert_eq!(covered, until);
-        prop_assert!(records < 2 * FIVE_MINUTES);
+        steps.retain(|_, step| *step != 0);
+        prop_assert_eq!(steps.into_iter().collect::<Vec<_>>(), [(since, 1), (until, -1)]);
+        let most = if ends == EndParts::Added { 2 * FIVE_MINUTES } else { FIVE_MINUTES + 1 };
+        prop_assert!(records < most);
     }
 }

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Outcome, RequestId, Revision, Timestamp, Tokens,
-    TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Outcome, RequestId, Revision, Tags, Timestamp,
+    Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
@@ -15,6 +15,7 @@ use crate::sql::{
     cells::{Cells, FromCells, broken},
     columns::{Column, USAGE, column_list},
     names::{self, NameKind},
+    tags::{self, StoredTag, TagRef},
 };
 
 /// The columns of a [`UsageRow`].
@@ -22,9 +23,10 @@ pub(in crate::sql) fn usage_columns() -> String {
     column_list(USAGE)
 }
 
-/// The same without the texts, which are left out of the record then.
+/// The same without the texts, but for those of tags, which are counted. They are left out of the record then.
 pub(in crate::sql) fn usage_numbers() -> String {
-    let column = |(at, column): (usize, &Column)| if at == 0 || column.kind.is_number() { column.name } else { "NULL" };
+    let is_read = |at: usize, column: &Column| at == 0 || column.kind.is_number() || column.name == "tags";
+    let column = |(at, column): (usize, &Column)| if is_read(at, column) { column.name } else { "NULL" };
     USAGE.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
 }
 
@@ -47,6 +49,7 @@ pub(in crate::sql) struct UsageRow {
     reason: Option<i64>,
     trace: Option<i64>,
     attempt_error: Option<i64>,
+    tags: Vec<StoredTag>,
     record: UsageRecord,
     attempt: Option<AttemptRecord>,
 }
@@ -89,6 +92,7 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         client_request_id: None,
         dropped: Vec::new(),
         trace: Vec::new(),
+        tags: Tags::default(),
         attempts: Vec::new(),
     }
 }
@@ -150,6 +154,7 @@ impl FromCells for UsageRow {
             let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
             (record.model, record.detail, record.dropped, record.trace) = (extra.model, extra.detail, extra.dropped, extra.trace);
         }
+        let tags = c.maybe_text()?.map(tags::parse).transpose()?.unwrap_or_default();
         let attempt = inline.map(|_| attempt);
         Ok(Self {
             id,
@@ -166,6 +171,7 @@ impl FromCells for UsageRow {
             reason,
             trace,
             attempt_error,
+            tags,
             record,
             attempt,
         })
@@ -250,6 +256,16 @@ impl TextsByRef {
         number.map(|number| self.text(number)).transpose()
     }
 
+    /// Name and value of a tag.
+    fn tag(&self, StoredTag { counted, name, value }: StoredTag) -> Result<(String, String), sqlx::Error> {
+        let missing = || broken("a tag has no text");
+        Ok(match counted {
+            TagRef::Own { tag, value } => (self.text(tag)?, self.text(value)?),
+            TagRef::Other { tag } => (self.text(tag)?, value.ok_or_else(missing)?),
+            TagRef::Unsummed => (name.ok_or_else(missing)?, value.ok_or_else(missing)?),
+        })
+    }
+
     /// The id and the name of a row of this kind.
     fn named<T>(&self, kind: NameKind, number: i64, id: fn(Uuid) -> T) -> Result<(T, String), sqlx::Error> {
         let found = self.get(number)?;
@@ -268,7 +284,12 @@ impl UsageRow {
     pub(in crate::sql) fn refs(&self) -> impl Iterator<Item = i64> {
         let optional =
             [self.group, self.model, self.channel, self.account, self.upstream_model, self.reason, self.trace, self.attempt_error];
-        [self.key, self.member].into_iter().chain(optional.into_iter().flatten())
+        let tags = self.tags.iter().flat_map(|tag| match tag.counted {
+            TagRef::Own { tag, value } => [Some(tag), Some(value)],
+            TagRef::Other { tag } => [Some(tag), None],
+            TagRef::Unsummed => [None, None],
+        });
+        [self.key, self.member].into_iter().chain(optional.into_iter().chain(tags).flatten())
     }
 
     /// The record with the attempt of this row and the others of it, without texts, and the numbers of those.
@@ -294,13 +315,18 @@ impl UsageRow {
             attempts,
             subject: record.subject(),
             inline: self.inline,
+            tags: self.tags.iter().map(|tag| tag.counted).collect(),
         };
         Ok((record, refs))
     }
 
     /// The whole record.
-    pub(in crate::sql) fn into_record(self, others: Vec<AttemptRow>, texts: &TextsByRef) -> Result<UsageRecord, sqlx::Error> {
+    pub(in crate::sql) fn into_record(mut self, others: Vec<AttemptRow>, texts: &TextsByRef) -> Result<UsageRecord, sqlx::Error> {
+        let tags = std::mem::take(&mut self.tags);
         let (mut record, refs) = self.into_numbers(others)?;
+        if !tags.is_empty() {
+            record.tags.add_metadata(&tags.into_iter().map(|tag| texts.tag(tag)).collect::<Result<Vec<_>, _>>()?);
+        }
         (record.key, record.key_name) = texts.named(NameKind::Key, refs.key, KeyId::from_uuid)?;
         record.member = texts.named(NameKind::Member, refs.member, MemberId::from_uuid)?.0;
         if let Some(group) = refs.group {

@@ -160,7 +160,7 @@ async fn compare_days(
         sums::compare(&mut reader, due, minutes, &mut sums).await?;
         settled.add(&mut reader, sales, minutes.1 * MINUTE).await?;
     }
-    sums::compare_months(&mut reader, dialect, &mut sums).await?;
+    sums::compare_stored(&mut reader, (dialect, pruned_until), &mut sums).await?;
     let settled = settled.finish(&mut reader).await?;
     Ok(Compared { sums, settled })
 }

@@ -1,5 +1,7 @@
-//! Compares the sums of records with the stored ones, in both directions. Sums of months are compared with those of their days.
+//! Compares the sums of records with the stored ones, in both directions. Sums of months, and of thirds of them, are compared with
+//! those of their days.
 
+mod derived;
 mod months;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,56 +11,24 @@ use tollgate_core::Timestamp;
 use super::{VERIFY, texts::texts};
 use crate::{
     StoreError,
-    rollup::{ATTEMPT_WIDTHS, AttemptSums, DAY, HOUR, Histogram, MINUTE, MONTH, Sums, TimedSums, USAGE_WIDTHS, UsageSums, widen},
+    rollup::{AttemptSums, DAY, HOUR, Histogram, MINUTE, MONTH, Sums, THIRD, TimedSums, UsageSums, widen},
     sql::{
-        append::BatchSums,
+        append::{BatchSums, SumsByKey},
         cells::{Cells, FromCells},
-        columns::{self, Column, column_list},
+        columns::{Column, column_list},
         dialect::Dialect,
         shared_snapshot::SnapshotReader,
+        sum_tables::{ACCOUNT_SUMS, ATTEMPT_SUMS, KEY_SUMS, KEY_TAG_SUMS, KEY_TOTALS, SumTable, TAG_SUMS, USAGE_SUMS},
     },
     verify::{ConsistencyRule, MAX_DIFFERENCES, VerifyReport},
 };
 
-/// A table of sums.
-struct SumTable {
-    name: &'static str,
-    rule: ConsistencyRule,
-    columns: &'static [Column],
-    /// Number of the first columns, which are the key.
-    key: usize,
-    /// The columns of the key that are numbers of the dictionary.
-    texts: &'static [&'static str],
+impl SumTable {
+    /// The rule that differences violate.
+    fn rule(&self) -> ConsistencyRule {
+        if self.name == ATTEMPT_SUMS.name { ConsistencyRule::AttemptRollup } else { ConsistencyRule::Rollup }
+    }
 }
-
-const USAGE_SUMS: SumTable = SumTable {
-    name: "usage_sums",
-    rule: ConsistencyRule::Rollup,
-    columns: columns::USAGE_SUMS,
-    key: columns::USAGE_SUMS_KEY,
-    texts: &["grp", "model", "channel", "reason"],
-};
-const KEY_SUMS: SumTable = SumTable {
-    name: "key_sums",
-    rule: ConsistencyRule::Rollup,
-    columns: columns::KEY_SUMS,
-    key: columns::KEY_SUMS_KEY,
-    texts: &["key", "member", "grp", "model", "channel", "reason"],
-};
-const ACCOUNT_SUMS: SumTable = SumTable {
-    name: "account_sums",
-    rule: ConsistencyRule::Rollup,
-    columns: columns::ACCOUNT_SUMS,
-    key: columns::ACCOUNT_SUMS_KEY,
-    texts: &["account", "grp", "model", "channel", "reason"],
-};
-const ATTEMPT_SUMS: SumTable = SumTable {
-    name: "attempt_sums",
-    rule: ConsistencyRule::AttemptRollup,
-    columns: columns::ATTEMPT_SUMS,
-    key: columns::ATTEMPT_SUMS_KEY,
-    texts: &["channel", "account", "model", "error"],
-};
 
 /// The figures of a row of sums in the order of its columns: `F` numbers, then `T` histograms.
 trait Figures<const F: usize, const T: usize>: Sums {
@@ -87,9 +57,9 @@ impl Figures<4, 0> for AttemptSums {
     }
 }
 
-impl Figures<12, 3> for TimedSums {
-    fn numbers(&self) -> [i64; 12] {
-        self.sums.0
+impl Figures<15, 3> for TimedSums {
+    fn numbers(&self) -> [i64; 15] {
+        self.figures()
     }
 
     fn times(&self) -> [&Histogram; 3] {
@@ -139,35 +109,47 @@ pub(super) async fn compare(
     minutes: (i64, i64),
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let BatchSums { usage, keys, accounts, attempts } = sums;
-    let (mut usage, mut keys) = (usage.sorted(), keys.sorted());
-    let (mut accounts, mut attempts) = (accounts.sorted(), attempts.sorted());
-    // Months are compared with their days.
-    for width in USAGE_WIDTHS.into_iter().filter(|width| *width < MONTH) {
-        usage = widen(&usage, width);
-        compare_table(reader, &USAGE_SUMS, width, minutes, &usage, report).await?;
-        keys = widen(&keys, width);
-        compare_table(reader, &KEY_SUMS, width, minutes, &keys, report).await?;
-        accounts = widen(&accounts, width);
-        compare_table(reader, &ACCOUNT_SUMS, width, minutes, &accounts, report).await?;
-    }
-    for width in ATTEMPT_WIDTHS {
-        attempts = widen(&attempts, width);
-        compare_table(reader, &ATTEMPT_SUMS, width, minutes, &attempts, report).await?;
+    let BatchSums { usage, keys, totals, accounts, tags, key_tags, attempts } = sums;
+    compare_widths(reader, &USAGE_SUMS, usage, (minutes, report)).await?;
+    compare_widths(reader, &KEY_SUMS, keys, (minutes, report)).await?;
+    compare_widths(reader, &KEY_TOTALS, totals, (minutes, report)).await?;
+    compare_widths(reader, &ACCOUNT_SUMS, accounts, (minutes, report)).await?;
+    compare_widths(reader, &TAG_SUMS, tags, (minutes, report)).await?;
+    compare_widths(reader, &KEY_TAG_SUMS, key_tags, (minutes, report)).await?;
+    compare_widths(reader, &ATTEMPT_SUMS, attempts, (minutes, report)).await
+}
+
+/// Compares sums of all widths up to days. Wider ones are compared with those of days.
+async fn compare_widths<const N: usize, const F: usize, const T: usize, S: Figures<F, T>>(
+    reader: &mut SnapshotReader,
+    table: &SumTable,
+    due: SumsByKey<N, S>,
+    (minutes, report): ((i64, i64), &mut VerifyReport),
+) -> Result<(), StoreError> {
+    let mut due = due.sorted();
+    for width in table.widths.iter().copied().filter(|width| *width <= DAY) {
+        due = widen(&due, width);
+        compare_table(reader, table, width, minutes, &due, report).await?;
     }
     Ok(())
 }
 
-/// Compares the sums of months with those of their days.
-pub(super) async fn compare_months(
+/// Compares the sums of months, and of thirds of them, with those of their days, and sums of removed records with each other.
+pub(super) async fn compare_stored(
     reader: &mut SnapshotReader,
-    dialect: Dialect,
+    (dialect, pruned_until): (Dialect, i64),
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    months::compare_numbers::<7>(reader, &USAGE_SUMS, report).await?;
-    months::compare_numbers::<9>(reader, &KEY_SUMS, report).await?;
-    months::compare_numbers::<8>(reader, &ACCOUNT_SUMS, report).await?;
-    months::compare_times::<7>(reader, dialect, &USAGE_SUMS, report).await
+    derived::compare::<4, 12>(reader, (&KEY_SUMS, &KEY_TOTALS), pruned_until, report).await?;
+    derived::compare::<6, 12>(reader, (&KEY_TAG_SUMS, &TAG_SUMS), pruned_until, report).await?;
+    months::compare_numbers::<7, 15>(reader, &USAGE_SUMS, MONTH, report).await?;
+    months::compare_numbers::<9, 12>(reader, &KEY_SUMS, MONTH, report).await?;
+    months::compare_numbers::<4, 12>(reader, &KEY_TOTALS, THIRD, report).await?;
+    months::compare_numbers::<4, 12>(reader, &KEY_TOTALS, MONTH, report).await?;
+    months::compare_numbers::<8, 12>(reader, &ACCOUNT_SUMS, MONTH, report).await?;
+    months::compare_numbers::<6, 12>(reader, &TAG_SUMS, MONTH, report).await?;
+    months::compare_numbers::<8, 12>(reader, &KEY_TAG_SUMS, MONTH, report).await?;
+    months::compare_times::<7, 15>(reader, dialect, &USAGE_SUMS, report).await
 }
 
 /// Compares the rows of a table whose times lie between two minutes.
@@ -233,8 +215,8 @@ async fn tell<const N: usize>(
     differences: Vec<Difference<N>>,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let columns = || table.columns[2..table.key].iter();
-    let is_text = |column: &Column| table.texts.contains(&column.name);
+    let columns = || table.dimensions().iter();
+    let is_text = |column: &Column| column.is_text_number();
     let refs = differences.iter().take(MAX_DIFFERENCES).flat_map(|difference| columns().zip(&difference.key[1..]));
     let refs: BTreeSet<i64> = refs.filter(|(column, _)| is_text(column)).map(|(_, number)| *number).collect();
     let texts = texts(reader, refs).await?;
@@ -247,7 +229,7 @@ async fn tell<const N: usize>(
     for Difference { key, figure, due, stored } in differences {
         let subject = columns().zip(&key[1..]).map(show).collect::<Vec<_>>().join(", ");
         let begin = Timestamp(key[0] * MINUTE);
-        report.differs(table.rule, format!("{name} {begin} of {subject}, {figure}"), due, stored);
+        report.differs(table.rule(), format!("{name} {begin} of {subject}, {figure}"), due, stored);
     }
     Ok(())
 }
@@ -255,6 +237,7 @@ async fn tell<const N: usize>(
 const fn width_name(width: i64) -> &'static str {
     match width {
         MONTH => "month",
+        THIRD => "third of a month",
         DAY => "day",
         HOUR => "hour",
         _ => "five minutes",

@@ -11,11 +11,11 @@ use crate::{
     StoreError, WorkControl,
     conformance::{options, sqlite},
     open,
-    rollup::{DAY, bucket},
+    rollup::{DAY, MINUTE, bucket},
     samples::{MIDNIGHT, arrived, record},
-    sql::columns::{
-        ACCOUNT_SUMS, ACCOUNT_SUMS_KEY, ATTEMPT_SUMS, ATTEMPT_SUMS_KEY, Column, ColumnKind, KEY_SUMS, KEY_SUMS_KEY, USAGE_SUMS,
-        USAGE_SUMS_KEY,
+    sql::{
+        columns::{Column, ColumnKind},
+        sum_tables::{ATTEMPT_SUMS, OF_RECORDS},
     },
     verify::ConsistencyRule,
 };
@@ -85,11 +85,11 @@ async fn every_kind_of_tampering_is_detected() {
     );
     let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
     assert!(broken_by(newest).await.contains(&(Positions, 2, 1)));
-    let each_table = [(Rollup, 4_500, 4_000), (Rollup, 2_500, 2_000), (Rollup, 4_500, 4_000)];
-    assert_eq!(
-        broken_by("UPDATE usage SET sale = 2500 WHERE id = FIRST").await,
-        [vec![(Settled, -6_500, -6_000)], each_table.repeat(3)].concat()
-    );
+    // Of all keys, of the key and in total, of the account, of the tag and by key, each by five minutes, hour and day; totals by day.
+    let sums = [(4_500, 4_000, 3), (2_500, 2_000, 3), (2_500, 2_000, 1), (4_500, 4_000, 3), (2_500, 2_000, 3), (2_500, 2_000, 3)];
+    let sums = sums.into_iter().flat_map(|(due, stored, widths)| std::iter::repeat_n((Rollup, due, stored), widths));
+    let expected: Vec<_> = std::iter::once((Settled, -6_500, -6_000)).chain(sums).collect();
+    assert_eq!(broken_by("UPDATE usage SET sale = 2500 WHERE id = FIRST").await, expected);
     assert_eq!(broken_by("UPDATE usage SET booked = 1 WHERE id = FIRST").await, [(Settled, -2_000, 0), (Settled, -4_000, -6_000)]);
     assert_eq!(broken_by("UPDATE usage SET cost = 15 WHERE id = SECOND").await[0], (Cost, 14, 15));
     assert_eq!(broken_by("UPDATE usage SET cost = 14 WHERE id = FIRST").await[0], (Cost, 7, 14));
@@ -163,17 +163,15 @@ async fn every_column_of_a_rollup_is_compared_with_the_records() {
         ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text if at < key => format!("{} = 99", column.name),
         ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text => format!("{0} = {0} + 1", column.name),
     };
-    let tables = [
-        ("usage_sums", USAGE_SUMS, USAGE_SUMS_KEY, ConsistencyRule::Rollup, vec![5, 60, 1_440, 44_640]),
-        ("key_sums", KEY_SUMS, KEY_SUMS_KEY, ConsistencyRule::Rollup, vec![5, 60, 1_440, 44_640]),
-        ("account_sums", ACCOUNT_SUMS, ACCOUNT_SUMS_KEY, ConsistencyRule::Rollup, vec![5, 60, 1_440, 44_640]),
-        ("attempt_sums", ATTEMPT_SUMS, ATTEMPT_SUMS_KEY, ConsistencyRule::AttemptRollup, vec![60, 1_440]),
-    ];
-    for (table, columns, key, rule, widths) in tables {
-        for (at, column) in columns.iter().enumerate().skip(2) {
-            for width in &widths {
-                let change = change(at, column, key);
-                let sql = format!("UPDATE {table} SET {change} WHERE width = {width} AND model = (SELECT MAX(model) FROM {table})");
+    for table in OF_RECORDS.into_iter().chain([ATTEMPT_SUMS]) {
+        let (name, of_attempts) = (table.name, table.name == ATTEMPT_SUMS.name);
+        let rule = if of_attempts { ConsistencyRule::AttemptRollup } else { ConsistencyRule::Rollup };
+        let row = if table.has("model") { "model" } else { "key, member" };
+        for (at, column) in table.columns.iter().enumerate().skip(2) {
+            for width in table.widths.iter().map(|width| width / MINUTE) {
+                let change = change(at, column, table.key);
+                let of_row = format!("({row}) = (SELECT {row} FROM {name} ORDER BY {row} DESC LIMIT 1)");
+                let sql = format!("UPDATE {name} SET {change} WHERE width = {width} AND {of_row}");
                 let found = broken_by(&sql).await;
                 assert!(!found.is_empty() && found.iter().all(|(found, ..)| *found == rule), "{sql}: {found:?}");
             }
@@ -215,7 +213,11 @@ async fn sales_of_removed_records_are_compared_with_the_rollups() {
          UPDATE attempts SET request = CAST(x'{time}' || substr(request, 7) AS BLOB); \
          UPDATE ledger SET first_at = first_at - 604800000000, last_at = last_at - 604800000000; \
          UPDATE key_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_sums WHERE width < 1440; \
-         DELETE FROM usage_sums; DELETE FROM account_sums; DELETE FROM attempt_sums; DELETE FROM attempts; DELETE FROM usage;"
+         DELETE FROM usage_sums; DELETE FROM account_sums; \
+         UPDATE key_totals SET minute = minute - CASE width WHEN 1440 THEN 10080 ELSE 14400 END WHERE width < 44640; \
+         UPDATE tag_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM tag_sums WHERE width < 1440; \
+         UPDATE key_tag_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_tag_sums WHERE width < 1440; \
+         DELETE FROM attempt_sums; DELETE FROM attempts; DELETE FROM usage;"
     );
     let pruned = format!("{before} {}", set_pruned_until(-3));
     // Making the entries older breaks the ledger's chain; what the other rules say is compared here.
@@ -229,9 +231,17 @@ async fn sales_of_removed_records_are_compared_with_the_rollups() {
     let entry = "UPDATE ledger SET amount = amount + 1 WHERE seq = 1; UPDATE balances SET balance = balance + 1";
     assert!(rules(broken_by(&format!("{pruned} {entry}")).await).contains(&ConsistencyRule::RemovedDays));
     let day = "UPDATE key_sums SET sale = sale + 1 WHERE model = (SELECT MAX(model) FROM key_sums)";
-    assert_eq!(rules(broken_by(&format!("{pruned} {day}")).await), [ConsistencyRule::RemovedDays]);
+    let both = [ConsistencyRule::Rollup, ConsistencyRule::RemovedDays];
+    assert_eq!(rules(broken_by(&format!("{pruned} {day}")).await), both, "the ledger and the totals differ");
+    for changed in [
+        "UPDATE key_totals SET sale = sale - 1 WHERE key = (SELECT MAX(key) FROM key_totals)",
+        "DELETE FROM tag_sums WHERE value = (SELECT MAX(value) FROM tag_sums)",
+    ] {
+        let found = rules(broken_by(&format!("{pruned} {changed}")).await);
+        assert!(!found.is_empty() && found.iter().all(|rule| *rule == ConsistencyRule::Rollup), "{changed}: {found:?}");
+    }
     let more = pruned.replace("DELETE FROM usage;", "").replace("DELETE FROM attempts;", "");
     assert_eq!(broken_by(&more).await, [], "some may be left");
     let fewer = format!("{more} UPDATE key_sums SET requests = 0 WHERE model = (SELECT MAX(model) FROM key_sums)");
-    assert_eq!(rules(broken_by(&fewer).await), [ConsistencyRule::RemovedDays]);
+    assert_eq!(rules(broken_by(&fewer).await), both);
 }

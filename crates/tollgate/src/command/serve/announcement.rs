@@ -3,11 +3,43 @@
 use std::net::SocketAddr;
 
 use serde_json::json;
+use tollgate_console::{SetUpLink, make_set_up_link};
+use tollgate_store::{LoginMember, Store};
 
-use crate::{cli::Common, config::Config, output};
+use crate::{cli::Common, compose, config::Config, failure::Failure, first_start, output};
 
-/// Prints the addresses and first steps. Exactly two lines contain `curl `; both are complete commands.
-pub(super) fn announce(common: &Common, config: &Config, address: SocketAddr, console: Option<SocketAddr>, key: Option<&str>) {
+/// Whether the first admin can sign in.
+enum SetUp {
+    Done,
+    Needed,
+    /// The one-time link with which the first admin sets a password.
+    Link(String),
+}
+
+/// Prints the addresses and first steps; with `store`, what a start shows once: the first key and the set-up link. Exactly two lines
+/// contain `curl `; both are complete commands.
+pub(super) async fn announce(
+    common: &Common,
+    config: &Config,
+    address: SocketAddr,
+    console: Option<SocketAddr>,
+    store: Option<&Store>,
+) -> Result<(), Failure> {
+    let (key, set_up) = match store {
+        None => (None, SetUp::Done),
+        Some(store) => (first_key(config, store).await?, set_up_link(config, store, console.unwrap_or(address)).await),
+    };
+    print(common, config, (address, console), key.as_deref(), &set_up);
+    Ok(())
+}
+
+fn print(
+    common: &Common,
+    config: &Config,
+    (address, console): (SocketAddr, Option<SocketAddr>),
+    key: Option<&str>,
+    set_up: &SetUp,
+) {
     let scheme = if config.tls.is_some() { "https" } else { "http" };
     let data = config.data.display().to_string();
     if common.json {
@@ -16,12 +48,18 @@ pub(super) fn announce(common: &Common, config: &Config, address: SocketAddr, co
         let console = console.map(|address| address.to_string());
         output::json(&json!({
             "address": address.to_string(), "url": url, "console": console, "admin_url": admin_url, "key": key, "data": data,
+            "setup_link": set_up.link(),
         }));
         return;
     }
     output::line(&format!("tollgate {} serves on {scheme}://{address}", env!("CARGO_PKG_VERSION")));
     let admin = admin_url(config, console).unwrap_or_else(|| format!("{scheme}://{address}"));
     output::line(&format!("admin API: {admin}/admin/v1 (make a key for it: `tollgate admin-key create NAME`)"));
+    match set_up {
+        SetUp::Done => {}
+        SetUp::Needed => output::line("no admin can sign in yet: `tollgate setup-link`"),
+        SetUp::Link(link) => output::line(&format!("set up the first admin within 30 minutes, once: {link}")),
+    }
     let Some(key) = key else {
         output::line("keys: `tollgate key create NAME`");
         return;
@@ -40,6 +78,58 @@ pub(super) fn announce(common: &Common, config: &Config, address: SocketAddr, co
     output::line(
         "then describe your own channels in a file (`tollgate serve --catalog catalog.toml`), with keys of your own for them",
     );
+}
+
+/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
+async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
+    if config.catalog_file.is_some() || store.spending_known_at().is_some() {
+        return Ok(None);
+    }
+    match first_start::create_key(store).await {
+        // The next start shows it.
+        Err(Failure::Unreachable(why)) => {
+            tracing::warn!("the first key was not created: {why}");
+            Ok(None)
+        }
+        created => created,
+    }
+}
+
+/// The set-up link of a first start, whose admin cannot sign in yet. Later starts only say how to get one: their output may be kept.
+async fn set_up_link(config: &Config, store: &Store, console: SocketAddr) -> SetUp {
+    if store.spending_known_at().is_some() {
+        return SetUp::Done;
+    }
+    let made = if store.first_start {
+        make_set_up_link(store, &compose::actor(), compose::now()).await
+    } else {
+        let admins = store.identity.admins().await;
+        return match admins {
+            Ok(admins) if !admins.iter().any(LoginMember::can_sign_in) => SetUp::Needed,
+            Ok(_) | Err(_) => SetUp::Done,
+        };
+    };
+    match made {
+        Ok(SetUpLink::Made(path)) => {
+            let url = compose::console_url(config, console);
+            SetUp::Link(format!("{}{path}", url.as_str().trim_end_matches('/')))
+        }
+        Ok(SetUpLink::MadeBefore) => SetUp::Needed,
+        Ok(SetUpLink::NotNeeded) => SetUp::Done,
+        Err(error) => {
+            tracing::warn!(%error, "the set-up link was not made; `tollgate setup-link` makes one");
+            SetUp::Needed
+        }
+    }
+}
+
+impl SetUp {
+    fn link(&self) -> Option<&str> {
+        match self {
+            Self::Link(link) => Some(link),
+            Self::Done | Self::Needed => None,
+        }
+    }
 }
 
 /// URL of the admin API if it has a separate address.

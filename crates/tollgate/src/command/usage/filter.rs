@@ -3,7 +3,7 @@
 use serde_json::json;
 use tollgate_core::{NanoUsd, Outcome};
 use tollgate_protocol::Protocol;
-use tollgate_store::{RecordConditions, UsageFilter};
+use tollgate_store::{RecordConditions, TagCondition, UsageFilter};
 
 use crate::{
     admin::{Admin, ApiPath},
@@ -44,6 +44,7 @@ fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
     Ok(UsageFilter {
         protocol: args.protocol.as_ref().map(protocol).transpose()?,
         reason: args.reason.clone(),
+        tags: if args.tags.is_empty() { Vec::new() } else { tags(&args.tags)? },
         conditions: RecordConditions {
             status: args.status.as_deref().map(status).transpose()?,
             stream: args.stream,
@@ -64,6 +65,11 @@ fn status(text: &str) -> Result<(u16, u16), Failure> {
         .ok_or_else(|| Failure::Usage(format!("--status takes a status such as 429, or a class such as 4xx, not '{text}'")))
 }
 
+fn tags(pairs: &[String]) -> Result<Vec<TagCondition>, Failure> {
+    tollgate_console::parse_tags(&pairs.join(","))
+        .ok_or_else(|| Failure::Usage("--tag takes NAME=VALUE, such as project=web".to_owned()))
+}
+
 /// Adds the filter as query parameters.
 pub(super) fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath, Failure> {
     parse_filter(args)?;
@@ -81,6 +87,7 @@ pub(super) fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath,
         ("protocol", args.protocol.clone()),
         ("outcome", args.records.outcome.clone()),
         ("reason", args.reason.clone()),
+        ("tags", (!args.tags.is_empty()).then(|| args.tags.join(","))),
         ("status", args.status.clone()),
         ("stream", args.stream.map(|stream| stream.to_string())),
         ("min_sale", args.min_sale.clone()),

@@ -5,27 +5,27 @@ use serde_json::Value;
 use super::filter::with_filter;
 use crate::{
     admin::{Admin, ApiPath},
-    cli::{self, Common, GroupBy, SumOrder, UsageFilter as FilterArgs},
+    cli::{self, Common, GroupBy, SumGroup, SumOrder, UsageFilter as FilterArgs},
     command::resource,
     failure::Failure,
 };
 
 /// What to sum by, and how to show it.
 pub(super) struct Wanted {
-    pub(super) by: Vec<GroupBy>,
+    pub(super) by: Vec<SumGroup>,
     pub(super) previous: bool,
     pub(super) sort: SumOrder,
     pub(super) rows: Option<u32>,
 }
 
 pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, wanted: &Wanted) -> Result<(), Failure> {
-    if wanted.by.contains(&GroupBy::Hour) && args.records.since.is_none() {
+    if wanted.by.contains(&SumGroup::Word(GroupBy::Hour)) && args.records.since.is_none() {
         return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
     }
     if wanted.previous && args.records.since.is_none() {
         return Err(Failure::Usage("the period before ends at --since: set it".to_owned()));
     }
-    let by: Vec<String> = wanted.by.iter().map(cli::word).collect();
+    let by: Vec<String> = wanted.by.iter().map(SumGroup::word).collect();
     let rows = wanted.rows.map(|rows| rows.to_string());
     let target = ApiPath::of(&["usage", "summary"])
         .with("by", &by.join(","))
@@ -50,6 +50,10 @@ pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, w
     }
     let places = [("of", "name", "member", "of_id"), ("and", "and_name", "and_member", "and_id")];
     for (by, (of, name, member, id)) in wanted.by.iter().zip(places).rev() {
+        let SumGroup::Word(by) = by else {
+            columns.insert(0, ("tag", of));
+            continue;
+        };
         match by {
             GroupBy::Key => {
                 columns.splice(..0, [("key", name), ("member", member)]);

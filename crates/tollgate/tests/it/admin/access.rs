@@ -6,14 +6,14 @@ use tollgate_testkit::{PendingResponse, Request};
 use super::{Admin, refusal, refused_whole, text};
 use crate::support;
 
-/// Every route of the document, with values for its path parameters.
-fn routes(admin: &Admin) -> Vec<(String, String, bool)> {
+/// Every route of the document, with values for its path parameters, and what it needs.
+fn routes(admin: &Admin) -> Vec<(String, String, String)> {
     let mut routes = Vec::new();
     for (template, operations) in admin.document()["paths"].as_object().unwrap() {
         for (method, operation) in operations.as_object().unwrap() {
             let path: Vec<&str> = template.split('/').map(|part| if part.starts_with('{') { "nothing" } else { part }).collect();
-            let admins_only = !operation["description"].as_str().unwrap().contains("`operator`");
-            routes.push((method.to_uppercase(), path.join("/"), admins_only));
+            let needs = operation["x-needs"].as_str().expect("every route says what it needs").to_owned();
+            routes.push((method.to_uppercase(), path.join("/"), needs));
         }
     }
     routes
@@ -39,11 +39,37 @@ fn every_route_requires_an_admin_key_of_its_scope() {
     assert!(routes.len() > 45, "only {} routes", routes.len());
     let last = if admin.key.ends_with('x') { 'y' } else { 'x' };
     let wrong = format!("{}{last}", &admin.key[..admin.key.len() - 1]);
-    for (method, path, admins_only) in &routes {
+    admin.post("/admin/v1/members", &serde_json::json!({"name": "ann"}));
+    let of_member = serde_json::json!({"name": "anns", "scope": "member", "member": "ann"});
+    let of_member = admin.post("/admin/v1/admin-keys", &of_member)["key"].as_str().unwrap().to_owned();
+    for (method, path, needs) in &routes {
         let send = |key: Option<&str>| {
             let request = request(method, path);
             admin.gateway.send(&key.into_iter().fold(request, Request::bearer))
         };
+        if needs == "nothing" {
+            let answer = send(None);
+            assert!(![401, 403].contains(&answer.status) && answer.status < 500, "{method} {path}: {}", text(&answer));
+            continue;
+        }
+        let (operators, members) = match needs.as_str() {
+            "admin" => (false, false),
+            "operator" => (true, false),
+            "own, or admin" => (false, true),
+            "own, or operator" | "member" => (true, true),
+            other => panic!("{method} {path} needs {other}"),
+        };
+        if path == TAIL {
+            for key in [&of_member, &admin.operator, &admin.key] {
+                assert_eq!(begun(&admin, &request(method, path).bearer(key)), 200);
+            }
+        } else if members {
+            let member = send(Some(&of_member));
+            assert!(![401, 403].contains(&member.status) && member.status < 500, "{method} {path}: {}", text(&member));
+        } else {
+            let code = if operators { "operator_only" } else { "admin_only" };
+            assert_eq!(refusal(&send(Some(&of_member))), refused_whole(403, code), "{method} {path}");
+        }
         let without_key = send(None);
         assert_eq!(refusal(&without_key), refused_whole(401, "missing_api_key"), "{method} {path}");
         assert_eq!(without_key.header("www-authenticate"), Some("Bearer"));
@@ -51,16 +77,13 @@ fn every_route_requires_an_admin_key_of_its_scope() {
             assert_eq!(refusal(&send(Some(key))), refused_whole(401, "invalid_api_key"), "{method} {path} with {key}");
         }
         if path == TAIL {
-            for key in [&admin.operator, &admin.key] {
-                assert_eq!(begun(&admin, &request(method, path).bearer(key)), 200);
-            }
             continue;
         }
         let operator = send(Some(&admin.operator));
-        if *admins_only {
-            assert_eq!(refusal(&operator), refused_whole(403, "admin_only"), "{method} {path}");
-        } else {
+        if operators {
             assert!(![401, 403].contains(&operator.status), "{method} {path}: {}", text(&operator));
+        } else {
+            assert_eq!(refusal(&operator), refused_whole(403, "admin_only"), "{method} {path}");
         }
         let all = send(Some(&admin.key));
         assert!(![401, 403].contains(&all.status) && all.status < 500, "{method} {path}: {}", text(&all));

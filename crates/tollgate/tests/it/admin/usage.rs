@@ -1,5 +1,9 @@
 //! The usage log over the admin API: pages, one record, sums, exports.
 
+use parquet::{
+    file::reader::{FileReader as _, SerializedFileReader},
+    record::{Row, RowAccessor as _},
+};
 use serde_json::Value;
 use tollgate_testkit::Request;
 
@@ -103,11 +107,40 @@ fn every_record_is_exported_as_json_lines() {
     assert_eq!(without_key.status, 401);
 }
 
+/// The rows of a Parquet file.
+pub(crate) fn parquet_rows(file: Vec<u8>) -> Vec<Row> {
+    let file = SerializedFileReader::new(bytes::Bytes::from(file)).unwrap();
+    file.get_row_iter(None).unwrap().map(Result::unwrap).collect()
+}
+
+#[test]
+fn every_record_is_exported_as_a_parquet_file() {
+    let (admin, ids) = with_records(3);
+    let ids_of = |file: Vec<u8>| parquet_rows(file).iter().map(|row| row.get_string(0).unwrap().clone()).collect::<Vec<_>>();
+    let export = |query: &str| {
+        let answer = admin.call("GET", &format!("/admin/v1/usage/export?format=parquet{query}"), None);
+        assert_eq!((answer.status, answer.complete), (200, true));
+        assert_eq!(answer.header("content-type"), Some("application/vnd.apache.parquet"));
+        ids_of(answer.body)
+    };
+    assert_eq!(export(""), ids);
+    assert_eq!(export("&model=other"), Vec::<String>::new());
+    let command = admin.gateway.run(&["usage", "export", "--format", "parquet"]);
+    assert!(command.status.success(), "{}", String::from_utf8_lossy(&command.stderr));
+    assert_eq!(ids_of(command.stdout), ids);
+}
+
 /// The ids of the next records of a live tail, and the position behind them.
 fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, meanwhile: impl FnOnce()) -> (Vec<String>, String) {
     let request = Request::get(&format!("/admin/v1/usage/tail{query}")).bearer(&admin.key);
     let request = if let Some(id) = last_event { request.header("last-event-id", id) } else { request };
-    let mut pending = admin.gateway.start_request(&request);
+    let (records, position) = follow(admin, &request, count, meanwhile);
+    (records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect(), position)
+}
+
+/// The next records that a live tail sends, and the position behind them.
+pub(crate) fn follow(admin: &Admin, request: &Request, count: usize, meanwhile: impl FnOnce()) -> (Vec<Value>, String) {
+    let mut pending = admin.gateway.start_request(request);
     let head = pending.read_head().unwrap();
     assert_eq!((head.status, head.header("content-type")), (200, Some("text/event-stream")));
     let (mut received, mut meanwhile) = (String::new(), Some(meanwhile));
@@ -122,8 +155,7 @@ fn followed(admin: &Admin, query: &str, last_event: Option<&str>, count: usize, 
         };
         let records: Vec<Value> = values("data: {\"").map(|data| serde_json::from_str(&format!("{{\"{data}")).unwrap()).collect();
         if received.ends_with("\n\n") && records.len() >= count {
-            let ids = records.iter().map(|record| record["id"].as_str().unwrap().to_owned()).collect();
-            return (ids, values("id: ").last().unwrap().to_owned());
+            return (records, values("id: ").last().unwrap().to_owned());
         }
     }
 }

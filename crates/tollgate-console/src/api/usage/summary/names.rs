@@ -34,7 +34,8 @@ impl GroupNames {
             | SummaryBy::Model
             | SummaryBy::Protocol
             | SummaryBy::Outcome
-            | SummaryBy::Reason => return Ok(Self(HashMap::new())),
+            | SummaryBy::Reason
+            | SummaryBy::Tag(_) => return Ok(Self(HashMap::new())),
         };
         let ids = groups.filter(|id| !id.is_empty()).map(str::to_owned).collect::<HashSet<_>>();
         let rows = rows_by_id(context, kind, ids).await?;
@@ -58,7 +59,8 @@ impl GroupNames {
             | SummaryBy::Channel
             | SummaryBy::Protocol
             | SummaryBy::Outcome
-            | SummaryBy::Reason => (row.name.clone(), None),
+            | SummaryBy::Reason
+            | SummaryBy::Tag(_) => (row.name.clone(), None),
         };
         Ok(Self(rows.iter().map(|(id, row)| (id.clone(), name(row))).collect()))
     }

@@ -65,7 +65,8 @@ impl PreviousPeriod {
             | SummaryBy::Account
             | SummaryBy::Protocol
             | SummaryBy::Outcome
-            | SummaryBy::Reason => return group.to_owned(),
+            | SummaryBy::Reason
+            | SummaryBy::Tag(_) => return group.to_owned(),
         };
         let Some(begin) = parse_rfc3339(&begin) else { return group.to_owned() };
         let moved = Timestamp(begin.0.max(self.since).saturating_add(self.length)).to_string();

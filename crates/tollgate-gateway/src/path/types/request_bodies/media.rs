@@ -6,10 +6,10 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use tollgate_core::PlannedAttempt;
+use tollgate_core::{PlannedAttempt, upstream_profile};
 use tollgate_protocol::{FetchedMedia, pending_media};
 
-use super::{RequestBodies, profile_of};
+use super::RequestBodies;
 use crate::{
     state::shares::InFlightRequest,
     upstream::media::{Allowance, FetchFault, MAX_ADDRESSES, MediaFetcher},
@@ -52,7 +52,7 @@ impl RequestBodies<'_> {
     async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> FetchedMedia {
         let (channel, serves) = (&planned.channel, planned.mapping());
         let Ok(request) = self.decoded() else { return HashMap::new() };
-        let wanted = pending_media(channel.spec.protocol, request, &profile_of(channel, serves));
+        let wanted = pending_media(channel.spec.protocol, request, &upstream_profile(channel, serves));
         let fetched: Vec<bool> = {
             let media = self.media.so_far();
             wanted.iter().map(|address| media.contains_key(*address)).collect()

@@ -159,6 +159,7 @@ pub(super) fn start_entry<'a>(
             cost: planned.cost.clone(),
             cost_multiplier: planned.account.spec.cost_multiplier,
         },
+        tags: facts.tags.clone(),
     })
 }
 

@@ -1,10 +1,11 @@
-//! Sums of months and those of their days, which are kept as long: numbers are compared by the database, histograms here.
+//! Sums of months, or of thirds of them, and those of their days, which are kept as long: numbers are compared by the database,
+//! histograms here.
 
 use std::collections::BTreeMap;
 
 use tollgate_core::Timestamp;
 
-use super::{Difference, SumTable, tell};
+use super::{Difference, tell};
 use crate::{
     StoreError,
     rollup::{DAY, Histogram, MINUTE, MONTH, bucket, bucket_end},
@@ -13,13 +14,12 @@ use crate::{
         columns::{Column, column_list},
         dialect::Dialect,
         shared_snapshot::SnapshotReader,
+        sum_tables::SumTable,
         verify::VERIFY,
     },
     verify::VerifyReport,
 };
 
-/// Figures of sums over records.
-const FIGURES: usize = 12;
 /// Histograms of sums over all keys.
 const TIMES: usize = 3;
 
@@ -33,14 +33,14 @@ impl FromCells for Ends {
 }
 
 /// A row whose figures differ: its key without the width, and each figure of the days and of the month.
-struct DifferentRow<const K: usize> {
-    key: [i64; K],
-    figures: [(i64, i64); FIGURES],
+pub(super) struct DifferentRow<const K: usize, const F: usize> {
+    pub(super) key: [i64; K],
+    pub(super) figures: [(i64, i64); F],
 }
 
-impl<const K: usize> FromCells for DifferentRow<K> {
+impl<const K: usize, const F: usize> FromCells for DifferentRow<K, F> {
     fn from_cells(c: &mut impl Cells) -> Result<Self, sqlx::Error> {
-        let mut row = Self { key: [0; K], figures: [(0, 0); FIGURES] };
+        let mut row = Self { key: [0; K], figures: [(0, 0); F] };
         for number in &mut row.key {
             *number = c.number()?;
         }
@@ -72,79 +72,79 @@ impl<const K: usize> FromCells for TimesRow<K> {
     }
 }
 
-/// The months that a table has days or rows of, in minutes: [begin, end).
-async fn months(reader: &mut SnapshotReader, table: &SumTable) -> Result<Vec<(i64, i64)>, StoreError> {
+/// The months, or thirds of them, that a table has days or rows of, in minutes: [begin, end).
+pub(super) async fn buckets(reader: &mut SnapshotReader, table: &SumTable, width: i64) -> Result<Vec<(i64, i64)>, StoreError> {
     let sql = format!(
         "SELECT CAST(MIN(minute) AS BIGINT), CAST(MAX(minute) AS BIGINT) FROM {} WHERE width IN ({}, {}) HAVING COUNT(*) > 0",
         table.name,
         DAY / MINUTE,
-        MONTH / MINUTE
+        width / MINUTE
     );
     let found: Vec<Ends> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
-    let mut months = Vec::new();
+    let mut buckets = Vec::new();
     for Ends(first, last) in found {
-        let mut begin = bucket(Timestamp(first * MINUTE), MONTH);
+        let mut begin = bucket(Timestamp(first * MINUTE), width);
         while begin <= last * MINUTE {
-            let end = bucket_end(Timestamp(begin), MONTH);
-            months.push((begin / MINUTE, end / MINUTE));
+            let end = bucket_end(Timestamp(begin), width);
+            buckets.push((begin / MINUTE, end / MINUTE));
             begin = end;
         }
     }
-    Ok(months)
+    Ok(buckets)
 }
 
-/// The rows of a month and of its days.
-fn rows((begin, end): (i64, i64)) -> String {
-    let (day, month) = (DAY / MINUTE, MONTH / MINUTE);
-    format!("(width = {day} OR width = {month}) AND minute >= {begin} AND minute < {end}")
+/// The rows of a bucket of a width and of its days.
+fn rows(width: i64, (begin, end): (i64, i64)) -> String {
+    format!("(width = {} OR width = {}) AND minute >= {begin} AND minute < {end}", DAY / MINUTE, width / MINUTE)
 }
 
-/// Compares the numbers of a table with `K` columns in its key, without the width.
-pub(super) async fn compare_numbers<const K: usize>(
+/// Compares the `F` numbers of a table with `K` columns in its key, without the width. `wide`: the width to compare with days.
+pub(super) async fn compare_numbers<const K: usize, const F: usize>(
     reader: &mut SnapshotReader,
     table: &SumTable,
+    wide: i64,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let (key, figures) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][..FIGURES]);
+    let (key, figures) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][..F]);
     let of = |width: i64, column: &Column| format!("SUM(CASE WHEN width = {} THEN {} ELSE 0 END)", width / MINUTE, column.name);
-    let pairs: Vec<(String, String)> = figures.iter().map(|column| (of(DAY, column), of(MONTH, column))).collect();
+    let pairs: Vec<(String, String)> = figures.iter().map(|column| (of(DAY, column), of(wide, column))).collect();
     let sums = pairs.iter().flat_map(|(due, stored)| [due, stored]).map(|sum| format!("CAST({sum} AS BIGINT)"));
     let sums = sums.collect::<Vec<_>>().join(", ");
     let differ = pairs.iter().map(|(due, stored)| format!("{due} <> {stored}")).collect::<Vec<_>>().join(" OR ");
-    for month in months(reader, table).await? {
+    for bucket in buckets(reader, table, wide).await? {
         let sql = format!(
             "SELECT CAST({} AS BIGINT), {key}, {sums} FROM {} WHERE {} GROUP BY {key} HAVING {differ} ORDER BY {key}",
-            month.0,
+            bucket.0,
             table.name,
-            rows(month)
+            rows(wide, bucket)
         );
-        let found: Vec<DifferentRow<K>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
+        let found: Vec<DifferentRow<K, F>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
         let mut differences = Vec::new();
         for row in found {
             for (column, (due, stored)) in figures.iter().zip(row.figures).filter(|(_, (due, stored))| due != stored) {
                 differences.push(Difference { key: row.key, figure: column.name, due, stored });
             }
         }
-        tell(reader, table, MONTH, differences, report).await?;
+        tell(reader, table, wide, differences, report).await?;
     }
     Ok(())
 }
 
-/// Compares the histograms of a table with `K` columns in its key, without the width.
-pub(super) async fn compare_times<const K: usize>(
+/// Compares the histograms of a table with `K` columns in its key, without the width, and `F` numbers.
+pub(super) async fn compare_times<const K: usize, const F: usize>(
     reader: &mut SnapshotReader,
     dialect: Dialect,
     table: &SumTable,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    let (key, times) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][FIGURES..]);
+    let (key, times) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][F..]);
     let lists = times.iter().map(|column| dialect.hex_list(column.name)).collect::<Vec<_>>().join(", ");
-    for month in months(reader, table).await? {
+    for month in buckets(reader, table, MONTH).await? {
         let sql = format!(
             "SELECT width, CAST({} AS BIGINT), {key}, {lists} FROM {} WHERE {} GROUP BY width, {key}",
             month.0,
             table.name,
-            rows(month)
+            rows(MONTH, month)
         );
         let found: Vec<TimesRow<K>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
         let mut sums: BTreeMap<[i64; K], [[Histogram; TIMES]; 2]> = BTreeMap::new();

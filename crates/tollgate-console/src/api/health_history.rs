@@ -1,0 +1,332 @@
+//! Health in time: when accounts and channels could not be used, why, and until when.
+
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+use tollgate_core::{
+    AccountId, ChannelId, HealthReason, HealthTransition, ImpairedState, Timestamp, TransitionCause, UptimeCell, uptime_cells,
+};
+use tollgate_store::{
+    AdminScope, RecordedTransition, RowFilter, RowKind, SeenNode, StoredRow, TransitionFilter, TransitionPosition,
+    TransitionSubject,
+    fields::{FieldShape, Kind, Object},
+};
+
+use super::{
+    request_context::RequestContext,
+    route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
+    rows,
+    schema::{NAME, TEXT, both, read},
+};
+use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+
+const STATES: Kind = Kind::Word(&["off", "cooling", "resting", "degraded", "unavailable"]);
+/// A node that was not seen for so long has ended.
+const NODE_GONE_MS: i64 = 180_000;
+/// Transitions that one answer is computed from.
+const MAX_TRANSITIONS: u32 = 100_000;
+const DAY_MS: i64 = 86_400_000;
+const DEFAULT_CELLS: i64 = 60;
+
+static TRANSITION: Object = Object::of(
+    "HealthTransition",
+    &[
+        read("node", TEXT, "Node that saw it."),
+        read("channel_id", Kind::Id("chn_"), "Channel id."),
+        read("channel", NAME, "Channel name."),
+        read("account_id", Kind::Id("acc_"), "Account id; null: the channel itself.").or_null(),
+        read("account", NAME, "Account name; null: the channel itself.").or_null(),
+        read(
+            "state",
+            STATES,
+            "Of accounts: off, cooling, resting. Of channels: off, degraded (some accounts cannot be used), unavailable (none can).",
+        ),
+        read(
+            "reason",
+            TEXT,
+            "Reason, as in the account's health; of channels: accounts, no_account, budget_spent, private_network.",
+        ),
+        read("since", Kind::Time, "When it began."),
+        read(
+            "until",
+            Kind::Time,
+            "When it ends by itself: the next request then tries the account; null: something has to happen.",
+        )
+        .or_null(),
+        read("ended_at", Kind::Time, "When it ended; null: it has not.").or_null(),
+        read("cause", Kind::Word(&["request", "probe", "test", "node", "operator"]), "What showed it."),
+    ],
+);
+static CELL: Object = Object::of(
+    "UptimeCell",
+    &[
+        read("since", Kind::Time, "Its beginning."),
+        read("usable", Kind::Number { max: 1 }, "Share of its time in which requests could be served, 0 to 1, over all nodes."),
+        read("state", STATES, "The worst state in it; null: usable all the time.").or_null(),
+    ],
+);
+static UPTIME: Object = Object::of(
+    "Uptime",
+    &[
+        read("id", TEXT, "Id of the channel or account."),
+        read("channel", NAME, "Channel name."),
+        read("account", NAME, "Account name; null: the channel itself.").or_null(),
+        read("usable", Kind::Number { max: 1 }, "Share of the whole time in which requests could be served, 0 to 1."),
+        read("cells", Kind::List { of: &Kind::Object(&CELL), max: 200 }, "The time in equal cells."),
+    ],
+);
+
+const RESOURCE: Resource = Resource { tag: "health", needs: Needs::Scope(AdminScope::Operator) };
+const SINCE: FieldShape = both("since", Kind::Time, "Begin of the time; default: a day before its end.");
+const UNTIL: FieldShape = both("until", Kind::Time, "End of the time; default: now.");
+
+pub(super) static ROUTES: &[Route] = &[
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/health/history",
+            "list_health_transitions",
+            "When accounts and channels could not be used, why and until when, newest first.",
+            handler!(list),
+        )
+        .query(&[
+            LIMIT,
+            AFTER,
+            both("channel", NAME, "Only this channel, by name or id."),
+            both("account", NAME, "Only this account of the channel, by name or id."),
+            both("node", TEXT, "Only what this node saw."),
+            SINCE,
+            UNTIL,
+        ])
+        .returns(ResponseSchema::Page(&TRANSITION)),
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/health/uptime",
+            "show_uptime",
+            "How much of the time each channel could be used, or each account of one channel, in equal cells.",
+            handler!(uptime),
+        )
+        .query(&[
+            LIMIT,
+            AFTER,
+            both("channel", NAME, "The accounts of this channel, by name or id."),
+            SINCE,
+            UNTIL,
+            both("cells", Kind::Integer { min: 1, max: 200 }, "Number of cells; default 60."),
+        ])
+        .returns(ResponseSchema::Page(&UPTIME)),
+];
+
+/// The nodes that recorded transitions.
+struct Nodes {
+    seen: HashMap<String, Timestamp>,
+    now: Timestamp,
+}
+
+impl Nodes {
+    fn new(seen: Vec<SeenNode>, now: Timestamp) -> Self {
+        Self { seen: seen.into_iter().map(|it| (it.node, it.seen_at)).collect(), now }
+    }
+
+    /// The transition as it is known: what a node saw that has ended since lasted until the node ended.
+    fn known(&self, recorded: &RecordedTransition) -> HealthTransition {
+        let mut transition = recorded.transition;
+        let last = self.seen.get(&recorded.node).filter(|seen_at| self.now.ms_since(**seen_at) > NODE_GONE_MS);
+        if let Some(last) = last {
+            transition.ended_at = transition.ended_at.or(Some((*last).max(transition.impairment.since)));
+        }
+        transition
+    }
+
+    /// How many were there at or after a time.
+    fn count_since(&self, since: Timestamp) -> usize {
+        self.seen.values().filter(|seen_at| **seen_at >= since).count()
+    }
+}
+
+/// The time that a query is about.
+fn span(context: &RequestContext) -> Result<(Timestamp, Timestamp), ApiError> {
+    let until = context.query.time("until").unwrap_or_else(|| context.now());
+    let since = context.query.time("since").unwrap_or_else(|| until.plus_ms(-DAY_MS));
+    if since < until { Ok((since, until)) } else { Err(ApiError::value("since", "it does not lie before 'until'")) }
+}
+
+async fn nodes(context: &RequestContext) -> Result<Nodes, ApiError> {
+    let seen = context.with_query_timeout(context.state.store.health_history.nodes()).await?;
+    Ok(Nodes::new(seen, context.now()))
+}
+
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let (since, until) = span(&context)?;
+    let channel = match context.query.text("channel") {
+        Some(name) => Some(rows::find(&context, RowKind::Channel, None, name).await?),
+        None => None,
+    };
+    let subject = match (context.query.text("account"), &channel) {
+        (None, _) => TransitionSubject::All,
+        (Some(_), None) => return Err(ApiError::value("account", "'channel' is missing: account names are those of one channel")),
+        (Some(name), Some(channel)) => {
+            let account = rows::find(&context, RowKind::Account, Some(&channel.id), name).await?;
+            TransitionSubject::Account(account_id(&account)?)
+        }
+    };
+    let filter = TransitionFilter {
+        channel: channel.as_ref().map(channel_id).transpose()?,
+        subject,
+        node: context.query.text("node").map(str::to_owned),
+        since: Some(since),
+        until: Some(until),
+        before: context.query.text("after").map(cursor).transpose()?,
+        limit: context.limit() + 1,
+    };
+    let found = context.with_query_timeout(context.state.store.health_history.transitions(&filter)).await?;
+    let nodes = nodes(&context).await?;
+    Ok(rows::page(found, context.limit(), |it| cursor_text(&it.position()), |it| show(it, &nodes.known(it))))
+}
+
+fn show(recorded: &RecordedTransition, transition: &HealthTransition) -> Value {
+    let HealthTransition { channel, account, impairment, cause, ended_at } = transition;
+    let (state, reason): (ImpairedState, HealthReason) = (impairment.state, impairment.reason);
+    json!({
+        "node": recorded.node, "channel_id": channel.to_string(), "channel": recorded.channel_name,
+        "account_id": account.map(|account| account.to_string()), "account": recorded.account_name,
+        "state": state.as_str(), "reason": reason.as_str(), "since": time_value(impairment.since),
+        "until": impairment.until.map(time_value), "ended_at": ended_at.map(time_value),
+        "cause": TransitionCause::as_str(*cause),
+    })
+}
+
+async fn uptime(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let (since, until) = span(&context)?;
+    let channel = match context.query.text("channel") {
+        Some(name) => Some(rows::find(&context, RowKind::Channel, None, name).await?),
+        None => None,
+    };
+    let shown = context.with_query_timeout(context.state.store.listing.page(&row_filter(&context, channel.as_ref())?)).await?;
+    let _permit = context.acquire_heavy_permit().await?;
+    let filter = TransitionFilter {
+        channel: channel.as_ref().map(channel_id).transpose()?,
+        subject: if channel.is_some() { TransitionSubject::All } else { TransitionSubject::Channels },
+        since: Some(since),
+        until: Some(until),
+        limit: MAX_TRANSITIONS,
+        ..TransitionFilter::default()
+    };
+    let found = context.with_query_timeout(context.state.store.health_history.transitions(&filter)).await?;
+    if found.len() >= MAX_TRANSITIONS as usize {
+        return Err(ApiError::value("since", "there are too many transitions in this time; ask for a shorter one"));
+    }
+    let nodes = nodes(&context).await?;
+    let mut by_subject: HashMap<String, Vec<HealthTransition>> = HashMap::new();
+    for recorded in &found {
+        let HealthTransition { channel, account, .. } = recorded.transition;
+        let id = account.map_or_else(|| channel.to_string(), |account| account.to_string());
+        by_subject.entry(id).or_default().push(nodes.known(recorded));
+    }
+    let (count, now) = (nodes.count_since(since), context.now());
+    let cells = usize::try_from(context.query.whole("cells").unwrap_or(DEFAULT_CELLS)).unwrap_or(1);
+    let show = |row: &StoredRow| {
+        let transitions = by_subject.get(&row.id).map_or(&[][..], Vec::as_slice);
+        let whole = uptime_cells(transitions, (since, until), 1, count, now);
+        let cells: Vec<Value> = uptime_cells(transitions, (since, until), cells, count, now).iter().map(show_cell).collect();
+        let (of, account) = match &channel {
+            Some(channel) => (&channel.name, Some(&row.name)),
+            None => (&row.name, None),
+        };
+        json!({"id": row.id, "channel": of, "account": account, "usable": whole.first().map(share), "cells": cells})
+    };
+    Ok(rows::page(shown, context.limit(), |row| row.id.clone(), show))
+}
+
+/// A page of channels, or of the accounts of one.
+fn row_filter(context: &RequestContext, channel: Option<&StoredRow>) -> Result<RowFilter, ApiError> {
+    let kind = if channel.is_some() { RowKind::Account } else { RowKind::Channel };
+    let filter = rows::filter(context, kind)?;
+    Ok(RowFilter { parent: channel.map(|channel| channel.id.clone()), ..filter })
+}
+
+fn share(cell: &UptimeCell) -> f64 {
+    f64::from(cell.usable) / 1e3
+}
+
+fn show_cell(cell: &UptimeCell) -> Value {
+    json!({"since": time_value(cell.since), "usable": share(cell), "state": cell.worst.map(ImpairedState::as_str)})
+}
+
+fn channel_id(row: &StoredRow) -> Result<ChannelId, ApiError> {
+    ChannelId::parse(&row.id).ok_or_else(ApiError::internal)
+}
+
+fn account_id(row: &StoredRow) -> Result<AccountId, ApiError> {
+    AccountId::parse(&row.id).ok_or_else(ApiError::internal)
+}
+
+/// The `next` of a page: `<microseconds>.<channel>.<account, if any>.<node>`.
+fn cursor_text(position: &TransitionPosition) -> String {
+    let TransitionPosition { since, channel, account, node } = position;
+    format!("{}.{channel}.{}.{node}", since.0, account.map_or_else(String::new, |account| account.to_string()))
+}
+
+fn cursor(text: &str) -> Result<TransitionPosition, ApiError> {
+    let parse = || {
+        let mut parts = text.splitn(4, '.');
+        let since = Timestamp(parts.next()?.parse().ok()?);
+        let channel = ChannelId::parse(parts.next()?)?;
+        let account = match parts.next()? {
+            "" => None,
+            account => Some(AccountId::parse(account)?),
+        };
+        Some(TransitionPosition { since, channel, account, node: parts.next()?.to_owned() })
+    };
+    parse().ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{CoolingReason, Impairment};
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_219_200_000_000);
+
+    fn recorded(node: &str) -> RecordedTransition {
+        let reason = HealthReason::Cooling(CoolingReason::Timeout);
+        let impairment = Impairment { state: ImpairedState::Cooling, reason, since: NOW.plus_ms(-600_000), until: None };
+        RecordedTransition {
+            node: node.to_owned(),
+            channel_name: "c".to_owned(),
+            account_name: None,
+            transition: HealthTransition {
+                channel: ChannelId::from_parts(NOW, [1; 10]),
+                account: None,
+                impairment,
+                cause: TransitionCause::Request,
+                ended_at: None,
+            },
+        }
+    }
+
+    #[test]
+    fn transitions_of_nodes_that_are_gone_ended_with_them() {
+        let seen = |node: &str, ago_s: i64| SeenNode { node: node.to_owned(), seen_at: NOW.plus_ms(-ago_s * 1_000) };
+        let nodes = Nodes::new(vec![seen("runs", 100), seen("gone", 200), seen("long gone", 900)], NOW);
+        assert_eq!(nodes.known(&recorded("runs")).ended_at, None);
+        assert_eq!(nodes.known(&recorded("gone")).ended_at, Some(NOW.plus_ms(-200_000)));
+        assert_eq!(nodes.known(&recorded("long gone")).ended_at, Some(NOW.plus_ms(-600_000)), "not before it began");
+        assert_eq!(nodes.known(&recorded("unknown")).ended_at, None);
+        assert_eq!((nodes.count_since(NOW.plus_ms(-300_000)), nodes.count_since(NOW.plus_ms(-3_600_000))), (2, 3));
+    }
+
+    #[test]
+    fn cursor_is_the_next_of_a_page() {
+        let of_channel = recorded("node.1").position();
+        let of_account = TransitionPosition { account: Some(AccountId::from_parts(NOW, [2; 10])), ..of_channel.clone() };
+        for position in [of_channel, of_account] {
+            assert_eq!(cursor(&cursor_text(&position)).unwrap(), position);
+        }
+        for bad in ["", "7", "7.chn_x..n", "x", "7.chn_x.acc_y.n"] {
+            assert!(cursor(bad).is_err(), "{bad}");
+        }
+    }
+}

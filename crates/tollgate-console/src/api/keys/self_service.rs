@@ -1,0 +1,169 @@
+//! What members may do with their own keys: replace the secret, disable the key, and see what is left of its budgets. The first two where
+//! every group of the key allows it; operators always may.
+
+use std::sync::Arc;
+
+use tollgate_core::{KeyId, KeyStatus};
+use tollgate_store::{
+    AdminScope, Change, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, StoredRow,
+    fields::{FieldShape, Kind, Object},
+};
+
+use super::{KEY, Standing, show};
+use crate::{
+    api::{
+        request_context::{InputFields, RequestContext},
+        route::{Method, Needs, Resource, ResponseSchema, Route, handler},
+        rows,
+        schema::{COUNT, NAME, TEXT, USD, both, read},
+    },
+    api_error::ApiError,
+    caller::{CallerRequest, key_allowance},
+    response::ApiResponse,
+};
+
+/// Seconds for which the secret before is valid, too, unless a request says otherwise.
+const DEFAULT_OVERLAP_S: i64 = 86_400;
+const MAX_OVERLAP_S: i64 = 30 * 86_400;
+/// The group of keys without groups whose members have no default group.
+const DEFAULT_GROUP: &str = "default";
+
+static ROTATION: Object = Object::of(
+    "KeyRotation",
+    &[both(
+        "overlap_s",
+        Kind::Integer { min: 0, max: MAX_OVERLAP_S },
+        "Seconds for which the secret before is valid, too; default 86400, a day. A secret before that one ends at once.",
+    )],
+);
+const LIMIT_FIELDS: &[FieldShape] = &[
+    read("rpm", COUNT, "Requests per minute; null: unlimited.").or_null(),
+    read("tpm", COUNT, "Tokens per minute; null: unlimited.").or_null(),
+    read("concurrency", COUNT, "Concurrent requests; null: unlimited.").or_null(),
+];
+static LIMITS: Object = Object::of("AllowedLimits", LIMIT_FIELDS);
+static BUDGET: Object = Object::of(
+    "BudgetLeft",
+    &[
+        read("of", Kind::Word(&["key", "member"]), "Whose budget it is."),
+        read("amount", USD, "The budget, in USD."),
+        read("window", Kind::Word(&["day", "month", "total"]), "The time it is for."),
+        read("action", Kind::Word(&["block", "alert"]), "What happens once it is spent."),
+        read("spent", USD, "What is spent of it, requests in progress included."),
+        read("left", USD, "What is left of it."),
+        read("renews_at", Kind::Time, "When it renews; null: never.").or_null(),
+    ],
+);
+const BUDGET_ENTRY: Kind = Kind::Object(&BUDGET);
+static ALLOWANCE: Object = Object::of(
+    "KeyAllowance",
+    &[
+        read("object", TEXT, "`key`."),
+        read("id", Kind::Id("key_"), "Key id."),
+        read("name", NAME, "Name."),
+        read("prefix", TEXT, "The first characters of the key."),
+        read("suffix", TEXT, "Its last characters."),
+        read("member", NAME, "Member it belongs to."),
+        read("created_at", Kind::Time, "When it was made."),
+        read("expires_at", Kind::Time, "When it ends; null: never.").or_null(),
+        read("groups", Kind::List { of: &NAME, max: 1_000 }, "Groups it reaches, in order."),
+        read("models", Kind::List { of: &TEXT, max: 10_000 }, "Models it may use."),
+        read("limits", Kind::Object(&LIMITS), "Limits of the key."),
+        read("member_limits", Kind::Object(&LIMITS), "Limits of the member with all keys."),
+        read("budgets", Kind::List { of: &BUDGET_ENTRY, max: 1_000 }, "Budgets of the key and of the member."),
+        read("balance", USD, "Balance of a prepaid member; null for others.").or_null(),
+    ],
+);
+
+const OWN: Resource = Resource { tag: "keys", needs: Needs::Own { all: AdminScope::Operator } };
+
+pub(in crate::api) static ROUTES: &[Route] = &[
+    OWN.route(
+        Method::Get,
+        "/admin/v1/keys/{key}/allowance",
+        "get_key_allowance",
+        "What a key may use and what is left of its budgets, as `GET /v1/key` answers it with the key itself.",
+        handler!(allowance),
+    )
+    .returns(ResponseSchema::Object(&ALLOWANCE)),
+    OWN.route(
+        Method::Post,
+        "/admin/v1/keys/{key}/rotate",
+        "rotate_key",
+        "Replaces a key's secret and shows the new one, this once; the one before stays valid for a while.",
+        handler!(rotate),
+    )
+    .takes_optional(&ROTATION)
+    .returns(ResponseSchema::Object(&KEY)),
+    OWN.route(
+        Method::Post,
+        "/admin/v1/keys/{key}/disable",
+        "disable_key",
+        "Disables a key; operators enable it again.",
+        handler!(disable),
+    )
+    .returns(ResponseSchema::Object(&KEY)),
+];
+
+async fn allowance(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let missing = || ApiError::not_found(RowKind::Key);
+    let row = rows::find(&context, RowKind::Key, None, context.path_param("key")).await?;
+    let id = KeyId::parse(&row.id).ok_or_else(missing)?;
+    let key = context.with_query_timeout(context.state.store.listing.key(id)).await?.ok_or_else(missing)?;
+    let request = CallerRequest { state: Arc::clone(&context.state), key: Arc::new(key), query: InputFields::default() };
+    Ok(ApiResponse::ok(key_allowance(&request).await?))
+}
+
+async fn rotate(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let (row, id) = changeable(&context).await?;
+    let overlap_s = context.body.whole("overlap_s").unwrap_or(DEFAULT_OVERLAP_S);
+    let new = NewKey::generate(&RandomSource::system());
+    let (secret, until) = (new.secret(&context.state.store.hasher), context.now().plus_ms(overlap_s * 1_000));
+    context.apply_as(&context.actor(), &[Change::RotateKey { key: id, secret, until }]).await?;
+    let (row, mut shown) = shown(&context, &row.id).await?;
+    shown.insert("key".to_owned(), new.expose_once().into());
+    Ok(ApiResponse::ok(shown).revision(row.revision))
+}
+
+async fn disable(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let (row, id) = changeable(&context).await?;
+    context.apply_as(&context.actor(), &[Change::SetKeyStatus { key: id, status: KeyStatus::Disabled }]).await?;
+    let (row, shown) = shown(&context, &row.id).await?;
+    Ok(ApiResponse::ok(shown).revision(row.revision))
+}
+
+async fn shown(context: &RequestContext, id: &str) -> Result<(StoredRow, serde_json::Map<String, serde_json::Value>), ApiError> {
+    let row = rows::find(context, RowKind::Key, None, id).await?;
+    let shown = show(&row, &row.read()?, &Standing::of(context, &[&row]).await?);
+    Ok((row, shown))
+}
+
+/// The key of the request, if its sender may change it.
+async fn changeable(context: &RequestContext) -> Result<(StoredRow, KeyId), ApiError> {
+    let row = rows::find(context, RowKind::Key, None, context.path_param("key")).await?;
+    let id = KeyId::parse(&row.id).ok_or_else(|| ApiError::not_found(RowKind::Key))?;
+    if context.objects != ObjectScope::Everything
+        && let Some(group) = group_without_self_service(context, &row).await?
+    {
+        return Err(ApiError::no_self_service(&group));
+    }
+    Ok((row, id))
+}
+
+/// The first group of a key that leaves changes to operators.
+async fn group_without_self_service(context: &RequestContext, key: &StoredRow) -> Result<Option<String>, ApiError> {
+    let mut groups = key.read::<KeySpec>()?.groups;
+    if groups.is_empty() {
+        let member = rows::find(context, RowKind::Member, None, &key.parent).await?;
+        groups.push(member.read::<MemberSpec>()?.default_group.unwrap_or_else(|| DEFAULT_GROUP.to_owned()));
+    }
+    for name in groups {
+        let named = RowFilter { name: Some(name.clone()), ..RowFilter::of(RowKind::Group, 1) };
+        let row = context.with_query_timeout(context.state.store.listing.page(&named)).await?.pop();
+        let allows = row.map(|row| row.read::<GroupSpec>()).transpose()?.is_some_and(|group| group.self_service);
+        if !allows {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,155 @@
+//! What all ways to sign in share: opening a session, the answer with its cookie, and the check of a member's own password.
+
+use serde_json::{Value, json};
+use tollgate_core::SessionId;
+use tollgate_store::{
+    Change, IdentityChange, LoginMember, NewKey, NewSession, SecondFactor, SessionClient, SignInMethod,
+    fields::{Kind, Object},
+};
+
+use super::{
+    request_context::RequestContext,
+    schema::{COUNT, NAME, TEXT, read},
+};
+use crate::{
+    api_error::ApiError,
+    identity::{
+        SignedIn, cookies, csrf_token, password,
+        signed::{Purpose, sign},
+    },
+    principal::member_actor,
+    response::ApiResponse,
+    time::time_value,
+};
+
+/// Longest `User-Agent` that is kept.
+const MAX_AGENT: usize = 200;
+
+pub(super) const PASSWORD: Kind = Kind::Text { min: 1, max: 500 };
+pub(super) const NEW_PASSWORD: Kind = Kind::Text { min: password::MIN_CHARS, max: password::MAX_CHARS };
+/// Secrets of links and invites, challenges, and codes.
+pub(super) const TOKEN: Kind = Kind::Text { min: 1, max: 1_000 };
+pub(super) const EMAIL: Kind = Kind::Text { min: 1, max: 254 };
+
+pub(super) static SIGN_IN: Object = Object::of(
+    "SignIn",
+    &[
+        read(
+            "next",
+            Kind::Word(&["nothing", "code"]),
+            "`nothing`: signed in. `code`: a one-time code is to be sent with the challenge.",
+        ),
+        read("challenge", TEXT, "What `sign_in_with_code` takes, for five minutes; null if signed in.").or_null(),
+        read("member", NAME, "Name of the member; null before the code.").or_null(),
+        read("scope", Kind::Word(&["member", "operator", "admin"]), "The member's role; null before the code.").or_null(),
+        read("ends_at", Kind::Time, "When the session ends at the latest; null before the code.").or_null(),
+        read("csrf_token", TEXT, "What writes send in the header `x-csrf-token`; null before the code.").or_null(),
+        read("recovery_codes_left", COUNT, "Recovery codes that are not used yet; null without one-time codes.").or_null(),
+    ],
+);
+
+/// The content of a challenge: a member; the version of the login, so that a new password ends it; and what the member signed in as,
+/// whose failed attempts are forgotten at the end.
+pub(super) type Challenge = (String, i64, String);
+
+/// The member was identified. Answers with a session, or with a challenge if a one-time code is needed too.
+pub(super) async fn admit(
+    context: &RequestContext,
+    member: &LoginMember,
+    method: SignInMethod,
+    name: &str,
+) -> Result<ApiResponse, ApiError> {
+    if member.login.totp.is_some() && method != SignInMethod::Oidc {
+        let challenge: Challenge = (member.id.to_string(), member.login.version, name.to_owned());
+        let challenge = sign(&context.state.store.hasher, Purpose::SecondFactor, &challenge, context.now());
+        return Ok(ApiResponse::ok(json!({
+            "next": "code", "challenge": challenge, "member": null, "scope": null, "ends_at": null, "csrf_token": null,
+            "recovery_codes_left": null,
+        })));
+    }
+    open_session(context, member, method, SecondFactor::None, Vec::new()).await
+}
+
+/// Opens a session of a member, together with other changes of the member's login, and answers with its cookie. The token is always
+/// a new one: what the browser sent before is never taken over.
+pub(super) async fn open_session(
+    context: &RequestContext,
+    member: &LoginMember,
+    method: SignInMethod,
+    factor: SecondFactor,
+    mut changes: Vec<Change>,
+) -> Result<ApiResponse, ApiError> {
+    let (identity, now) = (&context.state.identity, context.now());
+    let new = NewKey::generate_session(&identity.random);
+    let hash = new.secret(&context.state.store.hasher).hash;
+    let (id, ends_at) = (SessionId::from_parts(now, identity.random.bytes()), now.plus_ms(identity.settings.max_ms));
+    let session = Box::new(NewSession { id, hash, method, ends_at, client: client(context) });
+    let open = IdentityChange::OpenSession { member: member.name.clone(), session, factor };
+    changes.push(Change::Identity(Box::new(open)));
+    let author = member_actor(member.id, &member.name);
+    context.apply_as(&author, &changes).await?;
+    let signed_in = context.state.store.identity.session(&hash, now, identity.settings.idle_ms).await?;
+    let (session, member) = signed_in.ok_or_else(ApiError::no_session)?;
+    let secure = identity.settings.is_secure();
+    let token = new.expose_once();
+    let shown = show(&SignedIn { csrf_token: csrf_token(&context.state.store.hasher, &token), session, member });
+    let cookie = cookies::set_session(&token, identity.settings.max_ms / 1_000, secure);
+    Ok(ApiResponse::ok(shown).header("set-cookie", &cookie))
+}
+
+fn show(signed_in: &SignedIn) -> Value {
+    let SignedIn { session, member, csrf_token } = signed_in;
+    json!({
+        "next": "nothing", "challenge": null, "member": member.name, "scope": member.role, "ends_at": time_value(session.ends_at),
+        "csrf_token": csrf_token,
+        "recovery_codes_left": member.login.totp.as_ref().map(|_| member.login.recovery_codes.len()),
+    })
+}
+
+/// Address and browser of a request.
+fn client(context: &RequestContext) -> SessionClient {
+    let agent = context.headers.get("user-agent").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let agent = agent.chars().filter(|c| !c.is_control()).take(MAX_AGENT).collect();
+    SessionClient { address: context.address.map(|address| address.to_string()).unwrap_or_default(), agent }
+}
+
+/// Counts an attempt to sign in or to prove a password; 429 with the time to wait after too many. Secrets of links and invites cannot
+/// be guessed: their attempts have no name, and count for the address only.
+pub(super) fn begin_attempt(context: &RequestContext, name: Option<&str>) -> Result<(), ApiError> {
+    let begun = context.state.identity.limiter().begin(context.address, name, context.now());
+    begun.map_err(ApiError::too_many_sign_ins)
+}
+
+pub(super) fn attempt_succeeded(context: &RequestContext, name: Option<&str>) {
+    context.state.identity.limiter().succeeded(context.address, name);
+}
+
+/// The session of the request; 409 for an admin key.
+pub(super) fn need_session(context: &RequestContext) -> Result<&SignedIn, ApiError> {
+    context.principal.session().ok_or_else(ApiError::needs_session)
+}
+
+/// Checks the password that a member sends again before a change of the own login: who finds an open browser does not know it. 409 for
+/// a member without a password, who signs in at the OpenID provider: with one, the member would sign in after the provider has closed
+/// the account. Admins set it with a link.
+pub(super) async fn prove_password(context: &RequestContext, member: &LoginMember, field: &str) -> Result<(), ApiError> {
+    let Some(hash) = &member.login.password else { return Err(ApiError::no_password()) };
+    begin_attempt(context, Some(&member.name))?;
+    let sent = context.body.text(field).unwrap_or_default();
+    if !context.state.identity.passwords.verify(sent, Some(hash)).await? {
+        return Err(ApiError::value(field, "it is not the member's password"));
+    }
+    attempt_succeeded(context, Some(&member.name));
+    Ok(())
+}
+
+/// The hash of a new password that follows the rules.
+pub(super) async fn hash_password(
+    context: &RequestContext,
+    field: &str,
+    names: &[&str],
+) -> Result<tollgate_core::Secret, ApiError> {
+    let sent = context.body.text(field).unwrap_or_default();
+    password::check(sent, names).map_err(|reason| ApiError::value(field, reason))?;
+    context.state.identity.passwords.hash(sent, &context.state.identity.random).await
+}

@@ -1,0 +1,90 @@
+//! How members sign in to the console: passwords, one-time codes, sessions and their cookies, and the limiter of failed attempts.
+
+pub(crate) mod cookies;
+pub(crate) mod limiter;
+pub(crate) mod links;
+pub(crate) mod origin;
+pub(crate) mod password;
+pub(crate) mod signed;
+pub(crate) mod totp;
+
+use std::sync::Mutex;
+
+use tollgate_core::Timestamp;
+use tollgate_store::{KeyHasher, LoginMember, RandomSource, Session};
+use url::Url;
+
+use limiter::SignInLimiter;
+use password::PasswordHasher;
+
+use crate::oidc::{OidcProvider, OidcSettings};
+
+/// Settings of sessions and links.
+#[derive(Clone, Debug)]
+pub struct IdentitySettings {
+    /// OpenID provider at which members sign in.
+    pub oidc: Option<OidcSettings>,
+    /// Address of the console as browsers see it, such as `https://gateway.example.com`.
+    pub url: Url,
+    /// Sessions end after this time without a request.
+    pub idle_ms: i64,
+    /// Sessions end after this time at the latest.
+    pub max_ms: i64,
+}
+
+impl IdentitySettings {
+    /// Whether browsers reach the console over TLS, so that cookies can be restricted to it.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.url.scheme() == "https"
+    }
+
+    /// The address of a page of the console; `path` begins without a slash.
+    pub(crate) fn page(&self, path: &str, token: &str) -> String {
+        format!("{}/{path}?token={token}", self.url.as_str().trim_end_matches('/'))
+    }
+}
+
+/// State of signing in.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) settings: IdentitySettings,
+    pub(crate) passwords: PasswordHasher,
+    pub(crate) oidc: Option<OidcProvider>,
+    limiter: Mutex<SignInLimiter>,
+    pub(crate) random: RandomSource,
+}
+
+impl Identity {
+    pub(crate) fn new(settings: IdentitySettings) -> Self {
+        let oidc = settings.oidc.clone().map(OidcProvider::new);
+        Self { settings, passwords: PasswordHasher::default(), oidc, limiter: Mutex::default(), random: RandomSource::system() }
+    }
+
+    pub(crate) fn limiter(&self) -> std::sync::MutexGuard<'_, SignInLimiter> {
+        self.limiter.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// A valid session with its member.
+#[derive(Clone, Debug)]
+pub(crate) struct SignedIn {
+    pub(crate) session: Session,
+    pub(crate) member: LoginMember,
+    /// What writes must send in the header `x-csrf-token`.
+    pub(crate) csrf_token: String,
+}
+
+/// Interval in which the use of a session is noted.
+pub(crate) const TOUCH_INTERVAL_MS: i64 = 60_000;
+
+impl SignedIn {
+    /// Whether the last use is old enough to be noted again.
+    pub(crate) fn needs_touch(&self, now: Timestamp) -> bool {
+        now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS
+    }
+}
+
+/// The token that writes of a session must send: pages of other origins cannot read it.
+pub(crate) fn csrf_token(hasher: &KeyHasher, session_token: &str) -> String {
+    hex::encode(hasher.hash(&format!("csrf token\n{session_token}")).0)
+}

@@ -1,0 +1,71 @@
+//! One-time links that set a password: for the first admin, and for members that forgot theirs.
+
+use tollgate_core::Timestamp;
+use tollgate_store::{
+    Actor, Change, ChangeRefusal, IdentityChange, IdentityRefusal, LinkKind, NewKey, RandomSource, Store, StoreError,
+};
+
+/// How long a link is valid, in milliseconds.
+pub(crate) const LINK_LIFE_MS: i64 = 1_800_000;
+
+/// A new link, with its secret.
+#[derive(Debug)]
+pub(crate) struct NewLink {
+    pub(crate) token: String,
+    pub(crate) change: Change,
+    pub(crate) expires_at: Timestamp,
+}
+
+/// Makes a link for a member. It is valid once the change is applied.
+pub(crate) fn new_link(store: &Store, member: &str, kind: LinkKind, now: Timestamp) -> NewLink {
+    let new = NewKey::generate_link(&RandomSource::system());
+    let (hash, expires_at) = (new.secret(&store.hasher).hash, now.plus_ms(LINK_LIFE_MS));
+    let change = IdentityChange::MakeLink { member: member.to_owned(), kind, hash, expires_at };
+    NewLink { token: new.expose_once(), change: Change::Identity(Box::new(change)), expires_at }
+}
+
+/// The admin who can be set up: the oldest, as long as none can sign in.
+pub(crate) async fn admin_to_set_up(store: &Store) -> Result<Option<String>, StoreError> {
+    let admins = store.identity.admins().await?;
+    if admins.iter().any(tollgate_store::LoginMember::can_sign_in) {
+        return Ok(None);
+    }
+    Ok(admins.into_iter().next().map(|admin| admin.name))
+}
+
+/// The link with which the first admin of a new gateway sets a password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SetUpLink {
+    /// Path and query of its page.
+    Made(String),
+    /// Another node that starts at the same time made one; a second link would end it.
+    MadeBefore,
+    /// An admin can sign in already.
+    NotNeeded,
+}
+
+/// Makes the set-up link at a first start.
+///
+/// # Errors
+/// When the database cannot be read or written.
+pub async fn make_set_up_link(store: &Store, actor: &Actor, now: Timestamp) -> Result<SetUpLink, StoreError> {
+    let Some(admin) = admin_to_set_up(store).await? else { return Ok(SetUpLink::NotNeeded) };
+    let link = new_link(store, &admin, LinkKind::SetUp, now);
+    let expected = Change::Identity(Box::new(IdentityChange::ExpectNoLink { member: admin }));
+    match store.catalog.apply(&[expected, link.change], actor, now).await {
+        Ok(_) => Ok(SetUpLink::Made(format!("/{SET_UP_PAGE}?token={}", link.token))),
+        Err(StoreError::Refused(refused)) if refused.reason == ChangeRefusal::Identity(IdentityRefusal::LinkExists) => {
+            Ok(SetUpLink::MadeBefore)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+pub(crate) const SET_UP_PAGE: &str = "setup";
+pub(crate) const RESET_PAGE: &str = "reset-password";
+pub(crate) const INVITE_PAGE: &str = "invite";
+
+/// Whether a path is needed to set up the first admin, and must be served before anybody can sign in.
+pub fn is_set_up_path(path: &str) -> bool {
+    path == "/setup" || path.starts_with("/admin/v1/password-links/")
+}

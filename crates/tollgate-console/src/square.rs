@@ -1,0 +1,95 @@
+//! The model square: `/models.json`, which models a caller or a visitor may use, at what price and how well they work, and
+//! `/models.atom`, what changed. Neither names channels, accounts or costs.
+//!
+//! What both say of all groups is computed at most every ten seconds, and their traffic every minute, whoever asks; a request only
+//! selects from it.
+
+mod atom;
+mod conditional;
+mod document;
+mod offers;
+mod snapshot;
+mod traffic;
+mod viewer;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    routing::{MethodFilter, on},
+};
+use http::{Request, Response, request::Parts};
+use tollgate_store::fields::FieldShape;
+
+use crate::{
+    api::{
+        check,
+        request_context::InputFields,
+        schema::{MODEL_NAME, NAME, both},
+    },
+    api_error::ApiError,
+    dispatch::request_meta,
+    state::{ConsoleState, RequestMeta},
+};
+use conditional::Representation;
+pub(crate) use document::{SQUARE, document_of_group};
+pub(crate) use snapshot::Square;
+use viewer::Viewer;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Feed {
+    Json,
+    Atom,
+}
+
+const FEEDS: [(&str, Feed, &[FieldShape]); 2] = [
+    (
+        "/models.json",
+        Feed::Json,
+        &[both("model", MODEL_NAME, "Only this model."), both("group", NAME, "Only models of this group, as it offers them.")],
+    ),
+    ("/models.atom", Feed::Atom, &[]),
+];
+
+/// Whether a path is one of the model square. The address of model requests serves these paths, wherever the console is.
+pub(crate) fn is_square_path(path: &str) -> bool {
+    FEEDS.iter().any(|(known, ..)| *known == path)
+}
+
+/// Adds the feeds.
+pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Router {
+    for (path, feed, query) in FEEDS {
+        let state = Arc::clone(state);
+        let service = on(MethodFilter::GET, move |request: Request<Body>| serve(Arc::clone(&state), feed, query, request));
+        router = router.route(path, service);
+    }
+    router
+}
+
+async fn serve(state: Arc<ConsoleState>, feed: Feed, query: &'static [FieldShape], request: Request<Body>) -> Response<Body> {
+    let meta = request_meta(&request, &state);
+    // A body cannot be shared between threads.
+    let (parts, _) = request.into_parts();
+    match represent(&state, feed, query, (&meta, &parts)).await {
+        Ok((representation, viewer)) => representation.response(&parts.headers, viewer.is_public()),
+        Err(problem) => problem.answer().response(),
+    }
+}
+
+async fn represent(
+    state: &Arc<ConsoleState>,
+    feed: Feed,
+    query: &'static [FieldShape],
+    (meta, parts): (&RequestMeta, &Parts),
+) -> Result<(Arc<Representation>, Viewer), ApiError> {
+    state.gateway.square_request(meta.address).map_err(ApiError::too_many_of_address)?;
+    let query = InputFields(check::query(query, parts.uri.query().unwrap_or_default())?);
+    let snapshot = snapshot::snapshot(state).await?;
+    let viewer = Viewer::of(state, meta, &parts.headers, &snapshot.catalog).await?;
+    let representation = match feed {
+        Feed::Json => document::represent(&snapshot, &viewer, query.text("model"), query.text("group"))?,
+        Feed::Atom => atom::represent(&snapshot, &viewer),
+    };
+    Ok((representation, viewer))
+}

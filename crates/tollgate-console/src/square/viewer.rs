@@ -1,0 +1,114 @@
+//! Who looks at the model square: a caller with a service key, a member who is signed in, or a visitor.
+
+use std::sync::Arc;
+
+use http::HeaderMap;
+use tollgate_core::{Audience, Caller, Catalog, Glob, Group, GroupId, permitted_groups};
+use tollgate_store::{MemberSpec, ObjectScope, RowKind};
+
+use crate::{
+    api_error::ApiError,
+    auth::{self, bearer_token},
+    gateway_handle::KeyRefusal,
+    identity::SignedIn,
+    state::{ConsoleState, RequestMeta},
+};
+
+/// The groups and models that someone sees.
+#[derive(Clone, Debug)]
+pub(super) struct Viewer {
+    groups: Vec<Arc<Group>>,
+    /// Model patterns of the key; none: all.
+    models: Vec<Glob>,
+    kind: ViewerKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ViewerKind {
+    Visitor,
+    Caller,
+    Member,
+    Operator,
+}
+
+/// What distinguishes what viewers see.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ViewKey {
+    is_public: bool,
+    groups: Vec<GroupId>,
+    models: Vec<Glob>,
+}
+
+impl Viewer {
+    /// The viewer of a request: a caller if it has a key, a member if it has a session, else a visitor, who sees the public groups
+    /// unless the settings say that a key is needed.
+    pub(super) async fn of(
+        state: &ConsoleState,
+        meta: &RequestMeta,
+        headers: &HeaderMap,
+        catalog: &Catalog,
+    ) -> Result<Self, ApiError> {
+        if let Some(presented) = bearer_token(headers).map_err(|_| ApiError::service_key(KeyRefusal::Invalid))? {
+            let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
+            let caller = Caller::of(catalog, Arc::clone(&key));
+            return Ok(Self { groups: caller.groups.to_vec(), models: key.models.clone(), kind: ViewerKind::Caller });
+        }
+        let seen = |granted: &[GroupId], kind| Self { groups: permitted_groups(catalog, granted), models: Vec::new(), kind };
+        match auth::reader(state, meta, headers).await? {
+            Some(signed_in) => Ok(seen(&granted(state, catalog, &signed_in).await?, ViewerKind::Member)),
+            None if state.gateway.is_square_public() => Ok(seen(&[], ViewerKind::Visitor)),
+            None => Err(ApiError::no_service_key()),
+        }
+    }
+
+    /// An operator who looks at one group.
+    pub(super) fn of_group(group: &Arc<Group>) -> Self {
+        Self { groups: vec![Arc::clone(group)], models: Vec::new(), kind: ViewerKind::Operator }
+    }
+
+    pub(super) fn audience(&self) -> Audience<'_> {
+        Audience { groups: &self.groups, models: &self.models }
+    }
+
+    pub(super) fn groups(&self) -> &[Arc<Group>] {
+        &self.groups
+    }
+
+    /// Whether its model patterns include a model.
+    pub(super) fn may_use(&self, model: &str) -> bool {
+        Glob::any(&self.models, model)
+    }
+
+    pub(super) fn is_public(&self) -> bool {
+        self.kind == ViewerKind::Visitor
+    }
+
+    /// The word in the document.
+    pub(super) const fn word(&self) -> &'static str {
+        match self.kind {
+            ViewerKind::Visitor => "public",
+            ViewerKind::Caller => "key",
+            ViewerKind::Member => "member",
+            ViewerKind::Operator => "group",
+        }
+    }
+
+    /// The same viewer, who looks at one group only; `None` if the viewer does not see it.
+    pub(super) fn within(&self, group: &str) -> Option<Self> {
+        let group = self.groups.iter().find(|known| known.name == group)?;
+        Some(Self { groups: vec![Arc::clone(group)], ..self.clone() })
+    }
+
+    pub(super) fn key(&self) -> ViewKey {
+        let groups = self.groups.iter().map(|group| group.id).collect();
+        ViewKey { is_public: self.is_public(), groups, models: self.models.clone() }
+    }
+}
+
+/// The private groups that were granted to a member.
+async fn granted(state: &ConsoleState, catalog: &Catalog, signed_in: &SignedIn) -> Result<Vec<GroupId>, ApiError> {
+    let row = state.store.listing.row(RowKind::Member, &signed_in.member.id.to_string(), ObjectScope::Everything).await?;
+    let spec: Option<MemberSpec> = row.map(|row| row.read()).transpose()?;
+    let names = spec.map(|spec| spec.groups).unwrap_or_default();
+    Ok(names.iter().filter_map(|name| catalog.group_by_name(name)).map(|group| group.id).collect())
+}

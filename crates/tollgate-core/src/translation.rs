@@ -1,0 +1,32 @@
+//! What translation to a channel's protocol is given: the options of the operator, and the profile of the upstream model. Requests,
+//! explanations and the model square take both from here, so that they say the same of a field.
+
+use tollgate_protocol::{
+    FieldPath, Profile, RemoteMedia, TranslateError, TranslateOptions, effective_profile, encode_request, neutral::Request,
+};
+
+use crate::{Channel, Group, Model, ModelMapping, OnUnsupported, TranslationPolicy, TranslationSwitches};
+
+/// Whether the group or the model asks to drop parameters that cannot be translated.
+pub fn is_lenient(group: &Group, model: &Model) -> bool {
+    group.translation == TranslationPolicy::Lenient || model.spec.on_unsupported == OnUnsupported::Drop
+}
+
+pub fn translate_options<'a>(channel: &Channel, lenient: bool, media: RemoteMedia<'a>) -> TranslateOptions<'a> {
+    let TranslationSwitches { hoist, server_tools, pass_user, .. } = channel.spec.translation;
+    TranslateOptions { lenient, hoist, server_tools, pass_user, media }
+}
+
+/// What is known of the upstream model of a mapping: stated in the catalog, else by its name, else by its protocol.
+pub fn upstream_profile(channel: &Channel, mapping: &ModelMapping) -> Profile {
+    effective_profile(channel.spec.provider.as_str(), channel.spec.protocol, &mapping.upstream, &mapping.profile)
+}
+
+/// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
+pub fn inexpressible_fields(channel: &Channel, mapping: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
+    let options = translate_options(channel, lenient, RemoteMedia::Deferred);
+    match encode_request(channel.spec.protocol, request, &mapping.upstream, &upstream_profile(channel, mapping), &options) {
+        Err(TranslateError::Unsupported { fields, .. }) => fields,
+        Ok(_) | Err(_) => Vec::new(),
+    }
+}

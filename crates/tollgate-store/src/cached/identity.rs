@@ -1,0 +1,54 @@
+//! The [`IdentityStore`] of a database with a cache: without the database no member can sign in.
+
+use async_trait::async_trait;
+use tollgate_core::{InviteId, MemberId, Timestamp};
+
+use super::{CachedStore, QUERY_TIMEOUT};
+use crate::{IdentityStore, Invite, KeyHash, LoginMember, PasswordLink, Session, SessionFilter, StoreError};
+
+#[async_trait]
+impl IdentityStore for CachedStore {
+    async fn login(&self, member: MemberId) -> Result<Option<LoginMember>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.login(member)).await
+    }
+
+    async fn find_login(&self, text: &str) -> Result<Option<LoginMember>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.find_login(text)).await
+    }
+
+    async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.find_subject(subject)).await
+    }
+
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.session(hash, now, idle_ms)).await
+    }
+
+    async fn touch_session(&self, session: &Session, now: Timestamp, address: &str) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.touch_session(session, now, address)).await
+    }
+
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.sessions(filter)).await
+    }
+
+    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.invites(after, limit)).await
+    }
+
+    async fn invite(&self, id: InviteId) -> Result<Option<Invite>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.invite(id)).await
+    }
+
+    async fn find_invite(&self, hash: &KeyHash) -> Result<Option<Invite>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.find_invite(hash)).await
+    }
+
+    async fn find_link(&self, hash: &KeyHash) -> Result<Option<PasswordLink>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.find_link(hash)).await
+    }
+
+    async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.admins()).await
+    }
+}

@@ -1,0 +1,319 @@
+//! What every [`crate::IdentityStore`] does, and the changes of how members sign in.
+
+use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
+
+use super::{apply, put_group, put_key, refusal};
+use crate::{
+    AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState,
+    KeyHash, LinkKind, MAX_SESSIONS, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource, RowFilter, RowKind, SecondFactor,
+    SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
+};
+
+const HOUR_MS: i64 = 3_600_000;
+const DAY_MS: i64 = 24 * HOUR_MS;
+
+fn identity(change: IdentityChange) -> Change {
+    Change::Identity(Box::new(change))
+}
+
+fn member(name: &str, role: Role) -> Change {
+    Change::PutMember(Box::new(MemberSpec { name: name.to_owned(), role, ..MemberSpec::default() }))
+}
+
+fn secret(text: &str) -> Secret {
+    Secret::new(text.to_owned())
+}
+
+fn hash(byte: u8) -> KeyHash {
+    KeyHash([byte; 32])
+}
+
+fn session_id(n: u8) -> SessionId {
+    SessionId::from_parts(MIDNIGHT.plus_ms(i64::from(n)), [n; 10])
+}
+
+fn open(member: &str, n: u8, factor: SecondFactor) -> Change {
+    let client = SessionClient { address: "192.0.2.7".to_owned(), agent: "a browser".to_owned() };
+    let (id, ends_at) = (session_id(n), MIDNIGHT.plus_ms(DAY_MS));
+    let session = NewSession { id, hash: hash(n), method: SignInMethod::Password, ends_at, client };
+    identity(IdentityChange::OpenSession { member: member.to_owned(), session: Box::new(session), factor })
+}
+
+fn set_password(member: &str) -> Change {
+    identity(IdentityChange::SetPassword { member: member.to_owned(), hash: secret("$argon2id$v=19$…") })
+}
+
+async fn is_valid(store: &Store, n: u8, now: Timestamp) -> bool {
+    store.identity.session(&hash(n), now, HOUR_MS).await.unwrap().is_some()
+}
+
+async fn refused(store: &Store, change: Change) -> IdentityRefusal {
+    let refused = refusal(apply(store, &[change]).await.unwrap_err());
+    let ChangeRefusal::Identity(reason) = refused else { panic!("{refused:?}") };
+    reason
+}
+
+async fn id_of(store: &Store, name: &str) -> MemberId {
+    store.identity.find_login(name).await.unwrap().unwrap().id
+}
+
+pub(super) async fn login_is_found_by_name_email_and_subject(store: &Store) {
+    apply(store, &[member("ann", Role::Member), member("bob", Role::Member)]).await.unwrap();
+    let set = |member: &str, email: Option<&str>| {
+        identity(IdentityChange::SetEmail { member: member.to_owned(), email: email.map(str::to_owned) })
+    };
+    let link = |member: &str, subject: &str| {
+        identity(IdentityChange::SetSubject { member: member.to_owned(), subject: Some(subject.to_owned()) })
+    };
+    apply(store, &[set("ann", Some("Ann@Example.com")), link("ann", "https://id.example.com 1"), set_password("ann")])
+        .await
+        .unwrap();
+    for text in ["ann", "ann@example.com", "ANN@example.com"] {
+        let found = store.identity.find_login(text).await.unwrap().unwrap();
+        assert_eq!((found.name.as_str(), found.login.email.as_deref()), ("ann", Some("ann@example.com")), "{text}");
+        assert!(found.login.password.is_some() && found.can_sign_in());
+    }
+    assert_eq!(store.identity.find_login("Ann").await.unwrap(), None, "names are case-sensitive");
+    assert!(!store.identity.find_login("bob").await.unwrap().unwrap().can_sign_in());
+    let found = store.identity.find_subject("https://id.example.com 1").await.unwrap().unwrap();
+    assert_eq!(store.identity.login(found.id).await.unwrap(), Some(found));
+    apply(store, &[open("ann", 1, SecondFactor::None), link("ann", "https://id.example.com 1")]).await.unwrap();
+    assert!(is_valid(store, 1, MIDNIGHT).await, "the link is the same");
+    assert_eq!(refused(store, set("bob", Some("ann@example.com"))).await, IdentityRefusal::EmailTaken);
+    assert_eq!(refused(store, link("bob", "https://id.example.com 1")).await, IdentityRefusal::SubjectTaken);
+    apply(store, &[member("eve@example.com", Role::Member)]).await.unwrap();
+    assert_eq!(refused(store, set("bob", Some("Eve@example.com"))).await, IdentityRefusal::EmailTaken, "it is a name");
+    let invalid = refusal(apply(store, &[set("bob", Some("bob"))]).await.unwrap_err());
+    assert!(matches!(invalid, ChangeRefusal::Invalid(_)), "{invalid:?}");
+    apply(store, &[identity(IdentityChange::SetSubject { member: "ann".to_owned(), subject: None })]).await.unwrap();
+    assert_eq!(store.identity.find_subject("https://id.example.com 1").await.unwrap(), None);
+    assert!(!is_valid(store, 1, MIDNIGHT).await, "its sessions ended with the link");
+    apply(store, &[Change::RemoveMember { member: "ann".to_owned() }]).await.unwrap();
+    assert_eq!(store.identity.find_login("ann@example.com").await.unwrap(), None);
+    apply(store, &[set("bob", Some("ann@example.com"))]).await.expect("the address is free again");
+}
+
+pub(super) async fn session_ends_with_role_password_status_and_time(store: &Store) {
+    apply(store, &[member("ann", Role::Operator), member("bob", Role::Member), set_password("ann")]).await.unwrap();
+    let later = MIDNIGHT.plus_ms(HOUR_MS - 1);
+    apply(store, &[open("ann", 1, SecondFactor::None), open("bob", 2, SecondFactor::None)]).await.unwrap();
+    let (session, of) = store.identity.session(&hash(1), later, HOUR_MS).await.unwrap().unwrap();
+    assert_eq!((of.name.as_str(), of.role, session.id), ("ann", Role::Operator, session_id(1)));
+    assert_eq!(session.spec.client.agent, "a browser");
+    assert_eq!(of.login.signed_in_at, Some(MIDNIGHT));
+    assert!(!is_valid(store, 1, MIDNIGHT.plus_ms(HOUR_MS)).await, "it was idle for too long");
+    store.identity.touch_session(&session, later, "192.0.2.8").await.unwrap();
+    let (session, _) = store.identity.session(&hash(1), MIDNIGHT.plus_ms(HOUR_MS), HOUR_MS).await.unwrap().unwrap();
+    assert_eq!((session.seen_at, session.spec.client.address.as_str()), (later, "192.0.2.8"));
+    store.identity.touch_session(&session, MIDNIGHT.plus_ms(DAY_MS - 1), "").await.unwrap();
+    assert!(is_valid(store, 1, MIDNIGHT.plus_ms(DAY_MS - 1)).await && !is_valid(store, 1, MIDNIGHT.plus_ms(DAY_MS)).await);
+
+    apply(store, &[member("ann", Role::Admin)]).await.unwrap();
+    assert!(!is_valid(store, 1, later).await, "the role is another one");
+    apply(store, &[member("ann", Role::Operator)]).await.unwrap();
+    assert!(!is_valid(store, 1, later).await, "a session does not come back with the role");
+    apply(store, &[open("ann", 3, SecondFactor::None)]).await.unwrap();
+    apply(store, &[set_password("ann")]).await.unwrap();
+    assert!(!is_valid(store, 3, later).await, "the password is another one");
+    apply(store, &[set_password("ann"), open("ann", 4, SecondFactor::None)]).await.unwrap();
+    assert!(is_valid(store, 4, MIDNIGHT).await, "opened together with the new password");
+    let (ann, now) = (id_of(store, "ann").await, MIDNIGHT);
+    let of_ann =
+        SessionFilter { scope: ObjectScope::Member(ann), id: None, member: None, after: None, now, idle_ms: HOUR_MS, limit: 10 };
+    let listed = async || store.identity.sessions(&of_ann).await.unwrap().iter().map(|session| session.id).collect::<Vec<_>>();
+    assert_eq!(listed().await, [session_id(4)], "those that ended are not listed");
+    let suspend = |status| Change::SetMemberStatus { member: "ann".to_owned(), status };
+    apply(store, &[suspend(MemberStatus::Suspended)]).await.unwrap();
+    assert!(!is_valid(store, 4, MIDNIGHT).await && listed().await.is_empty());
+    let refused = apply(store, &[open("ann", 5, SecondFactor::None)]).await.unwrap_err();
+    assert_eq!(refusal(refused), ChangeRefusal::NotFound, "a suspended member cannot sign in");
+    apply(store, &[suspend(MemberStatus::Active)]).await.unwrap();
+    assert!(!is_valid(store, 4, MIDNIGHT).await, "a session does not come back with the status");
+    apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.unwrap();
+    assert!(!is_valid(store, 2, MIDNIGHT).await);
+    apply(store, &[identity(IdentityChange::EndSession { session: session_id(2) })]).await.expect("it has ended already");
+}
+
+pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
+    apply(store, &[member("ann", Role::Member), member("bob", Role::Member)]).await.unwrap();
+    let (ann, bob) = (id_of(store, "ann").await, id_of(store, "bob").await);
+    for n in 1..=u8::try_from(MAX_SESSIONS + 2).unwrap() {
+        apply(store, &[open("ann", n, SecondFactor::None)]).await.unwrap();
+    }
+    apply(store, &[open("bob", 100, SecondFactor::None)]).await.unwrap();
+    let filter =
+        |scope, member, after| SessionFilter { scope, id: None, member, after, now: MIDNIGHT, idle_ms: HOUR_MS, limit: 1_000 };
+    let list = async |filter: SessionFilter| store.identity.sessions(&filter).await.unwrap();
+    let all = list(filter(ObjectScope::Everything, None, None)).await;
+    assert_eq!((all.len(), all[0].id), (MAX_SESSIONS + 1, session_id(3)), "the oldest ones ended");
+    assert_eq!(list(filter(ObjectScope::Everything, Some(bob), None)).await.len(), 1);
+    assert_eq!(list(filter(ObjectScope::Member(bob), None, None)).await[0].member, bob);
+    assert!(list(filter(ObjectScope::Member(bob), Some(ann), None)).await.is_empty());
+    assert_eq!(list(filter(ObjectScope::Everything, None, Some(session_id(3)))).await[0].id, session_id(4));
+    let one = SessionFilter { id: Some(session_id(4)), ..filter(ObjectScope::Member(ann), None, None) };
+    assert_eq!(list(one).await.len(), 1);
+    assert!(list(SessionFilter { scope: ObjectScope::Member(bob), ..one }).await.is_empty());
+    assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(DAY_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
+    assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(HOUR_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
+}
+
+pub(super) async fn one_time_code_is_used_once(store: &Store) {
+    apply(store, &[member("ann", Role::Member), open("ann", 1, SecondFactor::None)]).await.unwrap();
+    let enable = IdentityChange::EnableTotp {
+        member: "ann".to_owned(),
+        secret: secret("JBSWY3DPEHPK3PXP"),
+        step: 100,
+        recovery_codes: vec![hash(7), hash(8)],
+    };
+    apply(store, &[identity(enable)]).await.unwrap();
+    assert!(!is_valid(store, 1, MIDNIGHT).await, "sessions from before have ended");
+    let found = store.identity.find_login("ann").await.unwrap().unwrap();
+    assert_eq!(found.login.totp.map(|secret| secret.expose().to_owned()).as_deref(), Some("JBSWY3DPEHPK3PXP"));
+    assert_eq!(refused(store, open("ann", 2, SecondFactor::TotpStep(100))).await, IdentityRefusal::CodeUsed);
+    apply(store, &[open("ann", 2, SecondFactor::TotpStep(101))]).await.unwrap();
+    assert_eq!(refused(store, open("ann", 3, SecondFactor::TotpStep(101))).await, IdentityRefusal::CodeUsed);
+    apply(store, &[open("ann", 3, SecondFactor::RecoveryCode(hash(7)))]).await.unwrap();
+    assert_eq!(refused(store, open("ann", 4, SecondFactor::RecoveryCode(hash(7)))).await, IdentityRefusal::CodeUsed);
+    assert_eq!(store.identity.find_login("ann").await.unwrap().unwrap().login.recovery_codes, [hash(8)]);
+    apply(store, &[identity(IdentityChange::DisableTotp { member: "ann".to_owned() })]).await.unwrap();
+    let found = store.identity.find_login("ann").await.unwrap().unwrap();
+    assert!(found.login.totp.is_none() && found.login.recovery_codes.is_empty());
+}
+
+fn invite(n: u8, groups: &[&str]) -> (Change, InviteId) {
+    let id = InviteId::from_parts(MIDNIGHT.plus_ms(i64::from(n)), [n; 10]);
+    let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+    let spec = InviteSpec { role: Role::Operator, groups, created_by: "tester".to_owned(), ..InviteSpec::default() };
+    let invite = Box::new(Invite { id, expires_at: MIDNIGHT.plus_ms(DAY_MS), spec });
+    (identity(IdentityChange::MakeInvite { invite, hash: hash(n) }), id)
+}
+
+fn accept(n: u8, member: &str) -> Change {
+    let (member, email) = (member.to_owned(), Some(format!("{member}@example.com")));
+    identity(IdentityChange::AcceptInvite { hash: hash(n), member, email, password: secret("$argon2id$…") })
+}
+
+pub(super) async fn invite_makes_one_member(store: &Store) {
+    let (open, id) = invite(1, &["staff"]);
+    let unknown = refusal(apply(store, std::slice::from_ref(&open)).await.unwrap_err());
+    assert!(matches!(unknown, ChangeRefusal::Unknown { kind: RowKind::Group, .. }), "{unknown:?}");
+    apply(store, &[put_group("staff", &[]), open, invite(2, &[]).0]).await.unwrap();
+    assert_eq!(store.identity.find_invite(&hash(1)).await.unwrap().unwrap().id, id);
+    assert_eq!(refusal(apply(store, &[accept(1, "owner")]).await.unwrap_err()), ChangeRefusal::Exists);
+    apply(store, &[accept(1, "ann")]).await.unwrap();
+    let made = store.identity.find_login("ann@example.com").await.unwrap().unwrap();
+    assert_eq!((made.name.as_str(), made.role, made.can_sign_in()), ("ann", Role::Operator, true));
+    let row = store.listing.row(RowKind::Member, &made.id.to_string(), ObjectScope::Everything).await.unwrap().unwrap();
+    assert_eq!(row.read::<MemberSpec>().unwrap().groups, ["staff"]);
+    assert_eq!(refused(store, accept(1, "eve")).await, IdentityRefusal::InviteInvalid);
+    assert_eq!(refused(store, accept(2, "Ann@example.com")).await, IdentityRefusal::EmailTaken, "names are no other's address");
+    let revoke = |invite| identity(IdentityChange::RevokeInvite { invite });
+    assert_eq!(refused(store, revoke(id)).await, IdentityRefusal::InviteInvalid, "it was accepted");
+    let second = invite(2, &[]).1;
+    apply(store, &[revoke(second)]).await.unwrap();
+    assert_eq!(refused(store, accept(2, "eve")).await, IdentityRefusal::InviteInvalid);
+    apply(store, &[invite(3, &[]).0]).await.unwrap();
+    let late = store.catalog.apply(&[accept(3, "eve")], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(DAY_MS)).await;
+    assert!(matches!(late, Err(StoreError::Refused(_))), "it is over");
+    let listed = store.identity.invites(None, 10).await.unwrap();
+    let states: Vec<_> = listed.iter().map(|invite| invite.spec.state.clone()).collect();
+    assert_eq!(states, [InviteState::Accepted("ann".to_owned()), InviteState::Revoked, InviteState::Open]);
+    assert_eq!(store.identity.invites(Some(id), 1).await.unwrap()[0].id, second);
+    assert_eq!(store.identity.invite(id).await.unwrap().map(|invite| invite.id), Some(id));
+}
+
+pub(super) async fn link_sets_a_password_once(store: &Store) {
+    apply(store, &[member("ann", Role::Member)]).await.unwrap();
+    let make = |n: u8, kind| {
+        let expires_at = MIDNIGHT.plus_ms(HOUR_MS);
+        identity(IdentityChange::MakeLink { member: "ann".to_owned(), kind, hash: hash(n), expires_at })
+    };
+    let link = |n: u8| identity(IdentityChange::UseLink { hash: hash(n), password: secret("$argon2id$…") });
+    let no_link = || identity(IdentityChange::ExpectNoLink { member: "ann".to_owned() });
+    apply(store, &[no_link(), make(1, LinkKind::Reset)]).await.unwrap();
+    assert_eq!(refused(store, no_link()).await, IdentityRefusal::LinkExists);
+    apply(store, &[make(2, LinkKind::SetUp)]).await.unwrap();
+    assert_eq!(refused(store, link(1)).await, IdentityRefusal::LinkInvalid, "it was replaced");
+    let found = store.identity.find_link(&hash(2)).await.unwrap().unwrap();
+    assert_eq!((found.kind, found.member), (LinkKind::SetUp, id_of(store, "ann").await));
+    apply(store, &[open("ann", 5, SecondFactor::None)]).await.unwrap();
+    apply(store, &[link(2)]).await.unwrap();
+    assert!(!is_valid(store, 5, MIDNIGHT).await, "sessions from before have ended");
+    assert_eq!(refused(store, link(2)).await, IdentityRefusal::LinkInvalid);
+    assert!(store.identity.find_login("ann").await.unwrap().unwrap().can_sign_in());
+    apply(store, &[make(3, LinkKind::Reset)]).await.unwrap();
+    let late = store.catalog.apply(&[link(3)], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(HOUR_MS)).await;
+    assert!(late.is_err(), "it is over");
+    let later = store.catalog.apply(&[no_link()], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(HOUR_MS)).await;
+    assert!(later.is_ok(), "links that are over do not count");
+    apply(store, &[set_password("ann")]).await.unwrap();
+    assert_eq!(refused(store, link(3)).await, IdentityRefusal::LinkInvalid, "a new password ends links");
+    let audit = store.catalog.audit(None, 100).await.unwrap();
+    let logins: Vec<_> = audit.iter().filter(|event| event.kind == AuditKind::Login).collect();
+    assert!(logins.len() >= 5 && logins.iter().any(|event| event.action == "use_link"), "{logins:?}");
+    assert!(!audit.iter().any(|event| event.detail.contains("argon2")), "{audit:?}");
+}
+
+pub(super) async fn admins_are_listed_with_their_logins(store: &Store) {
+    apply(store, &[member("ann", Role::Admin), member("bob", Role::Operator), set_password("ann")]).await.unwrap();
+    let admins = store.identity.admins().await.unwrap();
+    let mut shown: Vec<_> = admins.iter().map(|admin| (admin.name.as_str(), admin.can_sign_in())).collect();
+    shown.sort_unstable();
+    assert_eq!(shown, [("ann", true), ("owner", false)]);
+    apply(store, &[Change::SetMemberStatus { member: "owner".to_owned(), status: MemberStatus::Suspended }]).await.unwrap();
+    assert_eq!(store.identity.admins().await.unwrap().len(), 1);
+}
+
+pub(super) async fn admin_key_of_a_member_is_narrowed_and_ends_with_the_member(store: &Store) {
+    apply(store, &[member("ann", Role::Operator)]).await.unwrap();
+    let new = NewKey::generate_admin(&RandomSource::system()).secret(&store.hasher);
+    let make = |name: &str, scope, member: Option<&str>| {
+        let member = member.map(str::to_owned);
+        let key = Box::new(AdminKeySpec { name: name.to_owned(), scope, member, expires_at: None });
+        Change::MakeAdminKey { key, secret: new.clone() }
+    };
+    let invalid = refusal(apply(store, &[make("k", AdminScope::Member, None)]).await.unwrap_err());
+    assert!(matches!(invalid, ChangeRefusal::Invalid(_)), "{invalid:?}");
+    let unknown = refusal(apply(store, &[make("k", AdminScope::Admin, Some("unknown"))]).await.unwrap_err());
+    assert!(matches!(unknown, ChangeRefusal::Unknown { kind: RowKind::Member, .. }), "{unknown:?}");
+    apply(store, &[make("k", AdminScope::Admin, Some("ann"))]).await.unwrap();
+    assert_eq!(refusal(apply(store, &[make("k", AdminScope::Admin, None)]).await.unwrap_err()), ChangeRefusal::Exists);
+    let find = async || store.listing.admin_key(&new.hash, MIDNIGHT).await.unwrap();
+    let found = find().await.unwrap();
+    let ann = id_of(store, "ann").await;
+    assert_eq!((found.scope, found.member), (AdminScope::Operator, Some((ann, "ann".to_owned()))));
+    apply(store, &[member("ann", Role::Member)]).await.unwrap();
+    assert_eq!(find().await.unwrap().scope, AdminScope::Member);
+    let status = |status| Change::SetMemberStatus { member: "ann".to_owned(), status };
+    apply(store, &[status(MemberStatus::Suspended)]).await.unwrap();
+    assert_eq!(find().await, None);
+    apply(store, &[status(MemberStatus::Active)]).await.unwrap();
+    assert!(find().await.is_some());
+    apply(store, &[Change::RemoveMember { member: "ann".to_owned() }]).await.unwrap();
+    assert_eq!(find().await, None);
+}
+
+pub(super) async fn rows_of_others_are_out_of_scope(store: &Store) {
+    apply(store, &[member("ann", Role::Member), member("bob", Role::Member), put_group("g", &[])]).await.unwrap();
+    let mut keys = Vec::new();
+    for of in ["ann", "bob"] {
+        let Change::PutKey { mut key, secret } = put_key(store, "k", &["g"], Some(&format!("a-secret-of-{of}-0123"))) else {
+            panic!("it is a key")
+        };
+        of.clone_into(&mut key.member);
+        keys.push(Change::PutKey { key, secret });
+    }
+    apply(store, &keys).await.unwrap();
+    let ann = id_of(store, "ann").await;
+    let (own, everything) = (ObjectScope::Member(ann), ObjectScope::Everything);
+    for (kind, visible) in [(RowKind::Key, 1), (RowKind::Member, 1), (RowKind::Group, 0), (RowKind::AdminKey, 0)] {
+        let of = |scope| RowFilter { scope, ..RowFilter::of(kind, 100) };
+        let seen = store.listing.page(&of(own)).await.unwrap();
+        assert_eq!(seen.len(), visible, "{kind}");
+        for row in store.listing.page(&of(everything)).await.unwrap() {
+            let is_own = row.parent == ann.to_string() || row.id == ann.to_string();
+            let found = store.listing.row(kind, &row.id, own).await.unwrap();
+            assert_eq!(found.is_some(), is_own, "{kind} {}", row.id);
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Health in time: the stored transitions of accounts and channels, and the nodes that saw them.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
+
+use crate::StoreError;
+
+/// Stores transitions of accounts and channels into states that keep requests away, as each node saw them.
+#[async_trait]
+pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
+    /// Stores transitions that a node saw. One of the same account or channel with the same beginning is replaced.
+    async fn record_transitions(&self, node: &str, transitions: &[HealthTransition]) -> Result<(), StoreError>;
+
+    /// What a node recorded before: its transitions that have not ended, and the last ended one of each account.
+    async fn last_transitions(&self, node: &str) -> Result<Vec<HealthTransition>, StoreError>;
+
+    /// The transitions that overlap with a range of time, the newest first.
+    async fn transitions(&self, filter: &TransitionFilter) -> Result<Vec<RecordedTransition>, StoreError>;
+
+    /// Notes that a node runs.
+    async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError>;
+
+    /// Every node, in order of name, with the time at which it was seen last.
+    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError>;
+
+    /// Removes transitions that ended before a time, nodes that were not seen since then, and, oldest first, ended transitions of
+    /// which there are more than `max`; up to 10,000 at once. Returns how many transitions it removed. Repeat until it is 0.
+    async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError>;
+}
+
+/// Transitions removed in one transaction.
+pub(crate) const PRUNED_AT_ONCE: u64 = 10_000;
+
+/// Which transitions to list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TransitionFilter {
+    pub channel: Option<ChannelId>,
+    pub subject: TransitionSubject,
+    pub node: Option<String>,
+    /// Only those that had not ended at this time.
+    pub since: Option<Timestamp>,
+    /// Only those that began before this time.
+    pub until: Option<Timestamp>,
+    pub before: Option<TransitionPosition>,
+    /// Maximum number of transitions; capped at 100,000.
+    pub limit: u32,
+}
+
+/// Whose transitions to list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TransitionSubject {
+    /// Of channels and of accounts.
+    #[default]
+    All,
+    Channels,
+    Account(AccountId),
+}
+
+impl TransitionFilter {
+    pub(crate) const fn size(&self) -> usize {
+        if self.limit > 100_000 { 100_000 } else { self.limit as usize }
+    }
+
+    pub(crate) fn selects(&self, node: &str, transition: &HealthTransition) -> bool {
+        let HealthTransition { channel, account, impairment, ended_at, .. } = transition;
+        self.channel.is_none_or(|wanted| wanted == *channel)
+            && match self.subject {
+                TransitionSubject::All => true,
+                TransitionSubject::Channels => account.is_none(),
+                TransitionSubject::Account(wanted) => *account == Some(wanted),
+            }
+            && self.node.as_ref().is_none_or(|wanted| wanted == node)
+            && self.since.is_none_or(|since| ended_at.is_none_or(|ended| ended > since))
+            && self.until.is_none_or(|until| impairment.since < until)
+    }
+}
+
+/// A stored transition.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedTransition {
+    pub node: String,
+    /// Name of the channel; also of one that was removed.
+    pub channel_name: String,
+    /// Name of the account; `None`: the transition is the channel's own.
+    pub account_name: Option<String>,
+    pub transition: HealthTransition,
+}
+
+impl RecordedTransition {
+    pub fn position(&self) -> TransitionPosition {
+        let HealthTransition { channel, account, impairment, .. } = self.transition;
+        TransitionPosition { since: impairment.since, channel, account, node: self.node.clone() }
+    }
+}
+
+/// A place between transitions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TransitionPosition {
+    pub since: Timestamp,
+    pub channel: ChannelId,
+    pub account: Option<AccountId>,
+    pub node: String,
+}
+
+impl TransitionPosition {
+    /// The order of transitions: by time, then as texts.
+    pub(crate) fn key(&self) -> (i64, String, String, &str) {
+        (self.since.0, self.channel.to_string(), account_text(self.account), &self.node)
+    }
+}
+
+/// The column `account`: empty for a channel.
+pub(crate) fn account_text(account: Option<AccountId>) -> String {
+    account.map_or_else(String::new, |account| account.to_string())
+}
+
+/// A node and when it was seen last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SeenNode {
+    pub node: String,
+    pub seen_at: Timestamp,
+}

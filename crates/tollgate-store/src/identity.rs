@@ -1,0 +1,375 @@
+//! How members sign in: logins, sessions, invites and one-time links. Secrets are stored as hashes, but for those of one-time codes,
+//! which are sealed. Writes are [`crate::Change::Identity`], so that each has its entry in the audit log.
+
+use std::fmt;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
+
+use crate::{AdminScope, KeyHash, MemberSpec, ObjectScope, StoreError};
+
+/// Sessions of one member; a further one ends the oldest.
+pub const MAX_SESSIONS: usize = 50;
+/// Invites that can be accepted at the same time.
+pub const MAX_INVITES: usize = 1_000;
+
+/// What a member signs in with.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Login {
+    /// In lower case.
+    pub email: Option<String>,
+    /// Issuer and subject at an OpenID provider, separated by a blank.
+    pub subject: Option<String>,
+    /// Hash of the password: argon2id in PHC form.
+    pub password: Option<Secret>,
+    /// Shared secret of one-time codes, in base32.
+    pub totp: Option<Secret>,
+    /// Hashes of the recovery codes that are not used yet.
+    pub recovery_codes: Vec<KeyHash>,
+    pub signed_in_at: Option<Timestamp>,
+    /// Changes with the password and the one-time codes; ends the sessions that began before.
+    pub version: i64,
+}
+
+/// A member together with the login, which is empty if there is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoginMember {
+    pub id: MemberId,
+    pub name: String,
+    pub role: Role,
+    pub status: MemberStatus,
+    pub login: Login,
+}
+
+/// What proved a member's identity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SignInMethod {
+    Password,
+    /// A one-time link or an invite.
+    Link,
+    Oidc,
+}
+
+impl SignInMethod {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Password => "password",
+            Self::Link => "link",
+            Self::Oidc => "oidc",
+        }
+    }
+}
+
+/// The second proof with which a session is opened; it is used up with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SecondFactor {
+    /// The member has none, or was asked by the OpenID provider.
+    None,
+    /// The time step of a one-time code.
+    TotpStep(i64),
+    RecoveryCode(KeyHash),
+}
+
+/// A session that is to be opened. It gets the member's role and the login's version of that moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewSession {
+    pub id: SessionId,
+    pub hash: KeyHash,
+    pub method: SignInMethod,
+    pub ends_at: Timestamp,
+    pub client: SessionClient,
+}
+
+/// Where a session is used.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionClient {
+    /// Address of the last request; empty if it is unknown.
+    pub address: String,
+    /// `User-Agent` of the sign-in, cut to 200 characters.
+    pub agent: String,
+}
+
+/// A session that was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Session {
+    pub id: SessionId,
+    pub member: MemberId,
+    pub created_at: Timestamp,
+    /// Time of the last request, to about a minute.
+    pub seen_at: Timestamp,
+    pub ends_at: Timestamp,
+    pub spec: SessionSpec,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SessionSpec {
+    pub method: SignInMethod,
+    /// The member's role when it was opened.
+    pub role: Role,
+    /// [`Login::version`] when it was opened.
+    pub version: i64,
+    pub client: SessionClient,
+}
+
+impl Session {
+    /// Whether it is still valid: neither over, nor idle for too long, and the member has the same role and password as when it
+    /// was opened.
+    pub(crate) fn is_valid(&self, member: &LoginMember, now: Timestamp, idle_ms: i64) -> bool {
+        self.ends_at > now
+            && self.seen_at.plus_ms(idle_ms) > now
+            && member.status == MemberStatus::Active
+            && member.role == self.spec.role
+            && member.login.version == self.spec.version
+    }
+}
+
+/// Selection of sessions that are not over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionFilter {
+    pub scope: ObjectScope,
+    pub id: Option<SessionId>,
+    pub member: Option<MemberId>,
+    pub after: Option<SessionId>,
+    pub now: Timestamp,
+    pub idle_ms: i64,
+    /// Maximum number of sessions; capped at 1,001.
+    pub limit: u32,
+}
+
+/// An invite to become a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Invite {
+    pub id: InviteId,
+    pub expires_at: Timestamp,
+    pub spec: InviteSpec,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InviteSpec {
+    pub role: Role,
+    pub groups: Vec<String>,
+    pub note: String,
+    /// Author, as in the audit log.
+    pub created_by: String,
+    pub state: InviteState,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InviteState {
+    #[default]
+    Open,
+    Revoked,
+    /// Accepted by the member of this name.
+    Accepted(String),
+}
+
+impl Invite {
+    pub fn is_open(&self, now: Timestamp) -> bool {
+        self.spec.state == InviteState::Open && self.expires_at > now
+    }
+
+    /// The time it was made.
+    pub fn created_at(&self) -> Timestamp {
+        self.id.time()
+    }
+}
+
+/// What a one-time link is for. Either sets a password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkKind {
+    /// For the first admin.
+    SetUp,
+    Reset,
+}
+
+impl LinkKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::SetUp => "set_up",
+            Self::Reset => "reset",
+        }
+    }
+
+    pub(crate) fn parse(word: &str) -> Option<Self> {
+        [Self::SetUp, Self::Reset].into_iter().find(|kind| kind.as_str() == word)
+    }
+}
+
+/// A one-time link, without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PasswordLink {
+    pub kind: LinkKind,
+    pub member: MemberId,
+    pub expires_at: Timestamp,
+}
+
+/// A change of how members sign in. Members are named.
+#[derive(Clone, Debug)]
+pub enum IdentityChange {
+    SetEmail {
+        member: String,
+        email: Option<String>,
+    },
+    /// Ends the member's sessions and links.
+    SetPassword {
+        member: String,
+        hash: Secret,
+    },
+    /// Ends the member's sessions. `step` is the time step of the code that proved the secret; its code cannot be
+    /// used again.
+    EnableTotp {
+        member: String,
+        secret: Secret,
+        step: i64,
+        recovery_codes: Vec<KeyHash>,
+    },
+    /// Ends the member's sessions.
+    DisableTotp {
+        member: String,
+    },
+    SetRecoveryCodes {
+        member: String,
+        recovery_codes: Vec<KeyHash>,
+    },
+    /// Without a subject: ends the member's sessions.
+    SetSubject {
+        member: String,
+        subject: Option<String>,
+    },
+    OpenSession {
+        member: String,
+        session: Box<NewSession>,
+        factor: SecondFactor,
+    },
+    EndSession {
+        session: SessionId,
+    },
+    MakeInvite {
+        invite: Box<Invite>,
+        hash: KeyHash,
+    },
+    RevokeInvite {
+        invite: InviteId,
+    },
+    /// Creates the member with the role and the groups of the invite.
+    AcceptInvite {
+        hash: KeyHash,
+        member: String,
+        email: Option<String>,
+        password: Secret,
+    },
+    /// Precondition: the member has no link that is still valid.
+    ExpectNoLink {
+        member: String,
+    },
+    /// Replaces the member's link.
+    MakeLink {
+        member: String,
+        kind: LinkKind,
+        hash: KeyHash,
+        expires_at: Timestamp,
+    },
+    /// Sets the password of the member that the link is for.
+    UseLink {
+        hash: KeyHash,
+        password: Secret,
+    },
+}
+
+impl IdentityChange {
+    /// The smallest scope that may make this change. Members change only their own login, which the routes see to.
+    pub(crate) const fn needs(&self) -> AdminScope {
+        match self {
+            Self::SetPassword { .. }
+            | Self::EnableTotp { .. }
+            | Self::DisableTotp { .. }
+            | Self::SetRecoveryCodes { .. }
+            | Self::OpenSession { .. }
+            | Self::EndSession { .. } => AdminScope::Member,
+            Self::SetEmail { .. }
+            | Self::SetSubject { .. }
+            | Self::MakeInvite { .. }
+            | Self::RevokeInvite { .. }
+            | Self::AcceptInvite { .. }
+            | Self::ExpectNoLink { .. }
+            | Self::MakeLink { .. }
+            | Self::UseLink { .. } => AdminScope::Admin,
+        }
+    }
+}
+
+/// Why a change of how members sign in was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdentityRefusal {
+    EmailTaken,
+    SubjectTaken,
+    /// The one-time or recovery code was used before.
+    CodeUsed,
+    LinkInvalid,
+    /// Of [`IdentityChange::ExpectNoLink`].
+    LinkExists,
+    InviteInvalid,
+    TooManyInvites,
+}
+
+impl fmt::Display for IdentityRefusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::EmailTaken => "the e-mail address belongs to another member",
+            Self::SubjectTaken => "the account of the OpenID provider belongs to another member",
+            Self::CodeUsed => "the code was used before; wait for the next one",
+            Self::LinkInvalid => "the link is not valid: it was used, was replaced, or is too old; ask for a new one",
+            Self::LinkExists => "the member has a link that is still valid",
+            Self::InviteInvalid => "the invite is not valid: it was accepted, was revoked, or is too old; ask for a new one",
+            Self::TooManyInvites => "there are too many open invites; revoke some of them first",
+        })
+    }
+}
+
+/// Reads how members sign in.
+#[async_trait]
+pub trait IdentityStore: Send + Sync + fmt::Debug {
+    /// The member with this id, unless it was removed.
+    async fn login(&self, member: MemberId) -> Result<Option<LoginMember>, StoreError>;
+
+    /// The member of this name, or else with this e-mail address.
+    async fn find_login(&self, text: &str) -> Result<Option<LoginMember>, StoreError>;
+
+    /// The member linked to this issuer and subject.
+    async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError>;
+
+    /// The session with this hash and its member, if it is valid.
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError>;
+
+    /// Notes the last use of a session.
+    async fn touch_session(&self, session: &Session, now: Timestamp, address: &str) -> Result<(), StoreError>;
+
+    /// Sessions that are not over, in the order in which they were opened.
+    async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError>;
+
+    /// Invites in the order in which they were made; at most 1,001.
+    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError>;
+
+    async fn invite(&self, id: InviteId) -> Result<Option<Invite>, StoreError>;
+
+    async fn find_invite(&self, hash: &KeyHash) -> Result<Option<Invite>, StoreError>;
+
+    async fn find_link(&self, hash: &KeyHash) -> Result<Option<PasswordLink>, StoreError>;
+
+    /// The active admins, oldest first; at most 100.
+    async fn admins(&self) -> Result<Vec<LoginMember>, StoreError>;
+}
+
+impl LoginMember {
+    pub(crate) fn of(id: MemberId, spec: &MemberSpec, login: Login) -> Self {
+        Self { id, name: spec.name.clone(), role: spec.role, status: spec.status, login }
+    }
+
+    /// Whether the member can sign in at all.
+    pub fn can_sign_in(&self) -> bool {
+        self.login.password.is_some() || self.login.subject.is_some()
+    }
+}

@@ -1,0 +1,87 @@
+//! The [`HealthHistoryStore`] in memory.
+
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use tollgate_core::{AccountId, ChannelId, HealthTransition, Timestamp};
+
+use super::MemoryStore;
+use crate::{
+    HealthHistoryStore, RecordedTransition, SeenNode, StoreError, TransitionFilter,
+    health_history::{PRUNED_AT_ONCE, account_text},
+};
+
+/// A transition's channel, account, node and beginning.
+type TransitionKey = (ChannelId, Option<AccountId>, String, Timestamp);
+
+#[derive(Debug, Default)]
+pub(super) struct MemoryHealthHistory {
+    transitions: BTreeMap<TransitionKey, HealthTransition>,
+    nodes: BTreeMap<String, Timestamp>,
+}
+
+#[async_trait]
+impl HealthHistoryStore for MemoryStore {
+    async fn record_transitions(&self, node: &str, transitions: &[HealthTransition]) -> Result<(), StoreError> {
+        let key = |row: &HealthTransition| (row.channel, row.account, node.to_owned(), row.impairment.since);
+        self.health_history.lock().await.transitions.extend(transitions.iter().map(|row| (key(row), *row)));
+        Ok(())
+    }
+
+    async fn last_transitions(&self, node: &str) -> Result<Vec<HealthTransition>, StoreError> {
+        let history = self.health_history.lock().await;
+        let own = || history.transitions.iter().filter(|((_, _, seen_by, _), _)| seen_by == node).map(|(_, row)| *row);
+        let ended: BTreeMap<_, _> =
+            own().filter(|row| row.ended_at.is_some()).filter_map(|row| Some((row.account?, row))).collect();
+        Ok(own().filter(|row| row.ended_at.is_none()).chain(ended.into_values()).collect())
+    }
+
+    async fn transitions(&self, filter: &TransitionFilter) -> Result<Vec<RecordedTransition>, StoreError> {
+        let (state, history) = (self.catalog.lock().await, self.health_history.lock().await);
+        let name = |id: String| state.rows.get(&id).map_or(id, |row| row.name.clone());
+        let mut found: Vec<RecordedTransition> = history
+            .transitions
+            .iter()
+            .filter(|((_, _, node, _), row)| filter.selects(node, row))
+            .map(|((_, _, node, _), row)| RecordedTransition {
+                node: node.clone(),
+                channel_name: name(row.channel.to_string()),
+                account_name: row.account.map(|account| name(account_text(Some(account)))),
+                transition: *row,
+            })
+            .collect();
+        if let Some(before) = &filter.before {
+            found.retain(|row| row.position().key() < before.key());
+        }
+        found.sort_by(|a, b| b.position().key().cmp(&a.position().key()));
+        found.truncate(filter.size());
+        Ok(found)
+    }
+
+    async fn note_node(&self, node: &str, now: Timestamp) -> Result<(), StoreError> {
+        self.health_history.lock().await.nodes.insert(node.to_owned(), now);
+        Ok(())
+    }
+
+    async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError> {
+        let history = self.health_history.lock().await;
+        Ok(history.nodes.iter().map(|(node, seen_at)| SeenNode { node: node.clone(), seen_at: *seen_at }).collect())
+    }
+
+    async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
+        let MemoryHealthHistory { transitions, nodes } = &mut *self.health_history.lock().await;
+        let mut ended: Vec<(Timestamp, TransitionKey)> =
+            transitions.iter().filter_map(|(key, row)| Some((row.ended_at?, key.clone()))).collect();
+        ended.sort();
+        let excess = usize::try_from((transitions.len() as u64).saturating_sub(max)).unwrap_or(usize::MAX);
+        let old = ended.iter().filter(|(at, _)| *at < before).count();
+        let removed = old.max(excess).min(ended.len()).min(usize::try_from(PRUNED_AT_ONCE).unwrap_or(usize::MAX));
+        for (_, key) in ended.into_iter().take(removed) {
+            transitions.remove(&key);
+        }
+        let is_gone = |node: &String| nodes.get(node).is_some_and(|seen| *seen < before);
+        transitions.retain(|(_, _, node, since), row| row.ended_at.is_some() || *since >= before || !is_gone(node));
+        nodes.retain(|_, seen| *seen >= before);
+        Ok(removed as u64)
+    }
+}

@@ -1,0 +1,151 @@
+//! Sessions: what opens them, what ends them, and their list.
+
+use serde_json::json;
+use tollgate_testkit::TestGateway;
+
+use super::{Browser, PASSWORD, cookie, make_member, sign_in, try_sign_in};
+use crate::{
+    admin::{Admin, ok, refusal, refused_whole},
+    support,
+};
+
+#[test]
+fn member_signs_in_by_name_or_address_and_out() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "operator");
+    admin.patch("/admin/v1/members/ann/login", &json!({"email": "Ann@Example.com"}));
+    for login in ["ann", "ann@example.com"] {
+        let answer = try_sign_in(&admin, login, PASSWORD);
+        let set = answer.header("set-cookie").unwrap();
+        assert!(set.starts_with("tollgate_session=tgs-") && set.contains("; HttpOnly; SameSite=Lax"), "{set}");
+        let browser = Browser::of(&answer);
+        let me = browser.get(&admin, "/admin/v1/me");
+        assert_eq!((&me["name"], &me["scope"], &me["csrf_token"]), (&json!("ann"), &json!("operator"), &json!(browser.csrf_token)));
+        let out = browser.send(&admin, "DELETE", "/admin/v1/session", None);
+        assert!(out.status == 204 && out.header("set-cookie").unwrap().contains("Max-Age=0"), "{out:?}");
+        assert!(!browser.is_in(&admin));
+    }
+    let login = admin.get("/admin/v1/members/ann/login");
+    assert!(login["password"] == true && login["totp"] == false && login["signed_in_at"].is_string(), "{login}");
+    for (login, password) in [("ann", "wrong password"), ("unknown", PASSWORD), ("ann", "")] {
+        let answer = try_sign_in(&admin, login, password);
+        assert!(answer.header("set-cookie").is_none());
+        if !password.is_empty() {
+            assert_eq!(refusal(&answer), refused_whole(401, "wrong_login"));
+        }
+    }
+    admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));
+    assert_eq!(refusal(&try_sign_in(&admin, "ann", PASSWORD)), refused_whole(401, "wrong_login"));
+    let audit = admin.get("/admin/v1/audit?kind=session").to_string();
+    assert!(audit.contains("sign_in") && audit.contains("\"end\""), "{audit}");
+    for secret in [PASSWORD, "tgs-", "argon2"] {
+        assert!(!admin.gateway.log().contains(secret) && !admin.get("/admin/v1/audit").to_string().contains(secret), "{secret}");
+    }
+}
+
+#[test]
+fn sessions_end_with_a_change_of_role_password_or_status() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let of_role = sign_in(&admin, "ann");
+    admin.patch("/admin/v1/members/ann", &json!({"role": "operator"}));
+    assert!(!of_role.is_in(&admin), "the role is another one");
+    admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
+    assert!(!of_role.is_in(&admin), "it does not come back with the role");
+
+    let (other, own) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
+    let change = json!({"password": PASSWORD, "new_password": "another good one"});
+    let answer = own.send(&admin, "PUT", "/admin/v1/password", Some(&change));
+    let renewed = Browser::of(&answer);
+    assert!(renewed.cookie != own.cookie && renewed.is_in(&admin));
+    assert!(!own.is_in(&admin) && !other.is_in(&admin), "also the session that changed it has another token");
+    let listed = renewed.get(&admin, "/admin/v1/sessions");
+    assert_eq!(listed["items"].as_array().unwrap().len(), 1, "those that ended are not listed: {listed}");
+    assert_eq!(try_sign_in(&admin, "ann", PASSWORD).status, 401);
+
+    admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));
+    assert!(!renewed.is_in(&admin));
+    let ended = renewed.send(&admin, "GET", "/admin/v1/me", None);
+    assert_eq!(refusal(&ended), refused_whole(401, "session_ended"));
+}
+
+#[test]
+fn sessions_are_listed_and_ended_one_by_one() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "bob", "member");
+    let (first, second, bobs) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"), sign_in(&admin, "bob"));
+    let own = first.get(&admin, "/admin/v1/sessions");
+    let items = own["items"].as_array().unwrap();
+    assert_eq!(items.iter().map(|it| it["current"] == true).collect::<Vec<_>>(), [true, false], "{own}");
+    assert!(items.iter().all(|it| it["member"] == "ann" && it["method"] == "password" && it["address"] == "127.0.0.1"), "{own}");
+    let path = format!("/admin/v1/sessions/{}", items[1]["id"].as_str().unwrap());
+    assert_eq!(bobs.send(&admin, "DELETE", &path, None).status, 404, "it is another member's");
+    assert_eq!(first.send(&admin, "DELETE", &path, None).status, 204);
+    assert!(!second.is_in(&admin) && first.is_in(&admin));
+    assert_eq!(first.send(&admin, "DELETE", &path, None).status, 404);
+    let all = admin.get("/admin/v1/sessions");
+    assert_eq!(all["items"].as_array().unwrap().len(), 2, "{all}");
+    let bobs_id = admin.get("/admin/v1/sessions?member=bob")["items"][0]["id"].as_str().unwrap().to_owned();
+    ok(&admin.call("DELETE", &format!("/admin/v1/sessions/{bobs_id}"), None));
+    assert!(!bobs.is_in(&admin));
+}
+
+#[test]
+fn cookie_over_https_is_bound_to_the_host() {
+    let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "https://console.example.com").spawn();
+    assert!(gateway.startup()["setup_link"].as_str().unwrap().starts_with("https://console.example.com/setup?token=tgl-"));
+    let admin = Admin::of(gateway);
+    make_member(&admin, "ann", "member");
+    let answer = try_sign_in(&admin, "ann", PASSWORD);
+    let set = answer.header("set-cookie").unwrap();
+    assert!(set.starts_with("__Host-tollgate_session=") && set.ends_with("; Secure"), "{set}");
+    assert!(set.contains("; Path=/;"), "{set}");
+    let browser = Browser::of(&answer);
+    assert!(browser.is_in(&admin));
+    let plain = Browser { cookie: cookie(&answer).replace("__Host-", ""), ..browser };
+    assert!(!plain.is_in(&admin), "a cookie that another host could have set");
+}
+
+#[test]
+fn settings_of_sessions_are_checked() {
+    for (name, value) in [
+        ("TOLLGATE_CONSOLE__URL", "gateway.example.com"),
+        ("TOLLGATE_CONSOLE__URL", "ftp://gateway.example.com"),
+        ("TOLLGATE_CONSOLE__SESSION_IDLE_MINUTES", "0"),
+        ("TOLLGATE_OIDC__CLIENT_ID", "an id without an issuer"),
+        ("TOLLGATE_OIDC__ISSUER", "https://id.example.com"),
+    ] {
+        let out = TestGateway::builder(support::PROGRAM).env(name, value).run_to_exit();
+        assert_eq!(out.status.code(), Some(3), "{name}={value}: {}", String::from_utf8_lossy(&out.stderr));
+    }
+}
+
+#[test]
+fn settings_of_an_openid_provider_are_checked() {
+    let good = [
+        ("TOLLGATE_CONSOLE__URL", "https://gateway.example.com"),
+        ("TOLLGATE_OIDC__ISSUER", "https://id.example.com"),
+        ("TOLLGATE_OIDC__CLIENT_ID", "tollgate"),
+    ];
+    let with = |name: &'static str, value: &'static str| {
+        let settings = good.into_iter().filter(|(known, _)| *known != name).chain([(name, value)]);
+        settings.fold(TestGateway::builder(support::PROGRAM), |builder, (name, value)| builder.env(name, value))
+    };
+    let gateway = with("TOLLGATE_OIDC__DISPLAY_NAME", "Example").spawn();
+    let methods = gateway.send(&tollgate_testkit::Request::get("/admin/v1/session/methods")).json();
+    assert_eq!(methods, json!({"password": true, "oidc": "Example"}));
+    for (name, value, says) in [
+        ("TOLLGATE_OIDC__ISSUER", "id.example.com", "oidc.issuer is an address"),
+        ("TOLLGATE_OIDC__ISSUER", "http://id.example.com", "oidc.private_network"),
+        ("TOLLGATE_OIDC__SCOPES", "profile", "contains openid"),
+        ("TOLLGATE_OIDC__ADMINS", "bosses", "oidc.role_claim"),
+        ("TOLLGATE_OIDC__GROUPS", "a=b", "oidc.group_claim"),
+        ("TOLLGATE_OIDC__GROUPS", "a", "pairs"),
+        ("TOLLGATE_OIDC__CLIENT_SECRET", "env:NO_SUCH_VARIABLE", "oidc.client_secret"),
+    ] {
+        let out = with(name, value).run_to_exit();
+        let error = String::from_utf8_lossy(&out.stderr).into_owned();
+        assert!(out.status.code() == Some(3) && error.contains(says), "{name}={value}: {error}");
+    }
+}
