@@ -241,7 +241,6 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         traffic: Traffic::new(clock.clone()),
         square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),
-        square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         clock,
         settings,
         condition: Arc::default(),

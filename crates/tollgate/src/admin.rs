@@ -33,7 +33,7 @@ pub(crate) struct Admin {
 #[derive(Debug)]
 enum AdminBackend {
     /// In this process, on the database of the data folder.
-    Local(local::LocalAdmin),
+    Local(Box<local::LocalAdmin>),
     Remote(remote::RemoteAdmin),
 }
 
@@ -81,7 +81,7 @@ impl Admin {
         }
         let backend = match url(common) {
             Some(url) => AdminBackend::Remote(remote::RemoteAdmin::at(&url, key(common)?, common.quiet)?),
-            None => AdminBackend::Local(local::LocalAdmin::open(common, folder).await?),
+            None => AdminBackend::Local(Box::new(local::LocalAdmin::open(common, folder).await?)),
         };
         Ok(Self { backend })
     }

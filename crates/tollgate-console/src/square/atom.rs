@@ -233,7 +233,7 @@ fn write_entry(xml: &mut String, entry: &Entry) {
 /// An id that stays the same whenever and for whomever the feed is written.
 fn urn(parts: &[&str]) -> String {
     let hash = Sha256::digest(parts.join("\n"));
-    let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let digits = hex::encode(&hash[..16]);
     // The digits with the version (8: of a custom hash) and the variant of RFC 9562.
     format!("urn:uuid:{}-{}-8{}-a{}-{}", &digits[..8], &digits[8..12], &digits[13..16], &digits[17..20], &digits[20..32])
 }

@@ -29,8 +29,7 @@ pub(super) struct Representation {
 impl Representation {
     pub(super) fn new(content_type: &'static str, body: Vec<u8>) -> Arc<Self> {
         let hash = Sha256::digest(&body);
-        let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let etag = format!("W/\"{digits}\"");
+        let etag = format!("W/\"{}\"", hex::encode(&hash[..16]));
         Arc::new(Self { content_type, body: body.into(), etag, compressed: OnceLock::new() })
     }
 

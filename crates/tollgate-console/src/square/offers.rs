@@ -120,10 +120,10 @@ impl OfferPart {
 
     /// Whether it can be used now, by the standings of its accounts.
     pub(super) fn state(&self, gateway: &dyn GatewayHandle) -> OfferState {
-        let standing = |it: &ServingAccount| match gateway.standing(it.channel, it.account) {
-            off @ AccountStanding::Off { .. } => off,
-            _ if !it.is_on => AccountStanding::Off { since: None },
-            standing => standing,
+        let standing = |it: &ServingAccount| {
+            let standing = gateway.standing(it.channel, it.account);
+            let is_off = matches!(standing, AccountStanding::Off { .. });
+            if it.is_on || is_off { standing } else { AccountStanding::Off { since: None } }
         };
         OfferState::of(&self.accounts.iter().map(standing).collect::<Vec<_>>())
     }
@@ -144,10 +144,13 @@ pub(super) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) ->
 fn endpoints(protocol: Protocol, embeds: bool) -> Vec<String> {
     let Some(surface) = protocol.spec().caller else { return Vec::new() };
     let names = if embeds { surface.embedding } else { surface.generation };
-    let path = |name: &&str| match name.starts_with('/') {
-        true => (*name).to_owned(),
-        // The verb of a native method.
-        false => format!("{}/{{model}}:{name}", surface.model_list_path),
+    let path = |name: &&str| {
+        if name.starts_with('/') {
+            (*name).to_owned()
+        } else {
+            // The verb of a native method.
+            format!("{}/{{model}}:{name}", surface.model_list_path)
+        }
     };
     names.iter().map(path).collect()
 }

@@ -7,6 +7,7 @@ use std::{
 };
 
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 use tollgate_core::{Catalog, GroupId, Revision, Timestamp};
 use tollgate_store::{OfferChange, PriceChange, PriceHistoryPosition, Store, StoreError};
 
@@ -42,6 +43,8 @@ pub(crate) struct Square {
     traffic: Mutex<Option<Arc<TrafficPart>>>,
     /// Held while it is read.
     reading: tokio::sync::Mutex<()>,
+    /// Reads the traffic while the last one is shown. Nothing is lost when the gateway ends before it is done.
+    tasks: TaskTracker,
 }
 
 /// What the feeds say of all groups.
@@ -138,7 +141,7 @@ async fn traffic(state: &Arc<ConsoleState>, now: Timestamp) -> Arc<TrafficPart> 
     }
     if let Some(last) = is_from(STALE_TRAFFIC_MS) {
         let state = Arc::clone(state);
-        tokio::spawn(async move { read_traffic(&state, now).await });
+        state.square.tasks.clone().spawn(async move { read_traffic(&state, now).await });
         return Arc::clone(last);
     }
     read_traffic(state, now).await;

@@ -31,7 +31,7 @@ impl<'a> Audience<'a> {
 }
 
 /// Whether members who were granted these groups may use a group: public ones are for all.
-pub fn is_permitted(group: &Group, granted: &[GroupId]) -> bool {
+pub(super) fn is_permitted(group: &Group, granted: &[GroupId]) -> bool {
     group.visibility == Visibility::Public || granted.contains(&group.id)
 }
 

@@ -155,6 +155,10 @@ impl Gate {
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
+            square_requests: tollgate_gateway::state::address_rate::AddressRate::for_square(
+                settings.square_requests_per_minute,
+                clock.instant(),
+            ),
             retries: tollgate_gateway::state::retry_budget::RetryBudget::new(clock.instant()),
             clock: clock.clone(),
             settings,

@@ -7,7 +7,7 @@ use tollgate_core::{AccountId, ChannelId, HealthReason, HealthTransition, Impair
 use super::store::SqlStore;
 use crate::{
     HealthHistoryStore, RecordedTransition, SeenNode, StoreError, TransitionFilter, TransitionSubject,
-    health_history::{PRUNED_AT_ONCE, account_text},
+    health_history::{PRUNED_AT_ONCE, TransitionPosition, account_text},
 };
 
 const RECORD: &str = "record health transitions";
@@ -109,7 +109,7 @@ impl HealthHistoryStore for SqlStore {
             TransitionSubject::Account(account) => Some(account.to_string()),
         };
         let (since, channel, of_account, node) =
-            filter.before.as_ref().map_or((i64::MAX, String::new(), String::new(), ""), |before| before.key());
+            filter.before.as_ref().map_or((i64::MAX, String::new(), String::new(), ""), TransitionPosition::key);
         let query = sqlx::query(AssertSqlSafe(sql))
             .bind(filter.since.map_or(i64::MIN, |since| since.0))
             .bind(filter.until.map_or(i64::MAX, |until| until.0))

@@ -111,20 +111,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents {
-        store,
-        shared,
-        journal,
-        folder,
-        recovered,
-        registry,
-        records,
-        node: _,
-        alerts: _,
-        ledger: _,
-        redis,
-        log: _log,
-    } = components;
+    let ServeComponents { store, shared, journal, folder, recovered, registry, records, redis, log: _log, .. } = components;
     let watching = background.spawn(database_watch::watch(
         store.clone(),
         Arc::clone(&shared),

@@ -55,7 +55,7 @@ fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) 
 
     assert_eq!(gateway.stop(), Some(0));
     let gateway = builder().data_folder(gateway.into_data()).spawn();
-    assert_eq!(transitions(&gateway, &account), [open.clone()], "a restart neither ends nor repeats it");
+    assert_eq!(transitions(&gateway, &account), std::slice::from_ref(&open), "a restart neither ends nor repeats it");
     upstream.set_default(ScriptedResponse::chat("well again"));
     assert!(gateway.run(&["channel", "test", "chat"]).status.success());
     wait_for("the end", WRITTEN, || transitions(&gateway, &account)[0]["ended_at"].is_string());
