@@ -41,7 +41,7 @@ pub(super) fn represent(snapshot: &SquareSnapshot, viewer: &Viewer) -> Arc<Repre
 
 /// The latest changes of what a viewer sees now.
 fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
-    let seen = Seen::of(snapshot, viewer);
+    let seen = VisibleChanges::of(snapshot, viewer);
     let mut entries = seen.offer_entries(snapshot.history.offers.iter().map(|(_, change)| change));
     entries.extend(snapshot.history.prices.iter().filter_map(|(_, change)| seen.price_entry(change)));
     entries.sort_by(|one, other| other.revision.cmp(&one.revision).then_with(|| one.subject.cmp(&other.subject)));
@@ -50,13 +50,13 @@ fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
 }
 
 /// What a viewer sees now.
-struct Seen<'a> {
+struct VisibleChanges<'a> {
     snapshot: &'a SquareSnapshot,
     viewer: &'a Viewer,
     listed: HashSet<(GroupId, String)>,
 }
 
-impl<'a> Seen<'a> {
+impl<'a> VisibleChanges<'a> {
     fn of(snapshot: &'a SquareSnapshot, viewer: &'a Viewer) -> Self {
         let offers = visible_offers(&snapshot.catalog, viewer.audience());
         let listed = offers.into_iter().map(|offer| (offer.group.id, offer.model.spec.name.clone())).collect();
@@ -230,7 +230,7 @@ fn write_entry(xml: &mut String, entry: &Entry) {
     let _ = write!(xml, "<content type=\"text\">{}</content>\n</entry>\n", Escaped(&content));
 }
 
-/// An id that stays the same whenever and for whomever the feed is written.
+/// An id that stays the same whenever the feed is written, and for all its readers.
 fn urn(parts: &[&str]) -> String {
     let hash = Sha256::digest(parts.join("\n"));
     let digits = hex::encode(&hash[..16]);
