@@ -39,6 +39,17 @@ fn words(transition: &Value) -> [&str; 3] {
     ["state", "reason", "cause"].map(|member| transition[member].as_str().unwrap())
 }
 
+/// Serves the catalog with a channel that is off, or with all channels on.
+fn switch_off(gateway: &TestGateway, upstream: &Upstream, off: Option<&str>) {
+    let catalog = support::catalog(upstream, "");
+    let switched = off.map(|channel| {
+        let name = format!("[[channel]]\nname = \"{channel}\"\n");
+        assert!(catalog.contains(&name), "{catalog}");
+        catalog.replace(&name, &format!("{name}status = \"off\"\n"))
+    });
+    gateway.serve_catalog(&switched.unwrap_or(catalog));
+}
+
 /// One outage that requests show and a test ends, and one of the operator's making, on a gateway that is restarted in between.
 fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) {
     upstream.set_default(error(401, "who are you"));
@@ -63,7 +74,7 @@ fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) 
     assert_eq!((&ended["since"], &ended["node"], words(&ended)), (&open["since"], &open["node"], words(&open)));
     assert!(transitions(&gateway, &Value::Null)[0]["ended_at"].is_string());
 
-    assert!(gateway.run(&["channel", "disable", "native"]).status.success());
+    switch_off(&gateway, upstream, Some("native"));
     let off = || {
         let out = gateway.run(&["channel", "health", "native", "--json"]);
         serde_json::from_slice::<Value>(&out.stdout).unwrap()["transitions"].as_array().unwrap().clone()
@@ -120,13 +131,13 @@ fn history_is_paged_and_filtered_over_the_admin_api() {
     let admin = Admin::of(support::builder(&upstream, "").spawn());
     let _ = make_key(&admin.gateway, "reader", "operator");
     for channel in ["chat", "native", "chat"] {
-        assert!(admin.gateway.run(&["channel", "disable", channel]).status.success());
+        switch_off(&admin.gateway, &upstream, Some(channel));
         wait_for("it is off", WRITTEN, || {
             let found = admin.get(&format!("/admin/v1/health/history?channel={channel}"));
             found["items"].as_array().unwrap().iter().any(|it| it["ended_at"].is_null())
         });
         if channel == "chat" {
-            assert!(admin.gateway.run(&["channel", "enable", channel]).status.success());
+            switch_off(&admin.gateway, &upstream, None);
             wait_for("it is on", WRITTEN, || {
                 let found = admin.get(&format!("/admin/v1/health/history?channel={channel}"));
                 found["items"].as_array().unwrap().iter().all(|it| it["ended_at"].is_string())
