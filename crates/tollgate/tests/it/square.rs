@@ -86,8 +86,8 @@ fn viewers_see_what_they_may_use_at_their_prices() {
     }
     assert!(chat["added_at"].is_string(), "{chat}");
     let of = offer(&public, "chat-model", "default");
-    assert_eq!((&of["price"]["input"], &of["price"]["output"]), (&json!("15"), &json!("30")), "{of}");
-    assert_eq!((&of["base_price"]["input"], &of["multiplier"], &of["next_price"]), (&json!("10"), &json!("1.5"), &Value::Null));
+    assert_eq!((&of["price"]["input"], &of["price"]["output"]), (&json!("15.00"), &json!("30.00")), "{of}");
+    assert_eq!((&of["base_price"]["input"], &of["multiplier"], &of["next_price"]), (&json!("10.00"), &json!("1.5"), &Value::Null));
     assert_eq!(of["state"]["now"], "available");
     assert_eq!(of["day"]["availability"], Value::Null, "there was no traffic");
     let protocols = of["protocols"].as_array().unwrap();
@@ -103,7 +103,7 @@ fn viewers_see_what_they_may_use_at_their_prices() {
     assert_eq!((names(&insider).len(), &insider["audience"]), (3, &json!("key")));
     let groups: Vec<_> = insider["data"][0]["groups"].as_array().unwrap().iter().map(|it| it["group"].clone()).collect();
     assert_eq!(groups, ["inner-circle", "default"], "in the order of the key");
-    assert_eq!(offer(&insider, "chat-model", "inner-circle")["price"]["input"], "5");
+    assert_eq!(offer(&insider, "chat-model", "inner-circle")["price"]["input"], "5.00");
     assert_eq!(names(&square(&gateway, Some(gateway.key()))), names(&public));
 
     for text in [public.to_string(), visitor(&gateway, "/models.atom").text(), insider.to_string()] {
@@ -201,7 +201,9 @@ fn titles(xml: &str) -> Vec<String> {
 
 #[test]
 fn feed_says_what_changed() {
-    let admin = Admin::echo();
+    // It is asked again and again.
+    let settings = TestGateway::builder(PROGRAM).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000");
+    let admin = Admin::of(settings.spawn());
     let feed = || visitor(&admin.gateway, "/models.atom").text();
     let upstream = Upstream::start();
     let at = |path: &str| format!("/admin/v1/{path}");
@@ -213,24 +215,31 @@ fn feed_says_what_changed() {
     admin.post(&at("models"), &json!({"name": "m", "price": [{"input": "2"}], "description": "A <new> one"}));
     admin.post(&at("groups"), &json!({"name": "open", "channels": ["c"], "sale_multiplier": "1.5"}));
     admin.post(&at("groups"), &json!({"name": "closed", "channels": ["c"], "visibility": "private"}));
+    // A change of the catalog takes a moment to be served.
+    let says = |text: &str| wait_for(text, Duration::from_secs(15), || feed().contains(text));
+    says("<title>m added to open<");
     let added = feed();
     assert_eq!(titles(&added)[0], "m added to open", "{added}");
     assert!(added.contains("A &lt;new&gt; one") && !added.contains("closed"), "{added}");
     assert!(added.contains("<link rel=\"alternate\" href=\"/models.json?model=m\""), "{added}");
 
     admin.patch(&at("models/m"), &json!({"price": [{"input": "1", "output": "4"}]}));
+    says("<title>The price of m changes<");
     let cheaper = feed();
     assert_eq!(titles(&cheaper)[0], "The price of m changes", "{cheaper}");
-    assert!(cheaper.contains("open: input 3 to 1.5\nopen: output 6"), "{cheaper}");
+    assert!(cheaper.contains("open: input 3.00 to 1.50\nopen: output 6.00"), "{cheaper}");
     admin.patch(&at("channels/c"), &json!({"serves": [{"model": "m", "cost": {"input": "0.5"}}]}));
     assert_eq!(feed(), cheaper, "what a provider charges is not shown");
     admin.patch(&at("groups/open"), &json!({"sale_multiplier": "2"}));
+    says("<title>All prices of open change<");
     assert_eq!(titles(&feed())[0], "All prices of open change");
     admin.patch(&at("models/m"), &json!({"visible": false}));
+    wait_for("that the model is hidden", Duration::from_secs(15), || !feed().contains("<title>m added to open<"));
     let hidden = feed();
     assert!(!titles(&hidden).iter().any(|title| title.contains("m removed")), "{hidden}");
     admin.patch(&at("models/m"), &json!({"visible": true}));
     admin.patch(&at("channels/c"), &json!({"serves": [{"model": "n"}]}));
+    says("<title>n added to open<");
     let gone = titles(&feed());
     assert!(gone.contains(&"m removed from open".to_owned()) && gone.contains(&"n added to open".to_owned()), "{gone:?}");
     let ids: Vec<_> = feed().split("<id>").skip(1).map(|rest| rest[..45].to_owned()).collect();
@@ -245,7 +254,8 @@ fn state_follows_the_accounts() {
     let upstream = Upstream::start();
     let refused = json!({"error": {"message": "who are you"}});
     upstream.set_default(ScriptedResponse::error(401, &refused));
-    let gateway = support::builder(&upstream, "").spawn();
+    // It is asked again and again.
+    let gateway = support::builder(&upstream, "").env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000").spawn();
     let before = state(&gateway, "chat-model");
     assert_eq!((&before["now"], &before["since"]), (&json!("available"), &Value::Null), "{before}");
     assert_ne!(gateway.chat(&support::chat("chat-model")).status, 200);
@@ -282,6 +292,11 @@ fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     upstream.set_default(ScriptedResponse::chat("tested"));
     assert!(gateway.run(&["channel", "test", "chat"]).status.success());
     wait_for("every record", Duration::from_secs(20), || gateway.records().len() >= 41);
+    // Those in the journal are not in the sums yet.
+    wait_for("that all are booked", Duration::from_secs(20), || {
+        let verified: Value = serde_json::from_slice(&gateway.run(&["verify", "--json"]).stdout).unwrap();
+        verified["waiting_in_journal"] == 0
+    });
 
     let answer = visitor(gateway, "/models.json");
     let square = answer.json();
