@@ -164,7 +164,11 @@ impl Admin {
     /// Sends a request whose response is a stream of lines.
     pub(crate) async fn lines(&self, method: Method, target: &ApiPath, body: Option<&Value>) -> Result<LineStream, AdminError> {
         let (request, body) = request(method, target, body);
-        let response = self.call(request.body(body).expect("ApiPath is a valid URI")).await?;
+        let request = request.body(body).expect("ApiPath is a valid URI");
+        let response = match &self.backend {
+            AdminBackend::Local(local) => local.call(request).await,
+            AdminBackend::Remote(remote) => remote.call_apart(request).await?,
+        };
         if response.status() == StatusCode::OK {
             return Ok(LineStream { body: response.into_body(), buffer: Vec::new(), position: 0 });
         }

@@ -94,16 +94,8 @@ impl RemoteAdmin {
     }
 
     /// Sends a request, reusing the open connection if there is one.
-    pub(super) async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Failure> {
-        let target = format!("{}{}", self.prefix, request.uri());
-        *request.uri_mut() = target.parse::<Uri>().map_err(|_| Failure::Usage("--url has an invalid path".to_owned()))?;
-        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", self.key.expose())).expect("the key was validated");
-        bearer.set_sensitive(true);
-        let headers = request.headers_mut();
-        headers.insert(header::AUTHORIZATION, bearer);
-        headers.insert(header::HOST, HeaderValue::from_str(&self.authority).expect("a host is a valid header value"));
-        headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))));
-        let changes = request.method() != Method::GET;
+    pub(super) async fn call(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let request = self.authorised(request)?;
         let mut connection = self.connection.lock().await;
         // The gateway may have closed it since.
         let existing = match connection.take() {
@@ -114,13 +106,37 @@ impl RemoteAdmin {
             Some(sender) => sender,
             None => self.connect().await?,
         };
-        let response = match timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await {
-            Ok(Ok(response)) => response,
-            Ok(Err(error)) => return Err(self.broken(&error.to_string(), changes)),
-            Err(_) => return Err(self.broken(&format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()), changes)),
-        };
+        let response = self.send(&mut sender, request).await?;
         *connection = Some(sender);
-        Ok(response.map(Body::new))
+        Ok(response)
+    }
+
+    /// Sends a request on a connection of its own: its response may not end before others are read.
+    pub(super) async fn call_apart(&self, request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let request = self.authorised(request)?;
+        self.send(&mut self.connect().await?, request).await
+    }
+
+    /// The request with the key, for the gateway's address.
+    fn authorised(&self, mut request: Request<Body>) -> Result<Request<Body>, Failure> {
+        let target = format!("{}{}", self.prefix, request.uri());
+        *request.uri_mut() = target.parse::<Uri>().map_err(|_| Failure::Usage("--url has an invalid path".to_owned()))?;
+        let mut bearer = HeaderValue::from_str(&format!("Bearer {}", self.key.expose())).expect("the key was validated");
+        bearer.set_sensitive(true);
+        let headers = request.headers_mut();
+        headers.insert(header::AUTHORIZATION, bearer);
+        headers.insert(header::HOST, HeaderValue::from_str(&self.authority).expect("a host is a valid header value"));
+        headers.insert(header::USER_AGENT, HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION"))));
+        Ok(request)
+    }
+
+    async fn send(&self, sender: &mut SendRequest<Body>, request: Request<Body>) -> Result<Response<Body>, Failure> {
+        let changes = request.method() != Method::GET;
+        match timeout(RESPONSE_TIMEOUT, sender.send_request(request)).await {
+            Ok(Ok(response)) => Ok(response.map(Body::new)),
+            Ok(Err(error)) => Err(self.broken(&error.to_string(), changes)),
+            Err(_) => Err(self.broken(&format!("no response within {} s", RESPONSE_TIMEOUT.as_secs()), changes)),
+        }
     }
 
     async fn connect(&self) -> Result<SendRequest<Body>, Failure> {
