@@ -286,11 +286,11 @@ mod tests {
     fn differences_are_those_of_the_price_that_is_paid() {
         let always = |price| Some(vec![ScheduledPrice { valid_from: None, price }]);
         let cheaper = change(always(price(300_000_000)), always(price(200_000_000)));
-        assert_eq!(differences(&cheaper, Multiplier(1_500_000)), ["input 0.45 to 0.3"]);
+        assert_eq!(differences(&cheaper, Multiplier(1_500_000)), ["input 0.45 to 0.30"]);
         let tier = PriceTier { above: 200_000, price: price(600_000_000) };
         let tiered = Price { tiers: vec![tier], ..price(300_000_000) };
         let longer = change(always(price(300_000_000)), always(tiered.clone()));
-        assert_eq!(differences(&longer, Multiplier::ONE), ["input above 200000 tokens 0.6"]);
+        assert_eq!(differences(&longer, Multiplier::ONE), ["input above 200000 tokens 0.60"]);
         assert_eq!(differences(&change(always(tiered.clone()), None), Multiplier::ONE).len(), 2);
         assert_eq!(differences(&change(None, always(Price::free())), Multiplier::ONE), ["free yes"]);
         assert!(
@@ -307,7 +307,7 @@ mod tests {
         let now = ScheduledPrice { valid_from: None, price: price(300_000_000) };
         let later = ScheduledPrice { valid_from: Some(Timestamp(1_795_305_600_000_000)), price: price(100_000_000) };
         let announced = change(Some(vec![now.clone()]), Some(vec![now.clone(), later.clone()]));
-        assert_eq!(differences(&announced, Multiplier(2_000_000)), ["from 2026-11-22T00:00:00Z: input 0.2"]);
+        assert_eq!(differences(&announced, Multiplier(2_000_000)), ["from 2026-11-22T00:00:00Z: input 0.20"]);
         let again = change(Some(vec![now.clone(), later.clone()]), Some(vec![now, later]));
         assert!(differences(&again, Multiplier::ONE).is_empty());
     }

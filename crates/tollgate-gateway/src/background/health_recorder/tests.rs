@@ -157,6 +157,7 @@ async fn switches_and_changes_that_found_no_space_are_recorded_too() {
         rig.observe(1, &Observation::QuotaSpent { until: None });
         rig.observe(1, &Observation::TestPassed);
     }
+    tokio::time::advance(Duration::from_millis(1)).await;
     rig.observe(1, &Observation::QuotaSpent { until: None });
     rig.tick().await;
     rig.tick().await;
