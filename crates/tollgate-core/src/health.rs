@@ -44,6 +44,9 @@ pub struct AccountHealth {
     /// Fingerprint of the refused credential while the account rests because of it.
     #[serde(rename = "refused")]
     pub refused_credential: Option<CredentialFingerprint>,
+    /// Whether the state concerns some callers only. Set where health is shown or saved.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub concerns_some: bool,
 }
 
 /// Distinguishes successive credentials of an account without revealing them.

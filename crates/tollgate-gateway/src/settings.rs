@@ -33,7 +33,7 @@ pub struct Settings {
     pub metrics: MetricsAccess,
     /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
-    /// Whether the streams of a key end when it is revoked.
+    /// Whether the streams of a key end when it is revoked or disabled or its member suspended.
     pub end_revoked_streams: bool,
 }
 

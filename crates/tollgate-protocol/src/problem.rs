@@ -85,4 +85,6 @@ pub struct UpstreamProblem {
     pub window: Option<QuotaWindow>,
     /// The body says that the account is refused or suspended although the status does not.
     pub account_refused: bool,
+    /// A 429 that this request alone is too large for: it asks for more tokens than the account has in a minute.
+    pub over_minute_limit: bool,
 }

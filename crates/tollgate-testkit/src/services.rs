@@ -4,6 +4,7 @@
 
 use std::{
     fs,
+    io::{Read as _, Write as _},
     net::{TcpListener, TcpStream},
     path::{Path, PathBuf},
     process::{Child, Command, Stdio},
@@ -205,6 +206,16 @@ impl Redis {
         if let Some(process) = &self.process {
             signal("CONT", process.id());
         }
+    }
+
+    /// Removes all its data while it runs (FLUSHALL). Its connections stay.
+    pub fn flush(&self) {
+        assert!(self.tls.is_none(), "only without TLS");
+        let mut connection = TcpStream::connect(("127.0.0.1", self.port)).expect("redis accepts connections");
+        connection.write_all(b"FLUSHALL\r\n").expect("redis reads");
+        let mut answer = [0; 5];
+        connection.read_exact(&mut answer).expect("redis answers");
+        assert_eq!(&answer, b"+OK\r\n");
     }
 
     /// Starts it again, empty, at the same address.

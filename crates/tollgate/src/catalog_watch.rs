@@ -14,7 +14,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{KeyId, MemberId, Revision, Subject};
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
-use tollgate_store::{AccessReport, AccessState, Actor, ChangeOrigin, ChangeRefusal, ObjectScope, RowKind, Store, StoreError};
+use tollgate_store::{AccessReport, Actor, ChangeOrigin, ChangeRefusal, ObjectScope, RowKind, Store, StoreError};
 
 use crate::{access_share, catalog_file, compose, failure::Failure};
 
@@ -224,9 +224,7 @@ async fn load_snapshot(
             && let Some(found) = store.listing.row(row.kind, &row.id, ObjectScope::Everything).await?
             && let Some(report) = access_share::report(&found, subject, revision)
         {
-            if let (Subject::Key(key), AccessState::Revoked) = (report.subject, report.state) {
-                shared.revoke([key]);
-            }
+            shared.follow_access(&report);
             reports.push(report);
         }
     }

@@ -400,7 +400,8 @@ impl GatewayHandle for RunningGateway {
         let (catalog, now) = (self.shared.catalog.load(), self.now());
         let known = RuntimeState::of(&self.shared);
         let counted = CallerCounters::of(&self.shared, &catalog, &request.key);
-        let input = ExplainInput { catalog: &catalog, health: &self.registry.snapshot(), state: &known, counters: &counted, now };
+        let health = self.registry.snapshot_for(request.key.requester());
+        let input = ExplainInput { catalog: &catalog, health: &health, state: &known, counters: &counted, now };
         Ok(explain_json(request, &input))
     }
 

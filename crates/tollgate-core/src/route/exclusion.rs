@@ -246,9 +246,10 @@ impl Exclusion {
         Some(match self {
             Self::NoAccount | Self::NoMapping | Self::PrivateNetwork => NoRouteCause::NoneConfigured,
             Self::Disabled => NoRouteCause::Disabled,
-            Self::Resting { why: RestingReason::Refused, .. } => NoRouteCause::Credential,
+            Self::Resting { why: RestingReason::Refused, until: None } => NoRouteCause::Credential,
             Self::Cooling { why: CoolingReason::RateLimited, .. } => NoRouteCause::UpstreamRateLimited,
-            Self::Cooling { .. } => NoRouteCause::Cooldown,
+            // A refusal with an end may be about one caller's request: a probe clears that up within seconds.
+            Self::Resting { why: RestingReason::Refused, until: Some(_) } | Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
             Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
             Self::PriceAboveLimit(_) | Self::Margin | Self::BelowCost(_) => NoRouteCause::PriceLimit,
@@ -305,7 +306,8 @@ impl Exclusion {
                 "`tollgate channel set NAME private_network=true`, or `private_network = true` in the catalog file"
             }
             Self::Cooling { .. } => "ends by itself; the next request after it is the probe",
-            Self::Resting { why: RestingReason::Refused, .. } => "put the credential right, then `tollgate channel test`",
+            Self::Resting { why: RestingReason::Refused, until: Some(_) } => "is probed: it ends if the credential works",
+            Self::Resting { why: RestingReason::Refused, until: None } => "put the credential right, then `tollgate channel test`",
             Self::Resting { why: RestingReason::QuotaSpent, .. } => "top the account up, or wait",
             Self::PriceAboveLimit(figures) => match figures.level {
                 LimitLevel::Group => "raise the group's price limit, or lower the price",

@@ -1,18 +1,24 @@
 //! Probes accounts by listing the provider's models, which costs nothing. Accounts that rest because their credential was
-//! refused are probed every ten minutes. Accounts of channels with `probe_interval_s` are probed continuously, so that a
-//! dead account cools before a request uses it. Probes leave no usage record; they are counted and logged as probes.
+//! refused are probed every ten minutes. A refusal that requests alone have seen is probed at once, because it may be about the
+//! request: at most every ten seconds, and at doubling intervals while it comes again after probes that passed. Accounts of
+//! channels with `probe_interval_s` are probed continuously, so that a dead account cools before a request uses it. Probes leave
+//! no usage record; they are counted and logged as probes.
 //!
 //! A passed test that another process recorded in the database (`tollgate channel test`, the consoles of all nodes) ends a
 //! rest or a cooling here within 2 s.
 //!
-//! Bounds: 16 concurrent probes; each takes at most the channel's connect timeout plus 10 s.
+//! Bounds: 16 concurrent probes, one of an account; each takes at most the channel's connect timeout plus 10 s.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt as _;
 use tokio::{
-    task::JoinSet,
+    task::{self, JoinError, JoinSet},
     time::{Instant, MissedTickBehavior, timeout},
 };
 use tokio_util::sync::CancellationToken;
@@ -31,6 +37,8 @@ use crate::{
 const TICK: Duration = Duration::from_secs(1);
 /// How often a resting account is probed.
 const RESTING_INTERVAL: Duration = Duration::from_mins(10);
+/// Least time between two probes of an account whose refusals no probe confirmed.
+const UNPROVEN_INTERVAL: Duration = Duration::from_secs(10);
 const MAX_PROBES: usize = 16;
 /// Timeout for the head of an answer, and again for its body.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,6 +52,26 @@ pub struct Probes {
     /// Holds tests that passed in other processes.
     pub saved: Arc<dyn HealthStore>,
     pub upstream: Arc<dyn Upstream>,
+}
+
+/// When an account is probed next and was probed last.
+#[derive(Clone, Copy, Debug, Default)]
+struct Schedule {
+    at: Option<Instant>,
+    last: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct DueProbe {
+    channel: Arc<Channel>,
+    account: Arc<Account>,
+    /// Whether it is probed because of a refusal that only requests have seen.
+    unproven: bool,
+}
+
+/// The time from the last probe to the next one after this many probes that confirmed nothing.
+fn unproven_interval(probes: u32) -> Duration {
+    UNPROVEN_INTERVAL.saturating_mul(1 << probes.saturating_sub(1).min(6)).min(RESTING_INTERVAL)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,33 +89,44 @@ enum ProbeOutcome {
 impl Probes {
     /// Probes until `stop` is cancelled. Must run inside a runtime.
     pub async fn run(self, stop: CancellationToken) {
-        let mut next = HashMap::new();
+        let mut schedules = HashMap::new();
         let mut tests = PassedTests::default();
         let mut running = JoinSet::new();
+        let mut probed: HashMap<task::Id, AccountId> = HashMap::new();
         let mut ticks = tokio::time::interval(TICK);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut seen = self.registry.suspicions.version();
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                Some(_) = running.join_next() => continue,
-                _ = ticks.tick() => {}
+                Some(ended) = running.join_next_with_id() => {
+                    probed.remove(&ended.map_or_else(|error: JoinError| error.id(), |(task, ())| task));
+                    continue;
+                }
+                () = self.registry.suspicions.changed_since(seen) => {}
+                _ = ticks.tick() => {
+                    self.registry.follow_clock(self.shared.clock.now());
+                    self.apply_passed_tests(&mut tests).await;
+                }
             }
-            self.registry.follow_clock(self.shared.clock.now());
-            self.apply_passed_tests(&mut tests).await;
-            for (channel, account) in self.due(&mut next, MAX_PROBES.saturating_sub(running.len())) {
+            seen = self.registry.suspicions.version();
+            let under_way: HashSet<_> = probed.values().copied().collect();
+            for due in self.due(&mut schedules, &under_way, MAX_PROBES.saturating_sub(running.len())) {
                 let (upstream, registry, shared) =
                     (Arc::clone(&self.upstream), Arc::clone(&self.registry), Arc::clone(&self.shared));
-                running.spawn(async move {
+                let account = due.account.id;
+                let task = running.spawn(async move {
                     let sent = shared.clock.now();
-                    let outcome = probe(&*upstream, &channel, &account, sent).await;
-                    record(&shared, &registry, &channel, &account, outcome, sent);
+                    let outcome = probe(&*upstream, &due.channel, &due.account, sent).await;
+                    record(&shared, &registry, &due, outcome, sent);
                 });
+                probed.insert(task.id(), account);
             }
         }
     }
 
-    /// Accounts that are due, at most `max`; the others stay due.
-    fn due(&self, next: &mut HashMap<AccountId, Instant>, max: usize) -> Vec<(Arc<Channel>, Arc<Account>)> {
+    /// Accounts that are due and not `under_way`, at most `max`; the others stay due.
+    fn due(&self, schedules: &mut HashMap<AccountId, Schedule>, under_way: &HashSet<AccountId>, max: usize) -> Vec<DueProbe> {
         let now = self.shared.clock.instant();
         let catalog = self.shared.catalog.load();
         let mut due = Vec::new();
@@ -96,25 +135,35 @@ impl Probes {
             catalog.channels.values().filter(|row| row.spec.on && row.spec.cooling && row.spec.provider != Provider::Echo)
         {
             for account in channel.accounts.iter().filter(|row| row.spec.on) {
-                let Some((every, first)) = self.interval(channel, account) else { continue };
-                // A shortened interval takes effect at once.
-                let at = next.get(&account.id).map_or(now + first, |at| (*at).min(now + every));
-                if at <= now && due.len() < max {
-                    due.push((Arc::clone(channel), Arc::clone(account)));
-                    scheduled.insert(account.id, now + every);
-                } else {
-                    scheduled.insert(account.id, at);
+                let old = schedules.get(&account.id).copied().unwrap_or_default();
+                let (at, unproven) = match self.registry.unproven_refusal(account.id) {
+                    Some(probes) => (Some(old.last.map_or(now, |last| last + unproven_interval(probes))), true),
+                    None => (self.next_probe(channel, account, old.at, now), false),
+                };
+                // A probe for another reason does not move the regular ones.
+                let mut new = if unproven { old } else { Schedule { at, ..old } };
+                if at.is_some_and(|at| at <= now) && due.len() < max && !under_way.contains(&account.id) {
+                    due.push(DueProbe { channel: Arc::clone(channel), account: Arc::clone(account), unproven });
+                    new = Schedule { at: self.interval(channel, account).map(|(every, _)| now + every), last: Some(now) };
                 }
+                scheduled.insert(account.id, new);
             }
         }
-        *next = scheduled;
+        *schedules = scheduled;
         due
+    }
+
+    /// When an account is probed next; `None` when it is not. `at`: when it was to be.
+    fn next_probe(&self, channel: &Channel, account: &Account, at: Option<Instant>, now: Instant) -> Option<Instant> {
+        let (every, first) = self.interval(channel, account)?;
+        // A shortened interval takes effect at once.
+        Some(at.map_or(now + first, |at| at.min(now + every)))
     }
 
     /// The interval between probes of an account and the time until the first one; `None` when it is not probed.
     fn interval(&self, channel: &Channel, account: &Account) -> Option<(Duration, Duration)> {
         let active = Duration::from_secs(u64::from(channel.spec.probe_interval_s));
-        if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.registry.of(account.id).state {
+        if let HealthState::Resting { why: RestingReason::Refused, since, .. } = self.registry.of_all(account.id).state {
             let every = if active.is_zero() { RESTING_INTERVAL } else { active.min(RESTING_INTERVAL) };
             let rested = u64::try_from(self.shared.clock.now().ms_since(since)).unwrap_or(0);
             return Some((every, every.saturating_sub(Duration::from_millis(rested))));
@@ -251,14 +300,8 @@ fn observation_of(state: &HealthState, outcome: ProbeOutcome) -> Option<Observat
     }
 }
 
-fn record(
-    shared: &Shared,
-    registry: &HealthRegistry,
-    channel: &Channel,
-    account: &Account,
-    outcome: ProbeOutcome,
-    sent: Timestamp,
-) {
+fn record(shared: &Shared, registry: &HealthRegistry, due: &DueProbe, outcome: ProbeOutcome, sent: Timestamp) {
+    let DueProbe { channel, account, unproven } = due;
     let word = match outcome {
         ProbeOutcome::List => "well",
         ProbeOutcome::Refused => "refused",
@@ -267,8 +310,21 @@ fn record(
     };
     shared.metrics.probed(&channel.spec.name, word);
     tracing::debug!(probe = true, channel.name = channel.spec.name, account.id = %account.id, result = word, "account probed");
-    if let Some(observation) = observation_of(&registry.of(account.id).state, outcome) {
-        registry.observe_probe(account, &observation, channel.spec.cooling, sent, shared.clock.now());
+    let (cooling, now) = (channel.spec.cooling, shared.clock.now());
+    if !unproven {
+        if let Some(observation) = observation_of(&registry.state_of_all(account.id), outcome) {
+            registry.observe_probe(account, &observation, cooling, sent, now);
+        }
+        return;
+    }
+    // What requests have provoked says nothing about the account but whether its credential works.
+    match outcome {
+        ProbeOutcome::List => registry.probe_passed(account, cooling, sent, now),
+        // If a request was answered meanwhile, the credential works, even if it may not list the models.
+        ProbeOutcome::Refused if registry.unproven_refusal(account.id).is_some() => {
+            registry.observe_probe(account, &Observation::Refused, cooling, sent, now);
+        }
+        ProbeOutcome::Refused | ProbeOutcome::Failure(_) | ProbeOutcome::Nothing => registry.probe_was_unclear(account.id),
     }
 }
 

@@ -143,7 +143,9 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
         }
         401..=403 => (NextStep::Attempt, Some(Observation::Refused), UpstreamFailure::AccountRefused),
         429 => {
-            let observation = Observation::RateLimited { until: *until };
+            // An account with a higher limit may serve it; this one serves smaller requests.
+            let is_of_request = problem.over_minute_limit;
+            let observation = if is_of_request { Observation::RequestRefused } else { Observation::RateLimited { until: *until } };
             (NextStep::Attempt, Some(observation), UpstreamFailure::RateLimited { retry_after: wait })
         }
         503 | 529 => {
@@ -278,6 +280,8 @@ mod tests {
         let busy = problem(UpstreamProblem { status: 429, ..UpstreamProblem::default() }, until);
         assert_eq!(verdict(&busy, NOW).reported, ReportedFailure::Failure(UpstreamFailure::RateLimited { retry_after: Some(8) }));
         assert_eq!(verdict(&busy, NOW).observation, Some(Observation::RateLimited { until }));
+        let large = UpstreamProblem { status: 429, over_minute_limit: true, ..UpstreamProblem::default() };
+        check(&problem(large, until), "E54", NextStep::Attempt, Some(Observation::RequestRefused), AttemptResult::Refused);
         let full = problem(UpstreamProblem { status: 503, ..UpstreamProblem::default() }, until);
         assert_eq!(verdict(&full, NOW).reported, ReportedFailure::Failure(UpstreamFailure::Overloaded { retry_after: Some(8) }));
         let until = NOW.plus_ms(7_500);

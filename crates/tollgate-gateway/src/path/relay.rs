@@ -347,6 +347,10 @@ impl Relayed {
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {
+                // Access may have ended between the check of the request and the start of the stream.
+                if self.end_if_interrupted() {
+                    return Poll::Ready(());
+                }
                 self.sent = now;
                 self.out.push_back(Bytes::from_static(self.relay.keep_alive()));
             }
@@ -358,15 +362,17 @@ impl Relayed {
         }
     }
 
-    /// Ends the stream if the drain time is over or its key is revoked.
+    /// Ends the stream if the drain time is over or its key or member has lost access.
     fn end_if_interrupted(&mut self) -> bool {
         let why = self.guard.as_deref().and_then(|guard| {
             let shared = &guard.recorder.shared;
             if shared.condition.is_cutting_off() {
                 return Some(Break::GatewayStopped);
             }
-            let ends = shared.settings.end_revoked_streams && guard.key().is_some_and(|key| shared.keys.is_revoked(key));
-            ends.then_some(Break::KeyRevoked)
+            if !shared.settings.end_revoked_streams {
+                return None;
+            }
+            guard.requester().and_then(|by| shared.keys.lost_access(by)).map(Break::AccessLost)
         });
         if let Some(why) = &why {
             self.break_off(why);
@@ -428,7 +434,7 @@ impl Relayed {
         let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
         let (refusal, outcome, observation) = match why {
             Break::GatewayStopped => (Refusal::ShuttingDown, Outcome::GatewayStopped, Observation::Success { latency: None }),
-            Break::KeyRevoked => (Refusal::KeyDisabled, Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::AccessLost(refusal) => (refusal.clone(), Outcome::GatewayStopped, Observation::Success { latency: None }),
             Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
             Break::Idle => {
                 let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;

@@ -10,7 +10,7 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Revision, Subject, Timestamp};
+use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Requester, Revision, Subject, Timestamp};
 use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 
 use self::{
@@ -51,6 +51,8 @@ pub struct Authenticator {
     failed: AddressRate,
     revoked: RevokedKeys,
     blocked: Blocked,
+    /// Disabled keys and suspended members whose running streams end.
+    stopped: Blocked,
     /// Key look-ups by address: keys that are not known yet.
     lookups: Arc<FairSemaphore>,
     runtime: Handle,
@@ -83,6 +85,7 @@ impl Authenticator {
             failed: AddressRate::new(Bound::WrongKeys, settings.wrong_keys_per_minute, clock.instant()),
             revoked: RevokedKeys::default(),
             blocked: Blocked::default(),
+            stopped: Blocked::default(),
             lookups: FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS),
             runtime,
             tracker,
@@ -113,6 +116,25 @@ impl Authenticator {
         is_new
     }
 
+    /// Ends the running streams of a key that was disabled or a member that was suspended at `revision`, until
+    /// [`Self::resume`]. False if that was known.
+    pub(crate) fn stop(&self, subject: Subject, revision: Revision) -> bool {
+        self.stopped.add(subject, revision)
+    }
+
+    /// The key or member may be used again.
+    pub(crate) fn resume(&self, subject: Subject) {
+        self.stopped.remove(|stopped, _| stopped == subject);
+    }
+
+    /// Why running streams of a key end; `None` while it may be used.
+    pub(crate) fn lost_access(&self, by: Requester) -> Option<Refusal> {
+        if self.is_revoked(by.key) || self.stopped.contains(Subject::Key(by.key)) {
+            return Some(Refusal::KeyDisabled);
+        }
+        self.stopped.contains(Subject::Member(by.member)).then_some(Refusal::Suspended)
+    }
+
     /// Ends a block of an older revision. False if there is none.
     pub fn allow(&self, subject: Subject, revision: Revision) -> bool {
         self.end_blocks(|blocked, since| blocked == subject && since < revision)
@@ -137,7 +159,7 @@ impl Authenticator {
     }
 
     /// Whether a key is known to be revoked.
-    pub(crate) fn is_revoked(&self, key: KeyId) -> bool {
+    fn is_revoked(&self, key: KeyId) -> bool {
         self.revoked.contains(key)
     }
 

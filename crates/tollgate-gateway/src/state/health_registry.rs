@@ -1,6 +1,7 @@
 //! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
 mod evidence;
+mod suspicion;
 
 use std::sync::{
     Arc, Mutex, MutexGuard, PoisonError,
@@ -13,7 +14,10 @@ use tollgate_core::{
     Observation, Requester, Secret, Timestamp, TransitionCause, observe, start_probe,
 };
 
-use self::evidence::Evidence;
+use self::{
+    evidence::Evidence,
+    suspicion::{Reach, Suspicion, may_be_provoked},
+};
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
@@ -26,6 +30,8 @@ pub struct HealthRegistry {
     entries: AccountMap<HealthEntry>,
     /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
+    /// Notified when an account is suspected to refuse its credential.
+    pub(crate) suspicions: ChangeSignal,
     /// For those who record the health of accounts in time.
     pub(crate) changes: HealthChanges,
 }
@@ -40,6 +46,8 @@ struct HealthEntry {
     credential: CurrentCredential,
     /// The callers whose failures caused the state. Written under the lock of `health`.
     evidence: Evidence,
+    /// What answers to some callers' requests say against the account. Written under the lock of `health`.
+    suspicion: Suspicion,
     /// Whether it changed since it was last saved.
     unsaved: AtomicBool,
     /// Whether a test ended the state since it was last sent to the other nodes.
@@ -79,6 +87,15 @@ impl HealthEntry {
         if self.evidence.is_of_some() { HealthState::Usable } else { health.state }
     }
 
+    /// The health as it is shown: that of the callers it concerns.
+    fn shown_health(&self) -> AccountHealth {
+        let health = self.health();
+        match self.suspicion.state() {
+            Some(state) if health.state == HealthState::Usable => AccountHealth { state, concerns_some: true, ..*health },
+            _ => AccountHealth { concerns_some: self.evidence.is_of_some(), ..*health },
+        }
+    }
+
     fn mark_unsaved(&self) {
         self.unsaved.store(true, Ordering::Release);
     }
@@ -86,11 +103,14 @@ impl HealthEntry {
 
 impl HealthRegistry {
     /// A registry with saved health, as of `now`. A probe that was running when the state was saved is void: the account's
-    /// next request becomes the probe.
+    /// next request becomes the probe. So is a state that concerned some callers only.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>, now: Timestamp) -> Self {
         let entries = saved.into_iter().map(|(account, saved)| {
             let mut health = saved.as_of(now);
+            if std::mem::take(&mut health.concerns_some) {
+                health.state = HealthState::Usable;
+            }
             if let HealthState::Probing { why, .. } = health.state {
                 health.state = HealthState::Probing { since: Timestamp(0), why };
             }
@@ -99,10 +119,16 @@ impl HealthRegistry {
         Self { entries: entries.collect(), ..Self::default() }
     }
 
-    /// Health of an account; the default when there is no entry.
+    /// Health of an account, whichever callers it concerns; the default when there is no entry.
     #[must_use]
     pub fn of(&self, account: AccountId) -> AccountHealth {
-        self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health())
+        self.entries.get(account).map_or_else(AccountHealth::default, |entry| entry.shown_health())
+    }
+
+    /// Health of an account that concerns everyone.
+    #[must_use]
+    pub(crate) fn of_all(&self, account: AccountId) -> AccountHealth {
+        self.entries.get(account).map_or_else(AccountHealth::default, |entry| entry.health_of_all())
     }
 
     /// The state of an account that applies to everyone.
@@ -138,7 +164,7 @@ impl HealthRegistry {
     /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
     pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
         let cause = if *what == Observation::TestPassed { TransitionCause::Test } else { TransitionCause::Request };
-        self.change(account, what, cooling_on, now, Evidenced { credential: None, by: None, cause });
+        self.change(account, what, cooling_on, now, Evidenced { credential: None, sent: now, by: None, cause });
     }
 
     /// Records an observation made by a probe sent at `sent` with `account`'s credential. A refusal or passed test is
@@ -148,8 +174,8 @@ impl HealthRegistry {
         self.observe_sent(account, what, cooling_on, (sent, now), None, TransitionCause::Probe);
     }
 
-    /// As [`Self::observe_probe`], for an attempt of a request of `by`. While all failures that a request can provoke are those of
-    /// one key, or of one member's keys, an account cools for these only.
+    /// As [`Self::observe_probe`], for an attempt of a request of `by`. While all failures and refusals that a request can provoke
+    /// are those of one key, or of one member's keys, an account cools or rests for these only.
     pub fn observe_request(
         &self,
         account: &Account,
@@ -173,26 +199,44 @@ impl HealthRegistry {
     ) {
         let refused = *what == Observation::Refused;
         let credential = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, Evidenced { credential, by, cause });
+        self.change(account.id, what, cooling_on, if refused { sent } else { now }, Evidenced { credential, sent, by, cause });
     }
 
     fn change(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp, evidenced: Evidenced) {
-        let Evidenced { credential: observed_with, by, cause } = evidenced;
+        let Evidenced { credential: observed_with, sent, by, cause } = evidenced;
         let entry = self.entries.get_or_insert(account);
         let mut health = entry.health();
         let before = *health;
         let before_of_all = entry.state_of_all(&before);
         let current_credential = entry.credential.get();
         let is_old = observed_with.is_some() && current_credential.is_some() && observed_with != current_credential;
-        // A probe sent with the old credential is repeated.
-        let mut after = observe(&before, if is_old { &Observation::Abandoned } else { what }, cooling_on, now);
+        let reach = match by {
+            Some(by) if cooling_on && !is_old && may_be_provoked(what) && !before.is_refused() => {
+                entry.suspicion.judge(what, by, now)
+            }
+            _ => Reach::Everyone,
+        };
+        let concerns_all = reach == Reach::Everyone;
+        // A probe sent with the old credential is repeated, and so is one whose answer may be about its request.
+        let mut after = observe(&before, if is_old || !concerns_all { &Observation::Abandoned } else { what }, cooling_on, now);
+        let is_of_probe = matches!(what, Observation::TestPassed | Observation::Refused) && !is_old && by.is_none();
+        let is_answer = matches!(what, Observation::Success { .. });
+        if is_answer && entry.suspicion.answered(sent) || is_of_probe && entry.suspicion.settle() {
+            self.end_suspicion(&entry);
+        }
         if !is_old && *what == Observation::TestPassed {
             entry.ended.store(true, Ordering::Release);
         }
         if after.is_refused() && !before.is_refused() {
             after.refused_credential = observed_with.or(current_credential);
         }
-        let concerns_more = entry.evidence.record(what, by, &after.state);
+        let concerns_more = concerns_all && entry.evidence.record(what, by, &after.state);
+        let is_suspected = reach == Reach::Some;
+        if is_suspected {
+            entry.mark_unsaved();
+            self.suspicions.notify();
+            tracing::debug!(account.id = %account, "an answer against an account may be about its request");
+        }
         if before == after && !concerns_more {
             return;
         }
@@ -206,6 +250,40 @@ impl HealthRegistry {
         }
         if usable(&before) != usable(&after) {
             tracing::warn!(account.id = %account, state = state_word(&after.state), "account health changed");
+        }
+    }
+
+    /// How often a refusal of the account's credential that no probe confirmed was probed since a request was answered; `None`
+    /// when there is none.
+    pub(crate) fn unproven_refusal(&self, account: AccountId) -> Option<u32> {
+        self.entries.get(account)?.suspicion.probes()
+    }
+
+    /// A probe of `account` passed that was sent at `sent` because of an unproven refusal.
+    pub(crate) fn probe_passed(&self, account: &Account, cooling_on: bool, sent: Timestamp, now: Timestamp) {
+        let Some(entry) = self.entries.get(account.id) else { return };
+        if entry.credential.replaced(Some(fingerprint(account))) {
+            return;
+        }
+        let is_refused = entry.health().is_refused();
+        if entry.suspicion.probe_passed(sent, now) {
+            self.end_suspicion(&entry);
+        }
+        if is_refused {
+            self.observe_probe(account, &Observation::TestPassed, cooling_on, sent, now);
+        }
+    }
+
+    /// Callers that were barred from the account may use it again.
+    fn end_suspicion(&self, entry: &HealthEntry) {
+        entry.mark_unsaved();
+        self.recoveries.notify();
+    }
+
+    /// A probe of the account because of an unproven refusal showed nothing.
+    pub(crate) fn probe_was_unclear(&self, account: AccountId) {
+        if let Some(entry) = self.entries.get(account) {
+            entry.suspicion.probe_was_unclear();
         }
     }
 
@@ -230,7 +308,7 @@ impl HealthRegistry {
     pub fn merge(&self, reported: impl IntoIterator<Item = (AccountId, AccountHealth)>, now: Timestamp) {
         for (account, theirs) in reported {
             let theirs = theirs.as_of(now);
-            let ours = self.of(account);
+            let ours = self.entries.get(account).map_or_else(AccountHealth::default, |entry| *entry.health());
             if ends(&theirs.state) <= ends(&ours.state) {
                 continue;
             }
@@ -242,6 +320,7 @@ impl HealthRegistry {
                 let before = entry.state_of_all(&ours);
                 entry.put(&mut health, AccountHealth { state, coolings, refused_credential: refused, ..ours });
                 entry.evidence.concern_all();
+                entry.suspicion.settle();
                 self.tell(account, (before, state), TransitionCause::Node, now);
                 drop(health);
                 tracing::warn!(account.id = %account, state = state_word(&theirs.state), "account health changed on another node");
@@ -255,7 +334,14 @@ impl HealthRegistry {
         for (account, passed) in passed {
             let Some(entry) = self.entries.get(account) else { continue };
             let mut health = entry.health();
-            if health.state.unavailable_since().is_some_and(|since| since <= passed) {
+            let ends = |state: HealthState| state.unavailable_since().is_some_and(|since| since <= passed);
+            if entry.suspicion.state().is_some_and(ends) {
+                entry.suspicion.settle();
+                entry.mark_unsaved();
+                has_ended = true;
+            }
+            if ends(health.state) {
+                entry.suspicion.settle();
                 let after = observe(&health, &Observation::TestPassed, true, passed);
                 let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
@@ -290,6 +376,9 @@ impl HealthRegistry {
         for (account, entry) in entries.iter() {
             let mut health = entry.health();
             let after = health.as_of(now);
+            if entry.suspicion.follow_clock(now) {
+                self.end_suspicion(entry);
+            }
             if *health != after {
                 let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
@@ -313,7 +402,7 @@ impl HealthRegistry {
     pub fn take_unsaved(&self) -> Vec<(AccountId, AccountHealth)> {
         let entries = self.entries.snapshot();
         let changed = entries.iter().filter(|(_, entry)| entry.unsaved.swap(false, Ordering::AcqRel));
-        changed.map(|(account, entry)| (account, *entry.health())).collect()
+        changed.map(|(account, entry)| (account, entry.shown_health())).collect()
     }
 
     /// Marks accounts as unsaved again after a failed save.
@@ -331,6 +420,9 @@ impl HealthRegistry {
         for (account, current_credential) in fingerprints {
             let Some(entry) = entries.get(account) else { continue };
             let mut health = entry.health();
+            if entry.credential.replaced(Some(current_credential)) && entry.suspicion.forget() {
+                self.end_suspicion(entry);
+            }
             entry.credential.set(current_credential);
             if !health.is_refused() {
                 continue;
@@ -358,6 +450,8 @@ impl HealthRegistry {
 struct Evidenced {
     /// The credential, where the observation is about one.
     credential: Option<CredentialFingerprint>,
+    /// When the request or probe was sent.
+    sent: Timestamp,
     /// Whose request was observed.
     by: Option<Requester>,
     cause: TransitionCause,
@@ -375,7 +469,9 @@ impl HealthView for RegistrySnapshot {
     fn status(&self, account: AccountId, now: Timestamp) -> HealthStatus {
         let Some(entry) = self.entries.get(account) else { return HealthStatus::HEALTHY };
         let status = entry.snapshot().status(now);
-        if entry.evidence.concerns(self.by) { status } else { HealthStatus { availability: Availability::Usable, ..status } }
+        let concerns = entry.evidence.concerns(self.by);
+        let status = if concerns { status } else { HealthStatus { availability: Availability::Usable, ..status } };
+        entry.suspicion.status(self.by, status, now)
     }
 }
 

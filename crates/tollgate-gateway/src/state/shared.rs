@@ -66,13 +66,39 @@ impl Shared {
 
     /// Applies what other nodes report of keys and members. Returns the reports that changed anything.
     pub fn apply_access(&self, reports: impl IntoIterator<Item = AccessReport>) -> Vec<AccessReport> {
-        let apply = |AccessReport { subject, state, revision }: &AccessReport| match (state, *subject) {
-            (AccessState::Revoked, Subject::Key(key)) => !self.revoke([key]).is_empty(),
-            (AccessState::Blocked, subject @ (Subject::Key(_) | Subject::Member(_))) => self.keys.block(subject, *revision),
-            (AccessState::Allowed, subject) => self.keys.allow(subject, *revision),
-            (AccessState::Revoked | AccessState::Blocked, _) => false,
+        let apply = |report: &AccessReport| {
+            let has_changed = match (report.state, report.subject) {
+                (AccessState::Revoked, Subject::Key(key)) => !self.revoke([key]).is_empty(),
+                (AccessState::Blocked, subject @ (Subject::Key(_) | Subject::Member(_))) => {
+                    self.keys.block(subject, report.revision)
+                }
+                (AccessState::Allowed, subject) => self.keys.allow(subject, report.revision),
+                (AccessState::Revoked | AccessState::Blocked, _) => false,
+            };
+            // What this node has read itself is newer.
+            if report.revision > self.catalog.load().revision {
+                self.follow_access(report);
+            }
+            has_changed
         };
         reports.into_iter().filter(apply).collect()
+    }
+
+    /// Ends the running streams of a key or member that has lost access, if the settings say so.
+    pub fn follow_access(&self, AccessReport { subject, state, revision }: &AccessReport) {
+        match (state, *subject) {
+            (AccessState::Revoked, Subject::Key(key)) => {
+                self.revoke([key]);
+                self.keys.resume(*subject);
+            }
+            (AccessState::Blocked, subject @ (Subject::Key(_) | Subject::Member(_))) => {
+                if self.keys.stop(subject, *revision) {
+                    self.condition.interrupts.notify();
+                }
+            }
+            (AccessState::Allowed, subject) => self.keys.resume(subject),
+            (AccessState::Revoked | AccessState::Blocked, _) => {}
+        }
     }
 
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.

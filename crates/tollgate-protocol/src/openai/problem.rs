@@ -21,6 +21,10 @@ const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["insufficient balance", "insufficient
 const ACCOUNT_REFUSED_CODES: &[&str] =
     &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
+/// How the message begins if one request asks for more tokens than the limit of a minute: `Request too large for gpt-4o in
+/// organization … on tokens per min (TPM): Limit 30000, Requested 66313.` Type and code are those of every rate limit.
+const OVER_MINUTE_LIMIT: &str = "Request too large for ";
+
 /// Decodes an upstream's error. Gemini's OpenAI-compatible endpoint and its resellers send Google's details.
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
@@ -29,6 +33,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let quota_exhausted = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = found.is(ACCOUNT_REFUSED_CODES) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
+    let over_minute_limit = found.message.starts_with(OVER_MINUTE_LIMIT);
     let problem = found.into_problem(status);
     UpstreamProblem {
         kind,
@@ -36,6 +41,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
         window,
         account_refused: refused && !matches!(problem.status, 401..=403),
         retry_after: problem.retry_after.or(wait.filter(|_| problem.status == 429)),
+        over_minute_limit: over_minute_limit && problem.status == 429,
         ..problem
     }
 }
@@ -194,6 +200,17 @@ mod tests {
         }
         let minute = body("PerMinute").replace("QuotaFailure", "Help");
         assert!(!decode(429, minute.as_bytes()).quota_exhausted, "a delay in seconds is a rate limit");
+    }
+
+    #[test]
+    fn request_beyond_the_limit_of_a_minute_is_distinguished_from_a_used_up_minute() {
+        let body =
+            |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"tokens","param":null,"code":"rate_limit_exceeded"}}}}"#);
+        let large =
+            body("Request too large for gpt-4o in organization org-x on tokens per min (TPM): Limit 30000, Requested 66313.");
+        assert!(decode(429, large.as_bytes()).over_minute_limit && !decode(500, large.as_bytes()).over_minute_limit);
+        let used = body("Rate limit reached for gpt-4o on tokens per min (TPM): Limit 30000, Used 29000, Requested 2000.");
+        assert!(!decode(429, used.as_bytes()).over_minute_limit);
     }
 
     #[test]

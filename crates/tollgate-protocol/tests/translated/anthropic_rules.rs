@@ -97,6 +97,10 @@ fn blank_text_is_never_sent() {
     let histories = [
         json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "\n\n", "tool_calls": [call]},
             {"role": "tool", "tool_call_id": "c", "content": "r"}]),
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": ""}]),
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c", "content": " \n"}, {"role": "user", "content": "go on"}]),
         json!([{"role": "user", "content": [{"type": "text", "text": "  "}, image]}]),
         json!([{"role": "system", "content": " "}, {"role": "user", "content": "hi"}]),
         json!([{"role": "user", "content": ""}]),
@@ -115,6 +119,25 @@ fn blank_text_is_never_sent() {
             .collect();
         assert!(roles.first() == Some(&"user") && roles.windows(2).all(|pair| pair[0] != pair[1]), "{roles:?}");
     }
+}
+
+#[test]
+fn blank_result_of_a_tool_has_no_content_unless_it_is_an_error() {
+    let result = |response: Value| {
+        let call = json!({"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]});
+        let answer = json!({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": response}}]});
+        let body = json!({"contents": [{"role": "user", "parts": [{"text": "hi"}]}, call, answer]});
+        let (body, _) = translate(Protocol::Gemini, MODEL, &body).expect("a valid case");
+        assert!(!has_blank(&body), "{body}");
+        body["messages"][2]["content"][0].clone()
+    };
+    let chat = json!([{"role": "user", "content": "hi"},
+        {"role": "assistant", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "c", "content": " "}]);
+    assert_eq!(messages(&chat)["messages"][2]["content"][0], json!({"type": "tool_result", "tool_use_id": "c"}));
+    let error = result(json!({"error": " "}));
+    assert_eq!((&error["content"], &error["is_error"]), (&json!("error"), &json!(true)), "{error}");
+    assert!(result(json!({"output": ""}))["content"].as_str().is_none_or(|text| !text.trim().is_empty()));
 }
 
 #[test]

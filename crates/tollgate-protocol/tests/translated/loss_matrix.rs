@@ -39,6 +39,8 @@ struct Row {
     #[serde(rename = "note")]
     _note: Option<String>,
     path: Option<String>,
+    #[serde(default)]
+    server_tools: bool,
     example: String,
 }
 
@@ -117,11 +119,11 @@ fn minimal_body(from: Protocol) -> Value {
     }
 }
 
-fn translate((from, to): Direction, body: &Value) -> Result<EncodedRequest, TranslateError> {
+fn translate((from, to): Direction, body: &Value, server_tools: bool) -> Result<EncodedRequest, TranslateError> {
     let method = if from == Gemini { Method::Generate } else { Method::Chat };
     let target = Target { method, model: (from == Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
     let request = decode_request(from, &target, body.to_string().as_bytes())?;
-    encode_request(to, &request, "u", &full_profile(to), &TranslateOptions::default())
+    encode_request(to, &request, "u", &full_profile(to), &TranslateOptions { server_tools, ..TranslateOptions::default() })
 }
 
 /// The path without list positions and without the value of an adjustment.
@@ -132,10 +134,10 @@ fn bare_path(path: &str) -> String {
 
 fn check(direction: Direction, row: &Row) -> Result<(), String> {
     let minimal = minimal_body(direction.0);
-    let base = translate(direction, &minimal).map_err(|error| error.to_string())?;
+    let base = translate(direction, &minimal, row.server_tools).map_err(|error| error.to_string())?;
     let mut body = minimal;
     body.as_object_mut().expect("an object").extend(row.example().as_object().expect("an object").clone());
-    let encoded = match (row.verdict, translate(direction, &body)) {
+    let encoded = match (row.verdict, translate(direction, &body, row.server_tools)) {
         (Verdict::Refused, Err(TranslateError::Unsupported { fields, .. })) => {
             let named: Vec<String> = fields.iter().map(|field| bare_path(field)).collect();
             return if named == row.path().split(", ").collect::<Vec<_>>() { Ok(()) } else { Err(format!("named {named:?}")) };

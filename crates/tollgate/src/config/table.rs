@@ -90,7 +90,8 @@ settings! {
     "limits.in_flight": Number(1, 1_000_000), Some("16384") =>
         "Concurrent requests; further ones get 503 (E63).";
     "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\"") =>
-        "Streams that run when their key is revoked. end: they end with an error event (E4) within seconds. finish: they go on.";
+        "Streams that run when their key is revoked or disabled or its member suspended. end: they end with an error event (E4, E6) \
+         within seconds. finish: they go on.";
     "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600") =>
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000") =>

@@ -46,6 +46,11 @@ fn chat(gateway: &TestGateway) -> u16 {
     gateway.chat(&support::chat("chat-model")).status
 }
 
+/// How many chats an upstream has received; the rest are probes.
+fn chats(upstream: &Upstream) -> usize {
+    upstream.received().iter().filter(|received| received.line.ends_with("/chat/completions")).count()
+}
+
 fn error(status: u16, message: &str) -> ScriptedResponse {
     ScriptedResponse::error(status, &json!({"error": {"message": message}}))
 }
@@ -75,10 +80,61 @@ fn refused_credential_stays_excluded_after_restart() {
     let catalog = catalog_of(&first, &second, "");
     let mut gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
     assert_eq!(chat(&gateway), 200);
+    wait_for_status(&gateway, "first-account", "cooling: refused until a test passes");
     assert_eq!(gateway.stop(), Some(0), "the stop saves health");
     let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).data_folder(gateway.into_data()).spawn();
-    assert_eq!((chat(&gateway), first.received().len()), (200, 1));
+    assert_eq!((chat(&gateway), chats(&first)), (200, 1));
     assert_eq!(account_status(&gateway, "first-account"), "cooling: refused until a test passes");
+}
+
+/// A 403 about a request, as a moderating upstream or one with someone else's file gives it. Its credential works.
+fn forbidden() -> ScriptedResponse {
+    ScriptedResponse::error(403, &json!({"error": {"message": "no permission to access the file", "code": 403}}))
+}
+
+#[test]
+fn request_that_every_upstream_forbids_takes_no_account_from_others() {
+    const HOSTILE: &str = "tk-hostile-0123456789abcdef";
+    let upstreams = [Upstream::start(), Upstream::start(), Upstream::start()];
+    let catalog: String = upstreams
+        .iter()
+        .enumerate()
+        .map(|(at, upstream)| {
+            channel(&format!("c{at}"), "openai", &upstream.openai_url(), "chat-model", &format!("priority = {at}"))
+        })
+        .collect();
+    let catalog = catalog
+        + &prices(&["chat-model"])
+        + &group(&["c0", "c1", "c2"])
+        + "[[member]]\nname = \"eve\"\n"
+        + &crate::nodes::key("hostile", HOSTILE, "member = \"eve\"");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    let hostile = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(HOSTILE);
+    for round in 1..=5 {
+        for upstream in &upstreams {
+            upstream.enqueue(forbidden());
+        }
+        let refused = gateway.send(&hostile);
+        assert_eq!(refused.json()["error"]["code"], "upstream_account_error", "round {round}: {}", refused.text());
+        // In the first round it is carried on to all of them; later some may be barred from the key.
+        assert!(round > 1 || refused.header("x-tollgate-attempts") == Some("3"), "{}", refused.text());
+        upstreams.iter().for_each(Upstream::clear);
+        for _ in 0..4 {
+            let answer = gateway.chat(&support::chat("chat-model"));
+            assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "round {round}");
+        }
+        wait_for("that the key may use the accounts again", Duration::from_secs(2), || gateway.send(&hostile).status == 200);
+    }
+    for upstream in &upstreams {
+        let probes = upstream.received().len() - chats(upstream);
+        assert!(probes >= 1, "the first refusal is probed");
+    }
+    // The accounts that serve only when others fail are there, too.
+    for upstream in &upstreams[..2] {
+        upstream.set_default(error(500, "broken"));
+    }
+    let answer = gateway.chat(&support::chat("chat-model"));
+    assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("3")), "{}", answer.text());
 }
 
 #[test]
@@ -295,7 +351,7 @@ fn free_probe_restores_a_refused_account_but_never_touches_a_disabled_one() {
         + &channel("off", "openai", &off.openai_url(), "chat-model", "status = \"off\"\nprobe_interval_s = 10")
         + &account_off;
     let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).env("TOLLGATE_LOG__LEVEL", "info").spawn();
-    assert_eq!((chat(&gateway), first.received().len()), (200, 1));
+    assert_eq!((chat(&gateway), chats(&first)), (200, 1));
     wait_for_status(&gateway, "first-account", "cooling: refused until a test passes");
     // The provider has recovered; only a probe can detect it.
     first.set_default(ScriptedResponse::chat("well again"));

@@ -4,7 +4,7 @@ use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, wait_for};
+use tollgate_testkit::{ReceivedRequest, Request, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::{nodes::Services, support};
 
@@ -46,7 +46,14 @@ fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
     let clock = folder.path().join("clock");
     set(&clock, HOUR_S);
     let right = services.builder("").catalog(&catalog).spawn();
-    let wrong = services.builder("").catalog(&catalog).env(CLOCK, clock.to_str().unwrap()).spawn();
+    let webhook = Upstream::start();
+    webhook.set_default(ScriptedResponse::status(204));
+    let alerting = services
+        .builder("")
+        .env("TOLLGATE_ALERTS__WEBHOOK", &format!("http://{}/alert", webhook.address()))
+        .env("TOLLGATE_ALERTS__SECRET", "a shared secret")
+        .env("TOLLGATE_ALERTS__PRIVATE_NETWORK", "true");
+    let wrong = alerting.catalog(&catalog).env(CLOCK, clock.to_str().unwrap()).spawn();
     let usable = |gateway: &TestGateway, within: u64| {
         wait_for("the account is usable again", Duration::from_secs(within), || chat(gateway) == 200)
     };
@@ -92,6 +99,17 @@ fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
     let text = String::from_utf8_lossy(&doctor.stdout).into_owned();
     assert!(!doctor.status.success() && text.contains("FAIL  clock"), "{text}");
     assert!(right.run(&["doctor"]).status.success());
+
+    // The webhook is told once that the clock is wrong, and once that it is right again.
+    let events = || webhook.received().iter().map(ReceivedRequest::json).collect::<Vec<_>>();
+    wait_for("the alert", Duration::from_secs(3), || !events().is_empty());
+    set(&clock, 0);
+    wait_for("the end of the alert", Duration::from_secs(5), || events().len() > 1);
+    assert_eq!(readiness(&wrong), json!({"status": "ready"}));
+    let [began, ended] = &events()[..] else { panic!("{:?}", events()) };
+    assert_eq!((&began["event"], &ended["event"], &ended["skew_s"]), (&json!("clock_skew"), &json!("clock_skew"), &json!(0)));
+    assert!((3_590..=3_610).contains(&began["skew_s"].as_i64().unwrap()), "{began}");
+    assert!(webhook.received()[0].header("x-tollgate-signature").unwrap().starts_with("sha256="));
 }
 
 #[test]

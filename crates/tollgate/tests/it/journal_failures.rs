@@ -21,13 +21,21 @@ const SMALL: (&str, &str) = ("TOLLGATE_JOURNAL__MAX_BYTES", "1048576");
 /// More requests than fit in the usage writer's queue and one batch.
 const MANY: usize = 22_000;
 
-fn metric(gateway: &TestGateway, name: &str) -> usize {
+fn metric_text(gateway: &TestGateway, name: &str) -> String {
     let text = gateway.send(&Request::get("/metrics")).text();
     let line = text.lines().find(|line| line.split(' ').next() == Some(name)).unwrap_or_else(|| panic!("no {name}\n{text}"));
-    line.rsplit(' ').next().unwrap().parse().unwrap()
+    line.rsplit(' ').next().unwrap().to_owned()
 }
 
-fn wait_until(what: &str, gateway: &TestGateway, is_so: impl Fn() -> bool) {
+fn metric(gateway: &TestGateway, name: &str) -> usize {
+    metric_text(gateway, name).parse().unwrap()
+}
+
+fn gauge(gateway: &TestGateway, name: &str) -> f64 {
+    metric_text(gateway, name).parse().unwrap()
+}
+
+fn wait_until(what: &str, gateway: &TestGateway, is_so: impl FnMut() -> bool) {
     let what = format!("{what}, of {}", gateway.address());
     wait_for(&what, SOON, is_so);
 }
@@ -80,6 +88,14 @@ fn stop_without_writable_storage_reports_lost_records() {
     assert!(gateway.log().contains("50 requests are lost"), "{}", gateway.log());
 }
 
+/// Holds the table of records locked until [`RELEASE`] is run, for five minutes at most.
+const LOCK: &str = "DO $$ BEGIN LOCK TABLE usage IN ACCESS EXCLUSIVE MODE; FOR turn IN 1..6000 LOOP
+    EXIT WHEN EXISTS (SELECT FROM pg_class WHERE relname = 'released'); PERFORM pg_sleep(0.05); END LOOP; END $$";
+const RELEASE: &str = "CREATE TABLE released ()";
+/// Oldest a record may be when the gauge of the age first shows one. The gauges are set each second, beside the transaction under
+/// way; one that is stuck ends after more than eight.
+const SHOWN_WITHIN_S: f64 = 5.0;
+
 #[test]
 fn stuck_booking_is_shown_at_once() {
     let Some(postgres) = Postgres::start("stuck_booking_is_shown_at_once") else { return };
@@ -87,18 +103,31 @@ fn stuck_booking_is_shown_at_once() {
     assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
     let booked = || postgres.sql("SELECT COUNT(*) FROM usage").parse::<usize>().unwrap();
     wait_until("the first one is booked", &gateway, || booked() == 1);
+    wait_until("nothing waits", &gateway, || gauge(&gateway, "tollgate_journal_oldest_seconds") <= 0.0);
     std::thread::scope(|scope| {
-        let lock = scope.spawn(|| postgres.sql("BEGIN; LOCK TABLE usage IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(15); COMMIT"));
-        std::thread::sleep(Duration::from_millis(500));
-        let begin = Instant::now();
+        let lock = scope.spawn(|| postgres.sql(LOCK));
+        wait_until("the table is locked", &gateway, || {
+            let held =
+                "SELECT COUNT(*) FROM pg_locks WHERE relation = 'usage'::regclass AND mode = 'AccessExclusiveLock' AND granted";
+            postgres.sql(held) == "1"
+        });
+        assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
+        let mut age = 0.0;
+        wait_until("a record that waits is shown", &gateway, || {
+            age = gauge(&gateway, "tollgate_journal_oldest_seconds");
+            age > 0.0
+        });
+        println!("a record that waits was {age:.1} s old when the gauge first showed it");
+        assert!(age < SHOWN_WITHIN_S, "{age} s");
+        assert!(metric(&gateway, "tollgate_journal_bytes") > 0);
         assert_eq!(load::send(&gateway, "echo", 6_000, 8).failed(), 0);
         wait_until("requests in memory are shown", &gateway, || metric(&gateway, "tollgate_journal_held") > 0);
         assert!(metric(&gateway, "tollgate_journal_bytes") > 500_000);
         assert!(gateway.send(&Request::get("/readyz")).text().contains("degraded"));
-        println!("shown {:.1?} after the first request", begin.elapsed());
-        assert!(!lock.is_finished(), "the database was locked until now");
+        assert!(!lock.is_finished(), "all of it while the table was locked");
+        postgres.sql(RELEASE);
     });
-    wait_until("every record is booked", &gateway, || booked() == 6_001);
+    wait_until("every record is booked", &gateway, || booked() == 6_002);
     wait_until("it is ready again", &gateway, || gateway.send(&Request::get("/readyz")).text().contains("ready"));
 }
 

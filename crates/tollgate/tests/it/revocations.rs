@@ -1,5 +1,5 @@
-//! Revoked keys: their running streams end, and a node that has lost the database alone refuses them too, as it does disabled keys
-//! and keys of suspended members.
+//! Revoked keys, disabled keys and keys of suspended members: their running streams end, and a node that has lost the database alone
+//! refuses them too.
 
 use std::{
     io,
@@ -9,10 +9,10 @@ use std::{
         atomic::{AtomicBool, Ordering},
     },
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, wait_for};
+use tollgate_testkit::{ClientResponse, Latch, PendingResponse, Request, ScriptedResponse, TestGateway, Upstream, wait_for};
 
 use crate::{
     nodes::{MASTER_KEY, Services},
@@ -139,31 +139,156 @@ fn node_without_database_refuses_a_key_that_another_node_revoked() {
     assert!(degraded.contains("degraded"), "{degraded}");
 }
 
-/// Reads a stalled stream to its end while its key is revoked.
-fn stream_of_a_revoked_key(gateway: &TestGateway, upstream: &Upstream, name: &str) -> tollgate_testkit::ClientResponse {
-    let secret = create_key(gateway, name);
-    upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
-    let stream = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(&secret);
-    let mut open = gateway.start_request(&stream);
-    let mut answer = open.read_head().unwrap();
-    assert_eq!(answer.status, 200);
-    answer.body = open.read_chunk(&answer).unwrap().unwrap();
-    assert!(gateway.run(&["key", "revoke", name]).status.success());
-    open.read_rest(&mut answer);
-    answer
+/// A stream of a key that waits for the rest of its answer.
+struct OpenStream {
+    connection: PendingResponse,
+    answer: ClientResponse,
+}
+
+impl OpenStream {
+    /// Opens one, and reads its first chunk.
+    fn start(gateway: &TestGateway, secret: &str) -> Self {
+        let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(secret);
+        let mut connection = gateway.start_request(&request);
+        let mut answer = connection.read_head().unwrap();
+        assert_eq!(answer.status, 200);
+        answer.body = connection.read_chunk(&answer).unwrap().unwrap();
+        Self { connection, answer }
+    }
+
+    /// Reads the rest.
+    fn end(mut self) -> ClientResponse {
+        self.connection.read_rest(&mut self.answer);
+        self.answer
+    }
+}
+
+/// Commands that take access away from the key `KEY` of the member `ben`, the error that ends its streams, and its code.
+const LOSSES: [(&[&str], &str, &str); 3] = [
+    (&["key", "revoke", "KEY"], "E4", "api_key_disabled"),
+    (&["key", "set", "KEY", "status=disabled"], "E4", "api_key_disabled"),
+    (&["member", "set", "ben", "status=suspended"], "E6", "account_suspended"),
+];
+
+/// The command for this key.
+fn for_key<'a>(command: &[&'a str], key: &'a str) -> Vec<&'a str> {
+    command.iter().map(|word| if *word == "KEY" { key } else { word }).collect()
+}
+
+/// An answer whose rest waits for the latch.
+fn answer_after(latch: &Latch) -> ScriptedResponse {
+    ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, latch)
 }
 
 #[test]
-fn running_stream_of_a_revoked_key_ends_with_an_error_event() {
+fn running_streams_end_with_an_error_event_when_access_is_lost() {
     let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(answer_after(&latch));
     let gateway = support::gateway_for(&upstream);
-    let begin = std::time::Instant::now();
-    let answer = stream_of_a_revoked_key(&gateway, &upstream, "soon-gone");
-    let took = begin.elapsed();
-    assert!(answer.text().contains("api_key_disabled") && !answer.complete, "{}", answer.text());
-    println!("a stream of a revoked key ended {took:.1?} after it was opened");
-    assert!(took < Duration::from_secs(20), "{took:.1?}");
-    let record = gateway.record_of(&answer);
-    assert_eq!((&record["outcome"], &record["reason"]), (&"gateway_stopped".into(), &"E4".into()), "{record}");
-    assert!(support::nano_usd(&record["sale"]) > 0, "what was delivered is paid for: {record}");
+    done(&gateway, &["member", "add", "ben", "groups=default"]);
+    let kept = OpenStream::start(&gateway, &create_key(&gateway, "kept"));
+    for (number, (command, error, code)) in LOSSES.into_iter().enumerate() {
+        let name = format!("soon-gone-{number}");
+        let stream = OpenStream::start(&gateway, &create_key_of(&gateway, &name, "ben"));
+        let begin = Instant::now();
+        done(&gateway, &for_key(command, &name));
+        let answer = stream.end();
+        let took = begin.elapsed();
+        println!("{command:?}: the stream ended within {took:.1?}");
+        assert!(answer.text().contains(code) && !answer.complete, "{command:?}: {}", answer.text());
+        assert!(took < Duration::from_secs(20), "{took:.1?}");
+        let record = gateway.record_of(&answer);
+        assert_eq!((&record["outcome"], &record["reason"]), (&"gateway_stopped".into(), &error.into()), "{record}");
+        assert!(support::nano_usd(&record["sale"]) > 0, "what was delivered is paid for: {record}");
+    }
+    latch.open();
+    let kept = kept.end();
+    assert!(kept.complete && kept.text().contains("two"), "streams of others go on: {}", kept.text());
+}
+
+#[test]
+fn key_that_is_enabled_again_has_streams_that_go_on() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(answer_after(&latch));
+    let gateway = support::gateway_for(&upstream);
+    let secret = create_key(&gateway, "paused");
+    done(&gateway, &["key", "set", "paused", "status=disabled"]);
+    wait_for("the disabled key", Duration::from_secs(3), || gateway.send(&chat(&secret)).status == 401);
+    done(&gateway, &["key", "set", "paused", "status=active"]);
+    let models = Request::get("/v1/models").bearer(&secret);
+    wait_for("the enabled key", Duration::from_secs(3), || gateway.send(&models).status == 200);
+    let stream = OpenStream::start(&gateway, &secret);
+    // Ends the streams of another key, which makes every stream look whether it has to end.
+    let other = create_key(&gateway, "other");
+    let ended = OpenStream::start(&gateway, &other);
+    done(&gateway, &["key", "set", "other", "status=disabled"]);
+    assert!(!ended.end().complete);
+    latch.open();
+    assert!(stream.end().complete);
+}
+
+#[test]
+fn running_streams_finish_if_the_setting_says_so() {
+    let upstream = Upstream::start();
+    let latch = Latch::default();
+    upstream.set_default(answer_after(&latch));
+    let gateway = support::builder(&upstream, "cooling = false").env("TOLLGATE_LIMITS__REVOKED_STREAMS", "finish").spawn();
+    done(&gateway, &["member", "add", "ben", "groups=default"]);
+    let names: Vec<String> = (0..LOSSES.len()).map(|number| format!("soon-gone-{number}")).collect();
+    let secrets: Vec<String> = names.iter().map(|name| create_key_of(&gateway, name, "ben")).collect();
+    let streams: Vec<OpenStream> = secrets.iter().map(|secret| OpenStream::start(&gateway, secret)).collect();
+    for ((command, ..), name) in LOSSES.into_iter().zip(&names) {
+        done(&gateway, &for_key(command, name));
+    }
+    let models = |secret: &String| gateway.send(&Request::get("/v1/models").bearer(secret)).status;
+    for secret in &secrets {
+        wait_for("that new requests are refused", Duration::from_secs(3), || matches!(models(secret), 401 | 403));
+    }
+    // The streams were woken with that. What they still wait for comes only now.
+    latch.open();
+    for stream in streams {
+        let answer = stream.end();
+        assert!(answer.complete && answer.text().contains("two"), "{}", answer.text());
+        assert_eq!(gateway.record_of(&answer)["outcome"], "completed");
+    }
+}
+
+#[test]
+fn running_streams_end_on_every_node_also_on_one_without_database() {
+    let Some(services) = Services::start("running_streams_end_on_every_node_also_on_one_without_database") else { return };
+    let latch = Latch::default();
+    services.upstream.set_default(answer_after(&latch));
+    let (first, cut_off, proxy) = two_nodes(&services);
+    let third = services.builder("").spawn();
+    done(&first, &["member", "add", "ben", "groups=default"]);
+    let names: Vec<String> = (0..LOSSES.len()).map(|number| format!("soon-gone-{number}")).collect();
+    let secrets: Vec<String> = names.iter().map(|name| create_key_of(&first, name, "ben")).collect();
+    let kept = create_key(&first, "kept");
+    let models = |gateway: &TestGateway, secret: &String| gateway.send(&Request::get("/v1/models").bearer(secret)).status;
+    for gateway in [&third, &cut_off] {
+        for secret in secrets.iter().chain([&kept]) {
+            wait_for("the new key", Duration::from_secs(2), || models(gateway, secret) == 200);
+        }
+    }
+    // A change that reaches the node makes it read a key again: it has received all of them before it loses the database.
+    thread::sleep(Duration::from_secs(1));
+    let open = |gateway: &TestGateway, secret: &String| (OpenStream::start(gateway, secret), gateway.address());
+    let streams: Vec<_> = secrets.iter().map(|secret| [open(&third, secret), open(&cut_off, secret)]).collect();
+    let others = [open(&third, &kept), open(&cut_off, &kept)];
+    proxy.cut();
+    for (((command, _, code), name), streams) in LOSSES.into_iter().zip(&names).zip(streams) {
+        let begin = Instant::now();
+        done(&first, &for_key(command, name));
+        for (stream, node) in streams {
+            let answer = stream.end();
+            println!("{command:?} at another node: the stream at {node} ended within {:.1?}", begin.elapsed());
+            assert!(answer.text().contains(code) && !answer.complete, "{command:?}, {node}: {}", answer.text());
+        }
+    }
+    latch.open();
+    for (stream, node) in others {
+        assert!(stream.end().complete, "streams of others go on at {node}");
+    }
 }

@@ -184,18 +184,27 @@ fn start_killed_while_it_created_the_database_can_be_repeated() {
 
 #[test]
 fn database_file_holds_no_secret_in_clear_text() {
+    const HEADER: &str = "value-of-a-secret-header";
+    const CHANGED_HEADER: &str = "changed-value-of-a-secret-header";
     let upstream = Upstream::start();
-    let gateway = support::gateway_for(&upstream);
-    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+    let lines = format!("cooling = false\nheaders = {{ \"api-key\" = \"{HEADER}\", \"cookie\" = \"s={HEADER}\" }}");
+    let gateway = support::builder(&upstream, &lines).spawn();
+    let served = |value: &str| {
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
+        upstream.received().last().is_some_and(|received| received.header("api-key") == Some(value))
+    };
+    assert!(served(HEADER));
+    gateway.serve_catalog(&support::catalog(&upstream, &lines.replace(HEADER, CHANGED_HEADER)));
+    tollgate_testkit::wait_for("the changed headers", std::time::Duration::from_secs(3), || served(CHANGED_HEADER));
     for entry in std::fs::read_dir(gateway.data())
         .unwrap()
         .flatten()
         .filter(|entry| entry.file_name().to_string_lossy().starts_with("tollgate.db"))
     {
         let bytes = std::fs::read(entry.path()).unwrap();
-        for secret in [tollgate_testkit::SERVICE_KEY, tollgate_testkit::UPSTREAM_CREDENTIAL] {
+        for secret in [tollgate_testkit::SERVICE_KEY, tollgate_testkit::UPSTREAM_CREDENTIAL, HEADER, CHANGED_HEADER] {
             let found = bytes.windows(secret.len()).any(|window| window == secret.as_bytes());
-            assert!(!found, "{} holds a secret in clear text", entry.path().display());
+            assert!(!found, "{} holds {secret} in clear text", entry.path().display());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which accounts are probed when, and how a probe's result changes their health.
 
-use tollgate_core::{AccountHealth, Catalog, Revision, Timestamp};
+use tollgate_core::{AccountHealth, Availability, Catalog, HealthView as _, KeyId, MemberId, Requester, Revision, Timestamp};
 
 use super::*;
 use crate::{
@@ -41,6 +41,19 @@ impl Rig {
         self.registry.observe(id, &Observation::Refused, true, self.shared.clock.now());
     }
 
+    /// A request of this member's only key ends so on account 1.
+    fn request_of(&self, member: u8, what: &Observation) {
+        let now = self.shared.clock.now();
+        self.registry.observe_request(&testing::account(1), what, true, now, now, Some(requester(member)));
+    }
+
+    /// Which of the first two members may use account 1.
+    fn may_use(&self) -> [bool; 2] {
+        let now = self.shared.clock.now();
+        let availability = |member| self.registry.snapshot_for(requester(member)).status(testing::account(1).id, now).availability;
+        [1, 2].map(|member| availability(member) == Availability::Usable)
+    }
+
     fn state(&self, number: u8) -> HealthState {
         self.registry.of(testing::account(number).id).state
     }
@@ -48,6 +61,12 @@ impl Rig {
     fn rests(&self, number: u8) -> bool {
         matches!(self.state(number), HealthState::Resting { .. })
     }
+}
+
+const ANSWERED: Observation = Observation::Success { latency: None };
+
+fn requester(member: u8) -> Requester {
+    Requester { key: KeyId::from_parts(Timestamp(0), [member; 10]), member: MemberId::from_parts(Timestamp(0), [100 + member; 10]) }
 }
 
 impl Drop for Rig {
@@ -82,6 +101,93 @@ async fn refused_account_is_probed_every_ten_minutes_until_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn refusal_that_one_request_saw_is_probed_at_once() {
+    let rig = Rig::start(lists(Script::new()), 1, |_| {});
+    pass(1).await;
+    rig.request_of(1, &Observation::Refused);
+    assert_eq!(rig.may_use(), [false, true]);
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!((rig.script.seen().len(), rig.may_use()), (1, [true, true]), "the credential works");
+    pass(6_000).await;
+    assert_eq!(rig.script.seen().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dead_credential_is_found_with_its_first_refused_request() {
+    for status in [401, 402, 403] {
+        let rig = Rig::start(lists(Script::new().refuses(status, &[])), 1, |_| {});
+        pass(1).await;
+        rig.request_of(1, &Observation::Refused);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        assert_eq!((rig.script.seen().len(), rig.may_use(), rig.rests(1)), (1, [false, false], true));
+        pass(590).await;
+        assert_eq!(rig.script.seen().len(), 1);
+        pass(20).await;
+        assert_eq!((rig.script.seen().len(), rig.may_use()), (2, [true, true]));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn probes_of_provoked_refusals_are_bounded() {
+    let script = || (0..40).fold(Script::new(), |script, _| lists(script));
+    let rig = Rig::start(script(), 1, |_| {});
+    for _ in 0..600 {
+        rig.request_of(1, &Observation::Refused);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        rig.request_of(2, &ANSWERED);
+        assert!(rig.may_use()[1]);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    assert!((4..=7).contains(&rig.script.seen().len()), "one in ten seconds: {}", rig.script.seen().len());
+
+    // A provider that lists its models to everyone: after each probe that passed, the next one waits longer.
+    let rig = Rig::start(script(), 1, |_| {});
+    for _ in 0..3_600 {
+        rig.request_of(1, &Observation::Refused);
+        rig.request_of(2, &Observation::Refused);
+        pass(1).await;
+    }
+    assert!((8..=14).contains(&rig.script.seen().len()), "{}", rig.script.seen().len());
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusals_of_two_members_are_probed_at_once_too() {
+    let rig = Rig::start(lists(lists(Script::new())), 1, |_| {});
+    rig.request_of(1, &Observation::Refused);
+    rig.request_of(2, &Observation::Refused);
+    assert_eq!((rig.may_use(), rig.rests(1)), ([false, false], true));
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    assert_eq!((rig.may_use(), rig.state(1)), ([true, true], HealthState::Usable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn account_is_probed_by_one_probe_at_a_time() {
+    let rig = Rig::start(Script::new(), 1, |channel| channel.spec.timeouts.connect_ms = 60_000);
+    rig.request_of(1, &Observation::Refused);
+    pass(65).await;
+    assert_eq!((rig.script.seen().len(), rig.script.open()), (1, 1));
+    assert_eq!(rig.may_use(), [false, true], "nothing is known yet");
+    pass(60).await;
+    assert_eq!(rig.script.seen().len(), 2);
+    assert!(rig.may_use()[1], "a probe that timed out because of a request does not count against the account");
+}
+
+#[tokio::test(start_paused = true)]
+async fn credential_that_may_not_list_models_is_not_refused_while_it_answers() {
+    let rig = Rig::start(Script::new(), 1, |_| {});
+    let (channel, account) = (Arc::new(testing::channel("http://127.0.0.1:1/v1")), Arc::new(testing::account(1)));
+    let due = DueProbe { channel, account, unproven: true };
+    rig.request_of(1, &Observation::Refused);
+    let sent = rig.shared.clock.now();
+    rig.request_of(2, &ANSWERED);
+    record(&rig.shared, &rig.registry, &due, ProbeOutcome::Refused, sent);
+    assert_eq!((rig.may_use(), rig.rests(1)), ([true, true], false));
+    rig.request_of(1, &Observation::Refused);
+    record(&rig.shared, &rig.registry, &due, ProbeOutcome::Refused, sent);
+    assert_eq!((rig.may_use(), rig.rests(1)), ([false, false], true), "nothing was answered");
+}
+
+#[tokio::test(start_paused = true)]
 async fn rest_from_before_the_start_counts_from_its_beginning() {
     let rig = Rig::start(lists(Script::new()), 1, |_| {});
     let since = rig.shared.clock.now().plus_ms(-3_600_000);
@@ -97,8 +203,9 @@ async fn rest_from_before_the_start_counts_from_its_beginning() {
         upstream: rig.script.clone(),
     };
     let mut next = HashMap::new();
-    assert_eq!(probes.due(&mut next, MAX_PROBES).len(), 1);
-    assert_eq!(probes.due(&mut next, MAX_PROBES).len(), 0, "once, not at every tick");
+    let mut due = || probes.due(&mut next, &HashSet::new(), MAX_PROBES).len();
+    assert_eq!(due(), 1);
+    assert_eq!(due(), 0, "once, not at every tick");
 }
 
 #[tokio::test(start_paused = true)]

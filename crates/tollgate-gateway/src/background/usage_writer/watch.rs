@@ -80,7 +80,7 @@ impl JournalWatch {
         for channel in catalog.channels.values() {
             for account in &channel.accounts {
                 let rests =
-                    !matches!(self.registry.of(account.id).availability(now), Availability::Usable | Availability::ProbeDue);
+                    !matches!(self.registry.of_all(account.id).availability(now), Availability::Usable | Availability::ProbeDue);
                 self.shared.metrics.account_usable(
                     &channel.spec.name,
                     &account.spec.name,

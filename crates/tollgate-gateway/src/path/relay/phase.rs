@@ -5,6 +5,8 @@ use std::pin::Pin;
 use tokio::time::Instant;
 use tollgate_protocol::ReplySummary;
 
+use crate::refusal::Refusal;
+
 /// Where the relaying of a stream stands.
 pub(super) enum Phase {
     Flowing,
@@ -58,6 +60,6 @@ pub(super) enum Break {
     Idle,
     /// The gateway stops, and the drain time is over.
     GatewayStopped,
-    /// The caller's key is revoked.
-    KeyRevoked,
+    /// The caller's key is revoked or disabled, or its member suspended.
+    AccessLost(Refusal),
 }

@@ -14,8 +14,8 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, KeyId, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output,
+    AttemptResult, DeliveredContent, InputCount, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Provider,
+    RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output,
     settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
@@ -406,8 +406,8 @@ impl UsageGuard {
         }
     }
 
-    pub(crate) fn key(&self) -> Option<KeyId> {
-        self.facts.as_deref().map(|facts| facts.key.id)
+    pub(crate) fn requester(&self) -> Option<Requester> {
+        self.facts.as_deref().map(|facts| facts.key.requester())
     }
 
     /// The attempt under way gave a complete answer.

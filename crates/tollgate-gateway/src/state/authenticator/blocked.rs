@@ -1,6 +1,7 @@
-//! Disabled keys and suspended members that other nodes have reported and this one has not read from the database yet.
+//! Disabled keys and suspended members: those that other nodes have reported and this one has not read from the database yet, and
+//! those whose running streams end.
 //!
-//! Bound: 100,000; further ones are left to the database.
+//! Bound: 100,000 of each; further ones are left to the database.
 
 use std::{
     collections::HashMap,

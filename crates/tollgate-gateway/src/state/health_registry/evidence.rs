@@ -1,6 +1,7 @@
 //! The callers whose requests' failures determine an account's state. A request can provoke a timeout, an error or an unreadable
 //! answer, by asking a slow model for a long answer, for instance. A failure counts for its own key only, until a second key has
-//! had one too, and for the keys of its member only, until a key of another member has.
+//! had one too, and for the keys of its member only, until a key of another member has. Answers against an account that a request
+//! can provoke are kept apart, in [`super::suspicion`], because one of them takes effect.
 
 use std::sync::{
     Mutex, PoisonError,
@@ -58,7 +59,7 @@ impl Evidence {
 
 /// The random half of the id, never 0; 0 for everyone.
 #[expect(clippy::cast_possible_truncation, reason = "half of the id")]
-fn digest(of: Concerned) -> u64 {
+pub(super) fn digest(of: Concerned) -> u64 {
     match of {
         Concerned::Key(by) => (by.key.uuid().as_u128() as u64).max(1),
         Concerned::Member(member) => (member.uuid().as_u128() as u64).max(1),

@@ -260,3 +260,76 @@ fn failures_of_one_member_concerned_all_members() {
     assert_eq!([one, third, other].map(usable), [false; 3], "two members saw it");
     assert_eq!(registry.resting(NOW).len(), 1);
 }
+
+#[test]
+fn refusals_limits_and_spent_quotas_of_one_key_concerned_all_keys() {
+    for what in [Observation::Refused, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }] {
+        let (registry, account) = (HealthRegistry::default(), &row(1));
+        let sees = |what: &Observation, by| registry.observe_request(account, what, true, NOW, NOW, Some(by));
+        let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
+        let (one, sibling, third, other) = (requester(1, 1), requester(2, 1), requester(3, 1), requester(4, 2));
+        let callers = [one, sibling, third, other];
+        (0..3).for_each(|_| sees(&what, one));
+        assert_eq!(callers.map(usable), [false, true, true, true], "{what:?}");
+        sees(&what, sibling);
+        assert_eq!(callers.map(usable), [false, false, false, true], "{what:?}");
+        assert!(registry.resting(NOW).is_empty(), "other nodes are not told");
+        assert_eq!(registry.of_all(account.id).state, HealthState::Usable);
+        let saved = registry.take_unsaved();
+        assert!(saved[0].1.concerns_some && saved[0].1.state != HealthState::Usable, "but operators see it: {saved:?}");
+        assert_eq!(HealthRegistry::from_saved(saved, NOW).of(account.id).state, HealthState::Usable, "a start makes it no wider");
+        sees(&what, other);
+        assert_eq!(callers.map(usable), [false; 4], "two members saw it: {what:?}");
+        assert!(!registry.of(account.id).concerns_some);
+        assert_eq!(registry.resting(NOW).len(), 1);
+        registry.observe_probe(account, &Observation::TestPassed, true, NOW, NOW);
+        assert_eq!(callers.map(usable), [true; 4]);
+        sees(&what, one);
+        registry.end([(account.id, NOW)]);
+        assert_eq!(callers.map(usable), [true; 4], "a test on another node passed");
+    }
+}
+
+#[test]
+fn limit_with_an_end_is_about_the_account() {
+    let end = Some(NOW.plus_ms(60_000));
+    for what in [
+        Observation::RateLimited { until: end },
+        Observation::QuotaSpent { until: end },
+        Observation::Overloaded { until: NOW.plus_ms(60_000) },
+    ] {
+        let (registry, account) = (HealthRegistry::default(), &row(1));
+        registry.observe_request(account, &what, true, NOW, NOW, Some(requester(1, 1)));
+        let other = registry.snapshot_for(requester(2, 2)).status(account.id, NOW).availability;
+        assert!(!matches!(other, Availability::Usable | Availability::ProbeDue), "{what:?}");
+    }
+}
+
+#[test]
+fn provoked_refusal_of_a_probing_request_lets_the_next_one_probe() {
+    let (registry, account) = (HealthRegistry::default(), &row(1));
+    let (one, other) = (requester(1, 1), requester(2, 2));
+    registry.observe(account.id, &Observation::ConnectFailure, true, NOW);
+    let later = NOW.plus_ms(6_000);
+    registry.begin_request(account.id, Some(one), later);
+    registry.observe_request(account, &Observation::Refused, true, later, later, Some(one));
+    let availability = |by| registry.snapshot_for(by).status(account.id, later).availability;
+    assert_eq!(availability(other), Availability::ProbeDue);
+    assert!(matches!(availability(one), Availability::Resting { .. }));
+}
+
+#[test]
+fn another_credential_ends_what_one_key_saw_of_the_last_one() {
+    let (old, new) = (with(1, "old"), with(1, "new"));
+    let registry = HealthRegistry::default();
+    registry.configure([&old]);
+    registry.observe_request(&old, &Observation::Refused, true, NOW, NOW, Some(requester(1, 1)));
+    let usable = || registry.snapshot_for(requester(1, 1)).status(new.id, NOW).availability == Availability::Usable;
+    assert!(!usable());
+    let before = registry.recoveries.version();
+    registry.configure([&new]);
+    assert!(usable());
+    assert_ne!(registry.recoveries.version(), before, "waiting requests are notified");
+    registry.observe_request(&old, &Observation::Refused, true, NOW, NOW, Some(requester(1, 1)));
+    assert!(usable() && registry.unproven_refusal(new.id).is_none(), "late refusals of the old credential do not count");
+}

@@ -160,13 +160,15 @@ fn account_queue() -> Take {
     })
 }
 
-/// Uses the account, and makes it fail.
+/// Uses the account, and makes it fail and refuse.
 fn account_health() -> Take {
     let (registry, account) = (HealthRegistry::default(), testing::account(1));
     Box::new(move |taker| {
         let by = taker.key.requester();
         let usable = registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
-        (0..3).for_each(|_| registry.observe_request(&account, &Observation::Timeout, true, NOW, NOW, Some(by)));
+        for what in [Observation::Timeout, Observation::Refused, Observation::RateLimited { until: None }] {
+            (0..3).for_each(|_| registry.observe_request(&account, &what, true, NOW, NOW, Some(by)));
+        }
         usable
     })
 }

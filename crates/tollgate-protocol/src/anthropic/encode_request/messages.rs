@@ -177,16 +177,24 @@ pub(super) fn thinking_block(part: &Part) -> Option<Json> {
     ]))
 }
 
+/// The content of a result that is an error without a text.
+const BLANK_ERROR: &str = "error";
+
 fn result_block(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     let PartKind::Result { call_id, content, json, media, is_error, .. } = &part.kind else { return None };
     let text = if *json && *is_error { error_text(content) } else { content.clone() };
     let mut block = JsonObject(vec![("type", Json::text("tool_result")), ("tool_use_id", Json::text(out.ids.get(call_id)))]);
     let media: Vec<Json> = media.iter().filter_map(|item| media_block(out, item)).collect();
-    if media.is_empty() {
-        block.put("content", Json::Text(text));
-    } else {
-        let text = Some(text).filter(|text| !is_blank(text)).map(|text| text_block(&text));
-        block.put("content", Json::List(text.into_iter().chain(media).collect()));
+    let text = Some(text).filter(|text| !is_blank(text));
+    match (text, media.is_empty()) {
+        (Some(text), true) => block.put("content", Json::Text(text)),
+        // Blank text is refused, and the content of an error may not be left out.
+        (None, true) if *is_error => block.put("content", Json::text(BLANK_ERROR)),
+        (None, true) => {}
+        (text, false) => {
+            let text = text.map(|text| text_block(&text));
+            block.put("content", Json::List(text.into_iter().chain(media).collect()));
+        }
     }
     if *is_error {
         block.put("is_error", Json::Bool(true));
