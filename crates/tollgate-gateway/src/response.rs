@@ -74,6 +74,18 @@ const PIECE_BYTES: usize = 64 * 1024;
 /// copy keeps the whole body in memory.
 const TAIL_BYTES: usize = 4 * PIECE_BYTES;
 
+/// Chunks that are larger are handed over in pieces.
+pub(crate) const LARGE_BYTES: usize = TAIL_BYTES;
+
+/// Takes the next piece of a large body off its front.
+pub(crate) fn next_piece(rest: &mut Bytes) -> Bytes {
+    let piece = rest.split_to(rest.len().min(PIECE_BYTES));
+    if rest.len() <= TAIL_BYTES && rest.len() + piece.len() > TAIL_BYTES {
+        *rest = Bytes::copy_from_slice(rest);
+    }
+    piece
+}
+
 /// A body that is complete in memory. One piece, unless it is large.
 struct Pieces(Bytes);
 
@@ -86,11 +98,7 @@ impl Body for Pieces {
         if rest.is_empty() {
             return Poll::Ready(None);
         }
-        let piece = rest.split_to(rest.len().min(PIECE_BYTES));
-        if rest.len() <= TAIL_BYTES && rest.len() + piece.len() > TAIL_BYTES {
-            *rest = Bytes::copy_from_slice(rest);
-        }
-        Poll::Ready(Some(Ok(Frame::data(piece))))
+        Poll::Ready(Some(Ok(Frame::data(next_piece(rest)))))
     }
 
     fn is_end_stream(&self) -> bool {

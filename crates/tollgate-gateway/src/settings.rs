@@ -16,7 +16,7 @@ pub struct Settings {
     pub http: HttpLimits,
     /// Limits of request bodies.
     pub bounds: Bounds,
-    /// Bytes of bodies and complete answers in memory at once, over all cores; beyond, E63.
+    /// Bytes of bodies and answers in memory at once, over all cores; beyond, E63.
     pub body_memory_bytes: usize,
     pub upstream: UpstreamLimits,
     /// Budgets of the whole gateway, in sale prices.

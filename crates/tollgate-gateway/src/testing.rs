@@ -153,6 +153,7 @@ pub(crate) fn account(number: u8) -> Account {
 pub(crate) fn call(base_url: &str) -> UpstreamCall {
     UpstreamCall {
         request_id: RequestId::from_parts(Timestamp(1), [9; 10]),
+        by: None,
         channel: Arc::new(channel(base_url)),
         account: Arc::new(account(1)),
         protocol: Protocol::OpenAi,

@@ -50,6 +50,11 @@ impl ArraySplitter {
         Self { limit, state: State::Before, depth: 0, in_string: false, escaped: false, carry: Vec::new() }
     }
 
+    /// Bytes of memory kept between two pushes.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.carry.capacity()
+    }
+
     /// Whether an element has begun and not ended.
     pub(crate) fn in_element(&self) -> bool {
         self.state == State::Element

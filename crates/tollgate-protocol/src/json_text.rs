@@ -8,6 +8,15 @@ use crate::tree;
 /// Deepest nesting of a value passed on inside a reply.
 const DEPTH_LIMIT: usize = 128;
 
+/// Larger buffers are not used again once their bytes are taken.
+const KEPT_BYTES: usize = 32 * 1024;
+
+/// Takes the bytes out of a buffer that is written to again. A large one goes with its bytes: the rest of it would keep all of its
+/// memory.
+pub(crate) fn take_written(buffer: &mut BytesMut) -> BytesMut {
+    if buffer.len() > KEPT_BYTES { std::mem::take(buffer) } else { buffer.split() }
+}
+
 /// Appends `text` as a JSON string. U+0085, U+2028 and U+2029 are escaped as well: some event-stream parsers split lines
 /// at them.
 pub(crate) fn write_string(out: &mut BytesMut, text: &str) {

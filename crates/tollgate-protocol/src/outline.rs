@@ -132,6 +132,11 @@ impl JsonOutline {
         &self.kept
     }
 
+    /// Bytes of memory kept between two pushes.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.kept.capacity() + self.name.capacity() + self.top_name.capacity() + self.levels.capacity() * size_of::<Level>()
+    }
+
     pub(crate) const fn has_ended(&self) -> bool {
         self.has_ended
     }

@@ -78,6 +78,14 @@ pub(crate) enum BodyKind {
 }
 
 impl BodyKind {
+    /// Bytes of memory kept between two chunks.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        match self {
+            Self::Document(body) => body.capacity(),
+            Self::Unknown | Self::Events | Self::Array => 0,
+        }
+    }
+
     /// Inspects the next bytes. Must be called with every chunk until the kind is known, and with every chunk of a document.
     pub(crate) fn inspect(&mut self, chunk: &[u8]) -> Result<(), StreamError> {
         match self {

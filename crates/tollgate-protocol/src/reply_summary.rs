@@ -178,6 +178,10 @@ pub trait StreamRelay: Send {
 
     fn summary(&self) -> ReplySummary;
 
+    /// Bytes of memory kept between two pushes: an event that has begun, calls and citations that are sent in one piece. What is
+    /// bounded to a few KiB may be left out.
+    fn held_bytes(&self) -> usize;
+
     /// Whether the reply is complete: every candidate finished, and the end was received. The end is the protocol's end marker; where
     /// it has none, it is the end of the body.
     fn complete(&self) -> bool;

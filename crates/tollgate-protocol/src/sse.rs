@@ -160,9 +160,8 @@ impl SseParser {
             || self.carry.get(self.carry_line..).is_some_and(|line| line.first().is_some_and(|first| *first != b':'))
     }
 
-    /// Bytes of memory held between two pushes.
-    #[cfg(test)]
-    pub(crate) fn held(&self) -> usize {
+    /// Bytes of memory kept between two pushes.
+    pub(crate) fn held_bytes(&self) -> usize {
         self.carry.capacity() + self.building.joined.capacity() + self.building.name.capacity()
     }
 

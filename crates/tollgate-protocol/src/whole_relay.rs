@@ -87,6 +87,10 @@ impl StreamRelay for WholeRelay {
         self.summary.unwrap_or(so_far)
     }
 
+    fn held_bytes(&self) -> usize {
+        self.outline.held_bytes()
+    }
+
     fn complete(&self) -> bool {
         self.summary.is_some()
     }

@@ -222,6 +222,7 @@ async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Ac
     let call = UpstreamCall {
         // A probe belongs to no caller's request.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
+        by: None,
         channel: Arc::clone(channel),
         account: Arc::clone(account),
         protocol: channel.spec.protocol,
@@ -235,7 +236,7 @@ async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Ac
     let within = Duration::from_millis(channel.spec.timeouts.connect_ms) + ANSWER_TIMEOUT;
     match timeout(within, upstream.call(call)).await {
         Err(_) => ProbeOutcome::Failure(Observation::Timeout),
-        Ok(Err(UpstreamError::NotSent(ConnectFault::OwnLimit))) => ProbeOutcome::Nothing,
+        Ok(Err(UpstreamError::NotSent(ConnectFault::OwnLimit | ConnectFault::AllTaken))) => ProbeOutcome::Nothing,
         Ok(Err(UpstreamError::NotSent(_))) => ProbeOutcome::Failure(Observation::ConnectFailure),
         Ok(Err(UpstreamError::Lost | UpstreamError::Unreadable(_))) => ProbeOutcome::Failure(Observation::ServerError),
         Ok(Ok(answer)) => {

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{PlannedAttempt, RequestId};
+use tollgate_core::{PlannedAttempt, RequestId, Requester};
 use tollgate_protocol::{Framing, InvalidReply, Method, StreamError, UpstreamProblem, codec};
 
 use self::{
@@ -24,6 +24,7 @@ use super::types::{
     attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming, may_send_status},
     failure::{Failure, ProblemAnswer},
     request_bodies::{ResponseConversion, UpstreamRequest},
+    stream_memory::StreamMemory,
     usage_guard::AttemptProgress,
 };
 use crate::{
@@ -57,6 +58,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         clock: &*context.worker.shared.clock,
         planned: &planned,
         request_id: context.head.request_id,
+        by: context.caller.key.requester(),
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
         total: context.worker.shared.settings.upstream.total,
@@ -87,11 +89,12 @@ struct Attempt<'a> {
     clock: &'a dyn Clock,
     planned: &'a PlannedAttempt,
     request_id: RequestId,
+    by: Requester,
     /// Whether the caller's answer is an event stream.
     events: bool,
     deadline: Instant,
     total: Duration,
-    /// Accounts for a complete answer.
+    /// Accounts for the memory of the answer.
     memory: Option<&'a Arc<InFlightRequest>>,
 }
 
@@ -100,6 +103,7 @@ impl Attempt<'_> {
         let UpstreamRequest { method, path, stream, body, conversion, dropped: _ } = request;
         let call = UpstreamCall {
             request_id: self.request_id,
+            by: Some(self.by),
             channel: self.planned.channel.clone(),
             account: self.planned.account.clone(),
             protocol: self.planned.protocol,
@@ -155,7 +159,8 @@ impl Attempt<'_> {
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);
         let sent = call.sent.clone();
         let began = self.clock.instant();
-        let unsent = began + Duration::from_millis(timeouts.connect_ms) + first_byte;
+        // The client may wait for its own limits before it connects; it enforces both.
+        let unsent = began + 2 * Duration::from_millis(timeouts.connect_ms) + first_byte;
         let mut under_way = self.upstream.call(call);
         let mut until = (began + first_byte).min(self.deadline);
         loop {
@@ -245,7 +250,8 @@ impl Attempt<'_> {
                 if let Some(relay) = conversion.relay_whole((method, MAX_BYTES), &beginning, &mut first) {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
                     let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
-                    return Ok(CompleteAnswer::InPieces(Streaming { relay, first, rest, idle_ms, whole_by }));
+                    let memory = StreamMemory::new(self.memory);
+                    return Ok(CompleteAnswer::InPieces(Streaming { relay, first, rest, memory, idle_ms, whole_by }));
                 }
                 may_be_in_pieces = false;
                 self.declare(memory, declared).await?;
@@ -271,11 +277,12 @@ impl Attempt<'_> {
         let UpstreamAnswer { headers, mut body, .. } = answer;
         let mut relay = conversion.relay(framing);
         let mut first = Vec::new();
+        let mut memory = StreamMemory::new(self.memory);
         let mut received = 0;
         let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
         // Comments and empty events count as activity but not as content, so content has a limit of its own.
         let content_ms = self.planned.channel.spec.timeouts.first_byte_ms.max(idle_ms);
-        let content_by = self.clock.instant() + Duration::from_millis(content_ms);
+        let mut content_by = self.clock.instant() + Duration::from_millis(content_ms);
         loop {
             let piece = match timeout_at(content_by, self.next(&mut body)).await {
                 Ok(piece) => piece?,
@@ -288,6 +295,13 @@ impl Attempt<'_> {
                 }
                 None => relay.finish(&mut first),
             };
+            if memory.received(piece.as_ref().map_or(0, Bytes::len)) {
+                memory.measured(relay.held_bytes() + first.iter().map(Bytes::len).sum::<usize>());
+                // The upstream is not read meanwhile, so that this is not its time.
+                let before = self.clock.instant();
+                poll_fn(|context| memory.poll_wait(context)).await.map_err(|_| Failure::NoMemory)?;
+                content_by += self.clock.instant().saturating_duration_since(before);
+            }
             let summary = relay.summary();
             progress.record_reply(summary);
             if may_send_status(&summary, &*relay) {
@@ -296,7 +310,7 @@ impl Attempt<'_> {
                     (Some(_), Ok(())) => Rest::Pending(body),
                     (_, Err(fault)) => Rest::Broken(fault),
                 };
-                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, idle_ms, whole_by: None }));
+                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, whole_by: None }));
             }
             match pushed {
                 Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, progress)),
@@ -304,7 +318,8 @@ impl Attempt<'_> {
                 Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
                 // A complete stream without content is an empty answer.
                 Ok(()) if piece.is_none() => {
-                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest: Rest::Ended, idle_ms, whole_by: None }));
+                    let rest = Rest::Ended;
+                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, whole_by: None }));
                 }
                 Ok(()) if received > MAX_PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
                 Ok(()) => {}

@@ -1,7 +1,7 @@
 //! Stage 9 of 11: judge. In: a failed attempt; out: a [`Verdict`]: whether another attempt may follow, what it means for the
 //! account's health, and the caller's error if it was the last attempt (docs/errors.md, E50 to E58).
 
-use tollgate_core::{AttemptHistory, AttemptResult, Observation, PlannedAttempt, Timestamp, quota_end};
+use tollgate_core::{AttemptHistory, AttemptResult, Exclusion, Observation, PlannedAttempt, Timestamp, quota_end};
 
 use super::types::{
     context::RouteContext,
@@ -23,6 +23,10 @@ pub(super) fn judge(
     record_unsupported(context, planned, failure);
     if failure.is_of_the_address() {
         history.record_unreachable(planned);
+    }
+    if matches!(failure, Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::AllTaken))) {
+        // The channel's other accounts use the same connections.
+        let _ = history.skip_channel(planned, Exclusion::Concurrency);
     }
     let verdict = verdict_of(context, failure);
     if verdict.result == AttemptResult::NotSent {
@@ -80,6 +84,13 @@ pub(crate) fn verdict(failure: &Failure, now: Timestamp) -> Verdict {
         // It says nothing about the account, and another one could not be reached either.
         Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
             next: NextStep::Stop,
+            observation: Some(Observation::Abandoned),
+            reported: ReportedFailure::OwnLimit,
+            result: AttemptResult::NotSent,
+        },
+        // Another channel has connections of its own.
+        Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::AllTaken)) => Verdict {
+            next: NextStep::FreeAttempt,
             observation: Some(Observation::Abandoned),
             reported: ReportedFailure::OwnLimit,
             result: AttemptResult::NotSent,
@@ -211,6 +222,14 @@ mod tests {
         let late = Failure::TimedOut { limit_ms: 120_000 };
         check(&late, "E51", NextStep::UncertainAttempt, Some(Observation::Timeout), AttemptResult::Failed);
         assert_eq!(verdict(&late, NOW).reported, ReportedFailure::Failure(UpstreamFailure::TimedOut { limit_ms: 120_000 }));
+    }
+
+    #[test]
+    fn own_limits_blame_no_account() {
+        let not_sent = |fault| Failure::NoAnswer(UpstreamError::NotSent(fault));
+        let abandoned = Some(Observation::Abandoned);
+        check(&not_sent(ConnectFault::OwnLimit), "E63", NextStep::Stop, abandoned, AttemptResult::NotSent);
+        check(&not_sent(ConnectFault::AllTaken), "E63", NextStep::FreeAttempt, abandoned, AttemptResult::NotSent);
     }
 
     #[test]

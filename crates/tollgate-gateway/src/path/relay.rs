@@ -1,10 +1,13 @@
 //! Stage 10 of 11: relay. In: an answer whose first content is here; out: a response body that pulls from the upstream as fast
 //! as the caller reads, and counts usage as it passes.
 //!
-//! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream. The journal has the end of the
+//! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream; an event that takes many reads
+//! counts against the memory for bodies and answers, and the upstream is not read while there is none. The journal has the end of the
 //! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
-//! connection (E59 to E61, E4 when the key was revoked); a clean end would look like a complete answer.
+//! connection (E59 to E61, E4 when the key was revoked, E63 without memory); a clean end would look like a complete answer.
 
+mod ending;
+mod memory;
 mod phase;
 mod read_on;
 
@@ -22,17 +25,20 @@ use tokio::{
     sync::futures::OwnedNotified,
     time::{Instant, Sleep},
 };
-use tollgate_core::{AttemptResult, LatencySample, Observation, Outcome};
-use tollgate_protocol::{StreamError, StreamRelay};
+use tollgate_core::{AttemptResult, LatencySample, Observation};
+use tollgate_protocol::StreamRelay;
 
-use self::phase::{Break, Close, Phase, Progress};
+use self::{
+    ending::warn,
+    phase::{Break, Close, Phase, Progress},
+};
 use super::types::{
     attempt::{Rest, Streaming},
+    stream_memory::StreamMemory,
     usage_guard::{Ending, UsageGuard},
 };
 use crate::{
     clock::Clock,
-    refusal::{Refusal, UpstreamFailure},
     request::Head,
     response::{AnswerAborted, AnswerBody},
     settings::UpstreamLimits,
@@ -52,7 +58,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     head.presented_key = None;
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
-    let Streaming { relay, first, rest, idle_ms, whole_by } = streaming;
+    let Streaming { relay, first, rest, memory, idle_ms, whole_by } = streaming;
     // A complete answer has no first token.
     let first_content_us = if whole_by.is_none() { guard.first_content_us() } else { None };
     if let Some(us) = first_content_us {
@@ -69,6 +75,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         upstream: None,
         out: first.into(),
         fresh: Vec::new(),
+        memory,
         guard: Some(Box::new(guard)),
         head: Box::new(head),
         phase: Phase::Flowing,
@@ -116,6 +123,8 @@ struct Relayed {
     out: VecDeque<Bytes>,
     /// Chunks that one push of the relay appends; empty between polls.
     fresh: Vec<Bytes>,
+    /// Memory of what the relay and `out` keep.
+    memory: StreamMemory,
     /// `None` once finished.
     guard: Option<Box<UsageGuard>>,
     head: Box<Head>,
@@ -153,7 +162,7 @@ impl Body for Relayed {
         loop {
             match &mut this.phase {
                 Phase::Flowing => {
-                    if let Some(bytes) = this.out.pop_front() {
+                    if let Some(bytes) = this.next_bytes() {
                         return this.send(bytes);
                     }
                     ready!(this.pull(context));
@@ -172,7 +181,7 @@ impl Body for Relayed {
                 }
                 Phase::Closing(then) => {
                     let then = *then;
-                    if let Some(bytes) = this.out.pop_front() {
+                    if let Some(bytes) = this.next_bytes() {
                         return this.send(bytes);
                     }
                     match then {
@@ -217,6 +226,9 @@ impl Relayed {
     /// Takes the next bytes from the upstream, or waits for them, for the next keep-alive, or for the silence limit. Ready when
     /// something has changed.
     fn pull(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.memory.is_short() && self.is_without_memory() {
+            return self.wait_for_memory(context);
+        }
         let Some(upstream) = &mut self.upstream else {
             self.break_off(&Break::Interrupted);
             return Poll::Ready(());
@@ -237,8 +249,12 @@ impl Relayed {
                 self.lose_upstream(&Break::Interrupted);
                 Poll::Ready(())
             }
-            Poll::Pending if matches!(self.phase, Phase::Holding { .. }) => Poll::Pending,
-            Poll::Pending => self.wait(context),
+            Poll::Pending => {
+                if self.memory.is_counted() {
+                    self.measure(0);
+                }
+                if matches!(self.phase, Phase::Holding { .. }) { Poll::Pending } else { self.wait(context) }
+            }
         }
     }
 
@@ -306,6 +322,9 @@ impl Relayed {
     fn take(&mut self, data: &Bytes) {
         let pushed = self.relay.push(data, &mut self.fresh);
         self.out.extend(self.fresh.drain(..));
+        if self.memory.received(data.len()) {
+            self.measure(data.len());
+        }
         let progress = Progress::of(&self.relay.summary());
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);
@@ -343,7 +362,11 @@ impl Relayed {
             ready!(self.timer.as_mut().poll(context));
             let now = self.clock.instant();
             if now >= self.silence_limit() {
-                self.lose_upstream(&Break::Idle);
+                if self.memory.is_short() {
+                    self.break_off(&Break::NoMemory);
+                } else {
+                    self.lose_upstream(&Break::Idle);
+                }
                 return Poll::Ready(());
             }
             if now >= self.sent + self.keep_alive {
@@ -389,8 +412,11 @@ impl Relayed {
                         // Bytes after a complete answer can add to it, but cannot break it.
                         let _ = self.relay.push(&data, &mut self.fresh);
                         self.out.extend(self.fresh.drain(..));
+                        if self.memory.received(data.len()) {
+                            self.measure(data.len());
+                        }
                     }
-                    if self.clock.instant() >= until {
+                    if self.clock.instant() >= until || self.memory.is_short() {
                         self.upstream = None;
                     }
                 }
@@ -427,44 +453,6 @@ impl Relayed {
         let observation = Observation::Success { latency: self.first_content_us.map(LatencySample::FirstToken) };
         self.end(AttemptResult::Answered, None, observation, Ending::completed(), Close::Cleanly);
     }
-
-    /// E59, E60, E61: sends the complete chunks, then the error event, then aborts the connection.
-    fn break_off(&mut self, why: &Break) {
-        self.upstream = None;
-        let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
-        let (refusal, outcome, observation) = match why {
-            Break::GatewayStopped => (Refusal::ShuttingDown, Outcome::GatewayStopped, Observation::Success { latency: None }),
-            Break::AccessLost(refusal) => (refusal.clone(), Outcome::GatewayStopped, Observation::Success { latency: None }),
-            Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
-            Break::Idle => {
-                let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;
-                let limit = if is_stalled { self.stall_limit } else { self.idle };
-                let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-                (upstream(UpstreamFailure::StreamIdle { limit_ms }), Outcome::UpstreamBroke, Observation::Timeout)
-            }
-        };
-        let problem = refusal.problem(&self.head);
-        self.out.extend(self.fresh.drain(..));
-        self.out.push_back(self.relay.problem(&problem));
-        let id = refusal.id(self.head.from);
-        let ending = Ending { status: 200, outcome, reason: Some(id.to_owned()), detail: Some(problem.message) };
-        let result = if outcome == Outcome::GatewayStopped { AttemptResult::Cancelled } else { AttemptResult::Broke };
-        self.end(result, Some(id), observation, ending, Close::Abort);
-    }
-
-    fn end(&mut self, result: AttemptResult, error: Option<&str>, observation: Observation, ending: Ending, then: Close) {
-        let flush = self.guard.take().and_then(|mut guard| {
-            let summary = self.relay.summary();
-            guard.record_reply(summary);
-            guard.delivered(summary);
-            guard.end_attempt(result, error, Some(observation));
-            guard.finish(ending)
-        });
-        self.phase = match flush {
-            Some(flush) => Phase::Flushing { flush: Box::pin(flush.wait()), then },
-            None => Phase::Closing(then),
-        };
-    }
 }
 
 impl Drop for Relayed {
@@ -477,17 +465,8 @@ impl Drop for Relayed {
         let awaits_usage = (summary.finish.is_some() || self.whole_by.is_some()) && summary.usage.is_none();
         if awaits_usage && let Some(upstream) = self.upstream.take() {
             let relay = std::mem::replace(&mut self.relay, Box::new(read_on::Spent));
-            read_on::for_usage(relay, upstream, guard, self.whole_by.is_some());
+            let memory = std::mem::replace(&mut self.memory, StreamMemory::new(None));
+            read_on::for_usage(relay, (upstream, memory), guard, self.whole_by.is_some());
         }
     }
-}
-
-fn warn(head: &Head, fault: &StreamError) {
-    // Log only the class: the text of an error event is the upstream's.
-    let class = match fault {
-        StreamError::Malformed(what) => what,
-        StreamError::Problem(_) => "error event",
-        StreamError::Truncated => "truncated",
-    };
-    tracing::warn!(request.id = %head.request_id, class, "a stream broke after its first content");
 }

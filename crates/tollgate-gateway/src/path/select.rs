@@ -292,6 +292,9 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
     if let Some(supports) = no_route.other_protocol_methods() {
         return Refusal::MethodUnsupported { model, supports };
     }
+    if bodies.is_without_media() {
+        return Refusal::Overloaded;
+    }
     if let Some(fields) = no_route.fewest_unsupported_fields() {
         if let Some(fault) = bodies.malformed() {
             return Refusal::Malformed(fault.clone());

@@ -16,6 +16,7 @@ mod native_streams;
 mod records;
 mod settlement;
 mod shares;
+mod stream_memory;
 mod streams;
 mod translation;
 

@@ -34,7 +34,7 @@ pub(crate) use self::{
     bounds::{Bound, HolderKind},
     fair_queue::{FairQueue, Holder, TooManyWaiting},
     fair_semaphore::{FairPermit, FairSemaphore},
-    in_flight::{InFlightRequest, Lingering, MemoryCharge, NotAdmitted},
+    in_flight::{InFlightRequest, Lingering, MemoryCharge, MemoryExhausted, NotAdmitted},
     refusals::{RefusalRecord, RepeatedRefusals},
     start_queue::StartQueue,
 };

@@ -84,7 +84,11 @@ impl Script {
     }
 
     pub(crate) fn not_sent(self) -> Self {
-        self.then(ScriptedResponse::NotSent(ConnectFault::Refused))
+        self.fails_to_connect(ConnectFault::Refused)
+    }
+
+    pub(crate) fn fails_to_connect(self, fault: ConnectFault) -> Self {
+        self.then(ScriptedResponse::NotSent(fault))
     }
 
     pub(crate) fn lost(self) -> Self {

@@ -12,8 +12,10 @@ use bytes::Bytes;
 use http::{HeaderMap, header::CONTENT_TYPE};
 use http_body::Body;
 use tokio::time::Instant;
-use tollgate_core::{Account, Channel, RequestId};
+use tollgate_core::{Account, Channel, RequestId, Requester};
 use tollgate_protocol::{Framing, Method, Protocol};
+
+use crate::own_limit::no_descriptors_left;
 
 /// A service that answers model requests.
 #[async_trait]
@@ -21,8 +23,8 @@ pub trait Upstream: Send + Sync + fmt::Debug {
     /// Sends one request and waits for the response head. Dropping the future, or the body before its end, closes the
     /// connection (HTTP/2: the stream) at once.
     ///
-    /// The implementation enforces the channel's connect timeout and calls [`SentMark::set`] when the first byte of the
-    /// request is written. The caller enforces the first-byte and idle timeouts.
+    /// The implementation enforces the channel's connect timeout, which also bounds a wait for its own limits, and calls
+    /// [`SentMark::set`] when the first byte of the request is written. The caller enforces the first-byte and idle timeouts.
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError>;
 }
 
@@ -31,6 +33,8 @@ pub trait Upstream: Send + Sync + fmt::Debug {
 pub struct UpstreamCall {
     /// The gateway's id of the request.
     pub request_id: RequestId,
+    /// The key that the request is of, with its member; `None` for a request of the gateway itself.
+    pub by: Option<Requester>,
     pub channel: Arc<Channel>,
     /// Account whose credential is sent.
     pub account: Arc<Account>,
@@ -133,9 +137,22 @@ pub enum ConnectFault {
     /// This process can open no further socket.
     #[error("this gateway has no file descriptor left")]
     OwnLimit,
+    /// All connections that this gateway makes to the channel are in use, or those that the key may use.
+    #[error("all connections to the channel are in use")]
+    AllTaken,
     /// The upstream closed the connection or refused the stream before processing the request.
     #[error("closed before the request was sent")]
     Closed,
+}
+
+impl ConnectFault {
+    /// The fault of a connection that failed now. Without descriptors names cannot be resolved and sockets and files not opened,
+    /// whatever the upstream's state.
+    #[must_use]
+    pub(crate) fn or_own_limit(self) -> Self {
+        let may_be_own = matches!(self, Self::Resolve | Self::Refused | Self::Tls | Self::CaFile | Self::Proxy | Self::Closed);
+        if may_be_own && no_descriptors_left() { Self::OwnLimit } else { self }
+    }
 }
 
 /// Why a body ended before its end.

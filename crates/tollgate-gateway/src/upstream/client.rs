@@ -2,7 +2,7 @@
 //! hide whether a request was written at all, which decides whether it may be retried, and would keep connections of
 //! abandoned responses open.
 //!
-//! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials. Limits per response:
+//! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials; 16 HTTP/2 connections. Limits per response:
 //! 100 header fields (HTTP/1.1), 128 KiB of head. Redirects, cookies and decompression are not supported.
 
 mod checked_io;
@@ -13,10 +13,12 @@ pub(crate) mod fetch;
 mod guard;
 mod host;
 mod leased;
+pub(crate) mod places;
 mod probe;
 mod proxy;
 mod request_heads;
 mod resolver;
+mod streams;
 mod tls;
 
 #[cfg(test)]
@@ -33,14 +35,14 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use http::{Method, Request};
 use http_body_util::Full;
-use tokio::time::{timeout, timeout_at};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId, IdHash};
 
 pub(crate) use self::guard::AddressPolicy;
 use self::{
     destination::UpstreamTarget,
-    host::{DeliveryState, Freshness, Host},
+    host::{DeliveryState, Freshness, Host, Wanted},
     leased::LeasedBody,
     request_heads::{RequestHead, RequestHeads},
 };
@@ -50,7 +52,7 @@ pub use self::{
     tls::Trust,
 };
 use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
-use crate::clock::Clock;
+use crate::{clock::Clock, state::shares::Holder};
 
 /// Interval of the sweep that closes expired idle connections and resolves names again.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -131,14 +133,14 @@ fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
 impl Upstream for Client {
     async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
         let (host, heads) = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
-        let mut wanted = Freshness::Reused;
+        let holders = call.by.map(Holder::of_caller);
+        let holders = holders.as_ref().map_or(&[][..], |holders| holders.as_slice());
+        let limit = Duration::from_millis(call.channel.spec.timeouts.connect_ms);
+        let (mut freshness, mut stream) = (Freshness::Reused, None);
         loop {
-            let began = self.clock.instant();
-            let deadline = began + Duration::from_millis(call.channel.spec.timeouts.connect_ms);
-            let mut lease = match timeout_at(deadline, host.lease(wanted, began, &self.trust, &self.tasks)).await {
-                Ok(lease) => lease.map_err(UpstreamError::NotSent)?,
-                Err(_) => return Err(UpstreamError::NotSent(ConnectFault::TimedOut)),
-            };
+            let wanted = Wanted { freshness, began: self.clock.instant(), limit, holders };
+            let lease = host.lease(wanted, stream, &self.trust, &self.tasks).await;
+            let mut lease = lease.map_err(UpstreamError::NotSent)?;
             let head = heads.head_for(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
             let request = request(&call, head);
             match lease.send(request, &call.sent).await {
@@ -149,9 +151,9 @@ impl Upstream for Client {
                 }
                 // The upstream closed the idle connection concurrently (the keep-alive race), refused the stream, or sent
                 // GOAWAY before processing it. Retry once, on a connection established after this point.
-                Err(fault) if wanted == Freshness::Reused && may_resend(fault.fate, &call.channel) => {
+                Err(fault) if freshness == Freshness::Reused && may_resend(fault.fate, &call.channel) => {
                     tracing::debug!(fate = ?fault.fate, "an idle connection was closed; retrying on a new one");
-                    wanted = Freshness::NewerThan(self.clock.instant());
+                    (freshness, stream) = (Freshness::NewerThan(self.clock.instant()), lease.into_stream());
                 }
                 Err(fault) => return Err(fault.error),
             }

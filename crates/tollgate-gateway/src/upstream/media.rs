@@ -22,7 +22,7 @@ use http::header::{CONTENT_ENCODING, LOCATION};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use moka::{policy::EvictionPolicy, sync::Cache};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::DownloadedMedia;
 use url::Url;
@@ -30,7 +30,7 @@ use url::Url;
 use self::sniff::mime_of;
 use crate::{
     clock::Clock,
-    state::shares::{Bound, FairPermit, FairSemaphore, InFlightRequest},
+    state::shares::{Bound, FairPermit, FairSemaphore, InFlightRequest, TooManyWaiting},
     upstream::{
         call::ConnectFault,
         client::{AddressPolicy, Trust, fetch},
@@ -85,15 +85,16 @@ pub(crate) enum FetchFault {
     UnknownType,
     /// More than [`MAX_ADDRESSES`] URLs.
     TooMany,
-    /// The memory limit for all request bodies is reached.
-    MemoryExhausted,
+    /// A limit of this gateway is reached, which says nothing about the URL: memory, places for downloads, file descriptors. The text
+    /// is for the log. The request is refused with E63.
+    OwnLimit(&'static str),
 }
 
 impl FetchFault {
     /// The text in the caller's error message, in parentheses.
     pub(crate) const fn reason(self) -> &'static str {
         match self {
-            Self::Unreachable(_) | Self::MemoryExhausted | Self::TooLarge | Self::UnknownType => NOT_FETCHED,
+            Self::Unreachable(_) | Self::OwnLimit(_) | Self::TooLarge | Self::UnknownType => NOT_FETCHED,
             Self::TooMany => "at most 16 remote addresses",
         }
     }
@@ -101,11 +102,10 @@ impl FetchFault {
     /// The class in the log.
     const fn class(self) -> &'static str {
         match self {
-            Self::Unreachable(class) => class,
+            Self::Unreachable(class) | Self::OwnLimit(class) => class,
             Self::TooLarge => "too large",
             Self::UnknownType => "unknown type",
             Self::TooMany => "too many addresses",
-            Self::MemoryExhausted => "memory limit for bodies",
         }
     }
 }
@@ -119,7 +119,8 @@ impl From<ConnectFault> for FetchFault {
             ConnectFault::Tls | ConnectFault::CaFile => "TLS handshake failed",
             ConnectFault::TimedOut => "not in time",
             ConnectFault::Refused | ConnectFault::Proxy | ConnectFault::Closed => "connection refused or lost",
-            ConnectFault::OwnLimit => "this gateway has no file descriptor left",
+            ConnectFault::AllTaken => return Self::OwnLimit("all connections are in use"),
+            ConnectFault::OwnLimit => return Self::OwnLimit("no file descriptor left"),
         })
     }
 }
@@ -136,11 +137,14 @@ impl Allowance {
         Self { left: AtomicUsize::new(MAX_REQUEST_BYTES), memory }
     }
 
-    /// A permit to download, within the share of the request's key.
-    async fn acquire(&self, downloads: &Arc<FairSemaphore>) -> Result<FairPermit, FetchFault> {
+    /// A permit to download until `by`, within the share of the request's key.
+    async fn acquire(&self, downloads: &Arc<FairSemaphore>, by: Instant) -> Result<FairPermit, FetchFault> {
         let share = self.memory.as_ref().and_then(|memory| memory.share());
         let holders = share.map(|share| share.holders());
-        downloads.acquire(holders.as_ref().map_or(&[], |holders| holders)).await.map_err(|_| FetchFault::MemoryExhausted)
+        let permit = timeout_at(by, downloads.acquire(holders.as_ref().map_or(&[], |holders| holders))).await;
+        permit
+            .map_err(|_| FetchFault::OwnLimit("no download ended in time"))?
+            .map_err(|TooManyWaiting| FetchFault::OwnLimit("too many downloads wait"))
     }
 
     fn take(&self, bytes: usize) -> Result<(), FetchFault> {
@@ -148,7 +152,9 @@ impl Allowance {
         self.left.fetch_update(Ordering::AcqRel, Ordering::Acquire, taken).map_err(|_| FetchFault::TooLarge)?;
         match &self.memory {
             // In memory twice as base64: the cached file and the request body built from it.
-            Some(memory) => memory.reserve_bytes(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::MemoryExhausted),
+            Some(memory) => {
+                memory.reserve_bytes(bytes.saturating_mul(8) / 3).map_err(|_| FetchFault::OwnLimit("memory limit for bodies"))
+            }
             None => Ok(()),
         }
     }
@@ -203,11 +209,7 @@ impl MediaFetcher {
             allowance.take(kept.data.len() / 4 * 3)?;
             return Ok(kept);
         }
-        let outcome = match timeout(LIMIT, self.follow(address, allowance)).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(FetchFault::Unreachable("not in time")),
-        };
-        match outcome {
+        match self.download(address, allowance).await {
             Ok(fetched) => {
                 let fetched = Arc::new(fetched);
                 self.keep(address.to_owned(), &fetched);
@@ -220,9 +222,14 @@ impl MediaFetcher {
         }
     }
 
+    async fn download(&self, address: &str, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
+        let by = self.clock.instant() + LIMIT;
+        let _permit = allowance.acquire(&self.downloads, by).await?;
+        timeout_at(by, self.follow(address, allowance)).await.unwrap_or(Err(FetchFault::Unreachable("not in time")))
+    }
+
     async fn follow(&self, address: &str, allowance: &Allowance) -> Result<DownloadedMedia, FetchFault> {
         const BAD: FetchFault = FetchFault::Unreachable("bad address");
-        let _permit = allowance.acquire(&self.downloads).await?;
         let mut url = Url::parse(address).map_err(|_| BAD)?;
         for _ in 0..=MAX_REDIRECTS {
             if !url.username().is_empty() || url.password().is_some() {

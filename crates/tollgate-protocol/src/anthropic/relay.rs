@@ -57,6 +57,10 @@ impl StreamRelay for Relay {
         self.events.summary
     }
 
+    fn held_bytes(&self) -> usize {
+        self.body_kind.held_bytes() + self.parser.held_bytes()
+    }
+
     fn complete(&self) -> bool {
         self.events.stopped
     }

@@ -98,6 +98,10 @@ impl StreamDecoder for MessagesStreamDecoder {
         Ok(())
     }
 
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     fn marks_end(&self) -> bool {
         true
     }

@@ -59,6 +59,11 @@ struct CallState {
 }
 
 impl DecodeState {
+    /// Bytes of memory kept between two events.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.calls.partial.held_bytes() + self.sources.held_bytes()
+    }
+
     /// The answer has ended: appends calls that did not, and the citations.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
         for texts in &mut self.texts {

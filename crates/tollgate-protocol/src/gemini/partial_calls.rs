@@ -43,6 +43,11 @@ struct Collected {
 }
 
 impl PartialCalls {
+    /// Bytes of the pieces of all open calls.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.open.iter().map(|(_, collected)| collected.bytes).sum()
+    }
+
     /// Whether a call of candidate `candidate` is streamed in pieces or continues one that is.
     pub(super) fn is_part_of_call(&self, candidate: u32, call: &FunctionCall<'_>) -> bool {
         call.partial.is_some() || call.will_continue == Some(true) || self.open.iter().any(|(index, _)| *index == candidate)

@@ -4,7 +4,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::{
-    json_text::{arguments_object, write_json, write_string},
+    json_text::{arguments_object, take_written, write_json, write_string},
     neutral::{Media, MediaSource, ReplyContext},
     opaque_state::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
 };
@@ -31,6 +31,11 @@ pub(super) struct PartBuffer {
 }
 
 impl PartBuffer {
+    /// Bytes of memory kept between two events.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.json.len() + self.waiting_bytes
+    }
+
     pub(super) fn new(context: &ReplyContext) -> Self {
         Self {
             include_thoughts: context.include_thoughts,
@@ -41,7 +46,7 @@ impl PartBuffer {
 
     /// The parts written since the last call, separated by commas; may be empty.
     pub(super) fn take(&mut self) -> BytesMut {
-        self.json.split()
+        take_written(&mut self.json)
     }
 
     /// Whether no part was written since the last [`PartBuffer::take`].

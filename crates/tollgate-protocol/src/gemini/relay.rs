@@ -92,6 +92,10 @@ impl StreamRelay for Relay {
         ReplySummary { finish: reply_scan::with_call(chunks.summary.finish, chunks.call), ..chunks.summary }
     }
 
+    fn held_bytes(&self) -> usize {
+        self.opening.held_bytes() + self.parser.held_bytes() + self.array.held_bytes()
+    }
+
     fn complete(&self) -> bool {
         self.chunks.ended
     }

@@ -35,6 +35,15 @@ enum Kind {
 }
 
 impl GroundingSources {
+    /// Bytes of memory kept between two events.
+    pub(super) fn held_bytes(&self) -> usize {
+        let of = |sources: &CandidateSources| {
+            let found = sources.found.iter().map(Citation::held_bytes).sum::<usize>();
+            found + sources.starts.capacity() * size_of::<usize>()
+        };
+        self.candidates.iter().map(of).sum()
+    }
+
     fn sources(&mut self, candidate: u32) -> &mut CandidateSources {
         let new = || CandidateSources { candidate, ..CandidateSources::default() };
         find_or_insert(&mut self.candidates, |sources| sources.candidate == candidate, new)

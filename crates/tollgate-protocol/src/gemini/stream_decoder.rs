@@ -49,6 +49,10 @@ impl StreamDecoder for GeminiStreamDecoder {
         Ok(())
     }
 
+    fn held_bytes(&self) -> usize {
+        self.progress.held_bytes()
+    }
+
     fn marks_end(&self) -> bool {
         false
     }

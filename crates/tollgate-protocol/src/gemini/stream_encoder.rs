@@ -221,6 +221,16 @@ impl StreamEncoder for GeminiStreamEncoder {
         }
     }
 
+    fn held_bytes(&self) -> usize {
+        let of = |state: &CandidateBuffer| {
+            let calls = state.calls.iter().map(|call| call.id.capacity() + call.name.capacity() + call.args.capacity());
+            let logprobs = state.logprobs.iter().map(TokenLogprob::held_bytes);
+            let citations = state.citations.iter().map(Citation::held_bytes);
+            state.parts.held_bytes() + calls.chain(logprobs).chain(citations).sum::<usize>()
+        };
+        self.candidates.iter().map(of).sum()
+    }
+
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
         self.begin(out);
         out.put_slice(body);

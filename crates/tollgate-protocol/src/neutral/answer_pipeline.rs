@@ -91,6 +91,11 @@ impl AnswerPipeline {
         self.summary
     }
 
+    /// Bytes of memory kept between two events.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.open.iter().filter_map(|call| call.wrapped.as_ref()).map(String::capacity).sum()
+    }
+
     /// True when every candidate has finished, or the prompt was blocked.
     pub(crate) fn finished(&self) -> bool {
         self.blocked || (!self.candidates.is_empty() && self.candidates.iter().all(|state| state.finish.is_some()))

@@ -55,6 +55,14 @@ pub struct TokenLogprob {
     pub top: Vec<(String, serde_json::Number)>,
 }
 
+impl TokenLogprob {
+    /// Bytes of memory that it takes.
+    pub(crate) fn held_bytes(&self) -> usize {
+        let top = self.top.iter().map(|(token, _)| size_of::<(String, serde_json::Number)>() + token.len());
+        size_of::<Self>() + self.token.len() + top.sum::<usize>()
+    }
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Citation {
     /// Offset of the first byte.
@@ -63,6 +71,13 @@ pub struct Citation {
     pub end: usize,
     pub url: String,
     pub title: String,
+}
+
+impl Citation {
+    /// Bytes of memory that it takes.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        size_of::<Self>() + self.url.len() + self.title.len()
+    }
 }
 
 /// One event of an answer. `candidate` is the candidate's index, `call` the number of a call, counted over the whole answer.

@@ -44,6 +44,9 @@ pub trait StreamDecoder: Send {
     /// appended [`Event::End`].
     fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError>;
 
+    /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
+    fn held_bytes(&self) -> usize;
+
     /// Whether an event that was cut off at the end of the body cannot have been content.
     fn harmless_tail(&self) -> fn(&[u8]) -> bool {
         |_| false
@@ -56,6 +59,9 @@ pub trait StreamDecoder: Send {
 pub trait StreamEncoder: Send {
     /// Encodes one event. Events arrive in order: none of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
+
+    /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
+    fn held_bytes(&self) -> usize;
 
     /// Writes an error event with an error body. The stream is aborted afterwards.
     fn problem(&mut self, body: &[u8], out: &mut BytesMut);

@@ -51,6 +51,11 @@ impl TextMap {
         }
     }
 
+    /// Bytes of memory that the map takes.
+    pub(crate) const fn held_bytes(&self) -> usize {
+        self.runs.capacity() * size_of::<Run>()
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.runs.iter().map(|run| run.count() * run.width()).sum()
     }

@@ -92,6 +92,10 @@ impl StreamRelay for Relay {
         self.events.summary
     }
 
+    fn held_bytes(&self) -> usize {
+        self.opening.held_bytes() + self.parser.held_bytes()
+    }
+
     fn complete(&self) -> bool {
         self.events.done
     }

@@ -95,6 +95,10 @@ impl StreamDecoder for ChatStreamDecoder {
         Ok(())
     }
 
+    fn held_bytes(&self) -> usize {
+        self.calls.iter().map(|call| call.early_args.capacity()).sum()
+    }
+
     fn harmless_tail(&self) -> fn(&[u8]) -> bool {
         super::relay::is_without_content
     }

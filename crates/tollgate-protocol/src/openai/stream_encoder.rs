@@ -362,6 +362,14 @@ impl StreamEncoder for ChatStreamEncoder {
         }
     }
 
+    fn held_bytes(&self) -> usize {
+        let of = |choice: &Choice| {
+            let logprobs = choice.logprobs.iter().map(TokenLogprob::held_bytes).sum::<usize>();
+            logprobs + choice.citation_bytes + choice.map.held_bytes()
+        };
+        self.choices.iter().map(of).sum()
+    }
+
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
         out.put_slice(b"data: ");
         out.put_slice(body);

@@ -6,6 +6,7 @@ use bytes::{Bytes, BytesMut};
 
 use crate::{
     Codec, Problem, Protocol, ReplySummary, StreamError, StreamRelay, codec,
+    json_text::take_written,
     neutral::{AnswerPipeline, Event, ReplyContext, StreamDecoder, StreamEncoder},
     passthrough::{self, BodyKind},
     sse::{SseEvent, SseParser},
@@ -129,7 +130,7 @@ impl TranslatingRelay {
     fn flush(&mut self, result: Result<(), StreamError>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
         if !self.translator.out.is_empty() {
             self.written = true;
-            out.push(self.translator.out.split().freeze());
+            out.push(take_written(&mut self.translator.out).freeze());
         }
         if let Err(error) = &result {
             self.error = Some(error.clone());
@@ -165,6 +166,12 @@ impl StreamRelay for TranslatingRelay {
         let summary = self.translator.pipeline.summary();
         // Content that is not shown to the caller, such as thoughts it did not request, does not count as delivered.
         ReplySummary { content: summary.content && self.written, ..summary }
+    }
+
+    fn held_bytes(&self) -> usize {
+        let EventTranslator { decoder, pipeline, encoder, .. } = &self.translator;
+        let translator = decoder.held_bytes() + pipeline.held_bytes() + encoder.held_bytes();
+        self.body_kind.held_bytes() + self.parser.held_bytes() + translator
     }
 
     fn complete(&self) -> bool {

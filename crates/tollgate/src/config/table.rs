@@ -86,7 +86,7 @@ settings! {
     "limits.body_bytes": Number(1_024, GIB), Some("33554432") =>
         "Largest request body in bytes, after decompression.";
     "limits.body_memory_bytes": Number(1 << 20, 1 << 50), Some("1073741824") =>
-        "Memory for request bodies and complete answers in bytes, over all requests; beyond it requests get 503 (E63).";
+        "Memory for request bodies and answers in bytes, over all requests; beyond it requests get 503 (E63).";
     "limits.in_flight": Number(1, 1_000_000), Some("16384") =>
         "Concurrent requests; further ones get 503 (E63).";
     "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\"") =>

@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use serde_json::json;
 use tempfile::TempDir;
 use tollgate_testkit::{Request, TestGateway, Upstream, wait_for};
 
@@ -58,36 +59,80 @@ fn connections_are_fitted_to_the_limit_of_open_files_and_leave_a_reserve() {
     wait_for("new connections are served", Duration::from_secs(2), || gateway.chat(&support::chat("chat-model")).status == 200);
 }
 
-#[test]
-fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
-    let upstream = Upstream::start();
-    let gateway = support::builder(&upstream, "").spawn();
-    let mut kept = TcpStream::connect(gateway.address()).unwrap();
-    kept.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    let mut get = |path: &str, body: &str| {
+/// A connection that is kept, because a gateway without descriptors accepts no other.
+struct Kept(TcpStream);
+
+impl Kept {
+    fn open(gateway: &TestGateway) -> Self {
+        let stream = TcpStream::connect(gateway.address()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        Self(stream)
+    }
+
+    /// Head and JSON body of the answer; without a body of the request it is a `GET`.
+    fn ask(&mut self, key: &str, path: &str, body: &str) -> String {
         let method = if body.is_empty() { "GET" } else { "POST" };
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
-            gateway.key(),
+            "{method} {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {key}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             body.len()
         );
-        kept.write_all(request.as_bytes()).unwrap();
+        self.0.write_all(request.as_bytes()).unwrap();
         let mut answer = Vec::new();
         let mut bytes = [0; 4_096];
         while !answer.ends_with(b"}") && !answer.ends_with(b"}\n") {
-            let got = kept.read(&mut bytes).unwrap();
+            let got = self.0.read(&mut bytes).unwrap();
             assert_ne!(got, 0, "{}", String::from_utf8_lossy(&answer));
             answer.extend_from_slice(&bytes[..got]);
         }
         String::from_utf8_lossy(&answer).into_owned()
-    };
+    }
+}
+
+fn is_overload(answer: &str) -> bool {
+    answer.starts_with("HTTP/1.1 503") && answer.contains("server_overloaded")
+}
+
+#[test]
+fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
+    let upstream = Upstream::start();
+    let gateway = support::builder(&upstream, "").spawn();
+    let mut kept = Kept::open(&gateway);
     // The key is known, so that only the upstream needs a socket.
-    assert!(get("/v1/models", "").starts_with("HTTP/1.1 200"));
+    assert!(kept.ask(gateway.key(), "/v1/models", "").starts_with("HTTP/1.1 200"));
     set_soft_limit(&gateway, "3");
-    let refused = get("/v1/chat/completions", &support::chat("chat-model").to_string());
-    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("server_overloaded"), "{refused}");
+    let refused = kept.ask(gateway.key(), "/v1/chat/completions", &support::chat("chat-model").to_string());
+    assert!(is_overload(&refused), "{refused}");
     set_soft_limit(&gateway, "1000");
     let answer = gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(gateway.key()));
     assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{}", gateway.log());
+    assert!(!gateway.log().contains("account health changed"), "{}", gateway.log());
+}
+
+#[test]
+fn media_that_cannot_be_fetched_without_descriptors_is_told_as_overload() {
+    let upstream = Upstream::start();
+    let gateway = support::builder(&upstream, "fetch_media = true").spawn();
+    let mut kept = Kept::open(&gateway);
+    assert!(kept.ask(gateway.key(), "/v1/models", "").starts_with("HTTP/1.1 200"));
+    let picture = json!({"type": "image_url", "image_url": {"url": "http://picture.invalid/a.png"}});
+    let body = json!({"model": "native-model", "messages": [{"role": "user", "content": [picture]}]}).to_string();
+    set_soft_limit(&gateway, "3");
+    let refused = kept.ask(gateway.key(), "/v1/chat/completions", &body);
+    assert!(is_overload(&refused), "{refused}");
+    set_soft_limit(&gateway, "1000");
+}
+
+#[test]
+fn valid_key_that_is_not_cached_is_not_refused_as_wrong_without_descriptors() {
+    let upstream = Upstream::start();
+    let gateway = support::builder(&upstream, "").spawn();
+    let mut kept = Kept::open(&gateway);
+    // Answered without a key.
+    assert!(kept.ask("", "/version", "").starts_with("HTTP/1.1 200"));
+    set_soft_limit(&gateway, "3");
+    let refused = kept.ask(gateway.key(), "/v1/chat/completions", &support::chat("chat-model").to_string());
+    assert!(is_overload(&refused), "{refused}");
+    set_soft_limit(&gateway, "1000");
+    assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
     assert!(!gateway.log().contains("account health changed"), "{}", gateway.log());
 }

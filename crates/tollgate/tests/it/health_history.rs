@@ -51,7 +51,7 @@ fn switch_off(gateway: &TestGateway, upstream: &Upstream, off: Option<&str>) {
     gateway.serve_catalog(&switched.unwrap_or(catalog));
 }
 
-/// One outage that requests show and a test ends, and one of the operator's making, on a gateway that is restarted in between.
+/// One outage that a request's refusal and a probe show and a test ends, and one of the operator's making, on a gateway that is restarted in between.
 fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) {
     upstream.set_default(error(401, "who are you"));
     let mut gateway = builder().spawn();
@@ -60,10 +60,11 @@ fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) 
     assert_ne!(gateway.chat(&support::chat("chat-model")).status, 200);
     wait_for("the account's transition", WRITTEN, || !transitions(&gateway, &account).is_empty());
     let open = transitions(&gateway, &account).remove(0);
-    assert_eq!(words(&open), ["resting", "refused", "request"], "{open}");
+    // The request could be at fault itself, so a probe settled it.
+    assert_eq!(words(&open), ["resting", "refused", "probe"], "{open}");
     assert!(open["since"].is_string() && open["until"].is_null() && open["ended_at"].is_null(), "{open}");
     let of_channel = transitions(&gateway, &Value::Null);
-    assert_eq!(words(&of_channel[0]), ["unavailable", "accounts", "request"], "{of_channel:?}");
+    assert_eq!(words(&of_channel[0]), ["unavailable", "accounts", "probe"], "{of_channel:?}");
 
     assert_eq!(gateway.stop(), Some(0));
     let gateway = builder().data_folder(gateway.into_data()).spawn();
@@ -106,6 +107,19 @@ fn outages_are_recorded_in_postgres_as_well() {
     let upstream = Upstream::start();
     let builder = || support::builder(&upstream, "").env("DATABASE_URL", &postgres.url()).env("TOLLGATE_MASTER_KEY", MASTER_KEY);
     check_history(&builder, &upstream);
+}
+
+#[test]
+fn outage_that_a_request_shows_has_it_as_its_cause() {
+    let upstream = Upstream::start();
+    upstream.set_default(error(429, "slow down").header("retry-after", "600"));
+    let gateway = support::builder(&upstream, "").spawn();
+    assert_ne!(gateway.chat(&support::chat("chat-model")).status, 200);
+    let account = json!("chat-account");
+    wait_for("the account's transition", WRITTEN, || !transitions(&gateway, &account).is_empty());
+    let open = transitions(&gateway, &account).remove(0);
+    assert_eq!(words(&open), ["cooling", "rate_limited", "request"], "{open}");
+    assert!(open["until"].is_string() && open["ended_at"].is_null(), "{open}");
 }
 
 #[test]

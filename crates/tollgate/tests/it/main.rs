@@ -52,6 +52,7 @@ mod rotation;
 mod shares;
 mod square;
 mod start;
+mod stream_memory;
 mod support;
 mod tags;
 mod upgrade;

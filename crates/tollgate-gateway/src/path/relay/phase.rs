@@ -58,6 +58,8 @@ pub(super) enum Break {
     Interrupted,
     /// The upstream was silent for too long.
     Idle,
+    /// There is no memory for what has to be kept of the stream, or none within the key's share.
+    NoMemory,
     /// The gateway stops, and the drain time is over.
     GatewayStopped,
     /// The caller's key is revoked or disabled, or its member suspended.

@@ -11,7 +11,10 @@ use http_body_util::BodyExt as _;
 use tokio_util::task::TaskTracker;
 use tollgate_protocol::{Problem, ReplySummary, StreamError, StreamRelay};
 
-use crate::{path::types::usage_guard::UsageGuard, upstream::call::UpstreamBody};
+use crate::{
+    path::types::{stream_memory::StreamMemory, usage_guard::UsageGuard},
+    upstream::call::UpstreamBody,
+};
 
 const LIMIT: Duration = Duration::from_secs(30);
 const MAX_DRAIN_TIME: Duration = Duration::from_secs(1);
@@ -21,7 +24,7 @@ const MAX_ANSWER_BYTES: usize = 64 * 1024 * 1024;
 /// Ends the request, as left by its caller, once the usage is known or a bound is reached.
 pub(super) fn for_usage(
     mut relay: Box<dyn StreamRelay>,
-    mut upstream: UpstreamBody,
+    (mut upstream, mut memory): (UpstreamBody, StreamMemory),
     mut guard: Box<UsageGuard>,
     is_complete_answer: bool,
 ) {
@@ -42,7 +45,10 @@ pub(super) fn for_usage(
                 bytes += data.len();
                 let pushed = relay.push(&data, &mut unsent);
                 unsent.clear();
-                if pushed.is_err() {
+                if memory.received(data.len()) {
+                    memory.measured(relay.held_bytes());
+                }
+                if pushed.is_err() || memory.is_short() {
                     break;
                 }
             }
@@ -82,6 +88,10 @@ impl StreamRelay for Spent {
 
     fn summary(&self) -> ReplySummary {
         ReplySummary::default()
+    }
+
+    fn held_bytes(&self) -> usize {
+        0
     }
 
     fn complete(&self) -> bool {

@@ -102,6 +102,27 @@ async fn private_address_is_refused(private_network: bool) {
 }
 
 #[tokio::test]
+async fn media_that_a_limit_of_the_gateway_keeps_from_being_fetched_is_not_the_callers_fault() {
+    let mut answer = b"HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n".to_vec();
+    answer.extend_from_slice(PNG);
+    answer.resize(answer.len() + 300_000 - PNG.len(), b'.');
+    let server = RawUpstream::answering(answer).await;
+    let body = showing(std::slice::from_ref(&server.url));
+    let mut rig = reaching_loopback(Script::new().replies(GEMINI_REPLY), 1, gemini);
+    let ask = async |limit| {
+        let request = rig.core.shared.condition.enter(100, limit);
+        let mut incoming = rig.incoming(&body);
+        incoming.body = incoming.body.within(Arc::clone(&request));
+        read(serve(&rig.core, incoming).await).await
+    };
+    let got = ask(500_000).await;
+    assert_eq!((got.status, got.code().as_str()), (503, "server_overloaded"), "{}", got.body);
+    assert_eq!(ask(10_000_000).await.status, 200);
+    let records = rig.records();
+    assert_eq!((records[0].reason.as_deref(), records[0].attempts.len()), (Some("E63"), 0));
+}
+
+#[tokio::test]
 async fn channel_whose_media_cannot_be_fetched_is_skipped() {
     let gone = RawUpstream::answering("HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
     let mut rig = reaching_loopback(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 1);

@@ -1,7 +1,10 @@
 //! Memory of answers, and what one key's requests mean for others.
 
 use super::*;
-use crate::state::shares::{HELD_REQUESTS, InFlightRequest};
+use crate::{
+    state::shares::{HELD_REQUESTS, InFlightRequest},
+    upstream::call::ConnectFault,
+};
 
 /// An answer of about this many bytes.
 fn large(bytes: usize) -> String {
@@ -9,7 +12,7 @@ fn large(bytes: usize) -> String {
 }
 
 /// A request whose body and answer count against `limit`. It is over when the second value is dropped.
-fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
+pub(super) fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
     let request = rig.core.shared.condition.enter(100, limit);
     let mut incoming = rig.incoming(CHAT);
     incoming.body = incoming.body.within(Arc::clone(&request));
@@ -218,6 +221,23 @@ async fn copies_of_a_request_count_against_the_memory_of_bodies() {
         let (status, _, sent) = ask(500_000, protocol).await;
         assert_eq!((status, sent), (503, 0), "{protocol:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_without_a_connection_of_its_own_tries_another_channel_and_blames_no_account() {
+    let script = (0..4).fold(Script::new(), |script, _| script.fails_to_connect(ConnectFault::AllTaken));
+    let mut rig = Rig::new(script.fails_to_connect(ConnectFault::AllTaken).replies(REPLY).replies(REPLY), 3);
+    for _ in 0..4 {
+        let got = rig.ask(CHAT).await;
+        assert_eq!((got.status, got.code().as_str()), (503, "server_overloaded"));
+    }
+    assert_eq!(rig.script.seen().len(), 4, "the other accounts of the channel use the same connections");
+    rig.add_channel(|channel| channel.spec.priority = 9);
+    assert_eq!(rig.ask(CHAT).await.status, 200, "the other channel has connections");
+    assert_eq!(rig.ask(CHAT).await.status, 200);
+    let records = rig.records();
+    assert_eq!((records[4].attempts.len(), records[5].attempts.len()), (2, 1), "no account cools");
+    assert!(records[..4].iter().all(|record| record.reason.as_deref() == Some("E63") && record.attempts.len() == 1));
 }
 
 const NATIVE_REPLY: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;

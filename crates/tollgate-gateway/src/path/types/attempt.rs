@@ -7,7 +7,10 @@ use tokio::time::Instant;
 use tollgate_core::PlannedAttempt;
 use tollgate_protocol::{ReplySummary, StreamError, StreamRelay};
 
-use super::{context::RouteContext, failure::Failure, request_bodies::UpstreamRequest, usage_guard::AttemptProgress};
+use super::{
+    context::RouteContext, failure::Failure, request_bodies::UpstreamRequest, stream_memory::StreamMemory,
+    usage_guard::AttemptProgress,
+};
 use crate::upstream::call::UpstreamBody;
 
 /// An attempt that may be sent: its beginning is in the journal.
@@ -41,6 +44,8 @@ pub(crate) struct Streaming {
     /// Chunks for the caller that were read so far.
     pub first: Vec<Bytes>,
     pub rest: Rest,
+    /// Memory of what the relay keeps and of `first`.
+    pub memory: StreamMemory,
     /// Longest silence allowed to the upstream, in milliseconds.
     pub idle_ms: u64,
     /// Until when a complete answer that is passed on in pieces must have been; `None` for an event stream.

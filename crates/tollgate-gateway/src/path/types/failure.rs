@@ -32,7 +32,7 @@ impl Failure {
     /// Whether the address is unreachable, for any account.
     pub(crate) const fn is_of_the_address(&self) -> bool {
         let Self::NoAnswer(UpstreamError::NotSent(fault)) = self else { return false };
-        !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed | ConnectFault::OwnLimit)
+        !matches!(fault, ConnectFault::BadHeader | ConnectFault::Closed | ConnectFault::OwnLimit | ConnectFault::AllTaken)
     }
 }
 

@@ -145,6 +145,11 @@ impl<'a> RequestBodies<'a> {
         }
     }
 
+    /// Whether a limit of this gateway, and not the request, kept media from being fetched.
+    pub(crate) fn is_without_media(&self) -> bool {
+        self.media.is_at_own_limit()
+    }
+
     /// Why fields cannot be translated, if the reason is the same for all channels.
     pub(crate) fn reason(&self) -> Option<String> {
         let encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);

@@ -36,7 +36,7 @@ macro_rules! bounds {
 
 bounds! {
     Connections, "connections": Share::Address(Part::SettingThenTimesFree("server.max_connections_per_address"));
-    BodyMemory, "bodies and complete answers held at once": Share::callers(Part::TimesFree);
+    BodyMemory, "bodies and answers held at once": Share::callers(Part::TimesFree);
     RequestsInProgress, "requests in progress": Share::callers(Part::TimesFree);
     Starts, "requests that wait for a busy core": Share::callers(Part::TimesFreeInTurns);
     WrongKeys, "wrong keys": Share::Address(Part::Setting("limits.wrong_keys_per_minute"));
@@ -46,6 +46,8 @@ bounds! {
         Share::Callers { key: Part::EachMinute(10), member: Part::EachMinute(100) };
     Retries, "retries": Share::callers(Part::FifthOfOwn);
     AccountQueue, "requests that wait for a busy account": Share::callers(Part::TimesFreeInTurns);
+    UpstreamDials, "connections being made to an upstream": Share::callers(Part::TimesFreeInTurns);
+    UpstreamStreams, "streams of HTTP/2 connections to an upstream": Share::callers(Part::TimesFreeInTurns);
     AccountHealth, "account health": Share::callers(Part::Alone);
     RefusedFields, "fields remembered as refused": Share::callers(Part::Alone);
     Media, "remote media (`fetch_media` of a channel)": Share::callers(Part::TimesFree);

@@ -26,7 +26,10 @@ use crate::{
         retry_budget::RetryBudget,
     },
     testing::{self, PausedClock},
-    upstream::media::{MAX_AT_ONCE, MAX_WAITING},
+    upstream::{
+        client::places::{MAX_DIALS, MAX_HTTP2, MAX_WAITING as MAX_UPSTREAM_WAITING, USUAL_STREAMS},
+        media::{MAX_AT_ONCE, MAX_WAITING},
+    },
 };
 
 /// More than any caller can get.
@@ -62,6 +65,8 @@ fn take_of(bound: Bound) -> Take {
         Bound::WrongKeys | Bound::SquareRequests => address_rate(bound),
         Bound::KeyLookups => permits(FairSemaphore::new(bound, LOOKUPS, WAITING_LOOKUPS), address_of),
         Bound::Media => permits(FairSemaphore::new(bound, MAX_AT_ONCE, MAX_WAITING), callers_of),
+        Bound::UpstreamDials => permits(FairSemaphore::new(bound, MAX_DIALS, MAX_UPSTREAM_WAITING), callers_of),
+        Bound::UpstreamStreams => permits(FairSemaphore::new(bound, MAX_HTTP2 * USUAL_STREAMS, MAX_UPSTREAM_WAITING), callers_of),
         Bound::RequestsInProgress => requests(1_000, usize::MAX, 0),
         Bound::Starts => starts(),
         Bound::BodyMemory => requests(usize::MAX, 1 << 30, 1 << 20),
@@ -279,8 +284,12 @@ async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_othe
 
 #[tokio::test(start_paused = true)]
 async fn one_caller_that_fills_the_list_of_those_who_wait_leaves_places_to_others() {
-    let semaphores: [(_, _, _, Holders); 2] =
-        [(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS, address_of), (Bound::Media, MAX_AT_ONCE, MAX_WAITING, callers_of)];
+    let semaphores: [(_, _, _, Holders); 4] = [
+        (Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS, address_of),
+        (Bound::Media, MAX_AT_ONCE, MAX_WAITING, callers_of),
+        (Bound::UpstreamDials, MAX_DIALS, MAX_UPSTREAM_WAITING, callers_of),
+        (Bound::UpstreamStreams, MAX_HTTP2 * USUAL_STREAMS, MAX_UPSTREAM_WAITING, callers_of),
+    ];
     for (bound, total, max_waiting, holders) in semaphores {
         for keys in [1, 20] {
             let (registry, semaphore) = (ShareRegistry::default(), FairSemaphore::new(bound, total, max_waiting));

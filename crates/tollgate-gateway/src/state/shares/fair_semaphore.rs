@@ -3,9 +3,13 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
 };
 
+use smallvec::SmallVec;
 use tokio::sync::oneshot;
 
 use super::{
@@ -16,9 +20,12 @@ use super::{
 /// A bounded number of permits, and of callers that wait for one.
 pub(crate) struct FairSemaphore {
     bound: Bound,
-    total: usize,
+    total: AtomicUsize,
     state: Mutex<State>,
 }
+
+/// Those whose shares one permit counts against: a key and its member, or an address.
+type Holders = SmallVec<[Holder; 2]>;
 
 struct State {
     permits: Permits,
@@ -33,14 +40,14 @@ struct Permits {
 }
 
 struct Waiter {
-    holders: Vec<Holder>,
+    holders: Holders,
     granted: oneshot::Sender<FairPermit>,
 }
 
 /// A permit. Dropping it releases it.
 pub(crate) struct FairPermit {
     semaphore: Arc<FairSemaphore>,
-    holders: Vec<Holder>,
+    holders: Holders,
 }
 
 impl fmt::Debug for FairSemaphore {
@@ -58,7 +65,13 @@ impl fmt::Debug for FairPermit {
 impl FairSemaphore {
     pub(crate) fn new(bound: Bound, total: usize, max_waiting: usize) -> Arc<Self> {
         let state = State { permits: Permits::default(), queue: FairQueue::new(bound, max_waiting) };
-        Arc::new(Self { bound, total, state: Mutex::new(state) })
+        Arc::new(Self { bound, total: AtomicUsize::new(total), state: Mutex::new(state) })
+    }
+
+    /// Changes how many permits there are. Those that are held above the new number stay valid.
+    pub(crate) fn resize(self: &Arc<Self>, total: usize) {
+        self.total.store(total, Ordering::Relaxed);
+        self.grant();
     }
 
     /// Acquires a permit, or waits for one. Cancel-safe.
@@ -69,11 +82,11 @@ impl FairSemaphore {
         let (granted, permit) = oneshot::channel();
         let number = {
             let mut state = self.state();
-            if state.permits.may_acquire(holders, self.bound.share(), self.total) {
+            if state.permits.may_acquire(holders, self.bound.share(), self.total()) {
                 state.permits.count(holders);
                 return Ok(self.permit(holders));
             }
-            state.queue.join(holders, Waiter { holders: holders.to_vec(), granted })?
+            state.queue.join(holders, Waiter { holders: Holders::from_slice(holders), granted })?
         };
         let _leaves = QueuePosition { semaphore: self, number, holders };
         // The sender is dropped only together with this position.
@@ -81,7 +94,11 @@ impl FairSemaphore {
     }
 
     fn permit(self: &Arc<Self>, holders: &[Holder]) -> FairPermit {
-        FairPermit { semaphore: Arc::clone(self), holders: holders.to_vec() }
+        FairPermit { semaphore: Arc::clone(self), holders: Holders::from_slice(holders) }
+    }
+
+    fn total(&self) -> usize {
+        self.total.load(Ordering::Relaxed)
     }
 
     /// Whether no permit is held and no caller waits.
@@ -97,11 +114,22 @@ impl FairSemaphore {
 
     /// Releases a permit, and grants what is free to waiting callers.
     fn release(self: &Arc<Self>, holders: &[Holder]) {
+        let is_awaited = {
+            let mut state = self.state();
+            state.permits.uncount(holders);
+            state.queue.len() > 0
+        };
+        if is_awaited {
+            self.grant();
+        }
+    }
+
+    /// Grants what is free to waiting callers.
+    fn grant(self: &Arc<Self>) {
         let mut granted = Vec::new();
         {
             let State { permits, queue } = &mut *self.state();
-            permits.uncount(holders);
-            while let Some(waiter) = queue.next(|waiter| permits.may_acquire(&waiter.holders, self.bound.share(), self.total)) {
+            while let Some(waiter) = queue.next(|waiter| permits.may_acquire(&waiter.holders, self.bound.share(), self.total())) {
                 permits.count(&waiter.holders);
                 granted.push((self.permit(&waiter.holders), waiter.granted));
             }

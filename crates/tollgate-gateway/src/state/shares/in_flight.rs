@@ -266,6 +266,21 @@ impl MemoryCharge {
         Ok(())
     }
 
+    /// Grows or shrinks to `bytes` without waiting. If there is no memory for more, nothing changes.
+    pub(crate) fn resize(&mut self, bytes: usize) -> Result<(), MemoryExhausted> {
+        if let Some(more) = bytes.checked_sub(self.bytes).filter(|more| *more > 0) {
+            self.request.reserve_bytes(more)?;
+        } else if bytes < self.bytes {
+            self.request.release_bytes(self.bytes - bytes);
+        }
+        self.bytes = bytes;
+        Ok(())
+    }
+
+    pub(crate) const fn is_counted(&self) -> bool {
+        self.bytes > 0
+    }
+
     /// Leaves the memory to the request.
     pub(crate) fn keep(mut self) {
         self.bytes = 0;

@@ -4,10 +4,7 @@ use std::{
     future::poll_fn,
     net::{IpAddr, SocketAddr},
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicUsize, Ordering},
-    },
+    sync::Arc,
     time::Duration,
 };
 
@@ -26,7 +23,9 @@ use super::{
     checked_io::{CheckedIo, IoState, OverTcp},
     destination::UpstreamTarget,
     dial::dial,
-    proxy, tls,
+    proxy,
+    streams::Streams,
+    tls,
     tls::Trust,
 };
 use crate::{executor::TrackedExecutor, upstream::call::ConnectFault};
@@ -42,8 +41,8 @@ const STREAM_WINDOW: u32 = 256 * 1024;
 pub(crate) enum Connected {
     /// HTTP/1.1: one request at a time.
     Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<IoState>),
-    /// HTTP/2; the counter is the peer's current limit of concurrent streams.
-    Http2(http2::SendRequest<Full<Bytes>>, Arc<AtomicUsize>),
+    /// HTTP/2, shared by requests.
+    Http2(http2::SendRequest<Full<Bytes>>, Arc<Streams>),
 }
 
 /// Connects to a destination at one of `addresses`, or through its proxy, which resolves the name itself: `addresses`
@@ -114,17 +113,17 @@ where
         .handshake(TokioIo::new(stream))
         .await
         .map_err(|_| ConnectFault::Closed)?;
-    let max_streams = Arc::new(AtomicUsize::new(connection.current_max_send_streams()));
-    let updated = Arc::clone(&max_streams);
+    let streams = Arc::new(Streams::new(connection.current_max_send_streams()));
+    let updated = Arc::clone(&streams);
     tasks.spawn(async move {
         let ended = poll_fn(|context| {
             let polled = Pin::new(&mut connection).poll(context);
-            updated.store(connection.current_max_send_streams(), Ordering::Relaxed);
+            updated.set_limit(connection.current_max_send_streams(), context.waker());
             polled
         });
         if let Err(fault) = ended.await {
             tracing::debug!(%fault, "upstream connection ended");
         }
     });
-    Ok(Connected::Http2(sender, max_streams))
+    Ok(Connected::Http2(sender, streams))
 }

@@ -115,7 +115,8 @@ pub(crate) async fn send(
         headers.insert(USER_AGENT, AGENT);
         Ok(request)
     };
-    let (answer, connection) = match connect(&destination, resolve(&destination).await?, trust, tasks).await?.0 {
+    let connected = async { connect(&destination, resolve(&destination).await?, trust, tasks).await };
+    let (answer, connection) = match connected.await.map_err(ConnectFault::or_own_limit)?.0 {
         Connected::Http1(mut sender, task, _) => {
             let connection = Connection(Some(task));
             (sender.send_request(request(TargetForm::Origin)?).await, connection)

@@ -7,7 +7,7 @@ use std::{
     net::IpAddr,
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, Ordering},
     },
     time::Duration,
 };
@@ -20,9 +20,8 @@ use hyper::{
     client::conn::{http1, http2},
 };
 use tokio::{
-    sync::{Mutex as AsyncMutex, Semaphore},
     task::AbortHandle,
-    time::Instant,
+    time::{Instant, timeout_at},
 };
 use tokio_util::task::TaskTracker;
 
@@ -30,12 +29,14 @@ use super::{
     checked_io::IoState,
     connect::{Connected, connect},
     destination::{TargetForm, UpstreamTarget},
+    places::{MAX_HTTP2, Places},
     resolver::Addresses,
+    streams::Streams,
     tls::Trust,
 };
 use crate::{
     clock::Clock,
-    own_limit::no_descriptors_left,
+    state::shares::{FairPermit, Holder},
     upstream::call::{ConnectFault, SentMark, UpstreamError},
 };
 
@@ -48,10 +49,6 @@ const CHECK_AFTER: Duration = Duration::from_millis(200);
 /// Longest round trip assumed. The peer's FIN arrives up to one round trip after it closed, so a request can be written to
 /// a connection that is already dead. A connection that ends later had received the request.
 const RACE: Duration = Duration::from_secs(1);
-/// Concurrent dials to one channel, per core.
-const MAX_DIALS: usize = 256;
-/// HTTP/2 connections to one channel, per core.
-const MAX_HTTP2: usize = 16;
 
 pub(crate) struct Host {
     pub(crate) destination: UpstreamTarget,
@@ -59,8 +56,7 @@ pub(crate) struct Host {
     idle: Mutex<VecDeque<Idle>>,
     shared: Mutex<Vec<Shared>>,
     speaks_http2: AtomicBool,
-    dials: Semaphore,
-    http2_dial: AsyncMutex<()>,
+    places: Places,
     clock: Arc<dyn Clock>,
 }
 
@@ -80,8 +76,7 @@ struct Shared {
     peer: Option<IpAddr>,
     made: Instant,
     sender: http2::SendRequest<Full<Bytes>>,
-    in_flight: Arc<AtomicUsize>,
-    max_streams: Arc<AtomicUsize>,
+    streams: Arc<Streams>,
 }
 
 /// Constraint on the age of a leased connection.
@@ -93,6 +88,18 @@ pub(crate) enum Freshness {
     NewerThan(Instant),
 }
 
+/// What a request needs of a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    pub(crate) freshness: Freshness,
+    /// When the request began to look for one.
+    pub(crate) began: Instant,
+    /// Longest wait for its turn, and then longest time to connect.
+    pub(crate) limit: Duration,
+    /// Those whose share it counts against; none for a request of the gateway itself.
+    pub(crate) holders: &'a [Holder],
+}
+
 /// A connection leased to one request. Dropping it before the response's end closes an HTTP/1.1 connection at once.
 pub(crate) struct Lease {
     host: Arc<Host>,
@@ -102,8 +109,8 @@ pub(crate) struct Lease {
 enum LeaseKind {
     /// `kept`: start of its idle time, if the connection is reused.
     Http1 { wire: Wire, kept: Option<Instant> },
-    /// `kept`: the connection is reused and had no stream in progress.
-    Http2 { sender: http2::SendRequest<Full<Bytes>>, in_flight: Arc<AtomicUsize>, kept: bool },
+    /// `kept`: the connection is reused and had no stream in progress. `stream` counts it.
+    Http2 { sender: http2::SendRequest<Full<Bytes>>, streams: Arc<Streams>, kept: bool, stream: Option<FairPermit> },
 }
 
 /// Why a request got no response head.
@@ -132,56 +139,80 @@ impl Host {
             idle: Mutex::default(),
             shared: Mutex::default(),
             speaks_http2: AtomicBool::new(false),
-            dials: Semaphore::new(MAX_DIALS),
-            http2_dial: AsyncMutex::new(()),
+            places: Places::new(),
             clock,
         }
     }
 
-    /// Leases a connection, an idle one if available. The caller bounds the time.
+    /// Leases a connection, an idle one if available. `stream` is the permit of an earlier lease of the request.
     pub(crate) async fn lease(
         self: &Arc<Self>,
-        wanted: Freshness,
-        now: Instant,
+        wanted: Wanted<'_>,
+        mut stream: Option<FairPermit>,
         trust: &Trust,
         tasks: &TaskTracker,
     ) -> Result<Lease, ConnectFault> {
-        if wanted == Freshness::Reused
-            && let Some(lease) = self.idle_lease(now).await
+        let Wanted { freshness, began, limit, holders } = wanted;
+        let by = began + limit;
+        if freshness == Freshness::Reused
+            && let Some(lease) = timeout_at(by, self.idle_lease(began)).await.map_err(|_| ConnectFault::TimedOut)?
         {
             return Ok(lease);
         }
-        if let Some(lease) = self.shared_lease(wanted) {
-            return Ok(lease);
-        }
-        // One HTTP/2 connection serves all waiting requests, so only one of them dials.
-        let _guard = if self.speaks_http2.load(Ordering::Relaxed) {
-            let guard = self.http2_dial.lock().await;
-            if let Some(lease) = self.shared_lease(wanted) {
+        let mut turn = None;
+        loop {
+            let speaks_http2 = self.speaks_http2.load(Ordering::Relaxed);
+            if speaks_http2 && stream.is_none() {
+                stream = Some(self.places.stream(holders, by).await?);
+            }
+            if let Some(lease) = self.shared_lease(freshness, &mut stream) {
                 return Ok(lease);
             }
-            Some(guard)
-        } else {
-            None
+            if turn.is_some() {
+                break;
+            }
+            // Another request may have made a connection by then.
+            turn = Some(self.places.dial(holders, by, speaks_http2).await?);
+        }
+        // The time that the request waited for its turn is not the upstream's. Boxed: the future takes kilobytes, which requests on an
+        // idle connection would carry too.
+        let connected = timeout_at(self.clock.instant() + limit, Box::pin(self.connect(trust, tasks))).await;
+        let (connected, peer) = connected.map_err(|_| ConnectFault::TimedOut)??;
+        self.places.count_connection();
+        let (sender, streams) = match connected {
+            Connected::Http1(sender, close, io) => {
+                let kind = LeaseKind::Http1 { wire: Wire { sender, close, io, peer }, kept: None };
+                return Ok(Lease { host: Arc::clone(self), kind: Some(kind) });
+            }
+            Connected::Http2(sender, streams) => (sender, streams),
         };
-        let _dial = self.dials.acquire().await.map_err(|_| ConnectFault::Closed)?;
-        if let Some(lease) = self.shared_lease(wanted) {
+        self.speaks_http2.store(true, Ordering::Relaxed);
+        let lease = self.share(sender, streams, peer, stream);
+        if lease.is_counted() {
             return Ok(lease);
         }
-        // Boxed: the future takes kilobytes, which requests on an idle connection would carry too.
-        let (connected, peer) = Box::pin(self.connect(trust, tasks)).await?;
-        let kind = match connected {
-            Connected::Http1(sender, close, io) => LeaseKind::Http1 { wire: Wire { sender, close, io, peer }, kept: None },
-            Connected::Http2(sender, max_streams) => {
-                self.speaks_http2.store(true, Ordering::Relaxed);
-                let in_flight = Arc::new(AtomicUsize::new(1));
-                let made = self.clock.instant();
-                let kept = Shared { peer, made, sender: sender.clone(), in_flight: Arc::clone(&in_flight), max_streams };
-                self.shared.lock().unwrap_or_else(PoisonError::into_inner).push(kept);
-                LeaseKind::Http2 { sender, in_flight, kept: false }
-            }
-        };
-        Ok(Lease { host: Arc::clone(self), kind: Some(kind) })
+        // It was not known before that this is HTTP/2.
+        let stream = self.places.stream(holders, self.clock.instant() + limit).await?;
+        Ok(lease.counted(stream))
+    }
+
+    /// Keeps a new HTTP/2 connection for other requests too, and leases its first stream.
+    fn share(
+        self: &Arc<Self>,
+        sender: http2::SendRequest<Full<Bytes>>,
+        streams: Arc<Streams>,
+        peer: Option<IpAddr>,
+        stream: Option<FairPermit>,
+    ) -> Lease {
+        streams.begin();
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        // Requests that came before it was known to be HTTP/2 made one each; those above the limit serve one request.
+        if shared.len() < MAX_HTTP2 {
+            let (made, sender, streams) = (self.clock.instant(), sender.clone(), Arc::clone(&streams));
+            shared.push(Shared { peer, made, sender, streams });
+        }
+        drop(shared);
+        Lease { host: Arc::clone(self), kind: Some(LeaseKind::Http2 { sender, streams, kept: false, stream }) }
     }
 
     async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
@@ -192,8 +223,7 @@ impl Host {
             };
             connect(&self.destination, addresses, trust, tasks).await
         };
-        // Without descriptors names cannot be resolved and sockets not opened, whatever the upstream's state.
-        connected.await.map_err(|fault| if no_descriptors_left() { ConnectFault::OwnLimit } else { fault })
+        connected.await.map_err(ConnectFault::or_own_limit)
     }
 
     async fn idle_lease(self: &Arc<Self>, now: Instant) -> Option<Lease> {
@@ -214,29 +244,35 @@ impl Host {
         }
     }
 
-    /// A stream on the least busy HTTP/2 connection; `None` when all are full and another may be established.
-    fn shared_lease(self: &Arc<Self>, wanted: Freshness) -> Option<Lease> {
+    /// A stream on the least busy HTTP/2 connection, which takes `stream`; `None` when all are full and another may be established, or
+    /// without `stream`.
+    fn shared_lease(self: &Arc<Self>, wanted: Freshness, stream: &mut Option<FairPermit>) -> Option<Lease> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain(|one| !one.sender.is_closed());
+        // A new connection does not know the upstream's limit yet, but the others do.
+        let each = shared.iter().map(|one| one.streams.limit()).min()?;
+        self.places.set_streams(each);
         let at_limit = shared.len() >= MAX_HTTP2;
         let serves = |one: &&Shared| match wanted {
             Freshness::Reused => true,
             Freshness::NewerThan(moment) => at_limit || one.made > moment,
         };
-        let least_busy = shared.iter().filter(serves).min_by_key(|one| one.in_flight.load(Ordering::Relaxed))?;
-        let has_capacity = least_busy.in_flight.load(Ordering::Relaxed) < least_busy.max_streams.load(Ordering::Relaxed);
+        let least_busy = shared.iter().filter(serves).min_by_key(|one| one.streams.in_progress())?;
+        let has_capacity = least_busy.streams.in_progress() < each;
         if !has_capacity && !at_limit {
             return None;
         }
-        let kept = least_busy.in_flight.fetch_add(1, Ordering::Relaxed) == 0;
-        let kind = LeaseKind::Http2 { sender: least_busy.sender.clone(), in_flight: Arc::clone(&least_busy.in_flight), kept };
+        let stream = Some(stream.take()?);
+        let kept = least_busy.streams.begin() == 0;
+        let (sender, streams) = (least_busy.sender.clone(), Arc::clone(&least_busy.streams));
+        let kind = LeaseKind::Http2 { sender, streams, kept, stream };
         Some(Lease { host: Arc::clone(self), kind: Some(kind) })
     }
 
     /// Removes an HTTP/2 connection from the pool; its streams in progress complete.
-    fn remove_shared(&self, in_flight: &Arc<AtomicUsize>) {
+    fn remove_shared(&self, streams: &Arc<Streams>) {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|one| !Arc::ptr_eq(&one.in_flight, in_flight));
+        shared.retain(|one| !Arc::ptr_eq(&one.streams, streams));
     }
 
     /// Closes the connections idle since `since` or longer, after one idle since then was found closed by the peer.
@@ -325,13 +361,13 @@ impl Lease {
                     send_fault(fault.error(), fate)
                 })
             }
-            LeaseKind::Http2 { sender, in_flight, kept } => {
+            LeaseKind::Http2 { sender, streams, kept, .. } => {
                 mark.set(began);
-                let done = sender.try_send_request(request).await;
+                let done = sender.try_send_request(request).await.inspect(|_| streams.answered());
                 done.map_err(|fault| {
                     let cause = cause_of::<h2::Error>(fault.error());
                     if cause.is_some_and(h2::Error::is_go_away) {
-                        host.remove_shared(in_flight);
+                        host.remove_shared(streams);
                     }
                     let ended = cause_of::<io::Error>(fault.error()).is_some() && since_begin() < RACE;
                     let fate = if fault.message().is_some() || cause.is_some_and(not_processed) {
@@ -344,6 +380,27 @@ impl Lease {
                     send_fault(fault.error(), fate)
                 })
             }
+        }
+    }
+
+    /// Whether a stream of HTTP/2 is counted.
+    const fn is_counted(&self) -> bool {
+        matches!(self.kind, Some(LeaseKind::Http2 { stream: Some(_), .. }))
+    }
+
+    /// Counts its stream.
+    fn counted(mut self, permit: FairPermit) -> Self {
+        if let Some(LeaseKind::Http2 { stream, .. }) = &mut self.kind {
+            *stream = Some(permit);
+        }
+        self
+    }
+
+    /// Ends the lease of a request that is sent again, and returns what counts its stream.
+    pub(crate) fn into_stream(mut self) -> Option<FairPermit> {
+        match &mut self.kind {
+            Some(LeaseKind::Http2 { stream, .. }) => stream.take(),
+            Some(LeaseKind::Http1 { .. }) | None => None,
         }
     }
 
@@ -361,8 +418,10 @@ impl Drop for Lease {
     fn drop(&mut self) {
         match self.kind.take() {
             Some(LeaseKind::Http1 { wire, .. }) => wire.close.abort(),
-            Some(LeaseKind::Http2 { in_flight, .. }) => {
-                in_flight.fetch_sub(1, Ordering::Relaxed);
+            // The stream is free before its permit is, which goes to the next request.
+            Some(LeaseKind::Http2 { streams, stream, .. }) => {
+                streams.end();
+                drop(stream);
             }
             None => {}
         }

@@ -140,6 +140,7 @@ async fn send_request(
     let call = UpstreamCall {
         // There is no caller's request.
         request_id: RequestId::from_uuid(uuid::Uuid::nil()),
+        by: None,
         channel: Arc::clone(channel),
         account: Arc::clone(account),
         protocol: channel.spec.protocol,

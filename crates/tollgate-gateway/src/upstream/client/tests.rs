@@ -2,6 +2,7 @@
 
 mod kept;
 mod tls;
+mod turns;
 
 use std::{sync::Arc, time::Duration};
 

@@ -236,7 +236,7 @@ fn memory_is_constant_over_a_hundred_thousand_events() {
         relay.push(&right, &mut out).unwrap();
         assert_eq!(out.len(), 1);
     }
-    assert!(relay.parser.held() <= 2 * event.len(), "{}", relay.parser.held());
+    assert!(relay.parser.held_bytes() <= 2 * event.len(), "{}", relay.parser.held_bytes());
     assert_eq!(relay.summary().text_bytes, 300_000);
 }
 

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use futures_util::future::join_all;
@@ -18,12 +21,18 @@ use crate::{
 /// Media fetched for a request. What a channel may reach does not count: a caller names the addresses.
 pub(super) struct PrefetchedMedia {
     media: Mutex<FetchedMedia>,
+    /// A limit of this gateway kept a file from being fetched.
+    is_at_own_limit: AtomicBool,
     allowance: Allowance,
 }
 
 impl PrefetchedMedia {
     pub(super) fn new(memory: Option<Arc<InFlightRequest>>) -> Self {
-        Self { media: Mutex::default(), allowance: Allowance::new(memory) }
+        Self { media: Mutex::default(), is_at_own_limit: AtomicBool::new(false), allowance: Allowance::new(memory) }
+    }
+
+    pub(super) fn is_at_own_limit(&self) -> bool {
+        self.is_at_own_limit.load(Ordering::Acquire)
     }
 
     /// The media fetched so far, or the fetch faults.
@@ -61,6 +70,9 @@ impl RequestBodies<'_> {
         let missing = wanted.into_iter().zip(fetched).filter(|(_, fetched)| !fetched);
         let fetches = missing.map(|(address, _)| async move {
             let found = if is_within_limit { fetcher.fetch(address, allowance).await } else { Err(FetchFault::TooMany) };
+            if matches!(found, Err(FetchFault::OwnLimit(_))) {
+                self.media.is_at_own_limit.store(true, Ordering::Release);
+            }
             (address.to_owned(), found.map_err(FetchFault::reason))
         });
         join_all(fetches).await.into_iter().collect()

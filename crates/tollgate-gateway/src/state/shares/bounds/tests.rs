@@ -1,5 +1,7 @@
 //! Every documented bound is shared, or there is a reason why it is not.
 
+mod sources;
+
 use super::*;
 
 const EACH_REQUEST: &str = "each request or connection has its own";

@@ -54,7 +54,7 @@ async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Recei
     (url, told)
 }
 
-fn trusting_call(url: &str) -> UpstreamCall {
+pub(super) fn trusting_call(url: &str) -> UpstreamCall {
     let mut call = call(url);
     let mut row = (*call.channel).clone();
     row.spec.ca_file = Some(format!("{FIXTURES}/ca.pem"));
@@ -104,10 +104,18 @@ async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
 }
 
-type Http2Connection = h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>;
+pub(super) type Http2Connection = h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>;
 
 /// An HTTP/2 server that leaves every stream to `answer`, with the stream's number from 0.
 async fn http2_upstream<F>(answer: F) -> String
+where
+    F: Fn(usize, h2::server::SendResponse<Bytes>, &mut Http2Connection) + Send + Sync + 'static,
+{
+    limited_http2_upstream(100, answer).await
+}
+
+/// The same, with so many streams of a connection at once.
+pub(super) async fn limited_http2_upstream<F>(streams: u32, answer: F) -> String
 where
     F: Fn(usize, h2::server::SendResponse<Bytes>, &mut Http2Connection) + Send + Sync + 'static,
 {
@@ -122,7 +130,7 @@ where
             let Ok(stream) = acceptor.accept(socket).await else { continue };
             let (answer, number) = (Arc::clone(&answer), Arc::clone(&number));
             own.spawn(async move {
-                let mut connection = h2::server::handshake(stream).await.unwrap();
+                let mut connection = h2::server::Builder::new().max_concurrent_streams(streams).handshake(stream).await.unwrap();
                 while let Some(Ok((_request, respond))) = connection.accept().await {
                     answer(number.fetch_add(1, Ordering::SeqCst), respond, &mut connection);
                 }
@@ -132,7 +140,7 @@ where
     url
 }
 
-fn respond_ok(mut respond: h2::server::SendResponse<Bytes>) {
+pub(super) fn respond_ok(mut respond: h2::server::SendResponse<Bytes>) {
     let mut body = respond.send_response(http::Response::new(()), false).unwrap();
     body.send_data(Bytes::from_static(b"{}"), true).unwrap();
 }

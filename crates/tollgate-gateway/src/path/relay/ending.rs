@@ -1,0 +1,72 @@
+//! How a stream ends for its caller, its account and its record.
+
+use tollgate_core::{AttemptResult, Observation, Outcome};
+use tollgate_protocol::StreamError;
+
+use super::{
+    Relayed,
+    phase::{Break, Close, Phase},
+};
+use crate::{
+    path::types::usage_guard::Ending,
+    refusal::{Refusal, UpstreamFailure},
+    request::Head,
+};
+
+impl Relayed {
+    /// E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection.
+    pub(super) fn break_off(&mut self, why: &Break) {
+        self.upstream = None;
+        let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
+        let (refusal, outcome, observation) = match why {
+            Break::GatewayStopped => (Refusal::ShuttingDown, Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::NoMemory => (Refusal::Overloaded, Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::AccessLost(refusal) => (refusal.clone(), Outcome::GatewayStopped, Observation::Success { latency: None }),
+            Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
+            Break::Idle => {
+                let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;
+                let limit = if is_stalled { self.stall_limit } else { self.idle };
+                let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+                (upstream(UpstreamFailure::StreamIdle { limit_ms }), Outcome::UpstreamBroke, Observation::Timeout)
+            }
+        };
+        let problem = refusal.problem(&self.head);
+        self.out.extend(self.fresh.drain(..));
+        self.out.push_back(self.relay.problem(&problem));
+        let id = refusal.id(self.head.from);
+        let ending = Ending { status: 200, outcome, reason: Some(id.to_owned()), detail: Some(problem.message) };
+        let result = if outcome == Outcome::GatewayStopped { AttemptResult::Cancelled } else { AttemptResult::Broke };
+        self.end(result, Some(id), observation, ending, Close::Abort);
+    }
+
+    pub(super) fn end(
+        &mut self,
+        result: AttemptResult,
+        error: Option<&str>,
+        observation: Observation,
+        ending: Ending,
+        then: Close,
+    ) {
+        let flush = self.guard.take().and_then(|mut guard| {
+            let summary = self.relay.summary();
+            guard.record_reply(summary);
+            guard.delivered(summary);
+            guard.end_attempt(result, error, Some(observation));
+            guard.finish(ending)
+        });
+        self.phase = match flush {
+            Some(flush) => Phase::Flushing { flush: Box::pin(flush.wait()), then },
+            None => Phase::Closing(then),
+        };
+    }
+}
+
+pub(super) fn warn(head: &Head, fault: &StreamError) {
+    // Log only the class: the text of an error event is the upstream's.
+    let class = match fault {
+        StreamError::Malformed(what) => what,
+        StreamError::Problem(_) => "error event",
+        StreamError::Truncated => "truncated",
+    };
+    tracing::warn!(request.id = %head.request_id, class, "a stream broke after its first content");
+}

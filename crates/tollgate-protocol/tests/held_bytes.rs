@@ -1,0 +1,82 @@
+//! A relay tells what it keeps between two pieces: an event that has begun, and calls that are sent in one piece.
+
+use bytes::Bytes;
+use tollgate_protocol::{Framing, Protocol, ReplyEdits, StreamRelay, codec, neutral::ReplyContext, translating_relay};
+
+const TEXT: usize = 300_000;
+
+/// The beginning of a stream up to an event of [`TEXT`] bytes and more that has no end yet.
+fn large_event(upstream: Protocol) -> String {
+    let text = "x".repeat(TEXT);
+    match upstream {
+        Protocol::OpenAi => format!(r#"data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}},"finish_reason":null}}]}}"#),
+        Protocol::Gemini => format!(r#"data: {{"candidates":[{{"content":{{"parts":[{{"text":"{text}"}}]}},"index":0}}]}}"#),
+        Protocol::Anthropic => format!(
+            "event: content_block_start\ndata: {}\n\nevent: content_block_delta\ndata: {}",
+            r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
+            format_args!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}}}"#)
+        ),
+    }
+}
+
+/// Pushes `bytes` in pieces; returns how many bytes the relay wrote.
+fn push(relay: &mut dyn StreamRelay, bytes: &str) -> usize {
+    let mut out = Vec::new();
+    for piece in bytes.as_bytes().chunks(10_000) {
+        relay.push(&Bytes::copy_from_slice(piece), &mut out).expect("a valid stream");
+    }
+    out.iter().map(Bytes::len).sum()
+}
+
+#[test]
+fn an_event_is_kept_until_it_ends() {
+    let all = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+    for (upstream, caller) in all.into_iter().flat_map(|upstream| all.map(|caller| (upstream, caller))) {
+        let mut relay = if upstream == caller {
+            codec(upstream).relay(Framing::Sse, &ReplyEdits::default())
+        } else {
+            translating_relay(upstream, caller, &ReplyContext::new("r", 1, "m"))
+        };
+        assert!(relay.held_bytes() < 1_000, "{upstream:?} {caller:?}");
+        push(&mut *relay, &large_event(upstream));
+        let held = relay.held_bytes();
+        assert!((TEXT..3 * TEXT).contains(&held), "{upstream:?} {caller:?}: {held}");
+        assert!(push(&mut *relay, "\n\n") > TEXT, "{upstream:?} {caller:?}");
+        assert!(relay.held_bytes() < 1_000, "{upstream:?} {caller:?}: {}", relay.held_bytes());
+    }
+}
+
+/// An event with a piece of the arguments of one call.
+fn arguments(upstream: Protocol, piece: &str, is_first: bool) -> String {
+    match upstream {
+        Protocol::OpenAi => {
+            let name = if is_first { r#""id":"c","type":"function","# } else { "" };
+            let function = if is_first { r#""name":"f","# } else { "" };
+            format!(
+                "data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"tool_calls\":[{{\"index\":0,{name}\"function\":{{{function}\"arguments\":\"{piece}\"}}}}]}},\"finish_reason\":null}}]}}\n\n"
+            )
+        }
+        Protocol::Anthropic => {
+            let start = r#"data: {"type":"content_block_start","index":0,"content_block":{"type":"tool_use","id":"c","name":"f","input":{}}}"#;
+            let start = if is_first { format!("{start}\n\n") } else { String::new() };
+            format!(
+                "{start}data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"input_json_delta\",\"partial_json\":\"{piece}\"}}}}\n\n"
+            )
+        }
+        Protocol::Gemini => unreachable!("its calls arrive whole"),
+    }
+}
+
+#[test]
+fn calls_that_are_sent_in_one_piece_are_kept_until_they_end() {
+    for (upstream, caller) in
+        [(Protocol::OpenAi, Protocol::Gemini), (Protocol::Anthropic, Protocol::Gemini), (Protocol::OpenAi, Protocol::Anthropic)]
+    {
+        let mut relay = translating_relay(upstream, caller, &ReplyContext::new("r", 1, "m"));
+        let written = push(&mut *relay, &arguments(upstream, "{\\\"a\\\":\\\"", true))
+            + (0..30).map(|_| push(&mut *relay, &arguments(upstream, &"x".repeat(TEXT / 30), false))).sum::<usize>();
+        assert!(written < TEXT, "{upstream:?} {caller:?} writes the arguments at once");
+        let held = relay.held_bytes();
+        assert!((TEXT..3 * TEXT).contains(&held), "{upstream:?} {caller:?}: {held}");
+    }
+}
