@@ -188,6 +188,11 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("There is no {kind} with this name or id."))
     }
 
+    /// As [`Self::not_found`], with the name that was probably meant.
+    pub(crate) fn not_found_near(kind: &str, nearest: &str) -> Self {
+        Self::new(StatusCode::NOT_FOUND, "not_found", format!("There is no {kind} with this name. Did you mean '{nearest}'?"))
+    }
+
     /// 405.
     pub(crate) fn no_method() -> Self {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_supported", "This path does not take this method.")
@@ -320,7 +325,7 @@ impl ApiError {
                     RowKind::Channel => "channels",
                     RowKind::Group => "groups",
                     RowKind::Member => "member",
-                    RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey => "name",
+                    RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey | RowKind::Setting => "name",
                 };
                 Self::invalid("invalid_value", param, message)
             }

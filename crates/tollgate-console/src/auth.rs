@@ -100,7 +100,7 @@ async fn session(state: &ConsoleState, token: &str) -> Result<Option<SignedIn>, 
     if !looks_like_session(token) {
         return Ok(None);
     }
-    let (hash, idle_ms) = (state.store.hasher.hash(token), state.identity.settings.idle_ms);
+    let (hash, idle_ms) = (state.store.hasher.hash(token), state.gateway.session_times().idle_ms);
     let found = state.store.identity.session(&hash, state.gateway.now(), idle_ms).await?;
     let csrf_token = csrf_token(&state.store.hasher, token);
     Ok(found.map(|(session, member)| SignedIn { session, member, csrf_token }))

@@ -35,8 +35,14 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Budgets of the whole gateway.
     fn budgets(&self) -> Vec<Budget>;
 
-    /// Every setting with its value and source, secrets masked.
+    /// Every setting with its value in force and its source, secrets masked.
     fn settings(&self) -> Vec<EffectiveSetting>;
+
+    /// Checks a value that is to be stored for a setting.
+    fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal>;
+
+    /// Puts the stored settings into force as they are in the database now. A running gateway also follows later changes by itself.
+    async fn refresh_settings(&self) -> Result<(), StoreError>;
 
     /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
@@ -46,6 +52,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Whether visitors without a key see the model square.
     fn is_square_public(&self) -> bool;
+
+    /// How long members stay signed in.
+    fn session_times(&self) -> SessionTimes;
 
     /// Counts a request for a feed of the model square from an address.
     /// The error is the number of seconds to wait after too many.
@@ -65,6 +74,15 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
+}
+
+/// How long a session lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SessionTimes {
+    /// Sessions end after this time without a request.
+    pub idle_ms: i64,
+    /// Sessions end after this time at the latest. A change applies to sessions that begin later.
+    pub max_ms: i64,
 }
 
 /// Why a service key is refused.
@@ -94,14 +112,63 @@ pub struct EffectiveSetting {
     pub value: Option<String>,
     /// Default as text; `None` if there is none.
     pub default: Option<String>,
-    /// `default`, `file`, `environment` or `flag`.
+    /// `default`, `database`, `file`, `environment` or `flag`.
     pub source: &'static str,
     /// Environment variable for this setting.
     pub variable: String,
     /// Whether the value is masked.
     pub secret: bool,
+    /// Type and bounds.
+    pub kind: SettingKind,
+    /// Unit of the value, such as `ms`.
+    pub unit: Option<&'static str>,
+    /// Whether a change takes effect with the next start only.
+    pub needs_restart: bool,
+    /// Whether it can be changed at run time: nothing overrides the stored value.
+    pub writable: bool,
     /// Description.
     pub doc: &'static str,
+}
+
+/// Type and bounds of a setting.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettingKind {
+    Text,
+    /// A socket address.
+    Address,
+    /// `true` or `false`.
+    Flag,
+    /// A whole number within bounds.
+    Number(u64, u64),
+    /// Networks such as `10.0.0.0/8`, or addresses, separated by commas.
+    Networks,
+    /// One of these values.
+    OneOf(&'static [&'static str]),
+    /// An amount in USD, not below zero.
+    Usd,
+}
+
+/// A value that may be stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckedSetting {
+    pub name: &'static str,
+    /// The value as it is kept.
+    pub value: String,
+}
+
+/// Why a value cannot be stored, as a sentence without its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingRefusal {
+    Unknown {
+        /// The setting that was probably meant.
+        nearest: Option<&'static str>,
+    },
+    /// It is read at the start, or is a secret; with where to set it.
+    NeedsRestart(String),
+    /// A flag, the environment or the settings file overrides what is stored.
+    SetElsewhere(String),
+    /// The setting does not take this value; with what it takes.
+    Invalid(String),
 }
 
 /// A hypothetical request whose routing is to be explained.

@@ -19,17 +19,13 @@ use password::PasswordHasher;
 
 use crate::oidc::{OidcProvider, OidcSettings};
 
-/// Settings of sessions and links.
+/// Settings of sign-in and links that are read at the start.
 #[derive(Clone, Debug)]
 pub struct IdentitySettings {
     /// OpenID provider at which members sign in.
     pub oidc: Option<OidcSettings>,
     /// Address of the console as browsers see it, such as `https://gateway.example.com`.
     pub url: Url,
-    /// Sessions end after this time without a request.
-    pub idle_ms: i64,
-    /// Sessions end after this time at the latest.
-    pub max_ms: i64,
 }
 
 impl IdentitySettings {

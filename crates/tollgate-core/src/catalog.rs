@@ -10,7 +10,10 @@ mod identity;
 mod routing;
 mod snapshot;
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use indexmap::IndexMap;
 use minicbor::{Decode, Encode};
@@ -33,6 +36,8 @@ pub struct Catalog {
     pub groups: IndexMap<GroupId, Arc<Group>, IdHash>,
     /// Prices and facts by public name. A model exists when a channel serves it, with or without an entry here.
     pub models: IndexMap<String, Arc<Model>, NameHash>,
+    /// Settings stored in the database: values by name. A flag, an environment variable or the settings file overrides them.
+    pub stored_settings: BTreeMap<String, String>,
     /// The channels that serve each public model, in order of channel name. Derived.
     pub mappings_by_model: IndexMap<String, Vec<MappingRef>, NameHash>,
     /// Bit set of the positions of the channels each group may use. Derived.

@@ -180,6 +180,7 @@ id!(GroupId, "grp_");
 id!(MemberId, "mbr_");
 id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
+id!(SettingId, "set_");
 id!(JobId, "job_");
 id!(SessionId, "ses_");
 id!(InviteId, "inv_");

@@ -58,7 +58,7 @@ pub use health::{
 };
 pub use ids::{
     AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId, MemberId, ModelId, NameHash,
-    RequestId, Revision, SessionId,
+    RequestId, Revision, SessionId, SettingId,
 };
 pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};

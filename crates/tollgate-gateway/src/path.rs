@@ -113,7 +113,7 @@ async fn walk_on(
     guard: &mut UsageGuard,
 ) -> Result<AttemptAnswer, Refusal> {
     let memory = body.memory();
-    let body = receive(head, body, &worker.shared.settings.bounds).await?;
+    let body = receive(head, body, &head.settings.bounds).await?;
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);
     let mut offered = resolve(head, target, catalog, caller, body, summary)?;

@@ -21,7 +21,7 @@ use tollgate_protocol::{Protocol, Target};
 
 pub(crate) use self::unread_body::UnreadBody;
 use crate::{
-    settings::Bounds,
+    settings::{Bounds, RequestSettings},
     state::{authenticator::RecentKey, shares::InFlightRequest},
 };
 
@@ -30,6 +30,8 @@ use crate::{
 pub struct Head {
     /// Protocol of the answer.
     pub from: Protocol,
+    /// The settings in force when it arrived.
+    pub settings: RequestSettings,
     /// The id shown to the caller and the usage record's key.
     pub request_id: RequestId,
     /// Wall-clock time at the end of the head.

@@ -28,6 +28,8 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
+use connection_limiter::{ConnectionLimiter, ConnectionLimits};
+
 pub use closed::ClosedPath;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use guard::names_loopback;
@@ -55,7 +57,9 @@ struct Core<P> {
     path: P,
     serves: Serves,
     fallback: Arc<dyn FallbackService>,
-    connection_limiter: Arc<connection_limiter::ConnectionLimiter>,
+    connection_limiter: Arc<ConnectionLimiter>,
+    /// Limits of a listener that does not have those of the settings.
+    own_limits: Option<ConnectionLimits>,
     rng: CoreRng,
     tls: Option<tokio_rustls::TlsAcceptor>,
     tracker: TaskTracker,
@@ -66,6 +70,14 @@ struct Core<P> {
 }
 
 impl<P> Core<P> {
+    /// How many connections the listener may have now.
+    fn connection_limits(&self) -> ConnectionLimits {
+        self.own_limits.unwrap_or_else(|| {
+            let http = &self.shared.settings.load().http;
+            ConnectionLimits { all: http.connections, of_address: http.connections_per_address }
+        })
+    }
+
     /// Whether its connections go on in the process that takes over. That continues them as connections of the model listener.
     fn moves_connections(&self) -> bool {
         self.serves == Serves::Everything

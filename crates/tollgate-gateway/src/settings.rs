@@ -3,10 +3,20 @@
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use ipnet::IpNet;
+use smallvec::SmallVec;
 use tollgate_core::Budget;
 
-/// Settings that are fixed at start.
-#[derive(Clone, Debug)]
+use crate::state::request_log::LogSelection;
+
+/// How long after the end of the longest request a reservation is kept.
+const RESERVATION_GRACE: Duration = Duration::from_mins(1);
+
+/// Budgets of the whole gateway: of the day, of the month and in total.
+pub type GatewayBudgets = SmallVec<[Budget; 3]>;
+
+/// Settings of the gateway. Those of listeners, certificates and caches are read at the start; the others can be replaced while it
+/// runs ([`Shared::replace_settings`](crate::state::shared::Shared::replace_settings)).
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub listen: SocketAddr,
     /// Threads of the model path, each with its own runtime and listening socket; 0: one per CPU core.
@@ -20,7 +30,9 @@ pub struct Settings {
     pub body_memory_bytes: usize,
     pub upstream: UpstreamLimits,
     /// Budgets of the whole gateway, in sale prices.
-    pub budgets: Vec<Budget>,
+    pub budgets: GatewayBudgets,
+    /// Requests that leave a line in the log.
+    pub logged: LogSelection,
     /// Unknown keys a minute from one address (IPv6: one /64) before further keys are refused without a lookup.
     pub wrong_keys_per_minute: u32,
     /// Requests a minute from one address for the feeds of the model square.
@@ -47,7 +59,8 @@ impl Default for Settings {
             bounds: Bounds::default(),
             body_memory_bytes: 1024 * 1024 * 1024,
             upstream: UpstreamLimits::default(),
-            budgets: Vec::new(),
+            budgets: GatewayBudgets::new(),
+            logged: LogSelection::default(),
             wrong_keys_per_minute: 600,
             square_requests_per_minute: 120,
             key_cache_entries: 100_000,
@@ -57,6 +70,26 @@ impl Default for Settings {
             end_revoked_streams: true,
         }
     }
+}
+
+impl Settings {
+    /// How long a reservation is kept whose request was lost.
+    #[must_use]
+    pub fn reservation_ttl(&self) -> Duration {
+        self.upstream.total + RESERVATION_GRACE
+    }
+
+    pub(crate) fn of_request(&self) -> RequestSettings {
+        RequestSettings { bounds: self.bounds, upstream: self.upstream, budgets: self.budgets.clone() }
+    }
+}
+
+/// The settings that a request keeps from its arrival to its end. A change applies to later requests.
+#[derive(Clone, Debug, Default)]
+pub struct RequestSettings {
+    pub bounds: Bounds,
+    pub upstream: UpstreamLimits,
+    pub budgets: GatewayBudgets,
 }
 
 /// Access to `/metrics` on the model address.
@@ -71,7 +104,7 @@ pub enum MetricsAccess {
 }
 
 /// PEM files of the listener.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
     /// Certificate chain, leaf first.
     pub certificate: PathBuf,
@@ -79,7 +112,7 @@ pub struct TlsFiles {
 }
 
 /// Limits of connections and of request heads.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Concurrent connections, over all cores.
     pub connections: usize,
@@ -118,7 +151,7 @@ impl Default for HttpLimits {
 }
 
 /// Upstream limits that apply to every channel; the others are settings of the channel.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UpstreamLimits {
     /// Longest time over all attempts of a request until its answer begins.
     pub total: Duration,
@@ -133,7 +166,7 @@ impl Default for UpstreamLimits {
 }
 
 /// Limits of request bodies.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
     /// Bytes of a body, before and after decompression.
     pub body_bytes: usize,

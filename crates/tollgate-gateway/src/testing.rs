@@ -30,7 +30,7 @@ use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 use crate::{
     clock::{Clock, SystemClock},
     request::Head,
-    settings::Settings,
+    settings::{RequestSettings, Settings},
     state::{
         address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
         retry_budget::RetryBudget, shared::Shared, traffic::Traffic,
@@ -44,6 +44,7 @@ pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 /// The head of a POST without headers; native for native paths.
 pub(crate) fn head(path: &str) -> Head {
     Head {
+        settings: RequestSettings::default(),
         from: if path.starts_with("/v1beta") { Protocol::Gemini } else { Protocol::OpenAi },
         request_id: RequestId::from_parts(Timestamp(1_795_000_000_000_000), [7; 10]),
         arrived: Timestamp(1_795_000_000_000_000),
@@ -243,7 +244,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),
         clock,
-        settings,
+        settings: ArcSwap::from_pointee(settings),
         condition: Arc::default(),
         tracker,
     })

@@ -39,8 +39,8 @@ CREATE TABLE journals (
     unfinished BIGINT NOT NULL
 );
 
--- Channels, accounts, models, groups and members. `spec` is the row in JSON, with the field names of a catalog file; `parent`
--- is the channel of an account; `credential` is sealed. Removing a row sets `removed_at`.
+-- Channels, accounts, models, groups, members and settings. `spec` is the row in JSON, with the field names of a catalog file (of a
+-- setting: its value); `parent` is the channel of an account; `credential` is sealed. Removing a row sets `removed_at`.
 CREATE TABLE catalog_rows (
     id TEXT PRIMARY KEY,
     kind TEXT NOT NULL,

@@ -9,12 +9,12 @@ use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
     AccountId, AccountSpec, AdminKeyId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner,
-    Revision, Role, Secret, Timestamp,
+    Revision, Role, Secret, SettingId, Timestamp,
 };
 
 use crate::{
     Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
-    JobAction, KeySecret, MemberSpec, PriceChange, RandomSource, RowKind, StoreError, Toggle, credential,
+    JobAction, KeySecret, MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
@@ -66,6 +66,7 @@ pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
         RowKind::Member => MemberId::from_parts(at, random).to_string(),
         RowKind::Key => KeyId::from_parts(at, random).to_string(),
         RowKind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
+        RowKind::Setting => SettingId::from_parts(at, random).to_string(),
     }
 }
 
@@ -171,6 +172,8 @@ impl Batch<'_> {
             Change::MakeAdminKey { key, secret } => self.make_admin_key(key, secret).await,
             Change::RevokeAdminKey { key } => self.revoke_admin_key(*key).await,
             Change::Identity(change) => self.change_identity(change).await,
+            Change::SetSetting { name, value } => self.set_setting(name, value).await,
+            Change::UnsetSetting { name } => self.remove(RowKind::Setting, name).await,
             Change::RecordJob { id, name, action } => {
                 self.record_job(id, name, *action);
                 Ok(())
@@ -267,6 +270,11 @@ impl Batch<'_> {
     async fn remove(&mut self, kind: RowKind, name: &str) -> Result<(), StoreError> {
         let row = self.need(kind, "", name).await?;
         self.remove_row(row, "remove").await
+    }
+
+    async fn set_setting(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
+        let setting = StoredSetting { value: value.to_owned() };
+        self.put(RowKind::Setting, "", name, &setting, SecretInput::Keep(SecretRequirement::NeedsNone)).await
     }
 
     async fn release_file(&mut self) -> Result<(), StoreError> {

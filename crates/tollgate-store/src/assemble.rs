@@ -9,7 +9,7 @@ use tollgate_core::{
 use uuid::Uuid;
 
 use crate::{
-    GroupSpec, KeyHash, KeySpec, MemberSpec, RowKind, StoreError, credential,
+    GroupSpec, KeyHash, KeySpec, MemberSpec, RowKind, StoreError, StoredSetting, credential,
     proxy::ChannelSecrets,
     rows::{CatalogRow, RowSecret},
     seal::Sealer,
@@ -41,7 +41,9 @@ pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) 
     }
     let groups = of(RowKind::Group).map(|row| group(row, &channel_ids)).collect::<Result<_, _>>()?;
     let models = of(RowKind::Model).map(model).collect::<Result<_, _>>()?;
-    Ok(Catalog::from_parts(revision, channels, groups, models))
+    let settings = of(RowKind::Setting).map(|row| Ok((row.name.clone(), row.read::<StoredSetting>()?.value)));
+    let settings = settings.collect::<Result<_, StoreError>>()?;
+    Ok(Catalog::from_parts(revision, channels, groups, models).with_stored_settings(settings))
 }
 
 fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {

@@ -78,6 +78,10 @@ pub enum Change {
     RevokeAdminKey { key: AdminKeyId },
     /// Changes how a member signs in.
     Identity(Box<IdentityChange>),
+    /// Stores the value of a setting. The caller has checked that the setting exists, is no secret and takes the value.
+    SetSetting { name: String, value: String },
+    /// Removes the stored value of a setting.
+    UnsetSetting { name: String },
     /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
     RecordJob { id: String, name: &'static str, action: JobAction },
 }
@@ -130,7 +134,9 @@ impl Change {
             | Self::RemoveMember { .. }
             | Self::ReleaseFile
             | Self::MakeAdminKey { .. }
-            | Self::RevokeAdminKey { .. } => AdminScope::Admin,
+            | Self::RevokeAdminKey { .. }
+            | Self::SetSetting { .. }
+            | Self::UnsetSetting { .. } => AdminScope::Admin,
             Self::Identity(change) => change.needs(),
         }
     }
@@ -200,11 +206,14 @@ pub enum RowKind {
     Key,
     #[serde(rename = "admin_key")]
     AdminKey,
+    /// The stored value of a setting.
+    Setting,
 }
 
 impl RowKind {
     /// Every kind; a kind comes after those its rows refer to.
-    pub const ALL: [Self; 7] = [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey];
+    pub const ALL: [Self; 8] =
+        [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey, Self::Setting];
 
     /// The name in plans and in the database.
     pub const fn as_str(self) -> &'static str {
@@ -216,6 +225,7 @@ impl RowKind {
             Self::Member => "member",
             Self::Key => "key",
             Self::AdminKey => "admin_key",
+            Self::Setting => "setting",
         }
     }
 
@@ -228,7 +238,7 @@ impl RowKind {
     pub(crate) const fn article(self) -> &'static str {
         match self {
             Self::Account | Self::AdminKey => "an",
-            Self::Channel | Self::Model | Self::Group | Self::Member | Self::Key => "a",
+            Self::Channel | Self::Model | Self::Group | Self::Member | Self::Key | Self::Setting => "a",
         }
     }
 }

@@ -8,6 +8,7 @@ mod keys;
 mod ledger;
 mod listing;
 mod prices;
+mod settings;
 mod square;
 mod usage;
 mod usage_dimensions;
@@ -265,6 +266,9 @@ conformance! {
         price_set_by_hand_is_not_an_imported_one,
         history_of_a_price_has_pages,
         cost_of_a_model_that_is_not_served_is_refused;
+    settings:
+        stored_settings_are_loaded_with_the_catalog,
+        audit_has_the_old_and_the_new_value_of_a_setting;
     health:
         health_is_stored_for_existing_accounts,
         transitions_are_found_by_time_and_subject,

@@ -5,6 +5,7 @@
 mod conformance;
 mod memory;
 mod redis;
+mod reservation_ttl;
 mod subjects;
 #[cfg(test)]
 mod test_callers;

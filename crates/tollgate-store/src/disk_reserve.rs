@@ -41,6 +41,16 @@ impl DiskReserve {
         Self { data: data.to_owned(), bytes }
     }
 
+    /// Changes the size. [`Self::update`] reserves the space again.
+    pub fn resize(&mut self, bytes: u64) {
+        if bytes != self.bytes {
+            for (path, _) in self.parts() {
+                let _ = fs::remove_file(path);
+            }
+            self.bytes = bytes;
+        }
+    }
+
     /// The parts, with their sizes. The one for booking comes first: a part that does not fit is left out.
     fn parts(&self) -> [(PathBuf, u64); 2] {
         let start = START_BYTES.min(self.bytes / 4);
@@ -132,6 +142,10 @@ mod tests {
         assert_eq!(reserve.update(), DiskSpace::Enough);
         assert_eq!(size("reserve"), 3 << 18);
         assert!(!reserve.free_for_start() && size("reserve.start") > 0, "the disk is not full");
-        assert_eq!(DiskReserve::new(folder.path(), 0).update(), DiskSpace::Enough);
+        let mut reserve = reserve;
+        reserve.resize(1 << 19);
+        assert_eq!((reserve.update(), size("reserve.start"), size("reserve")), (DiskSpace::Enough, 1 << 17, 3 << 17));
+        reserve.resize(0);
+        assert_eq!((reserve.update(), size("reserve.start"), size("reserve")), (DiskSpace::Enough, 0, 0));
     }
 }

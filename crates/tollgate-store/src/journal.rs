@@ -104,7 +104,7 @@ impl Journal {
             dir,
             node,
             segment_bytes,
-            max_bytes,
+            max_bytes: AtomicU64::new(max_bytes),
             memory_bytes,
             sync,
             bytes: AtomicU64::new(recovered.bytes),
@@ -151,6 +151,11 @@ impl Journal {
         }
         let names = segment::list(&self.state.dir)?;
         Ok(UnbookedRecords::new(pending, names, Arc::clone(&self.state)))
+    }
+
+    /// Changes the bound of entries that are not booked. Above it further ones wait in memory; nothing is removed.
+    pub fn set_max_bytes(&self, max_bytes: u64) {
+        self.state.max_bytes.store(max_bytes, Ordering::Relaxed);
     }
 
     /// Keeps entries in memory (`true`), so that the database has what space is left on the disk, or writes them again.

@@ -86,6 +86,13 @@ pub struct AdminKeySpec {
     pub expires_at: Option<Timestamp>,
 }
 
+/// The stored value of a setting; the row has the name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredSetting {
+    /// Text without quotes.
+    pub value: String,
+}
+
 /// Permissions of an admin key, in ascending order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -338,6 +338,12 @@ impl TestGatewayBuilder {
         self
     }
 
+    /// Without a variable that tests set otherwise.
+    pub fn without_env(mut self, name: &str) -> Self {
+        self.environment.retain(|(known, _)| known != name);
+        self
+    }
+
     pub fn arg(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self

@@ -16,7 +16,7 @@ use tollgate_core::{KeyId, MemberId, Revision, Subject};
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
 use tollgate_store::{AccessReport, Actor, ChangeOrigin, ChangeRefusal, ObjectScope, RowKind, Store, StoreError};
 
-use crate::{access_share, catalog_file, compose, failure::Failure};
+use crate::{access_share, catalog_file, compose, failure::Failure, live_settings::LiveSettings};
 
 /// Interval of checks for a changed catalog file. A change is applied when the file is the same at two checks in a row.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -145,6 +145,7 @@ pub(crate) async fn watch_database(
     store: Store,
     shared: Arc<Shared>,
     registry: Arc<HealthRegistry>,
+    settings: Arc<LiveSettings>,
     reports: mpsc::Sender<Vec<AccessReport>>,
     stop: CancellationToken,
 ) {
@@ -161,7 +162,7 @@ pub(crate) async fn watch_database(
         };
         let loaded = match revision {
             Ok(revision) if revision == known => Ok(known),
-            Ok(_) => load_snapshot(&store, &shared, &registry, &reports, known).await,
+            Ok(_) => load_snapshot(&store, (&shared, &registry, &settings), &reports, known).await,
             Err(error) => Err(error.into()),
         };
         match loaded {
@@ -192,8 +193,7 @@ pub(crate) async fn watch_database(
 /// may be used.
 async fn load_snapshot(
     store: &Store,
-    shared: &Shared,
-    registry: &HealthRegistry,
+    (shared, registry, settings): (&Shared, &HealthRegistry, &LiveSettings),
     queue: &mpsc::Sender<Vec<AccessReport>>,
     known: Revision,
 ) -> Result<Revision, Failure> {
@@ -202,6 +202,7 @@ async fn load_snapshot(
     let revision = catalog.revision;
     let catalog = Arc::new(catalog);
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
+    settings.apply(&catalog);
     shared.replace_catalog(Arc::clone(&catalog));
     // After the catalog: a request woken by the end of a cooldown must see the new credential.
     registry.configure(catalog.accounts().map(|account| &**account));
@@ -210,7 +211,7 @@ async fn load_snapshot(
         let subject = match row.kind {
             RowKind::Key => KeyId::parse(&row.id).map(Subject::Key),
             RowKind::Member => MemberId::parse(&row.id).map(Subject::Member),
-            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::AdminKey => None,
+            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::AdminKey | RowKind::Setting => None,
         };
         match (row.kind, subject) {
             (RowKind::Key, Some(Subject::Key(key))) => {
@@ -218,7 +219,7 @@ async fn load_snapshot(
                 shared.keys.clear_negatives();
             }
             (RowKind::Member | RowKind::Group | RowKind::Key, _) => shared.keys.clear(),
-            (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey, _) => {}
+            (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting, _) => {}
         }
         if let Some(subject) = subject
             && let Some(found) = store.listing.row(row.kind, &row.id, ObjectScope::Everything).await?

@@ -11,7 +11,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
 pub(crate) use accounting::{
-    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SumGroup, SumOrder, Usage, UsageFilter,
+    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SettingsAction, SumGroup, SumOrder, Usage,
+    UsageFilter,
 };
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
@@ -119,7 +120,8 @@ pub(crate) enum Command {
     Budget(Budget),
     /// Show the audit log, newest entry first
     Audit(Audit),
-    /// Show the effective settings and the source of each
+    /// Show the effective settings and the source of each, and change them at run time
+    #[command(args_conflicts_with_subcommands = true)]
     Settings(Settings),
     /// Show, sum up and export usage records
     #[command(subcommand)]

@@ -25,6 +25,7 @@ pub(crate) mod replay;
 pub(crate) mod resource;
 pub(crate) mod secrets;
 pub(crate) mod serve;
+pub(crate) mod settings;
 pub(crate) mod time_flag;
 pub(crate) mod upgrade;
 pub(crate) mod usage;

@@ -11,7 +11,7 @@ use std::{
 use arc_swap::ArcSwap;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_console::{IdentitySettings, OidcSettings};
+use tollgate_console::{IdentitySettings, OidcSettings, SessionTimes};
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     background::alerts::{Alerts, Webhook},
@@ -37,6 +37,7 @@ use crate::{
     config::{self, Config, ConfigOverrides},
     descriptors,
     failure::Failure,
+    logging,
 };
 
 pub(crate) fn settings(common: &Common, flags: &[(&'static str, String)]) -> Result<Config, Failure> {
@@ -239,7 +240,7 @@ pub(crate) fn journal_failure(error: &JournalError) -> Failure {
 
 /// Lifetime of a reservation whose request was lost.
 pub(crate) fn reservation_ttl(config: &Config) -> Duration {
-    config.millis("upstream.total_timeout_ms") + Duration::from_mins(1)
+    configured(config).reservation_ttl()
 }
 
 /// Queue and sender for alerts; without a webhook, alerts are dropped and there is no sender.
@@ -273,8 +274,7 @@ pub(crate) fn shared(
     hedged: Vec<(GroupId, NanoUsd)>,
     request_log: RequestLog,
 ) -> Arc<Shared> {
-    let mut settings = gateway_settings(config);
-    descriptors::apply(&mut settings.http);
+    let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
     let tracker = TaskTracker::new();
     let keys = Authenticator::new(
@@ -299,7 +299,7 @@ pub(crate) fn shared(
         retries: RetryBudget::new(clock.instant()),
         square_requests,
         clock,
-        settings,
+        settings: ArcSwap::from_pointee(settings),
         condition: Arc::new(Condition::default()),
         tracker,
     })
@@ -307,13 +307,13 @@ pub(crate) fn shared(
 
 /// Settings of how members sign in. `address` is where the console listens.
 pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentitySettings, Failure> {
-    let minutes = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
-    Ok(IdentitySettings {
-        oidc: oidc(config)?,
-        url: console_url(config, address),
-        idle_ms: minutes("console.session_idle_minutes", 60_000),
-        max_ms: minutes("console.session_max_hours", 3_600_000),
-    })
+    Ok(IdentitySettings { oidc: oidc(config)?, url: console_url(config, address) })
+}
+
+/// How long members stay signed in.
+pub(crate) fn session_times(config: &Config) -> SessionTimes {
+    let ms = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
+    SessionTimes { idle_ms: ms("console.session_idle_minutes", 60_000), max_ms: ms("console.session_max_hours", 3_600_000) }
 }
 
 /// The OpenID provider of the settings.
@@ -365,7 +365,15 @@ pub(crate) fn tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
     files.into_iter().flatten().map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
-fn gateway_settings(config: &Config) -> Settings {
+/// The settings of the gateway. Fitted to the limit of open files.
+pub(crate) fn gateway_settings(config: &Config) -> Settings {
+    let mut settings = configured(config);
+    descriptors::apply(&mut settings.http);
+    settings
+}
+
+/// The settings of the gateway, whatever the limit of open files.
+pub(crate) fn configured(config: &Config) -> Settings {
     let per_address = config.count("server.max_connections_per_address");
     let connections = config.count("server.max_connections");
     Settings {
@@ -396,6 +404,7 @@ fn gateway_settings(config: &Config) -> Settings {
         },
         body_memory_bytes: config.count("limits.body_memory_bytes"),
         budgets: config.budgets.clone(),
+        logged: logging::selection(config),
         wrong_keys_per_minute: u32::try_from(config.number("limits.wrong_keys_per_minute")).unwrap_or(u32::MAX),
         square_requests_per_minute: u32::try_from(config.number("square.requests_per_minute")).unwrap_or(u32::MAX),
         metrics: match config.console {

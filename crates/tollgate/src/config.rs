@@ -3,6 +3,7 @@
 
 mod environment;
 mod read;
+mod stored;
 mod table;
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
@@ -10,6 +11,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use ipnet::IpNet;
 use tollgate_console::EffectiveSetting;
 use tollgate_core::{Budget, BudgetAction, NanoUsd, Window};
+use tollgate_gateway::settings::GatewayBudgets;
 use url::Url;
 
 pub(crate) use read::ConfigValues;
@@ -34,7 +36,7 @@ pub(crate) struct Config {
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) webhook: Option<Url>,
     /// Budgets of the whole gateway.
-    pub(crate) budgets: Vec<Budget>,
+    pub(crate) budgets: GatewayBudgets,
     /// `sqlite:…` or `postgres://…`; `None`: `tollgate.db` in the data folder.
     pub(crate) database_url: Option<String>,
     /// Master key as `env:NAME`, `file:PATH` or literal text.
@@ -46,6 +48,8 @@ pub(crate) struct Config {
     pub(crate) journal_group_sync: bool,
     /// All values with their sources.
     pub(crate) values: ConfigValues,
+    /// Path of the settings file, if there is one.
+    pub(crate) file: Option<String>,
     /// Environment variables that look like settings and that nothing reads.
     pub(crate) unread: Vec<String>,
 }
@@ -63,7 +67,7 @@ impl Config {
         {
             faults.push("database.url begins with sqlite: or postgres://".to_owned());
         }
-        let budgets = budgets(&values, &mut faults);
+        let budgets = budgets(&values);
         let console_url = console_url(text("console.url").as_deref(), &mut faults);
         oidc(&values, &mut faults);
         let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
@@ -102,6 +106,7 @@ impl Config {
             catalog_file: text("catalog.file").map(PathBuf::from),
             journal_group_sync: text("journal.sync").as_deref() == Some("group"),
             values,
+            file: None,
             unread: Vec::new(),
         })
     }
@@ -142,9 +147,13 @@ impl Config {
                 source: source.as_str(),
                 variable: match source {
                     Source::Environment(name) => name.clone(),
-                    Source::Default | Source::File | Source::Flag => table::variable(setting.path),
+                    Source::Default | Source::Database | Source::File | Source::Flag => table::variable(setting.path),
                 },
                 secret: setting.secret,
+                kind: setting.kind,
+                unit: setting.unit(),
+                needs_restart: !setting.at_run_time,
+                writable: setting.at_run_time && matches!(source, Source::Default | Source::Database),
                 doc: setting.doc,
             }
         };
@@ -248,21 +257,13 @@ fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
 }
 
 /// Budgets of the whole gateway.
-fn budgets(values: &ConfigValues, faults: &mut Vec<String>) -> Vec<Budget> {
+fn budgets(values: &ConfigValues) -> GatewayBudgets {
     let text = |path: &str| values.get(path).map_or("", |value| &value.text);
     let action = if text("budget.action") == "alert" { BudgetAction::Alert } else { BudgetAction::Block };
-    let mut budgets = Vec::new();
-    for (path, window) in [("budget.day", Window::Day), ("budget.month", Window::Month), ("budget.total", Window::Total)] {
-        match text(path) {
-            "" => {}
-            amount => match NanoUsd::parse(amount) {
-                Ok(amount) if amount >= NanoUsd::ZERO => budgets.push(Budget { amount, window, action }),
-                Ok(_) => faults.push(format!("{path} is below zero")),
-                Err(fault) => faults.push(format!("{path}: {fault}")),
-            },
-        }
-    }
-    budgets
+    let windows = [("budget.day", Window::Day), ("budget.month", Window::Month), ("budget.total", Window::Total)];
+    let set = windows.into_iter().filter(|(path, _)| !text(path).is_empty());
+    set.map(|(path, window)| Budget { amount: NanoUsd::parse(text(path)).expect("amounts were validated"), window, action })
+        .collect()
 }
 
 fn number(values: &ConfigValues, path: &str) -> u64 {
@@ -297,7 +298,10 @@ pub(crate) fn load(overrides: &ConfigOverrides) -> Result<Config, Vec<String>> {
     let unknown = environment::unknown_names(&names, &look_up, &catalog);
     faults.extend(unknown.faults);
     match Config::check(values) {
-        Ok(config) if faults.is_empty() => Ok(Config { unread: unknown.unread, ..config }),
+        Ok(config) if faults.is_empty() => {
+            let file = Some(name).filter(|name| !name.is_empty());
+            Ok(Config { unread: unknown.unread, file, ..config })
+        }
         Ok(_) => Err(faults),
         Err(more) => {
             faults.extend(more);

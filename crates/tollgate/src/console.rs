@@ -22,8 +22,8 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, Console, EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal,
-    NotOfConsole, OnTestEvent, RequestMeta, is_caller_path, is_set_up_path,
+    AccountTestResult, ChannelTest, ChannelTestError, CheckedSetting, Console, EffectiveSetting, ExplainRequest, GatewayHandle,
+    Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
@@ -43,7 +43,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, failure::Failure, gateway_jobs::GatewayJobs};
+use crate::{channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -106,13 +106,14 @@ pub(crate) struct ConsoleServer {
 /// Starts the console on `console.listen` if set, otherwise on the gateway's address, `model_address`. `taken` is the socket of the
 /// process that this one replaces. Jobs are cancelled with `stop_jobs`.
 pub(crate) fn start(
-    config: &Config,
+    settings: &Arc<LiveSettings>,
     store: &Store,
     (shared, registry, records): (&Arc<Shared>, &Arc<HealthRegistry>, &Arc<HealthRecords>),
     model_address: SocketAddr,
     taken: Option<std::net::TcpListener>,
     stop_jobs: CancellationToken,
 ) -> Result<ConsoleServer, Failure> {
+    let config = &*settings.current();
     // Fallible steps come before the runtime is built: a runtime must not be dropped in async code.
     let own_listener = match config.console {
         Some(address) => Some(match taken {
@@ -144,13 +145,11 @@ pub(crate) fn start(
         registry: Arc::clone(registry),
         records: Arc::clone(records),
         store: store.clone(),
-        settings: config.effective(),
-        is_square_public: config.flag("square.public"),
-        oidc_private_network: config.flag("oidc.private_network"),
+        settings: Arc::clone(settings),
         trust: Trust::default(),
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
-    let runner = Arc::new(GatewayJobs { config: config.clone() });
+    let runner = Arc::new(GatewayJobs { settings: Arc::clone(settings) });
     let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
     let console = Console::new(store.clone(), Arc::new(process), identity, catalog_file, Some(jobs));
     // Requests of callers about themselves have a queue of their own, so that those of operators do not wait behind them.
@@ -330,9 +329,7 @@ struct RunningGateway {
     registry: Arc<HealthRegistry>,
     records: Arc<HealthRecords>,
     store: Store,
-    settings: Vec<EffectiveSetting>,
-    is_square_public: bool,
-    oidc_private_network: bool,
+    settings: Arc<LiveSettings>,
     trust: Trust,
 }
 
@@ -369,7 +366,15 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {
-        self.settings.clone()
+        self.settings.current().effective()
+    }
+
+    fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal> {
+        self.settings.check(name, value)
+    }
+
+    async fn refresh_settings(&self) -> Result<(), StoreError> {
+        self.settings.refresh(&self.store).await
     }
 
     async fn catalog(&self) -> Result<Arc<Catalog>, StoreError> {
@@ -377,7 +382,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn budgets(&self) -> Vec<Budget> {
-        self.shared.settings.budgets.clone()
+        self.shared.settings.load().budgets.to_vec()
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
@@ -389,7 +394,11 @@ impl GatewayHandle for RunningGateway {
     }
 
     fn is_square_public(&self) -> bool {
-        self.is_square_public
+        self.settings.current().flag("square.public")
+    }
+
+    fn session_times(&self) -> SessionTimes {
+        compose::session_times(&self.settings.current())
     }
 
     fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32> {
@@ -419,7 +428,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
-        fetch_document(request, self.oidc_private_network, &self.trust, &self.shared.tracker).await
+        fetch_document(request, self.settings.current().flag("oidc.private_network"), &self.trust, &self.shared.tracker).await
     }
 
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {

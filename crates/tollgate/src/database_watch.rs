@@ -8,7 +8,7 @@ use tollgate_core::Timestamp;
 use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{AccessMode, DatabaseStatus, Store};
 
-use crate::{compose, config::Config, failure::Failure};
+use crate::{compose, config::Config, failure::Failure, live_settings::LiveSettings};
 
 /// Interval of heartbeat queries.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
@@ -36,11 +36,12 @@ pub(crate) async fn open(config: &Config, access: AccessMode) -> Result<Store, F
 /// When the database must not be served from any more (for example, it has a newer schema), it cancels `stop_serving` and fails.
 pub(crate) async fn watch(
     store: Store,
-    shared: Arc<Shared>,
-    limits: DegradedLimits,
+    (shared, settings): (Arc<Shared>, Arc<LiveSettings>),
     stop: CancellationToken,
     stop_serving: CancellationToken,
 ) -> Result<(), Failure> {
+    // Read at the start: what is cached depends on it.
+    let max_age = Duration::from_secs(settings.current().number("degraded.max_age_s"));
     let mut written: Option<Timestamp> = None;
     let mut too_old = false;
     loop {
@@ -60,7 +61,7 @@ pub(crate) async fn watch(
             Ok(DatabaseStatus::Unavailable { since }) => {
                 shared.condition.set_degraded(true);
                 let outage = Duration::from_millis(u64::try_from(now.ms_since(since)).unwrap_or(0));
-                if outage > limits.max_age && !too_old {
+                if outage > max_age && !too_old {
                     tracing::error!(
                         away_s = outage.as_secs(),
                         "the database has been unreachable for too long, no keys are served any more"
@@ -80,28 +81,13 @@ pub(crate) async fn watch(
             }
         }
         let age = written.map_or(i64::MAX, |written| now.ms_since(written));
-        if age >= i64::try_from(limits.write_every.as_millis()).unwrap_or(i64::MAX) {
+        let write_every = settings.current().millis("degraded.write_every_ms");
+        if age >= i64::try_from(write_every.as_millis()).unwrap_or(i64::MAX) {
             written = Some(now);
             if let Err(error) = store.write_cache(now).await {
                 shared.metrics.store_error("write_cache");
                 tracing::warn!(%error, "the cache for database outages was not written");
             }
-        }
-    }
-}
-
-/// Limits for serving without a database.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct DegradedLimits {
-    max_age: Duration,
-    write_every: Duration,
-}
-
-impl DegradedLimits {
-    pub(crate) fn of(config: &Config) -> Self {
-        Self {
-            max_age: Duration::from_secs(config.number("degraded.max_age_s")),
-            write_every: config.millis("degraded.write_every_ms"),
         }
     }
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{DiskReserve, DiskSpace, Journal};
 
-use crate::config::Config;
+use crate::{config::Config, live_settings::LiveSettings};
 
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -16,9 +16,15 @@ pub(crate) fn reserve(config: &Config) -> DiskReserve {
 }
 
 /// Watches the disk until `stop` is cancelled.
-pub(crate) async fn watch(reserve: DiskReserve, journal: Arc<Journal>, shared: Arc<Shared>, stop: CancellationToken) {
+pub(crate) async fn watch(
+    mut reserve: DiskReserve,
+    journal: Arc<Journal>,
+    (shared, settings): (Arc<Shared>, Arc<LiveSettings>),
+    stop: CancellationToken,
+) {
     let mut was_scarce = false;
     while !stop.is_cancelled() {
+        reserve.resize(settings.current().number("journal.reserve_bytes"));
         let checked = reserve.clone();
         // Allocating may take long on some file systems.
         let space = tokio::task::spawn_blocking(move || checked.update()).await.unwrap_or(DiskSpace::Enough);

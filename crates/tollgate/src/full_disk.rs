@@ -38,7 +38,7 @@ pub(crate) async fn wait<C>(
     let data = config.data.display();
     tracing::error!(%data, "the disk of the data folder is full: nothing is served until there is space: {failure}");
     let shared = compose::closed(config).await?;
-    let listening = listen(&shared.settings).map_err(|error| cannot_listen(&error))?;
+    let listening = listen(&shared.settings.load()).map_err(|error| cannot_listen(&error))?;
     let sockets = listening.try_clone().map_err(|error| cannot_listen(&error))?;
     let (stop, over, tasks) = (CancellationToken::new(), CancellationToken::new(), TaskTracker::new());
     tasks.spawn(end_on_signal(stop.clone(), Arc::clone(&shared), over.clone()));

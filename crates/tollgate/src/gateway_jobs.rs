@@ -1,5 +1,7 @@
 //! The work of a running gateway's jobs: that of the commands, on the gateway's own settings and data folder.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use tollgate_console::{JobError, JobFailure, JobOutput, JobRequest, JobRunner};
 use tollgate_core::Timestamp;
@@ -9,6 +11,7 @@ use crate::{
     compose,
     config::Config,
     failure::Failure,
+    live_settings::LiveSettings,
     work::{
         backup::backup,
         doctor::doctor,
@@ -22,7 +25,7 @@ const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct GatewayJobs {
-    pub(crate) config: Config,
+    pub(crate) settings: Arc<LiveSettings>,
 }
 
 impl JobRunner for GatewayJobs {
@@ -34,11 +37,11 @@ impl JobRunner for GatewayJobs {
         // Threads inherit it, so that connections and runtimes of the work have it too. Elsewhere it holds for the whole process.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(NICENESS);
-        let config = &self.config;
+        let config = &*self.settings.current();
         let ended = match request {
             JobRequest::Doctor => doctor(config, control).map(|outcome| output(&outcome, outcome.wrong() > 0)),
             JobRequest::Verify => verify(config, control).map(|outcome| output(&outcome, outcome.failure().is_some())),
-            JobRequest::Backup => self.back_up(control),
+            JobRequest::Backup => back_up(config, control),
             JobRequest::Replay(request) => match replay(config, &request.file, &request.records, control) {
                 Ok(outcome) => Ok(output(&outcome, false)),
                 Err(ReplayFailure::Other(failure)) => Err(failure),
@@ -57,13 +60,11 @@ impl JobRunner for GatewayJobs {
     }
 }
 
-impl GatewayJobs {
-    fn back_up(&self, control: &WorkControl) -> Result<JobOutput, Failure> {
-        let target = BackupFolder::of(&self.config.data).target(compose::now())?;
-        let mut outcome = backup(&self.config, None, &target, control)?;
-        outcome.file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        Ok(output(&outcome, false))
-    }
+fn back_up(config: &Config, control: &WorkControl) -> Result<JobOutput, Failure> {
+    let target = BackupFolder::of(&config.data).target(compose::now())?;
+    let mut outcome = backup(config, None, &target, control)?;
+    outcome.file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(output(&outcome, false))
 }
 
 /// The result of a command, with its exit code.

@@ -24,6 +24,7 @@ mod health_share;
 mod journal_backlog;
 mod key_watch;
 mod ledger_watch;
+mod live_settings;
 mod logging;
 mod output;
 mod retention;
@@ -93,7 +94,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Init(arguments) => command::init::run(&common, &arguments),
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
         Command::Audit(arguments) => command::lists::audit(&common, &arguments),
-        Command::Settings(arguments) => command::lists::settings(&common, arguments.source.as_deref()),
+        Command::Settings(arguments) => command::settings::run(&common, &arguments),
         Command::Usage(subcommand) => command::usage::run(&common, *subcommand),
         Command::Migrate(subcommand) => {
             admin::require_local(&common, "tollgate migrate").map_err(command::migrate::of_a_stopped_gateway)?;

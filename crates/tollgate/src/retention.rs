@@ -4,14 +4,14 @@
 //! A wrong system clock must not empty the log: age is measured by [`RetentionClock`], which the store persists and which every
 //! gateway advances, even if it removes nothing.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{RetentionClock, Timestamp};
 use tollgate_store::{SortOrder, Store, StoreError, UsageFilter};
 
-use crate::compose;
+use crate::{compose, config::Config, live_settings::LiveSettings};
 
 /// Interval of clock updates, new partitions and removals.
 const POLL_INTERVAL: Duration = Duration::from_mins(10);
@@ -23,19 +23,27 @@ const DAY_US: i64 = 86_400_000_000;
 const MAX_TRANSITIONS: u64 = 500_000;
 
 /// What is kept for how long, in days.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RetentionDays {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RetentionDays {
     /// Usage records; 0: for ever.
-    pub(crate) usage: u64,
+    usage: u64,
     /// Health transitions.
-    pub(crate) health: u64,
+    health: u64,
+}
+
+impl RetentionDays {
+    fn of(config: &Config) -> Self {
+        Self { usage: config.number("usage.retention_days"), health: config.number("health.history_days") }
+    }
 }
 
 /// Creates partitions and removes what is too old until `stop` is cancelled.
-pub(crate) async fn run(store: Store, days: RetentionDays, stop: CancellationToken) {
+pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: CancellationToken) {
     let started = compose::instant();
     let mut clock = None;
+    let mut changes = settings.subscribe();
     loop {
+        let days = RetentionDays::of(&changes.borrow_and_update());
         // Records of days without a partition are stored all the same.
         if let Err(fault) = store.usage.create_partitions(compose::now(), days.usage).await {
             tracing::debug!(%fault, "partitions for the coming days were not created");
@@ -50,8 +58,10 @@ pub(crate) async fn run(store: Store, days: RetentionDays, stop: CancellationTok
             Ok(None) => {}
             Err(fault) => tracing::warn!(%fault, "old usage records are not removed: the retention clock cannot be read"),
         }
-        if stop.run_until_cancelled(tokio::time::sleep(POLL_INTERVAL)).await.is_none() {
-            return;
+        tokio::select! {
+            () = stop.cancelled() => return,
+            () = tokio::time::sleep(POLL_INTERVAL) => {}
+            changed = changes.wait_for(|config| RetentionDays::of(config) != days) => drop(changed),
         }
     }
 }

@@ -41,13 +41,13 @@ static EVENT: Object = Object::of(
 
 const LEDGER: &str = "ledger";
 const KINDS: &[&str] =
-    &["channel", "account", "model", "group", "member", "key", "admin_key", "login", "session", "invite", "job", LEDGER];
+    &["channel", "account", "model", "group", "member", "key", "admin_key", "login", "session", "invite", "setting", "job", LEDGER];
 /// Postings that are looked at for a page, at most: they are filtered after they are read.
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
 
 const AUDIT: Resource = Resource { tag: "audit", needs: Needs::Scope(AdminScope::Admin) };
-const DOC: &str = "Changes to the catalog, postings to the ledger, and jobs, newest first.";
+const DOC: &str = "Changes to the catalog and to settings, postings to the ledger, and jobs, newest first.";
 
 pub(super) static ROUTES: &[Route] = &[AUDIT
     .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
@@ -132,6 +132,7 @@ fn in_catalog_form(kind: RowKind, stored: &mut Value) {
         RowKind::Member => shown(stored, |spec: MemberSpec| spec),
         RowKind::Key => shown(stored, |spec: KeySpec| KeyInput { spec, secret: None }),
         RowKind::AdminKey => shown(stored, |spec: AdminKeySpec| spec),
+        RowKind::Setting => None,
     };
     if let Some(found) = found {
         *stored = found;

@@ -22,6 +22,7 @@ pub(super) const fn prefix(kind: RowKind) -> &'static str {
         RowKind::Member => "mbr_",
         RowKind::Key => "key_",
         RowKind::AdminKey => "adm_",
+        RowKind::Setting => "set_",
     }
 }
 

@@ -163,7 +163,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 fn filter(context: &RequestContext, member: Option<MemberId>, after: Option<SessionId>, limit: u32) -> SessionFilter {
-    let idle_ms = context.state.identity.settings.idle_ms;
+    let idle_ms = context.state.gateway.session_times().idle_ms;
     SessionFilter { scope: context.objects, id: None, member, after, now: context.now(), idle_ms, limit }
 }
 

@@ -79,21 +79,21 @@ pub(super) async fn open_session(
     factor: SecondFactor,
     mut changes: Vec<Change>,
 ) -> Result<ApiResponse, ApiError> {
-    let (identity, now) = (&context.state.identity, context.now());
+    let (identity, times, now) = (&context.state.identity, context.state.gateway.session_times(), context.now());
     let new = NewKey::generate_session(&identity.random);
     let hash = new.secret(&context.state.store.hasher).hash;
-    let (id, ends_at) = (SessionId::from_parts(now, identity.random.bytes()), now.plus_ms(identity.settings.max_ms));
+    let (id, ends_at) = (SessionId::from_parts(now, identity.random.bytes()), now.plus_ms(times.max_ms));
     let session = Box::new(NewSession { id, hash, method, ends_at, client: client(context) });
     let open = IdentityChange::OpenSession { member: member.name.clone(), session, factor };
     changes.push(Change::Identity(Box::new(open)));
     let author = member_actor(member.id, &member.name);
     context.apply_as(&author, &changes).await?;
-    let signed_in = context.state.store.identity.session(&hash, now, identity.settings.idle_ms).await?;
+    let signed_in = context.state.store.identity.session(&hash, now, times.idle_ms).await?;
     let (session, member) = signed_in.ok_or_else(ApiError::no_session)?;
     let secure = identity.settings.is_secure();
     let token = new.expose_once();
     let shown = show(&SignedIn { csrf_token: csrf_token(&context.state.store.hasher, &token), session, member });
-    let cookie = cookies::set_session(&token, identity.settings.max_ms / 1_000, secure);
+    let cookie = cookies::set_session(&token, times.max_ms / 1_000, secure);
     Ok(ApiResponse::ok(shown).header("set-cookie", &cookie))
 }
 

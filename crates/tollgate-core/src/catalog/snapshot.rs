@@ -1,6 +1,9 @@
 //! Building a snapshot and looking up its rows.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::Arc,
+};
 
 use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
@@ -27,7 +30,23 @@ impl Catalog {
             && mappings_by_model.keys().all(|model| models.get(model).is_some_and(|model| always_costs(model)));
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);
-        Self { revision, channels, groups, models, mappings_by_model, reach, sells_nothing_free, channel_index }
+        Self {
+            revision,
+            channels,
+            groups,
+            models,
+            stored_settings: BTreeMap::new(),
+            mappings_by_model,
+            reach,
+            sells_nothing_free,
+            channel_index,
+        }
+    }
+
+    /// With these stored settings.
+    #[must_use]
+    pub fn with_stored_settings(self, stored_settings: BTreeMap<String, String>) -> Self {
+        Self { stored_settings, ..self }
     }
 
     pub fn channel_by_name(&self, name: &str) -> Option<&Arc<Channel>> {

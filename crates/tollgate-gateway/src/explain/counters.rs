@@ -44,7 +44,7 @@ impl CallerCounters {
         let by = if shared.counters.is_shared() { CounterSource::Node } else { CounterSource::Gateway };
         let CounterSnapshot { micros, meters, .. } = shared.counters.snapshot(&subjects_of(catalog, key), shared.clock.instant());
         let counts = meters.into_iter().map(|(subject, meter)| SubjectCounters { subject, meter, by, has_rates: true });
-        Self { counts: counts.collect(), micros, budgets: shared.settings.budgets.clone() }
+        Self { counts: counts.collect(), micros, budgets: shared.settings.load().budgets.to_vec() }
     }
 
     /// Uses the counters in `state`, and those of the database for subjects that are missing there.

@@ -30,7 +30,7 @@ pub(super) async fn admit(
     guard: &mut UsageGuard,
 ) -> Result<Admission, Refusal> {
     let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
-    let gateway = &worker.shared.settings.budgets;
+    let gateway = &head.settings.budgets;
     let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, summary, from: head.from, gateway };
     let earlier_limit = earlier.and_then(|earlier| earlier.output_limit.clone());
     let Some(reservation) = reservation_for(&input) else {

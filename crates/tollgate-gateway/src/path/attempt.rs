@@ -61,7 +61,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         by: context.caller.key.requester(),
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
-        total: context.worker.shared.settings.upstream.total,
+        total: context.head.settings.upstream.total,
         memory: context.memory.as_ref(),
     };
     match attempt.run(request, &progress).await {

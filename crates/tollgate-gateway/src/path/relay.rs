@@ -66,7 +66,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     }
     let candidates = guard.candidates();
     let idle = Duration::from_millis(idle_ms);
-    let UpstreamLimits { keep_alive, total } = guard.recorder.shared.settings.upstream;
+    let UpstreamLimits { keep_alive, total } = head.settings.upstream;
     let clock = Arc::clone(&guard.recorder.shared.clock);
     let interrupt = Box::pin(Arc::clone(&guard.recorder.interrupts).notified_owned());
     let mut relayed = Relayed {
@@ -392,7 +392,7 @@ impl Relayed {
             if shared.condition.is_cutting_off() {
                 return Some(Break::GatewayStopped);
             }
-            if !shared.settings.end_revoked_streams {
+            if !shared.settings.load().end_revoked_streams {
                 return None;
             }
             guard.requester().and_then(|by| shared.keys.lost_access(by)).map(Break::AccessLost)

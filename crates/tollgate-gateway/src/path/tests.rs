@@ -143,7 +143,7 @@ impl Rig {
         script.watch(&journal);
         let clock = Arc::new(PausedClock::start());
         let store = MemoryStore::new(key);
-        let settings = Settings { budgets: budgets.to_vec(), ..Settings::default() };
+        let settings = Settings { budgets: budgets.iter().copied().collect(), ..Settings::default() };
         let shared = shared_with(store.clone(), settings, catalog, clock.clone());
         let (queue, usage_writer) =
             UsageWriter::new(store.clone(), store.clone(), Arc::clone(&journal), Arc::clone(&registry), Arc::clone(&shared));
@@ -155,6 +155,7 @@ impl Rig {
     /// A request as the ingress would hand it over.
     pub(super) fn incoming(&self, body: &str) -> Incoming {
         let mut head = head("/v1/chat/completions");
+        head.settings = self.core.shared.settings.load().of_request();
         head.request_id = self.dice.request_id(self.clock.now());
         head.arrived = self.clock.now();
         head.started = self.clock.instant();

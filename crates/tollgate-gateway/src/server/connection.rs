@@ -32,7 +32,7 @@ use super::{
     wake_gate::WakeGate,
     wire::{Watch, Wire},
 };
-use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal, request::UnreadBody};
+use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal, request::UnreadBody, settings::HttpLimits};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -76,9 +76,10 @@ pub(super) async fn serve<P: ModelPath>(core: Arc<Core<P>>, socket: TcpStream, c
 }
 
 async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: TcpStream, context: ConnectionContext) {
+    let limit = core.shared.settings.load().http.header_timeout;
     let accepted = tokio::select! {
         biased;
-        accepted = timeout(core.shared.settings.http.header_timeout, tls.accept(socket)) => accepted,
+        accepted = timeout(limit, tls.accept(socket)) => accepted,
         () = context.timers.evicted() => return,
     };
     let Ok(Ok(stream)) = accepted else { return };
@@ -91,13 +92,13 @@ async fn serve_tls<P: ModelPath>(core: Arc<Core<P>>, tls: TlsAcceptor, socket: T
 
 /// Detects HTTP/2 with prior knowledge by its preface; everything else is HTTP/1.1.
 async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, context: ConnectionContext, first: Bytes) {
-    let limits = &core.shared.settings.http;
+    let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;
     let hand_over = &core.shared.condition.hand_over;
     let mut phase = hand_over.subscribe();
     let mut first = BytesMut::from(first);
     let moves = S::IS_SOCKET && core.moves_connections();
     let serves_pages = context.targets == ServedTargets::Pages;
-    let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(limits.idle_timeout) } else { limits.idle_timeout };
+    let mut limit = if serves_pages { PAGES_HEAD_LIMIT.min(idle_timeout) } else { idle_timeout };
     while PREFACE.starts_with(&first) && first.len() < PREFACE.len() {
         if moves && hand_over.has_left() {
             return give(&core, io, first.freeze()).await;
@@ -110,7 +111,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
                 return;
             },
             read = timeout(limit, read_first(&mut io, &mut first)), if !(moves && hand_over.holds_requests()) => match read {
-                Ok(Ok(1..)) => limit = limits.header_timeout,
+                Ok(Ok(1..)) => limit = header_timeout,
                 Ok(Ok(0) | Err(_)) => return,
                 Err(_) if first.is_empty() && serves_pages => {
                     let _ = timeout(CLOSE_LIMIT, io.write_all(&overloaded(&core, &context))).await;
@@ -187,14 +188,14 @@ async fn give<P, S: Transport>(core: &Core<P>, io: S, first: Bytes) {
 }
 
 async fn http2<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
-    let limits = &core.shared.settings.http;
+    let HttpLimits { h2_streams, header_bytes, .. } = core.shared.settings.load().http;
     let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Nothing);
     let mut builder = conn::http2::Builder::new(TrackedExecutor(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.h2_streams)
+        .max_concurrent_streams(h2_streams)
         .max_send_buf_size(STREAM_BUFFER_BYTES)
-        .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+        .max_header_list_size(u32::try_from(header_bytes).unwrap_or(u32::MAX))
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING);
     let (service_core, service_context) = (Arc::clone(&core), context.clone());
@@ -243,10 +244,11 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     mut connection: Pin<Box<C>>,
     moves: Moves,
 ) -> Option<Pin<Box<C>>> {
-    let (limits, hand_over) = (&core.shared.settings.http, &core.shared.condition.hand_over);
+    let hand_over = &core.shared.condition.hand_over;
     let now = || core.shared.clock.instant();
     let moves = || moves == Moves::AtRest && hand_over.has_left();
-    let mut alarm = pin!(sleep_until(now() + limits.header_timeout.min(limits.idle_timeout)));
+    let HttpLimits { header_timeout, idle_timeout, .. } = core.shared.settings.load().http;
+    let mut alarm = pin!(sleep_until(now() + header_timeout.min(idle_timeout)));
     let mut draining = pin!(core.draining.cancelled());
     let mut closing = pin!(core.closing.cancelled());
     let mut phase = hand_over.subscribe();
@@ -320,7 +322,7 @@ fn time_over<P, C: GracefulConnection>(
     ending: Ending,
 ) -> Option<(Instant, Ending)> {
     let now = core.shared.clock.instant();
-    match context.timers.alarm(now, &core.shared.settings.http) {
+    match context.timers.alarm(now, &core.shared.settings.load().http) {
         Alarm::Wait(until) if ending == Ending::Open => return Some((until, Ending::Open)),
         // A request that was sent before its caller learned of the end is answered.
         Alarm::Wait(_) if ending == Ending::Graceful && context.timers.is_answering() => {}
@@ -383,7 +385,7 @@ enum Ending {
 
 /// The response to a head that did not arrive in time (E65), as raw HTTP/1.1.
 fn too_slow<P>(core: &Core<P>, context: &ConnectionContext) -> Bytes {
-    let refusal = Refusal::TooSlow { secs: core.shared.settings.http.header_timeout.as_secs() };
+    let refusal = Refusal::TooSlow { secs: core.shared.settings.load().http.header_timeout.as_secs() };
     let head = anonymous_head(core, context, core.shared.clock.instant());
     core.shared.metrics.refused(refusal.id(head.from));
     refusal.raw(&head)

@@ -28,10 +28,8 @@ const SEARCH_PAUSE: Duration = Duration::from_millis(100);
 const REPORT_INTERVAL: Duration = Duration::from_mins(1);
 
 /// Counts the connections of all cores.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct ConnectionLimiter {
-    max: usize,
-    max_per_address: usize,
     open: Mutex<OpenConnections>,
 }
 
@@ -55,10 +53,10 @@ struct ServedConnections {
 
 /// The most connections that may be open.
 #[derive(Clone, Copy, Debug)]
-struct ConnectionLimits {
-    all: usize,
-    /// Of the address that connects.
-    of_address: usize,
+pub(crate) struct ConnectionLimits {
+    pub(crate) all: usize,
+    /// Of one address. Loopback is exempt: all callers behind a proxy on this host share that address.
+    pub(crate) of_address: usize,
 }
 
 /// A connection with its address.
@@ -126,20 +124,21 @@ pub(crate) struct EvictionReport {
 }
 
 impl ConnectionLimiter {
-    /// Loopback is exempt from `max_per_address`: all callers behind a proxy on this host share that address.
-    pub(crate) fn new(max: usize, max_per_address: usize) -> Arc<Self> {
-        Arc::new(Self { max, max_per_address, open: Mutex::default() })
-    }
-
     fn open(&self) -> MutexGuard<'_, OpenConnections> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Counts a connection. Near a limit, connections at rest are asked to close.
-    pub(crate) fn enter(self: &Arc<Self>, address: IpAddr, timers: &Arc<ConnectionTimers>, now: Instant) -> Entered {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        address: IpAddr,
+        limits: ConnectionLimits,
+        timers: &Arc<ConnectionTimers>,
+        now: Instant,
+    ) -> Entered {
         let block = AddressBlock::of(address);
-        let of_address = if address.to_canonical().is_loopback() { usize::MAX } else { self.max_per_address };
-        let limits = ConnectionLimits { all: self.max, of_address };
+        let of_address = if address.to_canonical().is_loopback() { usize::MAX } else { limits.of_address };
+        let limits = ConnectionLimits { of_address, ..limits };
         let mut open = self.open();
         let evicted = open.served.evict(block, limits, now);
         let counted = if open.served.admits(block, limits) {
@@ -300,12 +299,13 @@ mod tests {
     #[derive(Clone)]
     struct Callers {
         connection_limiter: Arc<ConnectionLimiter>,
+        limits: ConnectionLimits,
         now: Instant,
     }
 
     impl Callers {
-        fn new(max: usize, max_per_address: usize) -> Self {
-            Self { connection_limiter: ConnectionLimiter::new(max, max_per_address), now: Instant::now() }
+        fn new(all: usize, of_address: usize) -> Self {
+            Self { connection_limiter: Arc::default(), limits: ConnectionLimits { all, of_address }, now: Instant::now() }
         }
 
         fn after(&self, time: Duration) -> Self {
@@ -317,7 +317,7 @@ mod tests {
         }
 
         fn enter_with(&self, address: &str, timers: &Arc<ConnectionTimers>) -> Entered {
-            self.connection_limiter.enter(address.parse().unwrap(), timers, self.now)
+            self.connection_limiter.enter(address.parse().unwrap(), self.limits, timers, self.now)
         }
 
         fn served(&self, address: &str) -> Option<ConnectionPermit> {
@@ -336,6 +336,18 @@ mod tests {
         drop(one);
         assert_eq!(callers.connection_limiter.connections(), 2);
         assert!(callers.served("203.0.113.7").is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_limits_apply_to_the_next_connection() {
+        let callers = Callers::new(1, 1);
+        let _one = callers.served("203.0.113.7").unwrap();
+        assert!(callers.served("203.0.113.8").is_none());
+        let raised = Callers { limits: ConnectionLimits { all: 8, of_address: 2 }, ..callers.clone() };
+        let _two = raised.served("203.0.113.7").unwrap();
+        assert!(raised.served("203.0.113.7").is_none(), "third from one address");
+        assert!(raised.served("203.0.113.8").is_some());
+        assert!(callers.served("203.0.113.9").is_none(), "lowered again, none is admitted until some have closed");
     }
 
     #[tokio::test(start_paused = true)]

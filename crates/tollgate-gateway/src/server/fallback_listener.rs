@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, sync::mpsc, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{Core, ModelPath, Serves, connection_limiter::ConnectionLimiter, run::accept};
+use super::{Core, ModelPath, Serves, connection_limiter::ConnectionLimits, run::accept};
 use crate::{
     clock::CoreRng, fallback::FallbackService, refusal::Refusal, request::Incoming, response::AnswerBody, state::shared::Shared,
 };
@@ -45,7 +45,8 @@ pub async fn serve_fallback(
         path: NoModels,
         serves: Serves::Fallback,
         fallback,
-        connection_limiter: ConnectionLimiter::new(limits.connections, limits.connections_per_address),
+        connection_limiter: Arc::default(),
+        own_limits: Some(ConnectionLimits { all: limits.connections, of_address: limits.connections_per_address }),
         rng,
         tls,
         tracker: TaskTracker::new(),

@@ -22,8 +22,8 @@ use crate::{
     refusal::{REQUEST_ID, Refusal},
     request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
     response::{AnswerBody, whole},
-    settings::MetricsAccess,
-    state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared},
+    settings::{MetricsAccess, RequestSettings},
+    state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared, shares::InFlightRequest},
 };
 
 const JSON: &str = "application/json; charset=utf-8";
@@ -58,10 +58,10 @@ pub(super) async fn answer<P: ModelPath>(
     };
     let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
     let head = head_of(&core, &context, &parts, &destination, started);
-    let (from, request_id) = (head.from, head.request_id);
+    let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
     let expects_continue = parts.headers.contains_key(header::EXPECT);
     let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
-    let body = RequestBody::wire(body, BodyPace::new(&core.shared.settings.bounds, started), unread);
+    let body = RequestBody::wire(body, BodyPace::new(&head.settings.bounds, started), unread);
 
     let answered = AssertUnwindSafe(dispatch(&core, head, destination, parts, framing, body, &mut in_progress));
     let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
@@ -83,7 +83,7 @@ pub(super) async fn answer<P: ModelPath>(
     if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
         context.timers.note_last();
     }
-    Ok(response.map(|body| OutgoingBody::new(body, in_progress, core.shared.settings.bounds.min_rate)))
+    Ok(response.map(|body| OutgoingBody::new(body, in_progress, min_rate)))
 }
 
 /// Whether the header `connection` contains an option.
@@ -102,7 +102,7 @@ async fn dispatch<P: ModelPath>(
     in_progress: &mut RequestInProgress,
 ) -> Response<AnswerBody> {
     let shared = &core.shared;
-    if let Err(refusal) = guard::check(&parts, framing, &shared.settings.http) {
+    if let Err(refusal) = guard::check(&parts, framing, &shared.settings.load().http) {
         let mut response = refuse(core, &refusal, &head);
         // The bytes after an invalid head cannot be framed reliably, so the connection closes.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -120,8 +120,7 @@ async fn dispatch<P: ModelPath>(
             model_list::list(shared, &head, &list).await
         }
         Destination::Model(_, target) => {
-            let limits = &shared.settings;
-            let in_flight = shared.condition.enter(limits.http.requests, limits.body_memory_bytes);
+            let in_flight = enter(shared);
             let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
             head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
@@ -129,6 +128,12 @@ async fn dispatch<P: ModelPath>(
             core.path.serve(Incoming { head, target, body }).await
         }
     }
+}
+
+/// Counts a model request with the limits that hold now.
+fn enter(shared: &Shared) -> Arc<InFlightRequest> {
+    let settings = shared.settings.load();
+    shared.condition.enter(settings.http.requests, settings.body_memory_bytes)
 }
 
 /// Restricts a connection beyond the bound of connections to the pages that report the state of the gateway.
@@ -153,7 +158,8 @@ async fn well_known<P: ModelPath>(
     parts: Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
-    let served = match (page, core.shared.settings.metrics) {
+    let metrics = core.shared.settings.load().metrics;
+    let served = match (page, metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
             head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
@@ -227,13 +233,15 @@ fn head_of<P>(
     destination: &Destination,
     started: tokio::time::Instant,
 ) -> Head {
+    let settings = core.shared.settings.load();
     Head {
         from: protocol_of(destination),
+        settings: settings.of_request(),
         http_method: parts.method.clone(),
         path: parts.uri.path().to_owned(),
         client_request_id: guard::client_request_id(&parts.headers),
         recent_key: Some(Arc::clone(&context.recent_key)),
-        peer: client_address(context.peer.ip(), &parts.headers, &core.shared.settings.http.trusted_proxies),
+        peer: client_address(context.peer.ip(), &parts.headers, &settings.http.trusted_proxies),
         ..anonymous_head(core, context, started)
     }
 }
@@ -243,6 +251,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
     let arrived = core.shared.clock.now();
     Head {
         from: Protocol::OpenAi,
+        settings: RequestSettings::default(),
         request_id: core.rng.request_id(arrived),
         arrived,
         started,

@@ -67,7 +67,7 @@ where
 {
     let (draining, closing) = (CancellationToken::new(), CancellationToken::new());
     let _ends_with_the_cores = closing.clone().drop_guard();
-    let tls = match &shared.settings.tls {
+    let tls = match &shared.settings.load_full().tls {
         None => None,
         Some(files) => {
             let (acceptor, certificate) = tls::tls_acceptor(files)?;
@@ -75,8 +75,7 @@ where
             Some(acceptor)
         }
     };
-    let http = &shared.settings.http;
-    let connection_limiter = ConnectionLimiter::new(http.connections, http.connections_per_address);
+    let connection_limiter: Arc<ConnectionLimiter> = Arc::default();
     let path = Arc::new(path);
     let mut cores = Vec::new();
     let mut moved = listening.moved.into_iter();
@@ -97,6 +96,7 @@ where
                     shared,
                     fallback,
                     connection_limiter,
+                    own_limits: None,
                     rng,
                     tls,
                     tracker,
@@ -124,7 +124,7 @@ where
         return Err(RunError::Ended(u16::try_from(index).unwrap_or(u16::MAX)));
     }
     draining.cancel();
-    let is_quiet = shared.condition.quiet_within(shared.settings.drain).await;
+    let is_quiet = shared.condition.quiet_within(shared.settings.load().drain).await;
     let left = shared.condition.in_flight();
     if left > 0 {
         shared.condition.cut_off();
@@ -212,7 +212,7 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
         };
         let now = core.shared.clock.instant();
         let timers = Arc::new(ConnectionTimers::new(now));
-        let entered = core.connection_limiter.enter(peer.ip(), &timers, now);
+        let entered = core.connection_limiter.enter(peer.ip(), core.connection_limits(), &timers, now);
         report_evictions(&core, &entered);
         let Some(counted) = entered.permit else {
             connection::reject(&core, &socket, peer, timers);

@@ -44,7 +44,7 @@ impl ModelPath for Script {
         if let Err(error) = self.0.keys.caller_of(&Catalog::default(), &head, head.arrived).await {
             return refused(error.refusal);
         }
-        let body = match receive(&head, body, &self.0.settings.bounds).await {
+        let body = match receive(&head, body, &head.settings.bounds).await {
             Ok(body) => body,
             Err(refusal) => return refused(refusal),
         };

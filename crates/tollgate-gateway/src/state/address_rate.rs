@@ -1,6 +1,14 @@
 //! Counts something by address and minute: wrong keys, or requests without a key.
 
-use std::{fmt, net::IpAddr, sync::Mutex, time::Duration};
+use std::{
+    fmt,
+    net::IpAddr,
+    sync::{
+        Mutex,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
 
 use moka::sync::Cache;
 use tokio::time::Instant;
@@ -16,7 +24,8 @@ const MINUTE_SECS: u64 = 60;
 
 /// So many a minute for each address.
 pub struct AddressRate {
-    limit: u32,
+    bound: Bound,
+    limit: AtomicU32,
     started: Instant,
     counts: Cache<AddressBlock, std::sync::Arc<Mutex<Count>>>,
 }
@@ -42,8 +51,14 @@ impl AddressRate {
 
     pub(crate) fn new(bound: Bound, limit: u32, now: Instant) -> Self {
         let counts = Cache::builder().max_capacity(ADDRESSES).time_to_idle(Duration::from_secs(2 * MINUTE_SECS)).build();
-        let limit = bound.share().of(HolderKind::Address).each_minute(limit);
-        Self { limit, started: now, counts }
+        let rate = Self { bound, limit: AtomicU32::default(), started: now, counts };
+        rate.set_limit(limit);
+        rate
+    }
+
+    /// Replaces the limit, for the present minute as well.
+    pub(crate) fn set_limit(&self, per_minute: u32) {
+        self.limit.store(self.bound.share().of(HolderKind::Address).each_minute(per_minute), Ordering::Relaxed);
     }
 
     /// Counts one of an address; `None`: a trusted proxy names none.
@@ -59,7 +74,7 @@ impl AddressRate {
             *count = Count { minute, counted: 0 };
         }
         count.counted = count.counted.saturating_add(1);
-        if count.counted <= self.limit {
+        if count.counted <= self.limit.load(Ordering::Relaxed) {
             return Ok(());
         }
         Err(u32::try_from(MINUTE_SECS - elapsed % MINUTE_SECS).unwrap_or(60))
@@ -82,6 +97,18 @@ mod tests {
         assert_eq!(wrong.count(Some(one), at(7)), Err(53));
         assert_eq!(wrong.count(Some(other), at(8)), Ok(()));
         assert_eq!(wrong.count(Some(one), at(60)), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changed_limit_applies_to_the_present_minute() {
+        let start = Instant::now();
+        let wrong = AddressRate::new(Bound::WrongKeys, 1, start);
+        let one: Option<IpAddr> = "203.0.113.7".parse().ok();
+        assert_eq!(wrong.count(one, start), Ok(()));
+        assert_eq!(wrong.count(one, start), Err(60));
+        wrong.set_limit(3);
+        assert_eq!(wrong.count(one, start), Ok(()));
+        assert_eq!(wrong.count(one, start), Err(60));
     }
 
     #[tokio::test(start_paused = true)]

@@ -93,6 +93,11 @@ impl Authenticator {
         }
     }
 
+    /// Limits wrong keys per address and minute from now on.
+    pub(crate) fn limit_wrong_keys(&self, per_minute: u32) {
+        self.failed.set_limit(per_minute);
+    }
+
     pub fn drop_key(&self, key: KeyId) {
         self.cache.evict(key);
     }

@@ -14,7 +14,7 @@ use std::{
     io::{self, Write},
     sync::{
         Arc, Condvar, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
@@ -37,12 +37,22 @@ pub enum LoggedRequests {
     All,
 }
 
-/// Selection and format of request log lines.
-#[derive(Clone, Copy, Debug)]
-pub struct RequestLogOptions {
+const NONE: u8 = LoggedRequests::None as u8;
+const PROBLEMS: u8 = LoggedRequests::Problems as u8;
+const ALL: u8 = LoggedRequests::All as u8;
+
+/// The requests that leave a line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogSelection {
     pub requests: LoggedRequests,
     /// Time to the first content from which a request is slow, in microseconds; 0: none is.
     pub slow_us: u64,
+}
+
+/// Selection and format of request log lines.
+#[derive(Clone, Copy, Debug)]
+pub struct RequestLogOptions {
+    pub selection: LogSelection,
     pub format: LineFormat,
     /// Number of buffers: the cores.
     pub buffers: usize,
@@ -50,7 +60,10 @@ pub struct RequestLogOptions {
 
 /// The buffers of lines.
 pub struct RequestLog {
-    options: RequestLogOptions,
+    /// A [`LoggedRequests`], and the time of a slow request.
+    requests: AtomicU8,
+    slow_us: AtomicU64,
+    format: LineFormat,
     buffers: Arc<Buffers>,
 }
 
@@ -83,8 +96,20 @@ impl RequestLog {
     /// A log that no request leaves a line in.
     #[must_use]
     pub fn off() -> Self {
-        let options = RequestLogOptions { requests: LoggedRequests::None, slow_us: 0, format: LineFormat::Json, buffers: 0 };
-        Self { options, buffers: Arc::new(Buffers::new(0)) }
+        let selection = LogSelection { requests: LoggedRequests::None, slow_us: 0 };
+        Self::new(RequestLogOptions { selection, format: LineFormat::Json, buffers: 0 }, Arc::new(Buffers::new(0)))
+    }
+
+    fn new(options: RequestLogOptions, buffers: Arc<Buffers>) -> Self {
+        let log = Self { requests: AtomicU8::default(), slow_us: AtomicU64::default(), format: options.format, buffers };
+        log.select(options.selection);
+        log
+    }
+
+    /// Selects other requests from now on.
+    pub(crate) fn select(&self, selection: LogSelection) {
+        self.requests.store(selection.requests as u8, Ordering::Relaxed);
+        self.slow_us.store(selection.slow_us, Ordering::Relaxed);
     }
 
     /// Starts the thread that writes lines to `sink`.
@@ -94,31 +119,31 @@ impl RequestLog {
     pub fn start(options: RequestLogOptions, sink: impl Write + Send + 'static) -> io::Result<(Self, LogThread)> {
         let buffers = Arc::new(Buffers::new(options.buffers.max(1)));
         let thread = LogThread::start(Arc::clone(&buffers), sink)?;
-        Ok((Self { options, buffers }, thread))
+        Ok((Self::new(options, buffers), thread))
     }
 
     /// Logs a request that has ended.
     pub(crate) fn ended(&self, record: &UsageRecord, now: impl FnOnce() -> Timestamp) -> Logged {
-        let is_wanted = match self.options.requests {
-            LoggedRequests::None => false,
-            LoggedRequests::Problems => is_problem(record, self.options.slow_us),
-            LoggedRequests::All => true,
+        let is_wanted = match self.requests.load(Ordering::Relaxed) {
+            ALL => true,
+            PROBLEMS => is_problem(record, self.slow_us.load(Ordering::Relaxed)),
+            _ => false,
         };
-        if is_wanted { self.buffers.append(|out| record_line(out, self.options.format, record, now())) } else { Logged::Yes }
+        if is_wanted { self.buffers.append(|out| record_line(out, self.format, record, now())) } else { Logged::Yes }
     }
 
     /// Logs a refusal that leaves no usage record.
     pub(crate) fn refused(&self, refused: &RefusedRequest<'_>, now: Timestamp) -> Logged {
-        if self.options.requests == LoggedRequests::None {
+        if self.requests.load(Ordering::Relaxed) == NONE {
             return Logged::Yes;
         }
-        self.buffers.append(|out| refusal_line(out, self.options.format, refused, now))
+        self.buffers.append(|out| refusal_line(out, self.format, refused, now))
     }
 }
 
 impl fmt::Debug for RequestLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RequestLog").field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("RequestLog").field("requests", &self.requests).field("format", &self.format).finish_non_exhaustive()
     }
 }
 

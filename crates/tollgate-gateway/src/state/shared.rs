@@ -41,7 +41,8 @@ pub struct Shared {
     /// Requests for the feeds of the model square, by address.
     pub square_requests: AddressRate,
     pub clock: Arc<dyn Clock>,
-    pub settings: Settings,
+    /// The settings in force. Replaced by [`Self::replace_settings`].
+    pub settings: ArcSwap<Settings>,
     pub condition: Arc<Condition>,
     /// Tracks every task, so that a shutdown can wait for them.
     pub tracker: TaskTracker,
@@ -52,6 +53,16 @@ impl Shared {
     pub fn replace_catalog(&self, catalog: Arc<Catalog>) {
         self.catalog.store(catalog);
         self.traffic.catalogs.notify();
+    }
+
+    /// Puts other settings into force, for requests that arrive from now on. Sockets, certificates, the number of cores and the sizes
+    /// of caches stay as they are.
+    pub fn replace_settings(&self, settings: Settings) {
+        self.keys.limit_wrong_keys(settings.wrong_keys_per_minute);
+        self.square_requests.set_limit(settings.square_requests_per_minute);
+        self.request_log.select(settings.logged);
+        self.counters.set_reservation_ttl(settings.reservation_ttl());
+        self.settings.store(Arc::new(settings));
     }
 
     /// Records revoked keys and, if the settings say so, ends their running streams. Returns the keys that were not known to be

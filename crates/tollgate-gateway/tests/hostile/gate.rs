@@ -161,7 +161,7 @@ impl Gate {
             ),
             retries: tollgate_gateway::state::retry_budget::RetryBudget::new(clock.instant()),
             clock: clock.clone(),
-            settings,
+            settings: ArcSwap::from_pointee(settings),
             condition: Arc::default(),
             tracker: tracker.clone(),
         });

@@ -123,7 +123,7 @@ impl Batch<'_> {
         let above = match kind {
             RowKind::Account => Some((RowKind::Channel, parent)),
             RowKind::Key => Some((RowKind::Member, if parent.is_empty() { OWNER } else { parent })),
-            RowKind::Channel | RowKind::Model | RowKind::Group | RowKind::Member | RowKind::AdminKey => None,
+            RowKind::Channel | RowKind::Model | RowKind::Group | RowKind::Member | RowKind::AdminKey | RowKind::Setting => None,
         };
         let parent = match above {
             None => String::new(),

@@ -8,7 +8,7 @@ mod hand_over;
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, OnceLock},
+    sync::{Arc, Mutex, MutexGuard, OnceLock},
     time::Duration,
 };
 
@@ -20,6 +20,7 @@ use tollgate_core::{
 };
 
 use super::{
+    reservation_ttl::ReservationTtl,
     subjects::{SHARDS, alerting_budgets, charges_of, lock, lock_order, money_subjects, shard_of, shard_of_request},
     traits::{CounterSnapshot, Counters},
 };
@@ -34,7 +35,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(10);
 pub(crate) struct MemoryCounters {
     meters: [Mutex<MeterShard>; SHARDS],
     reservations: [Mutex<ReservationShard>; SHARDS],
-    reservation_ttl: Duration,
+    reservation_ttl: Arc<ReservationTtl>,
     /// Origin of monotonic time: the first time seen.
     epoch: OnceLock<Instant>,
 }
@@ -133,6 +134,11 @@ struct MemoryReservation {
 impl MemoryCounters {
     /// Counters that start with `spending`. A reservation expires `reservation_ttl` after its last renewal.
     pub(crate) fn new(spending: &Spending, reservation_ttl: Duration) -> Self {
+        Self::with_ttl(spending, Arc::new(ReservationTtl::new(reservation_ttl)))
+    }
+
+    /// As [`Self::new`], with a time that others set too.
+    pub(super) fn with_ttl(spending: &Spending, reservation_ttl: Arc<ReservationTtl>) -> Self {
         let counters = Self {
             meters: std::array::from_fn(|_| Mutex::default()),
             reservations: std::array::from_fn(|_| Mutex::default()),
@@ -217,7 +223,7 @@ impl MemoryCounters {
             tokens: reservation.tokens,
             amount: reservation.amount,
             buckets,
-            expires: now + self.reservation_ttl,
+            expires: self.reservation_ttl.expiry(now),
             is_elsewhere: false,
         };
         let mut shard = self.reservations(reservation.id);
@@ -242,9 +248,13 @@ impl Counters for MemoryCounters {
         Ok(self.try_reserve(reservation, now).map(|(receipt, _)| receipt))
     }
 
+    fn set_reservation_ttl(&self, ttl: Duration) {
+        self.reservation_ttl.set(ttl);
+    }
+
     fn renew(&self, id: RequestId, now: Instant) {
         for open in self.reservations(id).open.get_mut(&id).into_iter().flatten() {
-            open.expires = now + self.reservation_ttl;
+            open.expires = self.reservation_ttl.expiry(now);
         }
     }
 

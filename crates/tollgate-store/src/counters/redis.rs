@@ -31,7 +31,7 @@ mod script;
 mod state;
 mod worker;
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -86,6 +86,10 @@ impl Counters for RedisCounters {
         if !prepared.is_empty() {
             self.0.release_unused(&prepared, &epoch);
         }
+    }
+
+    fn set_reservation_ttl(&self, ttl: Duration) {
+        self.0.reservation_ttl.set(ttl);
     }
 
     fn renew(&self, id: RequestId, now: Instant) {

@@ -1,6 +1,6 @@
 //! The interface of all counters.
 
-use std::fmt;
+use std::{fmt, time::Duration};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
@@ -27,6 +27,9 @@ pub trait Counters: Send + Sync + fmt::Debug {
 
     /// Releases what was prepared for further attempts: one has answered, so there will be none.
     fn attempt_answered(&self, _: RequestId) {}
+
+    /// How long reservations made or renewed from now on are kept without a renewal.
+    fn set_reservation_ttl(&self, ttl: Duration);
 
     /// Extends the reservations of a request that is still running.
     fn renew(&self, id: RequestId, now: Instant);

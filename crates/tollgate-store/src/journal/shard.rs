@@ -289,7 +289,7 @@ pub(super) struct JournalState {
     pub(super) dir: PathBuf,
     pub(super) node: Uuid,
     pub(super) segment_bytes: u64,
-    pub(super) max_bytes: u64,
+    pub(super) max_bytes: AtomicU64,
     pub(super) memory_bytes: u64,
     pub(super) sync: JournalSync,
     pub(super) bytes: AtomicU64,
@@ -306,6 +306,10 @@ pub(super) struct JournalState {
 impl JournalState {
     pub(super) fn shards(&self) -> MutexGuard<'_, BTreeMap<u16, Arc<JournalShard>>> {
         self.shards.lock().expect("no code panics while holding this lock")
+    }
+
+    pub(super) fn max_bytes(&self) -> u64 {
+        self.max_bytes.load(Ordering::Relaxed)
     }
 
     /// The shard of a core, created on first use.

@@ -211,7 +211,7 @@ impl<'a> WriterGuard<'a> {
         }
         if !self.writer.has_pending() {
             let why = match failure {
-                WriteFailure::SizeLimit => format!("the journal is at its limit of {} bytes", self.state.max_bytes),
+                WriteFailure::SizeLimit => format!("the journal is at its limit of {} bytes", self.state.max_bytes()),
                 WriteFailure::Disk(error) => error.to_string(),
             };
             tracing::error!(%why, "the journal cannot be written; entries are buffered in memory");
@@ -229,7 +229,7 @@ impl<'a> WriterGuard<'a> {
     }
 
     fn exceeds_limit(&self, size: u64) -> bool {
-        self.limit == SizeLimit::Enforced && self.state.bytes.load(Ordering::Acquire) + size > self.state.max_bytes
+        self.limit == SizeLimit::Enforced && self.state.bytes.load(Ordering::Acquire) + size > self.state.max_bytes()
     }
 
     fn write(&mut self, id: RequestId, frame: &[u8]) -> Result<(), WriteFailure> {

@@ -3,11 +3,13 @@
 
 use std::{collections::HashMap, net::IpAddr, sync::Arc};
 
+use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, EffectiveSetting, ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent,
+    AccountTestResult, ChannelTest, ChannelTestError, CheckedSetting, EffectiveSetting, ExplainRequest, GatewayHandle, KeyRefusal,
+    OnTestEvent, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
@@ -22,13 +24,15 @@ use tollgate_gateway::{
 };
 use tollgate_store::{Counters, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, console::explain_json, failure::Failure, traffic_snapshot};
+use crate::{channel_test, compose, config::Config, console::explain_json, failure::Failure, live_settings, traffic_snapshot};
 
 /// Gateway state from the database and data folder.
 #[derive(Debug)]
 pub(super) struct StoppedGateway {
     store: Store,
-    config: Config,
+    /// The settings that this command read, without stored values.
+    start: Config,
+    config: ArcSwap<Config>,
     health: StoredHealth,
     counters: OnceCell<Arc<dyn Counters>>,
 }
@@ -54,11 +58,14 @@ impl StoppedGateway {
         let now = compose::now();
         let saved = store.health.load_health().await?.into_iter();
         let health = StoredHealth(saved.map(|(account, health)| (account, health.as_of(now))).collect());
-        Ok(Self { store, config, health, counters: OnceCell::new() })
+        let (start, config) = (config.clone(), ArcSwap::from_pointee(config));
+        let gateway = Self { store, start, config, health, counters: OnceCell::new() };
+        gateway.refresh_settings().await?;
+        Ok(gateway)
     }
 
     async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
-        let read = || async { Ok(self.store.counters(compose::now(), compose::reservation_ttl(&self.config)).await?.0) };
+        let read = || async { Ok(self.store.counters(compose::now(), compose::reservation_ttl(&self.config.load())).await?.0) };
         self.counters.get_or_try_init(read).await
     }
 }
@@ -91,11 +98,23 @@ impl GatewayHandle for StoppedGateway {
     }
 
     fn budgets(&self) -> Vec<Budget> {
-        self.config.budgets.clone()
+        self.config.load().budgets.to_vec()
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {
-        self.config.effective()
+        self.config.load().effective()
+    }
+
+    fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal> {
+        self.start.check_stored(name, value)
+    }
+
+    async fn refresh_settings(&self) -> Result<(), StoreError> {
+        let stored = live_settings::stored(&self.store).await?;
+        // A running gateway has logged what it leaves out.
+        let (config, _) = self.start.with_stored(&stored);
+        self.config.store(Arc::new(config));
+        Ok(())
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {
@@ -110,6 +129,10 @@ impl GatewayHandle for StoppedGateway {
         false
     }
 
+    fn session_times(&self) -> SessionTimes {
+        compose::session_times(&self.config.load())
+    }
+
     fn square_request(&self, _: Option<IpAddr>) -> Result<(), u32> {
         Ok(())
     }
@@ -117,7 +140,7 @@ impl GatewayHandle for StoppedGateway {
     async fn explain(&self, request: &ExplainRequest) -> Result<Result<Value, String>, StoreError> {
         let catalog = self.store.catalog.load().await?;
         let now = compose::now();
-        let mut known = traffic_snapshot::read(&self.config.data, now);
+        let mut known = traffic_snapshot::read(&self.start.data, now);
         if !known.is_reported() {
             // No gateway is running, or it has nothing to report: spending is in the database.
             let mut spent = Vec::new();
@@ -127,7 +150,7 @@ impl GatewayHandle for StoppedGateway {
             known.set_spending(spent);
         }
         let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
-        let counted = CallerCounters::from_database(booked, &known, now, self.config.budgets.clone());
+        let counted = CallerCounters::from_database(booked, &known, now, self.budgets());
         let input = ExplainInput { catalog: &catalog, health: &self.health, state: &known, counters: &counted, now };
         Ok(explain_json(request, &input))
     }

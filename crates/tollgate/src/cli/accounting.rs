@@ -1,6 +1,6 @@
 //! Arguments of the commands for usage, ledger, budgets, audit log and settings.
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use tollgate_core::TagName;
 
 #[derive(Clone, Debug, Subcommand)]
@@ -290,7 +290,7 @@ pub(crate) enum BudgetSubject {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Audit {
-    /// Only changes of this kind of row: channel, account, model, group, member, key or `admin_key`; ledger: postings
+    /// Only changes of this kind of row: channel, account, model, group, member, key, `admin_key` or setting; ledger: postings
     #[arg(long, value_name = "KIND")]
     pub(crate) kind: Option<String>,
     /// Only changes of the row with this id
@@ -315,7 +315,33 @@ pub(crate) struct Audit {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Settings {
-    /// Only settings from this source: default, file, environment or flag
+    #[command(subcommand)]
+    pub(crate) action: Option<SettingsAction>,
+    /// Only settings from this source: default, database, file, environment or flag
     #[arg(long, value_name = "SOURCE")]
     pub(crate) source: Option<String>,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum SettingsAction {
+    /// Show one setting with its bounds, unit and source
+    Show(SettingName),
+    /// Store the value of a setting; running gateways apply it within a second
+    Set {
+        #[command(flatten)]
+        setting: SettingName,
+        /// Value, such as 60000, true or warn
+        #[arg(allow_hyphen_values = true)]
+        value: String,
+    },
+    /// Remove the stored value of a setting: its default applies again
+    Unset(SettingName),
+}
+
+/// A setting.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SettingName {
+    /// Section and name, such as `limits.in_flight`
+    #[arg(value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) name: String,
 }

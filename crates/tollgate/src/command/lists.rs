@@ -1,4 +1,4 @@
-//! `audit`, `budget list` and `settings`: lists of the admin API as tables.
+//! `audit` and `budget list`: lists of the admin API as tables.
 
 use serde_json::Value;
 
@@ -72,16 +72,6 @@ pub(crate) fn budgets(common: &Common, subcommand: &Budget) -> Result<(), Failur
             ("action", "action"),
             ("id", "id"),
         ];
-        resource::print_list(common, &columns, &items);
-        Ok(())
-    })
-}
-
-/// Lists the effective settings of this machine or of a running gateway.
-pub(crate) fn settings(common: &Common, source: Option<&str>) -> Result<(), Failure> {
-    admin::run(common, async |admin| {
-        let (items, _) = admin.page(&ApiPath::of(&["settings"]).maybe("source", source)).await?;
-        let columns = [("setting", "name"), ("value", "value"), ("from", "source"), ("variable", "variable")];
         resource::print_list(common, &columns, &items);
         Ok(())
     })

@@ -12,7 +12,7 @@ use crate::{
     compose,
     config::Config,
     failure::Failure,
-    output,
+    live_settings, output,
 };
 
 const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
@@ -43,9 +43,10 @@ pub(crate) fn run(common: &Common, subcommand: &Migrate) -> Result<(), Failure> 
             Err(error) => return Err(error.into()),
         };
         // Validates the master key and migrates an older schema (after copying the file).
-        compose::open_as(&config, AccessMode::Command).await?.close().await;
+        let store = compose::open_as(&config, AccessMode::Command).await?;
+        let keep_days = live_settings::with_stored(&config, &live_settings::stored(&store).await?).number("usage.retention_days");
+        store.close().await;
         let mut reporter = MigrationReporter { quiet: common.quiet || common.json, last: None };
-        let keep_days = config.number("usage.retention_days");
         let mut progress = |progress: TransferProgress<'_>| reporter.report(progress);
         let moved = tollgate_store::transfer_to_postgres(&from, &to, compose::now(), keep_days, &mut progress).await?;
         report(common, &config, &to, &moved, lock.is_none());

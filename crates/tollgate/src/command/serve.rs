@@ -10,7 +10,7 @@ use tokio::{
     sync::mpsc,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tollgate_core::{Timestamp, catalog_warnings};
+use tollgate_core::{Catalog, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
         alerts::Alerts,
@@ -45,9 +45,9 @@ use crate::{
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
-    first_start, full_disk, health_share, key_watch, ledger_watch, logging,
-    retention::{self, RetentionDays},
-    runtime_socket, traffic_snapshot,
+    first_start, full_disk, health_share, key_watch, ledger_watch,
+    live_settings::{self, LiveSettings},
+    logging, retention, runtime_socket, traffic_snapshot,
     upgrade::{
         self,
         leaving::Leaving,
@@ -80,6 +80,7 @@ struct ServeComponents {
     shared: Arc<Shared>,
     journal: Arc<Journal>,
     folder: Arc<JournalFolder>,
+    settings: Arc<LiveSettings>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
     /// What is recorded of the health of accounts in time.
@@ -111,18 +112,14 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, folder, recovered, registry, records, redis, log: _log, .. } = components;
-    let watching = background.spawn(database_watch::watch(
-        store.clone(),
-        Arc::clone(&shared),
-        database_watch::DegradedLimits::of(config),
-        left.clone(),
-        stop_cores.clone(),
-    ));
+    let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, log: _log, .. } =
+        components;
+    let watched = (Arc::clone(&shared), Arc::clone(&settings));
+    let watching = background.spawn(database_watch::watch(store.clone(), watched.clone(), left.clone(), stop_cores.clone()));
     if let Some(tasks) = redis {
         spawn_redis(&background, tasks, reports, &store, &shared, &registry, &stop_background);
     }
-    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), Arc::clone(&shared), left.clone()));
+    background.spawn(disk_watch::watch(reserve, Arc::clone(&journal), watched, left.clone()));
     background.spawn(end_on_signal(stop_cores.clone(), Arc::clone(&shared), stop_background.clone()));
     let stop_writer = CancellationToken::new();
     let (queue, writer) = usage_writer(&store, &journal, &registry, &shared);
@@ -130,7 +127,8 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
 
     let stop_jobs = stop_cores.child_token();
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
-    let console = console::start(config, &store, (&shared, &registry, &records), listening.address(), console_socket, stop_jobs)?;
+    let known = (&shared, &registry, &records);
+    let console = console::start(&settings, &store, known, listening.address(), console_socket, stop_jobs)?;
     // The first process of an upgrade has shown what is shown once.
     let first_start = if is_upgrade { None } else { Some(&store) };
     announce(common, config, listening.address(), console.address(), first_start).await?;
@@ -169,7 +167,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     if let Ok(Err(failure)) = watching.await {
         return Err(failure);
     }
-    exit_status(config, drained, left, is_ending_now)
+    exit_status(&settings.current(), drained, left, is_ending_now)
 }
 
 /// Opens everything; on a full disk as soon as there is space. Then the sockets are those on which requests were refused until
@@ -250,6 +248,7 @@ fn spawn_background(
         components.store.clone(),
         Arc::clone(&components.shared),
         Arc::clone(&components.registry),
+        Arc::clone(&components.settings),
         reports,
         stop.clone(),
     ));
@@ -269,8 +268,7 @@ fn spawn_background(
         stop.clone(),
     ));
     background.spawn(key_watch::run(components.store.clone(), stop.clone()));
-    let days = RetentionDays { usage: config.number("usage.retention_days"), health: config.number("health.history_days") };
-    background.spawn(retention::run(components.store.clone(), days, stop.clone()));
+    background.spawn(retention::run(components.store.clone(), Arc::clone(&components.settings), stop.clone()));
     background.spawn(
         HealthRecorder {
             shared: Arc::clone(&components.shared),
@@ -357,24 +355,35 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     }
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
-    for warning in catalog_warnings(&catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
-        tracing::warn!("catalog: {warning}");
-    }
-    for name in &config.unread {
-        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
-    }
+    warn_of(&catalog, config);
     registry.configure(catalog.accounts().map(|account| &**account));
     let (queue, alerts) = compose::alerts(config, &store)?;
     let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
     });
-    let (request_log, log) = logging::requests(config)?;
-    let shared = compose::shared(config, &store, catalog, counters, queue, hedged, request_log);
-    shared.traffic.configure(shared.catalog.load().accounts().map(|account| &**account));
+    let in_force = live_settings::with_stored(config, &catalog.stored_settings);
+    logging::set_level(&in_force);
+    let (request_log, log) = logging::requests(&in_force)?;
+    let shared = compose::shared(&in_force, &store, catalog, counters, queue, hedged, request_log);
+    shared.counters.set_reservation_ttl(compose::reservation_ttl(&in_force));
+    let catalog = shared.catalog.load_full();
+    shared.traffic.configure(catalog.accounts().map(|account| &**account));
     let (journal, folder) = (Arc::new(journal), Arc::new(folder));
+    let settings = LiveSettings::new(config.clone(), in_force, &catalog, Arc::clone(&shared), Arc::clone(&journal));
+    let settings = Arc::new(settings);
     let (records, node) = (Arc::default(), tollgate_store::node_identity(&config.data)?);
-    Ok(ServeComponents { store, shared, journal, folder, recovered, registry, records, node, alerts, ledger, redis, log })
+    Ok(ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, node, alerts, ledger, redis, log })
+}
+
+/// Logs the warnings about the catalog and the environment.
+fn warn_of(catalog: &Catalog, config: &Config) {
+    for warning in catalog_warnings(catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
+        tracing::warn!("catalog: {warning}");
+    }
+    for name in &config.unread {
+        tracing::warn!("the environment variable {name} is no setting; nothing reads it");
+    }
 }
 
 /// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a

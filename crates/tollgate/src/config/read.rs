@@ -6,12 +6,17 @@ use ipnet::IpNet;
 use tollgate_store::fields::nearest;
 use toml::de::{DeTable, DeValue};
 
-use super::table::{self, SETTINGS, SettingKind, SettingSpec};
+use tollgate_console::SettingKind;
+use tollgate_core::NanoUsd;
+
+use super::table::{self, SETTINGS, SettingSpec};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// Built-in default.
     Default,
+    /// The database, through the admin API.
+    Database,
     /// The settings file.
     File,
     /// An environment variable, by name.
@@ -24,6 +29,7 @@ impl Source {
     pub(crate) const fn as_str(&self) -> &'static str {
         match self {
             Self::Default => "default",
+            Self::Database => "database",
             Self::File => "file",
             Self::Environment(_) => "environment",
             Self::Flag => "flag",
@@ -144,6 +150,12 @@ fn from_environment(
 
 /// Validates a value and stores it.
 fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source, values: &mut ConfigValues) -> Result<(), String> {
+    values.insert(setting.path, ConfigValue { text: checked(setting, text, shown)?, source });
+    Ok(())
+}
+
+/// A value as it is kept. The error is a sentence that says what the setting takes.
+pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<String, String> {
     // The name of this machine, as people write its address.
     let local =
         text.strip_prefix("localhost:").filter(|_| setting.kind == SettingKind::Address).map(|port| format!("127.0.0.1:{port}"));
@@ -155,10 +167,10 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
         SettingKind::Flag => ["true", "false"].contains(&text),
         SettingKind::Number(min, max) => text.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number)),
         SettingKind::OneOf(words) => words.contains(&text),
+        SettingKind::Usd => text.is_empty() || NanoUsd::parse(text).is_ok_and(|amount| amount >= NanoUsd::ZERO),
     };
     if is_valid {
-        values.insert(setting.path, ConfigValue { text: text.to_owned(), source });
-        return Ok(());
+        return Ok(text.to_owned());
     }
     let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
     Err(format!("{shown} takes {}{found}", expects(setting.kind)))
@@ -178,12 +190,15 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::Flag => "true or false".to_owned(),
         SettingKind::Number(min, max) => format!("a whole number of {min} to {max}"),
         SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
+        SettingKind::Usd => "an amount in USD of at least 0, such as \"250\" or \"0.50\"".to_owned(),
     }
 }
 
 fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
     match kind {
-        SettingKind::Text | SettingKind::Networks | SettingKind::Address | SettingKind::OneOf(_) => value.is_str(),
+        SettingKind::Text | SettingKind::Networks | SettingKind::Address | SettingKind::OneOf(_) | SettingKind::Usd => {
+            value.is_str()
+        }
         SettingKind::Flag => value.is_bool(),
         SettingKind::Number(..) => value.is_integer(),
     }
@@ -211,7 +226,7 @@ fn position(text: &str, offset: usize) -> String {
 }
 
 /// `; did you mean 'x'?` with the closest known name, or nothing if none is close.
-fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
+pub(super) fn suggestion<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> String {
     nearest(wrong, known).map_or_else(String::new, |word| format!("; did you mean '{word}'?"))
 }
 

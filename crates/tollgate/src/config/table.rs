@@ -1,7 +1,7 @@
-//! Table of all settings: name, kind, default, description. The example file, environment variables and `tollgate check` are
-//! derived from it.
+//! Table of all settings: name, kind, default, description, and which can be changed while the gateway runs. The example file,
+//! environment variables, `tollgate check` and the admin API are derived from it.
 
-use SettingKind::{Address, Flag, Networks, Number, OneOf, Text};
+use tollgate_console::SettingKind::{self, Address, Flag, Networks, Number, OneOf, Text, Usd};
 
 pub(crate) struct SettingSpec {
     /// Section and name, such as `server.listen`.
@@ -16,22 +16,27 @@ pub(crate) struct SettingSpec {
     pub(crate) alias: Option<&'static str>,
     /// Shown as `***` wherever the effective settings are printed.
     pub(crate) secret: bool,
+    /// Whether a running gateway applies a change without a restart, so that the value may be stored in the database.
+    pub(crate) at_run_time: bool,
 }
 
-/// Type and bounds of a setting.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum SettingKind {
-    Text,
-    /// A socket address.
-    Address,
-    /// `true` or `false`.
-    Flag,
-    /// A whole number within bounds.
-    Number(u64, u64),
-    /// Networks such as `10.0.0.0/8`, or addresses, separated by commas.
-    Networks,
-    /// One of these values.
-    OneOf(&'static [&'static str]),
+impl SettingSpec {
+    /// Unit of a number or an amount, by the end of its name; `None` for counts and other kinds of values.
+    pub(crate) fn unit(&self) -> Option<&'static str> {
+        const UNITS: [(&str, &str); 6] = [
+            ("_ms", "ms"),
+            ("bytes_per_s", "bytes/s"),
+            ("_bytes", "bytes"),
+            ("_s", "s"),
+            ("_days", "days"),
+            ("_minute", "per minute"),
+        ];
+        match self.kind {
+            Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
+            Usd => Some("USD"),
+            Text | Address | Flag | Networks | OneOf(_) => None,
+        }
+    }
 }
 
 /// Builds [`SETTINGS`] out of rows `"path": kind, default => "description";`, with further fields after the default.
@@ -40,7 +45,7 @@ macro_rules! settings {
         /// The settings, in the order of the example file.
         pub(crate) const SETTINGS: &[SettingSpec] = &[$(SettingSpec {
             $($field: $value,)*
-            ..SettingSpec { path: $path, kind: $kind, default: $default, doc: $doc, alias: None, secret: false }
+            ..SettingSpec { path: $path, kind: $kind, default: $default, doc: $doc, alias: None, secret: false, at_run_time: false }
         }),*];
     };
 }
@@ -59,52 +64,52 @@ settings! {
         "PEM file with the certificate chain. With `tls_key` it enables TLS (HTTP/1.1 and HTTP/2).";
     "server.tls_key": Text, None =>
         "PEM file with the private key of `tls_cert`.";
-    "server.max_connections": Number(1, 1_000_000), Some("20000") =>
+    "server.max_connections": Number(1, 1_000_000), Some("20000"), at_run_time: true =>
         "Concurrent connections. Near the limit those without a request are closed; further ones are closed at once.";
-    "server.max_connections_per_address": Number(0, 1_000_000), Some("0") =>
+    "server.max_connections_per_address": Number(0, 1_000_000), Some("0"), at_run_time: true =>
         "Concurrent connections from one address (IPv6: one /64); 0: no limit. Use 0 behind a proxy.";
-    "server.trusted_proxies": Networks, None =>
+    "server.trusted_proxies": Networks, None, at_run_time: true =>
         "Proxies whose X-Forwarded-For header is trusted, such as \"10.0.0.0/8, 192.0.2.7\".";
-    "server.header_bytes": Number(1_024, 1 << 20), Some("65536") =>
+    "server.header_bytes": Number(1_024, 1 << 20), Some("65536"), at_run_time: true =>
         "Largest request head in bytes.";
-    "server.header_count": Number(8, 1_000), Some("100") =>
+    "server.header_count": Number(8, 1_000), Some("100"), at_run_time: true =>
         "Maximum number of header fields in a request.";
-    "server.target_bytes": Number(256, 1 << 16), Some("8192") =>
+    "server.target_bytes": Number(256, 1 << 16), Some("8192"), at_run_time: true =>
         "Longest request target (path and query) in bytes.";
-    "server.header_timeout_ms": Number(1, DAY_MS), Some("10000") =>
+    "server.header_timeout_ms": Number(1, DAY_MS), Some("10000"), at_run_time: true =>
         "Longest time to receive a request head.";
-    "server.body_timeout_ms": Number(1, DAY_MS), Some("30000") =>
+    "server.body_timeout_ms": Number(1, DAY_MS), Some("30000"), at_run_time: true =>
         "Longest pause while receiving a request body.";
-    "server.body_total_timeout_ms": Number(1, DAY_MS), Some("600000") =>
+    "server.body_total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
         "Longest time to receive a whole request body.";
-    "server.min_bytes_per_s": Number(0, 1 << 30), Some("8192") =>
+    "server.min_bytes_per_s": Number(0, 1 << 30), Some("8192"), at_run_time: true =>
         "Least average rate at which a caller sends a body and reads a complete answer; it may be behind by the pause allowed. 0: none.";
-    "server.idle_timeout_ms": Number(1, DAY_MS), Some("60000") =>
+    "server.idle_timeout_ms": Number(1, DAY_MS), Some("60000"), at_run_time: true =>
         "Idle connections are closed after this time.";
-    "server.drain_timeout_ms": Number(0, DAY_MS), Some("600000") =>
+    "server.drain_timeout_ms": Number(0, DAY_MS), Some("600000"), at_run_time: true =>
         "Longest time for running requests to finish after SIGTERM.";
-    "limits.body_bytes": Number(1_024, GIB), Some("33554432") =>
+    "limits.body_bytes": Number(1_024, GIB), Some("33554432"), at_run_time: true =>
         "Largest request body in bytes, after decompression.";
-    "limits.body_memory_bytes": Number(1 << 20, 1 << 50), Some("1073741824") =>
+    "limits.body_memory_bytes": Number(1 << 20, 1 << 50), Some("1073741824"), at_run_time: true =>
         "Memory for request bodies and answers in bytes, over all requests; beyond it requests get 503 (E63).";
-    "limits.in_flight": Number(1, 1_000_000), Some("16384") =>
+    "limits.in_flight": Number(1, 1_000_000), Some("16384"), at_run_time: true =>
         "Concurrent requests; further ones get 503 (E63).";
-    "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\"") =>
+    "limits.revoked_streams": OneOf(&["end", "finish"]), Some("\"end\""), at_run_time: true =>
         "Streams that run when their key is revoked or disabled or its member suspended. end: they end with an error event (E4, E6) \
          within seconds. finish: they go on.";
-    "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600") =>
+    "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600"), at_run_time: true =>
         "Requests with a wrong key per address and minute; further ones get 429.";
-    "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000") =>
+    "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
         "Longest time for a request without streaming, over all attempts.";
-    "upstream.keep_alive_ms": Number(100, DAY_MS), Some("15000") =>
+    "upstream.keep_alive_ms": Number(100, DAY_MS), Some("15000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
-    "budget.day": Text, None =>
+    "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";
-    "budget.month": Text, None =>
+    "budget.month": Usd, None, at_run_time: true =>
         "The same per UTC month.";
-    "budget.total": Text, None =>
+    "budget.total": Usd, None, at_run_time: true =>
         "The same without a period.";
-    "budget.action": OneOf(&["block", "alert"]), Some("\"block\"") =>
+    "budget.action": OneOf(&["block", "alert"]), Some("\"block\""), at_run_time: true =>
         "When one of these budgets is spent. block: refuse requests (E32). alert: log it and notify `alerts.webhook`.";
     "database.url": Text, None, alias: Some("DATABASE_URL"), secret: true =>
         "sqlite:PATH or postgres://…; absent: `tollgate.db` in the data folder.";
@@ -118,15 +123,15 @@ settings! {
         "Number of nodes assumed by a node that starts while Redis is unreachable: it uses that share of every limit.";
     "degraded.max_age_s": Number(0, 31_536_000), Some("86400") =>
         "How long known keys are served while PostgreSQL is unreachable, from memory and `cache.sealed`; 0: not at all.";
-    "degraded.write_every_ms": Number(1_000, DAY_MS), Some("30000") =>
+    "degraded.write_every_ms": Number(1_000, DAY_MS), Some("30000"), at_run_time: true =>
         "Shortest interval between writes of `cache.sealed`.";
     "catalog.file": Text, None =>
         "Catalog file to serve. The admin API and commands cannot change its rows. It is reloaded when it changes and on SIGHUP.";
     "journal.sync": OneOf(&["background", "group"]), Some("\"background\"") =>
         "background: fsync every 5 ms, without waiting. group: the last bytes of a response wait for a group fsync.";
-    "journal.max_bytes": Number(1 << 20, 1 << 50), Some("4294967296") =>
+    "journal.max_bytes": Number(1 << 20, 1 << 50), Some("4294967296"), at_run_time: true =>
         "Largest size in bytes of journal entries that are not in the database yet.";
-    "journal.reserve_bytes": Number(0, 1 << 40), Some("67108864") =>
+    "journal.reserve_bytes": Number(0, 1 << 40), Some("67108864"), at_run_time: true =>
         "Disk space kept in reserve in the data folder. It is freed when the disk is full, so that records can be booked; 0: none.";
     "alerts.webhook": Text, None =>
         "http:// or https:// URL that receives a JSON object when a budget with an alert is spent.";
@@ -134,21 +139,21 @@ settings! {
         "Secret that signs webhook requests (HMAC-SHA-256 in x-tollgate-signature): env:NAME, file:PATH or literal text.";
     "alerts.private_network": Flag, Some("false") =>
         "Allow a webhook at a loopback or private address.";
-    "usage.retention_days": Number(0, 36_500), Some("0") =>
+    "usage.retention_days": Number(0, 36_500), Some("0"), at_run_time: true =>
         "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.";
-    "health.history_days": Number(1, 3_650), Some("90") =>
+    "health.history_days": Number(1, 3_650), Some("90"), at_run_time: true =>
         "Days to keep the history of the health of accounts and channels.";
-    "square.public": Flag, Some("true") =>
+    "square.public": Flag, Some("true"), at_run_time: true =>
         "true: visitors without a key see the models and prices of public groups at /models.json and /models.atom. false: a key is needed.";
-    "square.requests_per_minute": Number(1, 1_000_000), Some("120") =>
+    "square.requests_per_minute": Number(1, 1_000_000), Some("120"), at_run_time: true =>
         "Requests for /models.json and /models.atom per address and minute; further ones get 429.";
-    "log.level": OneOf(&["error", "warn", "info", "debug", "trace"]), Some("\"info\"") =>
+    "log.level": OneOf(&["error", "warn", "info", "debug", "trace"]), Some("\"info\""), at_run_time: true =>
         "Log level; the log goes to stderr.";
     "log.format": OneOf(&["auto", "text", "json"]), Some("\"auto\"") =>
         "auto: text on a terminal, JSON lines otherwise.";
-    "log.requests": OneOf(&["problems", "all", "none"]), Some("\"problems\"") =>
+    "log.requests": OneOf(&["problems", "all", "none"]), Some("\"problems\""), at_run_time: true =>
         "Requests that leave a line in the log. problems: refused ones, those with a failed upstream, and slow ones.";
-    "log.slow_ms": Number(0, DAY_MS), Some("30000") =>
+    "log.slow_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>
         "Time to the first content from which a request is slow; 0: none is.";
     "console.listen": Address, None =>
         "Separate address for the admin API and /metrics; absent: server.listen. A non-loopback address opens once an admin key exists, or an admin can sign in.";
@@ -160,9 +165,9 @@ settings! {
         "PEM file with the private key of `tls_cert`.";
     "console.url": Text, None =>
         "Address of the console as browsers see it, such as \"https://gateway.example.com\": for links, cookies and the check where writes come from.";
-    "console.session_idle_minutes": Number(1, 525_600), Some("720") =>
+    "console.session_idle_minutes": Number(1, 525_600), Some("720"), at_run_time: true =>
         "Minutes without a request after which a session ends.";
-    "console.session_max_hours": Number(1, 8_760), Some("720") =>
+    "console.session_max_hours": Number(1, 8_760), Some("720"), at_run_time: true =>
         "Hours after which a session ends at the latest.";
     "oidc.issuer": Text, None =>
         "Address of an OpenID provider at which members sign in, such as \"https://id.example.com\"; its callback is console.url with /admin/v1/oidc/callback.";
@@ -192,7 +197,7 @@ settings! {
         "Whether an admitted account without a member becomes one; false: only members that an admin made for its e-mail address.";
     "oidc.private_network": Flag, Some("false") =>
         "Allow a provider at a loopback or private address.";
-    "metrics.public": Flag, Some("false") =>
+    "metrics.public": Flag, Some("false"), at_run_time: true =>
         "true: serve /metrics to everyone. false: to loopback peers only.";
 }
 
@@ -213,6 +218,7 @@ pub(crate) fn example() -> String {
          #\n\
          # Read from --config FILE, $TOLLGATE_CONFIG, ./tollgate.toml, /etc/tollgate/tollgate.toml.\n\
          # A flag overrides an environment variable, which overrides this file. TOLLGATE_SERVER__LISTEN sets server.listen, and so on.\n\
+         # What can be changed at run time can also be stored in the database (`tollgate settings set NAME VALUE`); this file overrides it.\n\
          # The catalog (channels, models, prices, groups, keys) is a separate file; see catalog.file.\n",
     );
     let mut section = "";
@@ -228,6 +234,9 @@ pub(crate) fn example() -> String {
         }
         if let Some(alias) = setting.alias {
             text += &format!("# Also read from the environment as {alias}.\n");
+        }
+        if setting.at_run_time {
+            text += "# Can be changed at run time.\n";
         }
         text += &format!("# {name} = {}\n", setting.default.unwrap_or("\"\""));
     }

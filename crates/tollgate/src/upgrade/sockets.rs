@@ -36,7 +36,7 @@ pub(crate) fn open(
     taken: Option<TakeOver>,
 ) -> Result<Sockets, Failure> {
     let Some(mut taken) = taken else {
-        let listening = listening.map_or_else(|| listen(&shared.settings), Ok).map_err(|error| cannot_listen(&error))?;
+        let listening = listening.map_or_else(|| listen(&shared.settings.load()), Ok).map_err(|error| cannot_listen(&error))?;
         let predecessors = Arc::new(Predecessors::new(Arc::clone(shared), Vec::new()));
         return Ok(Sockets { listening, console: None, predecessors, asking: leaving::listen(data) });
     };

@@ -10,7 +10,7 @@ use tollgate_core::{NanoUsd, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{ConsistencyRule, DataFolderLock, JournalEntry, Mismatch, Store, VerifyReport, WorkControl};
 
 use super::with_store;
-use crate::{compose, config::Config, failure::Failure, journal_backlog, retention, traffic_snapshot};
+use crate::{compose, config::Config, failure::Failure, journal_backlog, live_settings, retention, traffic_snapshot};
 
 /// Journal records compared per query.
 const BATCH_SIZE: usize = 1_000;
@@ -74,11 +74,12 @@ async fn verify_store(store: &Store, config: &Config, control: &WorkControl) -> 
     // Read again at the end: a gateway in trouble may have begun to hold records in memory.
     let in_memory_only = || traffic_snapshot::read(data, compose::now()).in_memory_only;
     let held = in_memory_only();
+    let in_force = live_settings::with_stored(config, &live_settings::stored(store).await?);
     let mut verified = store.ledger.verify(compose::now(), control).await?;
     verified.differences.append(&mut journal.differences);
     let held = held.max(in_memory_only());
     verified.differences.append(&mut belonging);
-    let removed_message = verified.removed_before.map(|before| removed(before, config.number("usage.retention_days")));
+    let removed_message = verified.removed_before.map(|before| removed(before, in_force.number("usage.retention_days")));
     let VerifyReport { members, entries, records, attempts, removed_before, differences, more } = verified;
     Ok(VerifyOutcome {
         agrees: differences.is_empty() && journal.is_ok(),

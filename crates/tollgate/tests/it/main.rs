@@ -49,6 +49,7 @@ mod request_log;
 mod retention;
 mod revocations;
 mod rotation;
+mod settings;
 mod shares;
 mod square;
 mod start;

@@ -160,7 +160,11 @@ fn gateway_budget_refuses_every_caller() {
     assert!(refused.text().contains("of this gateway"), "{}", refused.text());
     let wrong = TestGateway::builder(PROGRAM).env("TOLLGATE_BUDGET__DAY", "a lot").without_record_check().run_to_exit();
     assert_eq!(wrong.status.code(), Some(3));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("budget.day"), "{}", String::from_utf8_lossy(&wrong.stderr));
+    assert!(
+        String::from_utf8_lossy(&wrong.stderr).contains("TOLLGATE_BUDGET__DAY takes an amount in USD"),
+        "{}",
+        String::from_utf8_lossy(&wrong.stderr)
+    );
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl<'a> RouteContext<'a> {
 
     /// When the request must have an answer.
     pub(crate) fn deadline(&self) -> Instant {
-        self.head.started + self.worker.shared.settings.upstream.total
+        self.head.started + self.head.settings.upstream.total
     }
 
     /// Behaviour when the journal cannot be written: a budget cannot be kept for a request that is not recorded.

@@ -15,7 +15,7 @@ use crate::testing::usage_record;
 const NOW: Timestamp = Timestamp(1_795_262_400_000_042);
 
 fn options(requests: LoggedRequests, format: LineFormat) -> RequestLogOptions {
-    RequestLogOptions { requests, slow_us: 30_000_000, format, buffers: 1 }
+    RequestLogOptions { selection: LogSelection { requests, slow_us: 30_000_000 }, format, buffers: 1 }
 }
 
 /// A sink that keeps what is written.
@@ -51,6 +51,21 @@ fn is_logged(edit: impl FnOnce(&mut UsageRecord)) -> bool {
         assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     });
     !text.is_empty()
+}
+
+#[test]
+fn another_selection_applies_from_then_on() {
+    let log_one = |log: &RequestLog| {
+        let _ = log.ended(&usage_record("m"), || NOW);
+    };
+    let text = written(options(LoggedRequests::None, LineFormat::Json), |log| {
+        log_one(log);
+        log.select(LogSelection { requests: LoggedRequests::All, slow_us: 0 });
+        log_one(log);
+        log.select(LogSelection { requests: LoggedRequests::None, slow_us: 0 });
+        log_one(log);
+    });
+    assert_eq!(text.lines().count(), 1, "{text}");
 }
 
 #[test]

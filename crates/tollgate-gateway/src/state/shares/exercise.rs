@@ -15,7 +15,7 @@ use crate::{
     address_block::AddressBlock,
     clock::Clock as _,
     server::{
-        connection_limiter::{ConnectionLimiter, ServedTargets},
+        connection_limiter::{ConnectionLimiter, ConnectionLimits, ServedTargets},
         connection_timers::ConnectionTimers,
     },
     state::{
@@ -81,9 +81,10 @@ fn take_of(bound: Bound) -> Take {
 
 /// Connections that may request everything. One address may have all of them, as far as its own limit goes.
 fn connections() -> Take {
-    let (limiter, mut held, now) = (ConnectionLimiter::new(1_000, 1_000), Vec::new(), PausedClock::start().instant());
+    let (limiter, mut held, now) = (Arc::<ConnectionLimiter>::default(), Vec::new(), PausedClock::start().instant());
+    let limits = ConnectionLimits { all: 1_000, of_address: 1_000 };
     Box::new(move |taker| {
-        let entered = limiter.enter(taker.address, &Arc::new(ConnectionTimers::new(now)), now);
+        let entered = limiter.enter(taker.address, limits, &Arc::new(ConnectionTimers::new(now)), now);
         let served = entered.permit.filter(|permit| permit.targets == ServedTargets::Everything);
         served.map(|permit| held.push(permit)).is_some()
     })

@@ -58,7 +58,7 @@ impl MemoryCounters {
         }
         for (id, open) in handed.reservations {
             for OpenReservation { limits, tokens, amount, buckets } in open {
-                let expires = now + self.reservation_ttl;
+                let expires = self.reservation_ttl.expiry(now);
                 let open = MemoryReservation { limits, tokens, amount, buckets, expires, is_elsewhere: true };
                 self.hold(&open);
                 self.reservations(id).open.entry(id).or_default().push(open);

@@ -200,6 +200,23 @@ fn permit_is_released_when_its_request_ends() {
 // === Endings ===
 
 #[test]
+fn changed_time_applies_to_reservations_made_or_renewed_later() {
+    let (counters, now) = (empty(), now());
+    let caller = TestCaller::new(|it| it.key.limits.concurrency = 3);
+    reserve(&counters, &caller.reservation(1, 1), now).unwrap();
+    reserve(&counters, &caller.reservation(2, 1), now).unwrap();
+    counters.set_reservation_ttl(2 * RESERVATION_TTL);
+    counters.renew(caller.reservation(2, 1).id, now);
+    reserve(&counters, &caller.reservation(3, 1), now).unwrap();
+    let unlimited = TestCaller::new(|it| it.group.limits.rpm = u32::MAX);
+    for number in 1_000..3_000 {
+        reserve(&counters, &unlimited.reservation(number, 1), now + RESERVATION_TTL).unwrap();
+    }
+    assert!(!counters.has_reservation(caller.reservation(1, 1).id), "made before the change");
+    assert!([2, 3].iter().all(|number| counters.has_reservation(caller.reservation(*number, 1).id)));
+}
+
+#[test]
 fn reservation_expires_unless_renewed() {
     let (counters, now) = (empty(), now());
     let caller = TestCaller::new(|it| {

@@ -109,7 +109,7 @@ impl RedisState {
         let share = match epoch.outage_share() {
             Some(share) => Arc::clone(share),
             // The connection is up again. A share of what is left is still safe to use.
-            None => Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, RetainedLeases::new())),
+            None => Arc::new(OutageShare::new(self.node_count(), Arc::clone(&self.reservation_ttl), RetainedLeases::new())),
         };
         let micros = self.redis_micros(now);
         let outcome = share.reserve(reservation, now, |subject| {

@@ -2,7 +2,10 @@
 //! all nodes together stay near the limits. Money, requests and tokens per minute, and concurrency are divided by the number
 //! of nodes; rates and concurrency stay at least 1, so that a node is never blocked entirely.
 
-use std::{collections::HashMap, sync::Mutex, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex},
+};
 
 use tokio::time::Instant;
 use tollgate_core::{
@@ -11,7 +14,7 @@ use tollgate_core::{
 };
 
 use super::{
-    super::{memory::MemoryCounters, subjects::lock, traits::Counters as _},
+    super::{memory::MemoryCounters, reservation_ttl::ReservationTtl, subjects::lock, traits::Counters as _},
     leases::RetainedLeases,
 };
 use crate::Spending;
@@ -44,8 +47,8 @@ impl ShareBase {
 }
 
 impl OutageShare {
-    pub(super) fn new(nodes: u64, reservation_ttl: Duration, retained: RetainedLeases) -> Self {
-        let counters = MemoryCounters::new(&Spending::default(), reservation_ttl);
+    pub(super) fn new(nodes: u64, reservation_ttl: Arc<ReservationTtl>, retained: RetainedLeases) -> Self {
+        let counters = MemoryCounters::with_ttl(&Spending::default(), reservation_ttl);
         Self { counters, nodes: nodes.max(1), bases: Mutex::default(), retained }
     }
 

@@ -2,8 +2,7 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard},
-    time::Duration,
+    sync::{Arc, Mutex, MutexGuard},
 };
 
 use tokio::time::Instant;
@@ -11,6 +10,7 @@ use tollgate_core::{Limit, LimitRule, NanoUsd, RequestId, Reservation, Subject, 
 
 use super::{
     super::{
+        reservation_ttl::ReservationTtl,
         subjects::{SHARDS, alerting_budgets, lock, money_subjects, shard_of_request},
         traits::Spender,
     },
@@ -129,7 +129,7 @@ pub(super) fn watch_budgets(
 #[derive(Debug)]
 pub(super) struct ReservationTable {
     shards: [Mutex<ReservationShard>; SHARDS],
-    ttl: Duration,
+    ttl: Arc<ReservationTtl>,
 }
 
 #[derive(Debug, Default)]
@@ -149,7 +149,7 @@ struct InFlight {
 }
 
 impl ReservationTable {
-    pub(super) fn new(ttl: Duration) -> Self {
+    pub(super) fn new(ttl: Arc<ReservationTtl>) -> Self {
         Self { shards: std::array::from_fn(|_| Mutex::default()), ttl }
     }
 
@@ -159,7 +159,7 @@ impl ReservationTable {
 
     /// Expiry of a reservation made or renewed now.
     pub(super) fn expiry(&self, now: Instant) -> Instant {
-        now + self.ttl
+        self.ttl.expiry(now)
     }
 
     /// Records that a reservation of this request was sent to Redis.
@@ -228,7 +228,7 @@ impl ReservationTable {
 
     pub(super) fn renew(&self, id: RequestId, now: Instant) {
         for open in self.shard(id).open.get_mut(&id).into_iter().flatten() {
-            open.expires = now + self.ttl;
+            open.expires = self.ttl.expiry(now);
         }
     }
 

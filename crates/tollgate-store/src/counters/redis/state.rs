@@ -20,7 +20,7 @@ use tokio_util::task::TaskTracker;
 use tollgate_core::{BudgetAlert, Meter, NanoUsd, Subject};
 
 use super::{
-    super::{subjects::lock, traits::Spender},
+    super::{reservation_ttl::ReservationTtl, subjects::lock, traits::Spender},
     connection::RedisOptions,
     deltas::CounterDeltas,
     leases::Leases,
@@ -42,6 +42,8 @@ pub(super) struct RedisState {
     pub(super) options: RedisOptions,
     pub(super) scripts: Scripts,
     pub(super) reservations: ReservationTable,
+    /// Of the reservations here and of those in the share of an outage.
+    pub(super) reservation_ttl: Arc<ReservationTtl>,
     pub(super) leases: Leases,
     pub(super) lease_clock: Mutex<LeaseClock>,
     pub(super) meters: MeterCache,
@@ -145,10 +147,12 @@ impl fmt::Debug for RedisState {
 
 impl RedisState {
     pub(super) fn new(options: RedisOptions, spending: &Spending) -> Self {
-        let share = Arc::new(OutageShare::new(options.nodes, options.reservation_ttl, HashMap::new()));
+        let reservation_ttl = Arc::new(ReservationTtl::new(options.reservation_ttl));
+        let share = Arc::new(OutageShare::new(options.nodes, Arc::clone(&reservation_ttl), HashMap::new()));
         Self {
             scripts: Scripts::new(&options.namespace),
-            reservations: ReservationTable::new(options.reservation_ttl),
+            reservations: ReservationTable::new(Arc::clone(&reservation_ttl)),
+            reservation_ttl,
             leases: Leases::new(),
             lease_clock: Mutex::default(),
             meters: MeterCache::new(spending),
@@ -230,7 +234,7 @@ impl RedisState {
             waiting.requests.extend(delta.requests);
             waiting.tokens.extend(delta.tokens);
         }
-        Arc::new(OutageShare::new(self.node_count(), self.options.reservation_ttl, retained))
+        Arc::new(OutageShare::new(self.node_count(), Arc::clone(&self.reservation_ttl), retained))
     }
 
     pub(super) fn connection_lost(&self, number: u64, why: &str) {

@@ -37,6 +37,9 @@ fn around(admin: &Admin) {
     admin.post(&at("prices/import"), &json!({"built_in": true, "to": "both"}));
     admin.post(&at("prices/simulate"), &json!({"model": "m", "group": "g", "input": 1_000, "output": 10}));
     ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budget": []}))));
+    ok(&admin.call("PUT", &at("settings/log.slow_ms"), Some(&json!({"value": 5}))));
+    admin.get(&at("settings/log.slow_ms"));
+    admin.delete(&at("settings/log.slow_ms"));
     ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount": "1"})));
     ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount": "-1"})));
     admin.get(&at("explain?model=m&key=first"));
