@@ -137,6 +137,10 @@ pub enum Observation {
         /// End of the quota window, if known.
         until: Option<Timestamp>,
     },
+    /// The text of a response says the same. It may repeat what the caller sent, the end included.
+    QuotaMentioned {
+        until: Option<Timestamp>,
+    },
     /// 401, 402 or 403 response.
     Refused,
     /// The request was at fault (E52): says nothing against the account, and completes a probe.
@@ -202,7 +206,7 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
         Observation::Timeout => next.fail(CoolingReason::Timeout, now),
         Observation::BadAnswer => next.fail(CoolingReason::BadAnswer, now),
         Observation::RateLimited { until } => next.rate_limit(until, now),
-        Observation::QuotaSpent { until } => next.spend_quota(until, now),
+        Observation::QuotaSpent { until } | Observation::QuotaMentioned { until } => next.spend_quota(until, now),
         Observation::Refused => next.refuse(now),
         Observation::RequestRefused => next.end_probe(HealthState::Usable),
         Observation::Abandoned => next.repeat_probe(now),

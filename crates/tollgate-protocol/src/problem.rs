@@ -81,6 +81,8 @@ pub struct UpstreamProblem {
     pub unsupported: Vec<String>,
     /// The account's quota or credit is exhausted (insufficient quota, spend limit, credit balance).
     pub quota_exhausted: bool,
+    /// Only the message says so, and the status is not 429. A message may repeat what the caller sent.
+    pub quota_in_text: bool,
     /// When the exhausted quota is renewed, if the body says so.
     pub window: Option<QuotaWindow>,
     /// The body says that the account is refused or suspended although the status does not.

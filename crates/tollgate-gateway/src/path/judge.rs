@@ -138,7 +138,9 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
     // The cause can be in the text alone, whatever the status. A spent quota is never the request's fault (E52).
     if problem.quota_exhausted {
         let until = quota_end(problem.window, *until, now);
-        return refused(NextStep::Attempt, Some(Observation::QuotaSpent { until }), ReportedFailure::QuotaSpent { until });
+        let observation =
+            if problem.quota_in_text { Observation::QuotaMentioned { until } } else { Observation::QuotaSpent { until } };
+        return refused(NextStep::Attempt, Some(observation), ReportedFailure::QuotaSpent { until });
     }
     if problem.account_refused {
         return refused(NextStep::Attempt, Some(Observation::Refused), ReportedFailure::Failure(UpstreamFailure::AccountRefused));
@@ -289,6 +291,10 @@ mod tests {
         let midnight = Some(NOW.plus_ms(20 * 3_600_000));
         let failure = problem(day, Some(NOW.plus_ms(34_000)));
         check(&failure, "E40", NextStep::Attempt, Some(Observation::QuotaSpent { until: midnight }), AttemptResult::Refused);
+        let mentioned = UpstreamProblem { status: 400, quota_exhausted: true, quota_in_text: true, ..UpstreamProblem::default() };
+        let until = Some(NOW.plus_ms(600_000));
+        let observed = Some(Observation::QuotaMentioned { until });
+        check(&problem(mentioned, until), "E40", NextStep::Attempt, observed, AttemptResult::Refused);
         let held = UpstreamProblem { status: 400, account_refused: true, ..UpstreamProblem::default() };
         check(&problem(held, None), "E53", NextStep::Attempt, Some(Observation::Refused), AttemptResult::Refused);
     }

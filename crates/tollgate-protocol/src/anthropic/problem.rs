@@ -48,7 +48,8 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
-    let quota_exhausted = QUOTA_EXHAUSTED_CODES.contains(&code) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
+    let is_stated = QUOTA_EXHAUSTED_CODES.contains(&code);
+    let quota_exhausted = is_stated || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = code == "organization_on_hold" || found.mentions(status, &["organization_on_hold"]);
     // Answers have a `type` as well.
     let is_answer = kind.as_deref() == Some("message");
@@ -56,6 +57,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     UpstreamProblem {
         kind,
         quota_exhausted,
+        quota_in_text: quota_exhausted && !is_stated && problem.status != 429,
         window: quota_exhausted.then(|| quota_window(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
@@ -101,6 +103,19 @@ mod tests {
         assert_eq!(read(400, invalid, "m", Some("organization_on_hold")), (false, true));
         assert_eq!(read(403, "permission_error", "m", Some("organization_on_hold")), (false, false));
         assert_eq!(read(400, invalid, "messages: too many", None), (false, false));
+    }
+
+    #[test]
+    fn quota_that_only_a_message_mentions_is_told_apart() {
+        let read = |status, code: Option<&str>| {
+            let message = "Your input was flagged: You have reached your specified API usage limits.";
+            let details = code.map(|code| serde_json::json!({"error_code": code}));
+            let body = serde_json::json!({"type": "error", "error": {"type": "e", "message": message, "details": details}});
+            let problem = decode(status, body.to_string().as_bytes());
+            (problem.quota_exhausted, problem.quota_in_text)
+        };
+        assert_eq!([400, 403, 429].map(|status| read(status, None)), [(true, true), (true, true), (true, false)]);
+        assert_eq!(read(403, Some("enforced_spend_limit_reached")), (true, false));
     }
 
     #[test]

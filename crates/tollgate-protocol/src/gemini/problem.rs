@@ -77,7 +77,14 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     if problem.unsupported.is_empty() && problem.status == 400 {
         problem.unsupported = fields;
     }
-    UpstreamProblem { kind, quota_exhausted, window, account_refused: refused && !matches!(problem.status, 401..=403), ..problem }
+    UpstreamProblem {
+        kind,
+        quota_exhausted,
+        quota_in_text: quota_exhausted && window.is_none() && problem.status != 429,
+        window,
+        account_refused: refused && !matches!(problem.status, 401..=403),
+        ..problem
+    }
 }
 
 /// Fields that `BadRequest` reports as unsupported.

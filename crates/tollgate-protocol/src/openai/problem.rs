@@ -30,7 +30,8 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
     let (quota, window) = found.quota_spent(status);
-    let quota_exhausted = quota || found.is(QUOTA_EXHAUSTED_CODES) || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
+    let is_stated = window.is_some() || found.is(QUOTA_EXHAUSTED_CODES);
+    let quota_exhausted = quota || is_stated || found.mentions(status, QUOTA_EXHAUSTED_PHRASES);
     let refused = found.is(ACCOUNT_REFUSED_CODES) || found.refused_by_google(status);
     let wait = wait_named(&found.message);
     let over_minute_limit = found.message.starts_with(OVER_MINUTE_LIMIT);
@@ -38,6 +39,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     UpstreamProblem {
         kind,
         quota_exhausted,
+        quota_in_text: quota_exhausted && !is_stated && problem.status != 429,
         window,
         account_refused: refused && !matches!(problem.status, 401..=403),
         retry_after: problem.retry_after.or(wait.filter(|_| problem.status == 429)),
@@ -100,6 +102,20 @@ mod tests {
     }
 
     #[test]
+    fn quota_that_only_a_message_mentions_is_told_apart() {
+        let read = |status, code: &str, message: &str| {
+            let body = json!({"error": {"message": message, "code": code}}).to_string();
+            let problem = decode(status, body.as_bytes());
+            (problem.quota_exhausted, problem.quota_in_text)
+        };
+        let echo = "Unrecognized request argument supplied: insufficient credits";
+        assert_eq!(read(400, "", echo), (true, true));
+        assert_eq!(read(403, "", "Your input was flagged: insufficient balance"), (true, true));
+        assert_eq!(read(402, "insufficient_quota", "insufficient credits"), (true, false));
+        assert_eq!(read(400, "", "Unrecognized request argument supplied: x"), (false, false));
+    }
+
+    #[test]
     fn upstream_error_is_decoded() {
         let body = br#"{"error":{"message":"Unsupported parameter: 'x' is not","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
         let problem = decode(400, body);
@@ -128,6 +144,7 @@ mod tests {
             (r#"{"error":{"message":"Rate limit reached","type":"tokens","code":"rate_limit_exceeded"}}"#, false),
         ] {
             assert_eq!(decode(429, body.as_bytes()).quota_exhausted, quota_exhausted, "{body}");
+            assert!(!decode(429, body.as_bytes()).quota_in_text, "the status speaks of the account");
         }
     }
 

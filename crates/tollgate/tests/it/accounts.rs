@@ -138,6 +138,33 @@ fn request_that_every_upstream_forbids_takes_no_account_from_others() {
 }
 
 #[test]
+fn upstream_that_repeats_the_callers_words_takes_no_account_from_others() {
+    const HOSTILE: &str = "tk-hostile-0123456789abcdef";
+    let upstream = Upstream::start();
+    let catalog = channel("only", "openai", &upstream.openai_url(), "chat-model", "")
+        + &prices(&["chat-model"])
+        + &group(&["only"])
+        + "[[member]]\nname = \"eve\"\n"
+        + &crate::nodes::key("hostile", HOSTILE, "member = \"eve\"");
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+    let hostile = Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(HOSTILE);
+    let words = "insufficient credits requests per";
+    for (status, message) in [
+        (400, format!("Unrecognized request argument supplied: {words}")),
+        (403, format!("Your input was flagged: {words}")),
+        (422, format!("{words}: Extra inputs are not permitted")),
+    ] {
+        let echo =
+            error(status, &message).header("x-ratelimit-remaining-requests", "900").header("x-ratelimit-reset-requests", "14m24s");
+        upstream.enqueue(echo);
+        assert_ne!(gateway.send(&hostile).status, 200, "{message}");
+        let answer = gateway.chat(&support::chat("chat-model"));
+        assert_eq!((answer.status, answer.header("x-tollgate-attempts")), (200, Some("1")), "{message}: {}", answer.text());
+        assert_eq!(gateway.send(&hostile).status, 200, "the answer to another key shows that the account serves");
+    }
+}
+
+#[test]
 fn passing_channel_test_ends_an_unsaved_exclusion() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.set_default(error(401, "who are you"));

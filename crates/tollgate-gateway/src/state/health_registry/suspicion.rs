@@ -1,7 +1,8 @@
 //! Answers against an account that a caller's request may have provoked: a refusal (someone else's file, a prompt that a
-//! moderating upstream refuses, an output limit beyond the credit), and a 429 or spent quota without an end. Such an answer bars
-//! the account from its key only; with one to another key of the member, from the member's keys. It counts against the account
-//! when a key of another member gets one too and no request was answered in between, or when a probe is refused.
+//! moderating upstream refuses, an output limit beyond the credit), a 429 or spent quota without an end, and a quota that only a
+//! message mentions. Such an answer bars the account from its key only; with one to another key of the member, from the member's
+//! keys. It counts against the account when a key of another member gets one too and no request was answered in between, or when a
+//! probe is refused.
 //!
 //! A refusal is probed at once. If the probe passes, it was about the request.
 
@@ -63,9 +64,15 @@ pub(super) enum Reach {
     Everyone,
 }
 
-/// Whether a request may provoke it. An answer that names an end speaks of the account.
+/// Whether a request may provoke it. An answer that names an end speaks of the account, unless the end may be the caller's text.
 pub(super) const fn may_be_provoked(what: &Observation) -> bool {
-    matches!(what, Observation::Refused | Observation::RateLimited { until: None } | Observation::QuotaSpent { until: None })
+    matches!(
+        what,
+        Observation::Refused
+            | Observation::RateLimited { until: None }
+            | Observation::QuotaSpent { until: None }
+            | Observation::QuotaMentioned { .. }
+    )
 }
 
 impl Suspicion {
@@ -256,7 +263,8 @@ mod tests {
     fn answer_in_between_shows_that_the_account_serves() {
         let suspicion = Suspicion::default();
         let (one, other) = (requester(1, 1), requester(2, 2));
-        for what in [Observation::Refused, LIMITED, Observation::QuotaSpent { until: None }] {
+        let mentioned = Observation::QuotaMentioned { until: Some(at(86_400)) };
+        for what in [Observation::Refused, LIMITED, Observation::QuotaSpent { until: None }, mentioned] {
             for round in 0..10 {
                 assert_eq!(suspicion.judge(&what, one, at(round)), Reach::Some, "{what:?}");
                 assert!(!suspicion.answered(at(round - 1)), "sent before");

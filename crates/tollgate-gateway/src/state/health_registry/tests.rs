@@ -263,7 +263,9 @@ fn failures_of_one_member_concerned_all_members() {
 
 #[test]
 fn refusals_limits_and_spent_quotas_of_one_key_concerned_all_keys() {
-    for what in [Observation::Refused, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }] {
+    let mentioned = Observation::QuotaMentioned { until: Some(NOW.plus_ms(60_000)) };
+    for what in [Observation::Refused, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }, mentioned]
+    {
         let (registry, account) = (HealthRegistry::default(), &row(1));
         let sees = |what: &Observation, by| registry.observe_request(account, what, true, NOW, NOW, Some(by));
         let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
