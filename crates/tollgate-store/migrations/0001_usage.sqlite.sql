@@ -103,7 +103,8 @@ CREATE TABLE removed (
     PRIMARY KEY (id)
 ) WITHOUT ROWID;
 
--- The ids of the records of the latest batches, 16 bytes each, for those who follow the log. Each batch removes the oldest one.
+-- The ids of the records that were booked last, 16 bytes each and at most 4,096 a row, for those who follow the log. The oldest rows are
+-- removed as others are added.
 CREATE TABLE recent_batches (
     batch INTEGER NOT NULL,
     ids BLOB NOT NULL,

@@ -32,7 +32,7 @@ use tollgate_store::{Store, StoreError, UsageFilter, WorkControl};
 use data::{BEGIN, DAY, DAYS, KEYS, MODELS, Shape, at, record, service_record};
 
 /// Records per transaction, unless said otherwise: as in the usage writer.
-const BATCH: u64 = 4_096;
+const BATCH: u64 = 16_384;
 const USAGE: &str =
     "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--tags] [--batch RECORDS] [--service]";
 

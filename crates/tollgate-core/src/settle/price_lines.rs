@@ -39,9 +39,10 @@ pub fn price_lines(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Pr
     const EACH: i128 = 1_000_000;
     let rates = price.rates(tokens.prompt());
     let line = |kind, count: u64, unit_price: i64, scale: i128| {
-        let product = i128::from(count).checked_mul(i128::from(unit_price)).and_then(|it| it.checked_mul(scale));
-        let amount = product.and_then(|it| it.checked_mul(i128::from(multiplier.0))).map(ExactAmount);
-        PriceLine { kind, count, unit_price, amount }
+        // 64 bits times 64 bits fit, and so does the factor. Most lines are zero, and checked multiplication of 128 bits takes its time.
+        let product = i128::from(count) * i128::from(unit_price);
+        let amount = if product == 0 { Some(0) } else { product.checked_mul(scale * i128::from(multiplier.0)) };
+        PriceLine { kind, count, unit_price, amount: amount.map(ExactAmount) }
     };
     let written_1h = tokens.cache_write_1h.min(tokens.cache_write);
     let lines = [

@@ -2,7 +2,7 @@
 //! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
 //! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue, 4,096 per batch, at least one batch every 200 ms while there are records, retries
+//! Bounds: 16,384 records in the queue and in a batch, at least one batch every 200 ms while there are records, retries
 //! after 0.25 s doubling to 10 s; account health is saved at most once a second.
 
 mod batch;
@@ -38,8 +38,9 @@ use crate::{
     },
 };
 
-/// Maximum records per transaction.
-const BATCH_SIZE: usize = 4_096;
+/// Maximum records per transaction. The more there are, the more of them share a row of sums: PostgreSQL takes half as long for a
+/// record in a batch of 16,384 as in one of 4,096.
+const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
 /// record of a batch has to wake it.
 const BATCH_INTERVAL: Duration = Duration::from_millis(200);

@@ -55,8 +55,12 @@ pub(super) struct Bookkeeping {
 /// so long.
 pub(super) const REMEMBERED: i64 = 30 * crate::rollup::DAY;
 
-/// Batches whose records can be followed; at most 64 KiB each.
-const RECENT_BATCHES: i64 = 256;
+/// Rows of ids that are kept for those who follow the log, and the most ids of a row: 64 KiB.
+const RECENT_ROWS: i64 = 256;
+const IDS_A_ROW: usize = 4_096;
+
+/// Records that are turned into rows at once, so that the rows of a large batch are not all in memory.
+const RECORDS_AT_ONCE: usize = 2_048;
 
 /// A value to bind.
 #[derive(Clone, Debug)]
@@ -290,11 +294,11 @@ impl AppendTransaction {
         self.count_tags(&mut records, &mut known.names, &mut known.tags).await?;
         let settled = settle::by_member(&records);
         let booked = reached + i64::try_from(settled.len()).unwrap_or(i64::MAX);
-        if !self.add_new(&tables::USAGE, tables::usage(&records, booked)).await? {
+        if !self.add_records(&records, booked).await? {
             return Ok(None);
         }
         self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
-        self.note_batch(&records).await?;
+        self.note_ids(&records).await?;
         // Retention may have passed them by already.
         let late = records.iter().map(|(record, _)| record).filter(|record| record.at.0 < pruned_until).map(|record| record.id);
         self.add(&tables::REMOVED, tables::removed(late)).await?;
@@ -303,15 +307,34 @@ impl AppendTransaction {
         Ok(Some(records.len() as u64))
     }
 
-    /// Notes the ids of a batch for those who follow the log, and forgets those of the oldest.
-    async fn note_batch(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
+    /// Adds the rows of records; false if one of them is stored already.
+    async fn add_records(&mut self, records: &[(&UsageRecord, RecordRefs)], booked: i64) -> Result<bool, StoreError> {
+        let pieces = records.chunks(RECORDS_AT_ONCE).map(|piece| tables::usage(piece, booked));
+        match self {
+            Self::Sqlite(transaction) => {
+                for rows in pieces {
+                    if !transaction.add(&tables::USAGE, rows).await? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
+            }
+            Self::Postgres(transaction) => transaction.add_pieces(&tables::USAGE, records.len(), pieces).await,
+        }
+    }
+
+    /// Notes the ids of a batch for those who follow the log, and forgets the oldest.
+    async fn note_ids(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
         const FORGET: &str = "DELETE FROM recent_batches WHERE batch <= $1 RETURNING CAST('' AS TEXT), batch";
         if records.is_empty() {
             return Ok(());
         }
-        let batch = self.number("SELECT CAST(COALESCE(MAX(batch), 0) AS BIGINT) FROM recent_batches", None).await? + 1;
-        self.add(&tables::RECENT_BATCHES, tables::recent_batch(batch, records)).await?;
-        self.rows(FORGET, vec![Bind::Number(batch - RECENT_BATCHES)]).await.map(drop)
+        let mut last = self.number("SELECT CAST(COALESCE(MAX(batch), 0) AS BIGINT) FROM recent_batches", None).await?;
+        for records in records.chunks(IDS_A_ROW) {
+            last += 1;
+            self.add(&tables::RECENT_BATCHES, tables::recent_batch(last, records)).await?;
+        }
+        self.rows(FORGET, vec![Bind::Number(last - RECENT_ROWS)]).await.map(drop)
     }
 
     /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which

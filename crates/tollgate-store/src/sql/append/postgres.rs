@@ -150,11 +150,21 @@ impl PostgresTransaction {
 
     /// Adds rows; false if one of them exists already and the table does not say what happens then.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
-        let added = if table.on_conflict == OnConflict::Fail && rows.len() >= COPY_FROM {
-            self.copy(table, &rows).await
+        let count = rows.len();
+        self.add_pieces(table, count, std::iter::once(rows)).await
+    }
+
+    /// As [`Self::add`], for `count` rows in several pieces, each made when it is sent.
+    pub(super) async fn add_pieces(
+        &mut self,
+        table: &'static TargetTable,
+        count: usize,
+        pieces: impl Iterator<Item = RowBatch>,
+    ) -> Result<bool, StoreError> {
+        let added = if table.on_conflict == OnConflict::Fail && count >= COPY_FROM {
+            self.copy(table, pieces).await
         } else {
-            let sql = table.statements.arrays.get_or_init(|| table.insert("INSERT", &select_unnest(table)));
-            bind(sqlx::query(sql.as_str()), table, &rows).execute(&mut self.connection).await.map(drop)
+            self.insert(table, pieces).await
         };
         match added {
             Ok(()) => Ok(true),
@@ -163,10 +173,23 @@ impl PostgresTransaction {
         }
     }
 
-    async fn copy(&mut self, table: &TargetTable, rows: &RowBatch) -> Result<(), sqlx::Error> {
+    async fn insert(&mut self, table: &'static TargetTable, pieces: impl Iterator<Item = RowBatch>) -> Result<(), sqlx::Error> {
+        let sql = table.statements.arrays.get_or_init(|| table.insert("INSERT", &select_unnest(table)));
+        for rows in pieces {
+            bind(sqlx::query(sql.as_str()), table, &rows).execute(&mut self.connection).await?;
+        }
+        Ok(())
+    }
+
+    /// The server inserts a piece while the next one is encoded.
+    async fn copy(&mut self, table: &TargetTable, pieces: impl Iterator<Item = RowBatch>) -> Result<(), sqlx::Error> {
         let sql = format!("COPY {} ({}) FROM STDIN (FORMAT binary)", table.name, column_list(table.columns));
         let mut copy = self.connection.copy_in_raw(&sql).await?;
-        copy.send(encode(table, rows)).await?;
+        copy.send(HEADER).await?;
+        for rows in pieces {
+            copy.send(encode(table, &rows)).await?;
+        }
+        copy.send(TRAILER).await?;
         copy.finish().await.map(|_| ())
     }
 
@@ -244,7 +267,7 @@ fn bind<'q>(query: PgQuery<'q>, table: &TargetTable, rows: &RowBatch) -> PgQuery
 
 /// Encodes rows in PostgreSQL's binary `COPY` format: per row the number of columns, then each value prefixed with its length.
 fn encode(table: &TargetTable, rows: &RowBatch) -> Vec<u8> {
-    let mut bytes = HEADER.to_vec();
+    let mut bytes = Vec::with_capacity(rows.len() * 256);
     let columns = i16::try_from(table.columns.len()).expect("tables have few columns");
     for row in rows.rows() {
         bytes.extend_from_slice(&columns.to_be_bytes());
@@ -257,7 +280,6 @@ fn encode(table: &TargetTable, rows: &RowBatch) -> Vec<u8> {
             }
         }
     }
-    bytes.extend_from_slice(TRAILER);
     bytes
 }
 
