@@ -87,10 +87,10 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
         _ => AnswerKind::Generated,
     };
     let problem = codec(upstream).decode_problem(400, &body);
-    // OpenAI chat callers cannot request token counts, Anthropic callers cannot request embeddings.
+    // Chat completions callers cannot request token counts, Anthropic callers cannot request embeddings.
     let callers: &[Protocol] = match kind {
         AnswerKind::Generated => &PROTOCOLS,
-        AnswerKind::Count => &[Protocol::Gemini],
+        AnswerKind::Count => &[Protocol::Gemini, Protocol::Anthropic],
         AnswerKind::Embeddings { .. } => &[Protocol::OpenAi, Protocol::Gemini],
     };
     for caller in callers.iter().copied() {
@@ -145,5 +145,6 @@ fn problem() -> Problem {
         native: GeminiErrorFields { status: "UNAVAILABLE", reason: "X".to_owned(), ..GeminiErrorFields::default() },
         retry_after: None,
         stop: false,
+        ..Problem::default()
     }
 }

@@ -18,8 +18,8 @@ pub(crate) use candidate_filter::cost_with_extras;
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
-    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Provider,
-    Timestamp, TraceEntry, estimate_input, price_limit::EffectivePrice,
+    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Timestamp,
+    TraceEntry, estimate_input, price_limit::EffectivePrice,
 };
 
 /// Attempts of one request that are sent upstream, at most.
@@ -270,7 +270,7 @@ impl RouteInput<'_, '_> {
             account: account.clone(),
             mapping_index,
             cost: cost_with_extras(channel, mapping_index, self.now, self.summary.extras).map(Cow::into_owned),
-            protocol: if channel.spec.provider == Provider::Echo { self.from } else { channel.spec.protocol },
+            protocol: channel.protocol_for(self.from),
             last_resort,
         })
     }

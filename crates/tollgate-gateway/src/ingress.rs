@@ -3,6 +3,7 @@
 //! Routing uses path and method, and for paths shared by two protocols also the credential headers. Keys and models are not
 //! looked up here: an unknown path gets the same answer with and without a valid key.
 
+mod anthropic;
 mod gemini;
 mod hint;
 mod key;
@@ -11,13 +12,12 @@ mod openai;
 mod query;
 
 use http::{HeaderMap, Method as HttpMethod, Uri};
-use tollgate_core::Secret;
-use tollgate_protocol::{Protocol, Target};
+use tollgate_protocol::{Protocol, Target, lists::PageQuery};
 
 use crate::refusal::Refusal;
 
 pub(crate) use hint::hint;
-pub(crate) use key::presented_key;
+pub(crate) use key::{PresentedKeys, presented_keys};
 pub(crate) use query::Query;
 
 /// The target of a request after routing.
@@ -43,11 +43,8 @@ pub(crate) enum WellKnown {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ListRequest {
-    /// All models; Gemini paging parameters as sent.
-    All {
-        page_size: Option<String>,
-        page_token: Option<String>,
-    },
+    /// A page of all models.
+    All(PageQuery),
     One(String),
 }
 
@@ -71,9 +68,14 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
     }
 }
 
-/// The key of a request, from the first accepted location of its protocol.
-pub(crate) fn key_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> Option<Secret> {
-    presented_key(from, headers, Query::new(uri.query()))
+/// The keys of a request, from the accepted locations of its protocol.
+pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> PresentedKeys {
+    presented_keys(from, headers, Query::new(uri.query()))
+}
+
+/// The paging parameters of a model list's query.
+fn page_query(from: Protocol, query: Query<'_>) -> PageQuery {
+    from.spec().model_list.parameters.read(|name| query.get(name))
 }
 
 /// Splits `/v1beta/models` into `v1beta` and `models`; `None` for other versions.

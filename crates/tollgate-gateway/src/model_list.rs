@@ -4,10 +4,7 @@
 use bytes::Bytes;
 use http::{HeaderValue, Response, header};
 use tollgate_core::{VisibleModel, visible_model, visible_models};
-use tollgate_protocol::{
-    Protocol,
-    lists::{ListedModel, gemini_model, gemini_models, openai_model, openai_models, page},
-};
+use tollgate_protocol::lists::ListedModel;
 
 use crate::{
     ingress::ListRequest,
@@ -35,24 +32,18 @@ pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) ->
 async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
     let catalog = shared.catalog.load_full();
     let caller = shared.keys.caller_of(&catalog, head, head.arrived).await.map_err(|error| error.refusal)?;
-    let native = head.from == Protocol::Gemini;
+    let format = head.from.spec().model_list;
     match request {
-        ListRequest::All { page_size, page_token } => {
+        ListRequest::All(query) => {
             let models = visible_models(&catalog, &caller).iter().map(listed).collect::<Vec<_>>();
-            if !native {
-                return Ok(openai_models(&models));
-            }
-            let page = page(&models, page_size.as_deref(), page_token.as_deref())
-                .map_err(|bad| Refusal::InvalidValue { name: bad.parameter(), message: bad.to_string() })?;
-            Ok(gemini_models(&page))
+            (format.list)(&models, query).map_err(|bad| Refusal::InvalidValue { name: bad.parameter(), message: bad.to_string() })
         }
         ListRequest::One(name) => {
             let model = visible_model(&catalog, &caller, name).ok_or_else(|| Refusal::ModelNotFound {
                 model: name.clone(),
                 hidden: catalog.mappings_by_model.contains_key(name),
             })?;
-            let model = listed(&model);
-            Ok(if native { gemini_model(&model) } else { openai_model(&model) })
+            Ok((format.model)(&listed(&model)))
         }
     }
 }

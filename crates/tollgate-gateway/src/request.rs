@@ -43,6 +43,8 @@ pub struct Head {
     pub peer: Option<IpAddr>,
     /// The key as sent, trimmed; `None` when the request has none.
     pub presented_key: Option<Secret>,
+    /// Another key of the request, which counts if the first is not valid.
+    pub other_key: Option<Secret>,
     /// The key that the connection's requests had last; `None` without a connection.
     pub(crate) recent_key: Option<Arc<RecentKey>>,
     pub http_method: http::Method,

@@ -45,12 +45,17 @@ pub(crate) const SECRET: &str = "tg-a-key-of-the-tests-0123456789";
 pub(crate) fn head(path: &str) -> Head {
     Head {
         settings: RequestSettings::default(),
-        from: if path.starts_with("/v1beta") { Protocol::Gemini } else { Protocol::OpenAi },
+        from: match path {
+            path if path.starts_with("/v1beta") => Protocol::Gemini,
+            path if path.starts_with("/v1/messages") => Protocol::Anthropic,
+            _ => Protocol::OpenAi,
+        },
         request_id: RequestId::from_parts(Timestamp(1_795_000_000_000_000), [7; 10]),
         arrived: Timestamp(1_795_000_000_000_000),
         started: tokio::time::Instant::now(),
         peer: Some(IpAddr::V4(Ipv4Addr::new(203, 0, 113, 7))),
         presented_key: None,
+        other_key: None,
         recent_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
@@ -162,6 +167,7 @@ pub(crate) fn call(base_url: &str) -> UpstreamCall {
         upstream_model: "up-m".to_owned(),
         stream: None,
         path: "/chat/completions".to_owned(),
+        forwarded: Vec::new(),
         body: Bytes::from_static(br#"{"model":"up-m","messages":[]}"#),
         sent: SentMark::default(),
     }

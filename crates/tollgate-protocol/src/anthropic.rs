@@ -1,8 +1,4 @@
-//! Anthropic Messages (API version 2023-06-01).
-//!
-//! Only upstreams speak this protocol today. The caller half (`decode_request`, `encode_reply`, `stream_encoder`) has no
-//! route yet: it is complete and tested because a Messages endpoint for callers is planned. Until then `summarise`
-//! refuses every body.
+//! Anthropic Messages (`/v1/messages`, API version 2023-06-01 unless the caller names another).
 
 mod decode_reply;
 pub(crate) mod decode_request;
@@ -14,36 +10,30 @@ mod relay;
 mod reply;
 mod reply_fields;
 mod reply_scan;
+pub(crate) mod samples;
 mod splice;
 mod stream_decoder;
 mod stream_encoder;
+mod summary;
 pub(crate) mod usage;
 mod wire;
 
 use bytes::Bytes;
-use serde_json::{Value, json};
 
 use crate::{
-    CheckedReply, Codec, Framing, InvalidReply, Malformed, MalformedKind, Method, Problem, Protocol, ReplyEdits, RequestEdits,
-    RequestSummary, StreamRelay, Target, UpstreamProblem,
+    CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
+    StreamRelay, Target, UpstreamProblem,
     lenient::LenientCount,
     neutral::{Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
 };
-
-/// The smallest body: one user message, and `max_tokens`, which is required.
-pub(crate) fn minimal_body(model: &str, text: &str) -> Value {
-    json!({"model": model, "max_tokens": 16, "messages": [{"role": "user", "content": text}]})
-}
 
 /// The wire format [`Protocol::Anthropic`].
 #[derive(Debug)]
 pub(crate) struct Anthropic;
 
 impl Codec for Anthropic {
-    /// There is no caller route for this protocol yet, so every body is refused.
-    fn summarise(&self, _target: &Target, _body: &[u8]) -> Result<RequestSummary, Malformed> {
-        let message = "The protocol 'anthropic' is not offered to callers.".to_owned();
-        Err(Malformed { kind: MalformedKind::InvalidValue, message, violations: Vec::new() })
+    fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed> {
+        summary::summarise(target, body)
     }
 
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
@@ -107,6 +97,10 @@ impl ReplyCodec for Anthropic {
         let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
         counted.input_tokens.given().ok_or(InvalidReply::Unreadable("not a token count"))
     }
+
+    fn encode_count(&self, tokens: u64) -> Bytes {
+        Bytes::from(format!("{{\"input_tokens\":{tokens}}}"))
+    }
 }
 
 #[cfg(test)]
@@ -117,12 +111,5 @@ mod tests {
     fn path_depends_on_the_method_alone() {
         assert_eq!(Anthropic.upstream_path(Method::Generate, "m", Framing::Sse), "/messages");
         assert_eq!(Anthropic.upstream_path(Method::CountTokens, "m", Framing::Sse), "/messages/count_tokens");
-    }
-
-    #[test]
-    fn every_body_is_refused() {
-        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
-        let refusal = Anthropic.summarise(&target, b"{}").expect_err("not offered");
-        assert!(refusal.message.contains("not offered to callers"));
     }
 }

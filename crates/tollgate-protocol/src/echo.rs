@@ -16,7 +16,7 @@ use crate::{FinishReason, GeminiErrorFields, Method, OpenAiErrorFields, Problem,
 /// Parameters of an echo request besides the body.
 #[derive(Clone, Copy, Debug)]
 pub struct EchoCall<'a> {
-    /// Protocol of the body and of the answer; [`Protocol::Anthropic`] is not supported.
+    /// Protocol of the body and of the answer, one that [`ProtocolSpec::echoes`](crate::ProtocolSpec::echoes) says.
     pub protocol: Protocol,
     pub method: Method,
     pub model: &'a str,
@@ -109,6 +109,7 @@ fn refused(call: &EchoCall<'_>, status: u16, message: &str, code: &str) -> EchoA
         },
         retry_after: None,
         stop: false,
+        ..Problem::default()
     };
     let body = codec(call.protocol).encode_problem(&problem);
     EchoAnswer { status, body: EchoBody::Whole(body), usage: Usage::default() }

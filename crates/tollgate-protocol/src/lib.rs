@@ -5,6 +5,7 @@
 //! wire format; translation goes through it.
 
 mod anthropic;
+mod body_members;
 mod codec;
 mod echo;
 mod edits;
@@ -49,16 +50,20 @@ pub use fields::remove_fields;
 pub use minimal_request::{minimal_body, minimal_embedding_request, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
 pub use price_fields::{PriceEffect, price_effects};
-pub use problem::{GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem};
+pub use problem::{
+    AnthropicErrorFields, GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem,
+};
 pub use profile::{CanDisableThinking, F64, Profile, Thinking, effective_profile};
-pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, Protocol, spec::ProtocolSpec};
+pub use protocol::{CallerSurface, CredentialHeader, ErrorStyle, ForwardedHeaders, Protocol, spec::ProtocolSpec};
 pub use reply_summary::{CheckedReply, FinishReason, InvalidReply, ReplySummary, StreamError, StreamRelay, Usage};
 pub use summary::{
     FieldPath, FieldViolation, MAX_METADATA, Malformed, MalformedKind, RequestExtras, RequestSummary, ServiceTier, SplicePoints,
     UnseenInput,
 };
 pub use target::{Framing, Method, Target};
-pub use translate::{decode_request, encode_request, pending_media, translate_problem, translate_reply, translating_relay};
+pub use translate::{
+    decode_request, encode_count, encode_request, pending_media, translate_problem, translate_reply, translating_relay,
+};
 pub use whole_relay::relay_whole;
 
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {

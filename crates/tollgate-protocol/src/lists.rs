@@ -1,4 +1,8 @@
-//! Model lists and single models, for OpenAI and Gemini callers. The callers of this module decide which models are visible.
+//! Model lists and single models in the form of each protocol. The callers of this module decide which models are visible.
+
+mod anthropic;
+
+pub use anthropic::{anthropic_model, anthropic_models};
 
 use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use bytes::Bytes;
@@ -29,6 +33,59 @@ pub struct ListedModel {
     pub methods: Vec<Method>,
 }
 
+/// The paging parameters of a list's query, decoded; empty means absent. Which of them a protocol has says
+/// [`PageParameters`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PageQuery {
+    pub size: Option<String>,
+    /// Where the page before ended: a token, or the name of its last model.
+    pub after: Option<String>,
+    /// The name of the model before which the page ends.
+    pub before: Option<String>,
+}
+
+/// A protocol's names of the parameters in [`PageQuery`]; `None` where it has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageParameters {
+    pub size: Option<&'static str>,
+    pub after: Option<&'static str>,
+    pub before: Option<&'static str>,
+}
+
+impl PageParameters {
+    /// The parameters of a query whose values `get` returns.
+    pub fn read(self, get: impl Fn(&'static str) -> Option<String>) -> PageQuery {
+        PageQuery { size: self.size.and_then(&get), after: self.after.and_then(&get), before: self.before.and_then(&get) }
+    }
+}
+
+/// The form of a protocol's model list.
+#[derive(Clone, Copy, Debug)]
+pub struct ListFormat {
+    pub parameters: PageParameters,
+    /// Encodes the page that a query selects of models sorted by name (bytes).
+    pub list: fn(&[ListedModel], &PageQuery) -> Result<Bytes, InvalidPageQuery>,
+    pub model: fn(&ListedModel) -> Bytes,
+}
+
+pub(crate) const OPENAI: ListFormat = ListFormat {
+    parameters: PageParameters { size: None, after: None, before: None },
+    list: |models, _| Ok(openai_models(models)),
+    model: openai_model,
+};
+
+pub(crate) const GEMINI: ListFormat = ListFormat {
+    parameters: PageParameters { size: Some("pageSize"), after: Some("pageToken"), before: None },
+    list: |models, query| page(models, query.size.as_deref(), query.after.as_deref()).map(|page| gemini_models(&page)),
+    model: gemini_model,
+};
+
+pub(crate) const ANTHROPIC: ListFormat = ListFormat {
+    parameters: PageParameters { size: Some("limit"), after: Some("after_id"), before: Some("before_id") },
+    list: anthropic_models,
+    model: anthropic_model,
+};
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModelPage<'a> {
     pub models: &'a [ListedModel],
@@ -44,6 +101,9 @@ pub enum InvalidPageQuery {
     /// `pageToken` was not issued by this gateway.
     #[error("Invalid value for 'pageToken': send the nextPageToken of the page before, unchanged.")]
     Token,
+    /// `limit` is not a positive whole number.
+    #[error("Invalid value for 'limit': expected a whole number from 1 to 1000.")]
+    Limit,
 }
 
 impl InvalidPageQuery {
@@ -51,6 +111,7 @@ impl InvalidPageQuery {
         match self {
             Self::Size => "pageSize",
             Self::Token => "pageToken",
+            Self::Limit => "limit",
         }
     }
 }

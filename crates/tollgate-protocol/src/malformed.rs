@@ -6,7 +6,7 @@ impl ErrorStyle {
     /// A required field is absent, `null` or blank.
     pub(crate) fn missing(self, field: &str) -> String {
         match self {
-            Self::OpenAi => format!("Missing required parameter: '{field}'."),
+            Self::OpenAi | Self::Anthropic => format!("Missing required parameter: '{field}'."),
             Self::Gemini => format!("The body could not be parsed: required field '{field}' is missing."),
         }
     }
@@ -14,7 +14,7 @@ impl ErrorStyle {
     /// Description of the field violation for [`ErrorStyle::missing`]; `None` if it repeats the message.
     pub(crate) const fn missing_description(self) -> Option<&'static str> {
         match self {
-            Self::OpenAi => None,
+            Self::OpenAi | Self::Anthropic => None,
             Self::Gemini => Some("Required field is missing."),
         }
     }
@@ -22,7 +22,7 @@ impl ErrorStyle {
     /// A field has another type than `expected`, a phrase such as `a string`.
     pub(crate) fn wrong_type(self, field: &str, expected: &str) -> String {
         match self {
-            Self::OpenAi => format!("Invalid type for '{field}': expected {expected}."),
+            Self::OpenAi | Self::Anthropic => format!("Invalid type for '{field}': expected {expected}."),
             Self::Gemini => format!("The body could not be parsed: '{field}' must be {expected}."),
         }
     }
@@ -30,7 +30,7 @@ impl ErrorStyle {
     /// A field has a value that is not allowed. `reason` is a phrase such as `must be at least 1`.
     fn invalid(self, field: &str, reason: &str) -> String {
         match self {
-            Self::OpenAi => format!("Invalid value for '{field}': {reason}."),
+            Self::OpenAi | Self::Anthropic => format!("Invalid value for '{field}': {reason}."),
             Self::Gemini => format!("The body could not be parsed: '{field}': {reason}."),
         }
     }

@@ -65,6 +65,7 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("inference_geo", &[Surcharge]),
     ("speed", &[Surcharge]),
     ("container", &[Surcharge]),
+    ("billing_policy", &[Surcharge]),
 ];
 
 /// What a field can do to the price, by its path as the caller spells it. Empty for others.
@@ -94,7 +95,7 @@ mod tests {
         match field {
             "service_tier" => r#""priority""#,
             "enable_search" => "true",
-            "tools" => r#"[{"type":"web_search","google_search":{}},{"type":"code_interpreter","x":{}}]"#,
+            "tools" => r#"[{"type":"web_search","google_search":{}},{"type":"code_execution","x":{}}]"#,
             "plugins" => r#"[{"id":"web"},{"id":"file-parser"}]"#,
             "google" => r#"{"cached_content":"c","tools":[{}]}"#,
             "extra_body" => r#"{"google":{"cached_content":"c","tools":[{}]}}"#,
@@ -109,7 +110,8 @@ mod tests {
     fn extras(field: &str, value: &str, protocol: Protocol) -> RequestExtras {
         let (path, messages) = match protocol {
             Protocol::Gemini => (Some("m".to_owned()), r#""contents":[{"parts":[{"text":"a"}]}]"#),
-            Protocol::OpenAi | Protocol::Anthropic => (None, r#""model":"m","messages":[{"role":"user","content":"a"}]"#),
+            Protocol::OpenAi => (None, r#""model":"m","messages":[{"role":"user","content":"a"}]"#),
+            Protocol::Anthropic => (None, r#""model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]"#),
         };
         let member = match field.split_once('.') {
             Some((config, member)) => format!(r#""{config}":{{"{member}":{value}}}"#),
@@ -141,7 +143,11 @@ mod tests {
     fn every_field_of_the_table_is_noticed_in_each_spelling() {
         for (field, effects) in PRICE_FIELDS {
             let protocols: &[Protocol] = match *field {
-                "service_tier" | "tools" | "cached_content" => &[Protocol::OpenAi, Protocol::Gemini],
+                "cached_content" => &[Protocol::OpenAi, Protocol::Gemini],
+                "service_tier" | "tools" => &Protocol::ALL,
+                "mcp_servers" | "fallbacks" | "inference_geo" | "speed" | "container" | "billing_policy" => {
+                    &[Protocol::OpenAi, Protocol::Anthropic]
+                }
                 field if native(field) => &[Protocol::Gemini],
                 _ => &[Protocol::OpenAi],
             };

@@ -1,7 +1,7 @@
 //! Errors sent to callers and received from upstreams.
 
 /// An error for a caller, independent of the protocol. The gateway sets the fields; `Codec::encode_problem` encodes them.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Problem {
     /// HTTP status; Gemini `error.code`.
     pub status: u16,
@@ -11,6 +11,7 @@ pub struct Problem {
     /// Chat completions members.
     pub openai: OpenAiErrorFields,
     pub native: GeminiErrorFields,
+    pub anthropic: AnthropicErrorFields,
     /// `Retry-After` and Gemini `RetryInfo`, in whole seconds, at least 1.
     pub retry_after: Option<u32>,
     /// Send `x-should-retry: false`, which stops the retries of the SDKs: repeating the request cannot help.
@@ -40,6 +41,15 @@ pub struct GeminiErrorFields {
     pub resource: Option<(&'static str, String)>,
     /// Details of a Gemini upstream's error, raw JSON objects passed on besides our `ErrorInfo`.
     pub upstream_details: Vec<String>,
+}
+
+/// Members of an Anthropic upstream's error that are passed on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AnthropicErrorFields {
+    /// `error.type`; `None`: that of the status.
+    pub kind: Option<String>,
+    /// `error.details`, a raw JSON object.
+    pub details: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,7 +84,7 @@ pub struct UpstreamProblem {
     /// A 4xx that did not come from a model server: an HTML page, a proxy's reply, a bare `Not Found`, a firewall's 403. It
     /// says nothing about the request or the account.
     pub from_intermediary: bool,
-    /// Gemini `details`, each a raw JSON object.
+    /// `details`, each a raw JSON object: several of Gemini, one of Anthropic.
     pub details: Vec<String>,
     /// Delay in the body (`RetryInfo.retryDelay`), in seconds, rounded up.
     pub retry_after: Option<u32>,

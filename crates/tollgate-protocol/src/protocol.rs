@@ -16,7 +16,7 @@ pub enum Protocol {
     /// Gemini's native `generateContent` family.
     #[n(1)]
     Gemini,
-    /// Anthropic Messages; spoken to upstreams only.
+    /// Anthropic Messages.
     #[n(2)]
     Anthropic,
 }
@@ -33,6 +33,23 @@ pub struct CredentialHeader {
     pub name: &'static str,
     /// Text in front of the credential, such as `Bearer `.
     pub prefix: &'static str,
+}
+
+/// Headers of callers that a same-protocol upstream gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ForwardedHeaders {
+    /// How their names begin, in lower case.
+    pub prefix: &'static str,
+    /// Names of those that are about the caller's own account, in lower case.
+    pub except: &'static [&'static str],
+}
+
+impl ForwardedHeaders {
+    /// Whether the header with this name, in lower case, is forwarded.
+    #[must_use]
+    pub fn includes(&self, name: &str) -> bool {
+        name.starts_with(self.prefix) && !self.except.contains(&name)
+    }
 }
 
 /// Methods offered to callers of a protocol, as refusals (E15) and model lists name them.
@@ -52,6 +69,8 @@ pub enum ErrorStyle {
     OpenAi,
     /// `{"error":{"code","message","status","details"}}` (E20).
     Gemini,
+    /// `{"type":"error","error":{"type","message"},"request_id"}` (E16, E21).
+    Anthropic,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

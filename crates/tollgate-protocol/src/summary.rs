@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use smallvec::SmallVec;
 
-use crate::Method;
+use crate::{Method, fingerprint::Fingerprint};
 
 /// A field's path in the caller's spelling: `temperature`, `generationConfig.topK`, `messages[0].role`.
 pub type FieldPath = String;
@@ -23,7 +23,8 @@ pub struct RequestSummary {
     /// Number of candidates requested; 1 when absent.
     pub candidates: u32,
     /// Every optional top-level field and every member of a config object that is present and not `null`, in the caller's
-    /// spelling. Config objects are `generationConfig`, `toolConfig` and `embedContentConfig`; they are not listed themselves.
+    /// spelling. Config objects are `generationConfig`, `toolConfig`, `embedContentConfig` and `output_config`; they are not listed
+    /// themselves.
     /// `model`, the input itself (`messages`, `contents`, `input`, `content`, `requests`) and the members of a
     /// `generateContentRequest` are left out.
     pub fields: Vec<FieldPath>,
@@ -51,6 +52,16 @@ pub struct RequestSummary {
 }
 
 impl RequestSummary {
+    /// Keeps the requests of this session together in place of those of a conversation.
+    pub fn join_session(&mut self, session: &[u8]) {
+        if self.affinity.is_some() && !session.is_empty() {
+            let mut fingerprint = Fingerprint::new();
+            fingerprint.add(b"session");
+            fingerprint.add(session);
+            self.affinity = Some(fingerprint.finish());
+        }
+    }
+
     /// The summary of a request with one candidate and without content or options.
     #[must_use]
     pub fn minimal(model: &str, method: Method) -> Self {

@@ -93,6 +93,11 @@ pub fn pending_media<'a>(to: Protocol, request: &'a neutral::Request, profile: &
     urls
 }
 
+/// Encodes a token count of the gateway's own for a caller.
+pub fn encode_count(caller: Protocol, tokens: u64) -> Bytes {
+    caller.spec().reply_codec.encode_count(tokens)
+}
+
 /// Translates a complete 2xx answer to the caller's protocol.
 ///
 /// # Errors

@@ -72,7 +72,7 @@ impl ValidationErrors {
     /// A member violates a rule, a phrase such as `must not be empty`.
     pub(crate) fn invalid(&mut self, path: &JsonPath<'_>, rule: &str) {
         let message = match self.style {
-            ErrorStyle::OpenAi => format!("Invalid value for '{path}': it {rule}."),
+            ErrorStyle::OpenAi | ErrorStyle::Anthropic => format!("Invalid value for '{path}': it {rule}."),
             ErrorStyle::Gemini => format!("The body could not be parsed: '{path}' {rule}."),
         };
         self.push(MalformedKind::InvalidValue, path.to_string(), message, None);
@@ -81,15 +81,15 @@ impl ValidationErrors {
     /// The conversation has the member name of the other caller protocol: `contents` for `messages` or the reverse.
     pub(crate) fn other_protocol(&mut self, path: &JsonPath<'_>) {
         match self.style {
-            ErrorStyle::OpenAi => self.push(
-                MalformedKind::Missing,
-                path.to_string(),
-                format!(
-                    "Missing required parameter: '{path}'. The body has the unknown field 'contents'; chat completions expect \
-                     'messages' (array of {{role, content}}), not 'contents'."
-                ),
-                None,
-            ),
+            ErrorStyle::OpenAi | ErrorStyle::Anthropic => {
+                let expecting =
+                    if self.style == ErrorStyle::OpenAi { "chat completions expect" } else { "the Messages API expects" };
+                let message = format!(
+                    "Missing required parameter: '{path}'. The body has the unknown field 'contents'; {expecting} 'messages' \
+                     (array of {{role, content}}), not 'contents'."
+                );
+                self.push(MalformedKind::Missing, path.to_string(), message, None);
+            }
             ErrorStyle::Gemini => self.push(
                 MalformedKind::Missing,
                 "messages".to_owned(),

@@ -49,8 +49,14 @@ golden! {
     gemini_to_anthropic:
         response_thinking_and_tool response_omitted_signatures_ride stream_omitted_signature_rides
         stream_summarized_signature_on_thought;
-    anthropic_to_openai: response_reasoning_marked stream_blocks_never_overlap;
-    anthropic_to_gemini: response_tool_and_thought;
+    anthropic_to_openai:
+        response_reasoning_marked response_refusal response_length_cuts_call response_empty_answer
+        response_two_calls_cache_and_reasoning_tokens response_thoughts_not_asked response_no_usage
+        stream_blocks_never_overlap stream_thinking_text_tool stream_call_without_arguments stream_refusal_without_text
+        stream_error_midway stream_error_first error_upstream_rate_limit error_context_length;
+    anthropic_to_gemini:
+        response_tool_and_thought response_prompt_blocked response_max_tokens_while_thinking
+        response_parallel_calls_one_signature stream_text_two_calls_late_finish stream_prompt_blocked error_account_refused;
 }
 
 #[test]
@@ -232,8 +238,7 @@ fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) ->
             reason: "UPSTREAM_STREAM_INTERRUPTED".to_owned(),
             ..GeminiErrorFields::default()
         },
-        retry_after: None,
-        stop: false,
+        ..Problem::default()
     };
     let bytes = translating_relay(upstream, caller, context).problem(&problem);
     let mut events = events(caller, &bytes);
@@ -259,6 +264,9 @@ fn error(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCont
 /// Checks that an upstream problem has the members of the expected error answer (`docs/errors.md`).
 fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
     let error = &body["error"];
+    if body["type"] == "error" {
+        return refused_in_messages(status, error, problem, case);
+    }
     let openai_code = error["code"].as_str();
     let native_reason = error["details"][0]["reason"].as_str();
     match openai_code.or(native_reason).expect("a code or a reason") {
@@ -276,6 +284,24 @@ fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
         }
         "UPSTREAM_ERROR" => assert_eq!(problem.status, 500),
         other => panic!("no rule for {other}"),
+    }
+}
+
+/// [`refused`] for an Anthropic caller, whose errors have no code.
+fn refused_in_messages(status: u64, error: &Value, problem: &UpstreamProblem, case: &Value) {
+    let wait = case["expected"]["headers"]["retry-after"].as_str();
+    match (error["type"].as_str().expect("a type"), status) {
+        ("invalid_request_error", 400) => {
+            assert_eq!((u64::from(problem.status), Some(problem.message.as_str())), (status, error["message"].as_str()));
+        }
+        ("rate_limit_error", 429) => {
+            assert_eq!(problem.status, 429);
+            // The gateway's own wait where the upstream names none.
+            assert_eq!(problem.retry_after.map(|seconds| seconds.to_string()).as_deref().or(Some("5")), wait);
+        }
+        ("api_error", 502) if wait == Some("10") => assert_eq!(problem.status, 403),
+        ("api_error", 502) => assert_eq!(problem.status, 500),
+        other => panic!("no rule for {other:?}"),
     }
 }
 

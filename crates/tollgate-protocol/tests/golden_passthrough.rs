@@ -24,9 +24,9 @@ golden! {
     request:
         openai_bytes_identical openai_model_spliced openai_stream_usage_forced openai_stream_options_edited
         openai_markers_removed gemini_bytes_identical gemini_foreign_thought_removed gemini_foreign_signature_replaced
-        anthropic_foreign_thinking_removed;
+        anthropic_foreign_thinking_removed anthropic_claude_code_identical;
     response:
-        openai_response_model_restored gemini_response_identical;
+        openai_response_model_restored gemini_response_identical anthropic_pause_turn_model_restored;
 }
 
 #[derive(Deserialize)]
@@ -71,10 +71,8 @@ fn every_case_is_listed() {
 
 fn summary_of(protocol: Protocol, body: &[u8]) -> RequestSummary {
     let (method, model) = match protocol {
-        Protocol::OpenAi => (Method::Chat, None),
+        Protocol::OpenAi | Protocol::Anthropic => (Method::Chat, None),
         Protocol::Gemini => (Method::Generate, Some(MODEL.to_owned())),
-        // The protocol has no request summaries; use an empty one.
-        Protocol::Anthropic => return RequestSummary::minimal(MODEL, Method::Chat),
     };
     codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
 }

@@ -124,12 +124,32 @@ golden_requests! {
     }
     anthropic_to_gemini {
         request: [
-            thinking_images_errors
+            thinking_images_errors,
+            claude_code_first_turn,
+            two_rounds_with_signatures,
+            deferred_tool_loaded,
+            budget_and_sampling
+        ],
+        error: [
+            unknown_block
         ],
     }
     anthropic_to_openai {
         request: [
-            tool_results_first
+            tool_results_first,
+            claude_code_first_turn,
+            claude_code_reasoning,
+            results_out_of_order,
+            interleaved_thinking_turns,
+            any_tool_one_at_a_time,
+            documents_and_images,
+            output_format_and_noops
+        ],
+        error: [
+            server_tool,
+            other_context_edit,
+            server_held_thread,
+            max_tokens_missing
         ],
     }
 }

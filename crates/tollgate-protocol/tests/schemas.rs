@@ -8,8 +8,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 use support::Schemas;
 use tollgate_protocol::{
-    EchoBody, EchoCall, FieldViolation, Framing, GeminiErrorFields, Method, OpenAiErrorFields, Problem, Protocol, QuotaViolation,
-    ReplyEdits, codec, echo,
+    AnthropicErrorFields, EchoBody, EchoCall, FieldViolation, Framing, GeminiErrorFields, Method, OpenAiErrorFields, Problem,
+    Protocol, QuotaViolation, ReplyEdits, codec, echo,
     lists::{self, ListedModel},
 };
 
@@ -85,6 +85,10 @@ fn problems() -> Vec<Problem> {
             },
             retry_after: some(0).then_some(30),
             stop: some(2),
+            anthropic: AnthropicErrorFields {
+                kind: some(4).then(|| "conflict_error".to_owned()),
+                details: some(5).then(|| r#"{"error_code":"thread_not_found"}"#.to_owned()),
+            },
         });
     }
     all

@@ -186,6 +186,12 @@ fn plain_success(line: &str, body: &[u8]) -> ScriptedResponse {
         }))
     } else if line.contains("mbedContent") {
         ScriptedResponse::json(&json!({"embeddings": [{"values": [0.5, -0.5]}], "embedding": {"values": [0.5, -0.5]}}))
+    } else if line.contains("/messages/count_tokens") {
+        ScriptedResponse::json(&json!({"input_tokens": 5}))
+    } else if line.contains("/messages") && streams {
+        ScriptedResponse::message_stream(&["hel", "lo"])
+    } else if line.contains("/messages") {
+        ScriptedResponse::message("hello")
     } else if streams {
         ScriptedResponse::chat_stream(&["hel", "lo"])
     } else {

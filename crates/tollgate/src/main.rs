@@ -1,4 +1,4 @@
-//! tollgate: a model gateway. One key, both protocols, every upstream.
+//! tollgate: a model gateway. One key, every protocol, every upstream.
 //!
 //! Parses the command line, runs the command and maps its error to an exit code. Commands are in [`command`]; [`compose`] wires the
 //! crates together.

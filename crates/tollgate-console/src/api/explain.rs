@@ -24,7 +24,7 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     .query(&[
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         needed("key", NAME, "Key id, or key name if it is unambiguous."),
-        both("protocol", Kind::Word(&["openai", "gemini"]), "Protocol of the caller; default openai."),
+        both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         both("fields", Kind::Text { min: 1, max: 1_000 }, "Optional fields of the request, separated by commas."),
         both("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
         both("input_tokens", Kind::Integer { min: 0, max: MAX_TOKENS }, "Estimated input tokens; default 1000."),

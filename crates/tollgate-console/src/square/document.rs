@@ -8,6 +8,7 @@ use serde_json::{
     value::{RawValue, to_raw_value},
 };
 use tollgate_core::{Modality, OfferState, ScheduledPrice, Timestamp, VisibleModel, visible_offers};
+use tollgate_protocol::Protocol;
 use tollgate_store::{
     RowKind,
     fields::{Kind, Object, Row, time_text},
@@ -76,7 +77,7 @@ static STATE: Object = Object::of(
 static PROTOCOL: Object = Object::of(
     "OfferedProtocol",
     &[
-        read("protocol", Kind::Word(&["openai", "gemini"]), "Protocol of callers."),
+        read("protocol", Kind::Word(&Protocol::WORDS), "Protocol of callers."),
         read("endpoints", TEXTS, "Paths that requests are sent to."),
         read("translated", Kind::Flag, "true: requests are translated to another protocol."),
         read("parameters", TEXT, "Id of an entry of `parameter_sets`."),

@@ -68,14 +68,15 @@ impl OffersPart {
         let groups: Vec<Arc<Group>> = catalog.groups.values().cloned().collect();
         let (mut part, mut tables, mut sets) = (Self::default(), ParameterTables::default(), HashMap::new());
         for offered in visible_offers(catalog, Audience::of_groups(&groups)) {
-            let protocols = Protocol::ALL.into_iter().filter(|protocol| protocol.spec().caller.is_some());
+            let embeds = offered.embeds();
+            let protocols = Protocol::ALL.into_iter().filter(|protocol| !endpoints(*protocol, embeds).is_empty());
             let protocols = protocols.filter(|_| offered.channels(catalog).next().is_some()).map(|protocol| {
                 let support = tables.support(catalog, &offered, protocol);
                 let next = sets.len();
                 let index = *sets.entry(support).or_insert(next);
                 ProtocolPart {
                     protocol: protocol.as_str(),
-                    endpoints: endpoints(protocol, offered.embeds()),
+                    endpoints: endpoints(protocol, embeds),
                     translated: !offered.protocols.contains(&protocol),
                     parameters: set_id(index),
                     parameter_set: index,

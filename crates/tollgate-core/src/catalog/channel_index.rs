@@ -23,8 +23,9 @@ pub(crate) struct ChannelEntry {
     /// Index of its first account in [`ChannelIndex::accounts`].
     first: u32,
     count: u32,
-    /// Protocol it speaks; `None` when it speaks the caller's.
-    protocol: Option<Protocol>,
+    protocol: Protocol,
+    /// True for the built-in echo, which speaks several protocols.
+    echoes: bool,
     /// True when account health applies.
     pub(crate) cooling: bool,
     /// True when the channel is enabled and reachable, has accounts and no budgets: only properties of the request can exclude it.
@@ -73,7 +74,7 @@ pub(crate) struct ChannelIndex {
 impl ChannelEntry {
     /// True when it accepts requests of this protocol untranslated.
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        self.protocol.is_none_or(|spoken| spoken == protocol)
+        self.protocol == protocol || self.echoes && protocol.spec().echoes
     }
 }
 
@@ -89,7 +90,8 @@ impl ChannelIndex {
                 priority: channel.spec.priority,
                 first: narrow(all.accounts.len()),
                 count: narrow(channel.accounts.len()),
-                protocol: (channel.spec.provider != Provider::Echo).then_some(channel.spec.protocol),
+                protocol: channel.spec.protocol,
+                echoes: channel.spec.provider == Provider::Echo,
                 cooling: channel.spec.cooling,
                 unconditional: channel.spec.on
                     && !channel.accounts.is_empty()

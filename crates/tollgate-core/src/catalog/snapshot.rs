@@ -89,9 +89,14 @@ impl Catalog {
 }
 
 impl Channel {
-    /// True when it accepts requests of this protocol untranslated. Echo speaks every protocol.
+    /// True when it accepts requests of this protocol untranslated. Echo speaks several protocols.
     pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        self.spec.provider == Provider::Echo || self.spec.protocol == protocol
+        self.protocol_for(protocol) == protocol
+    }
+
+    /// The protocol spoken to it for a caller of this one.
+    pub(crate) fn protocol_for(&self, caller: Protocol) -> Protocol {
+        if self.spec.provider == Provider::Echo && caller.spec().echoes { caller } else { self.spec.protocol }
     }
 }
 

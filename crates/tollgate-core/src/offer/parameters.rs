@@ -1,7 +1,7 @@
 //! Parameter rules: which request fields a model accepts, in the spelling of any protocol.
 //!
-//! A rule uses chat field names, or native paths for fields that chat does not have. A request's fields are in the caller's
-//! spelling. Both are normalised to native paths in camel case, and a field also matches its counterparts in the other protocol
+//! A rule uses chat field names, or paths of another protocol for fields that chat does not have. A request's fields are in the
+//! caller's spelling. Native paths are normalised to camel case, and a field also matches its counterparts in the other protocols
 //! (docs/translation.md).
 
 use std::borrow::Cow;
@@ -10,34 +10,36 @@ use tollgate_protocol::{FieldPath, Protocol};
 
 use crate::ParameterRule;
 
-/// Chat name and native path. A field with several counterparts has several rows.
-const COUNTERPARTS: &[(&str, &str)] = &[
-    ("temperature", "generationConfig.temperature"),
-    ("top_p", "generationConfig.topP"),
-    ("top_k", "generationConfig.topK"),
-    ("max_tokens", "generationConfig.maxOutputTokens"),
-    ("max_completion_tokens", "generationConfig.maxOutputTokens"),
-    ("stop", "generationConfig.stopSequences"),
-    ("n", "generationConfig.candidateCount"),
-    ("seed", "generationConfig.seed"),
-    ("presence_penalty", "generationConfig.presencePenalty"),
-    ("frequency_penalty", "generationConfig.frequencyPenalty"),
-    ("logprobs", "generationConfig.responseLogprobs"),
-    ("top_logprobs", "generationConfig.logprobs"),
-    ("response_format", "generationConfig.responseMimeType"),
-    ("response_format", "generationConfig.responseSchema"),
-    ("response_format", "generationConfig.responseJsonSchema"),
-    ("response_format", "generationConfig._responseJsonSchema"),
-    ("response_format", "generationConfig.responseFormat"),
-    ("reasoning_effort", "generationConfig.thinkingConfig"),
-    ("modalities", "generationConfig.responseModalities"),
-    ("audio", "generationConfig.speechConfig"),
-    ("tools", "tools"),
-    ("tool_choice", "toolConfig"),
-    ("service_tier", "serviceTier"),
-    ("store", "store"),
-    ("dimensions", "outputDimensionality"),
-    ("dimensions", "embedContentConfig.outputDimensionality"),
+/// Names of a field in the order of [`Protocol`]; empty where a protocol has none. A field with several counterparts has several
+/// rows.
+const COUNTERPARTS: &[[&str; Protocol::ALL.len()]] = &[
+    ["temperature", "generationConfig.temperature", "temperature"],
+    ["top_p", "generationConfig.topP", "top_p"],
+    ["top_k", "generationConfig.topK", "top_k"],
+    ["max_tokens", "generationConfig.maxOutputTokens", "max_tokens"],
+    ["max_completion_tokens", "generationConfig.maxOutputTokens", "max_tokens"],
+    ["stop", "generationConfig.stopSequences", "stop_sequences"],
+    ["n", "generationConfig.candidateCount", ""],
+    ["seed", "generationConfig.seed", ""],
+    ["presence_penalty", "generationConfig.presencePenalty", ""],
+    ["frequency_penalty", "generationConfig.frequencyPenalty", ""],
+    ["logprobs", "generationConfig.responseLogprobs", ""],
+    ["top_logprobs", "generationConfig.logprobs", ""],
+    ["response_format", "generationConfig.responseMimeType", "output_config.format"],
+    ["response_format", "generationConfig.responseSchema", "output_config.format"],
+    ["response_format", "generationConfig.responseJsonSchema", "output_config.format"],
+    ["response_format", "generationConfig._responseJsonSchema", "output_config.format"],
+    ["response_format", "generationConfig.responseFormat", "output_config.format"],
+    ["reasoning_effort", "generationConfig.thinkingConfig", "thinking"],
+    ["reasoning_effort", "generationConfig.thinkingConfig", "output_config.effort"],
+    ["modalities", "generationConfig.responseModalities", ""],
+    ["audio", "generationConfig.speechConfig", ""],
+    ["tools", "tools", "tools"],
+    ["tool_choice", "toolConfig", "tool_choice"],
+    ["service_tier", "serviceTier", "service_tier"],
+    ["store", "store", ""],
+    ["dimensions", "outputDimensionality", ""],
+    ["dimensions", "embedContentConfig.outputDimensionality", ""],
 ];
 
 /// Deprecated chat names and the newer names whose rules apply to them.
@@ -50,6 +52,7 @@ const STRUCTURAL: &[&str] = &[
     "contents",
     "stream",
     "stream_options",
+    "system",
     "systemInstruction",
     "generationConfig",
     "input",
@@ -71,14 +74,16 @@ pub(crate) fn refused(rule: &ParameterRule, from: Protocol, fields: &[FieldPath]
     let is_listed = |path: &str| listed.iter().any(|entry| entry == path);
     let refuses = |field: &&FieldPath| {
         let spelled = field.as_str();
-        let field = if from == Protocol::OpenAi { Cow::Borrowed(spelled) } else { camel_case(spelled) };
+        let field = if from == Protocol::Gemini { camel_case(spelled) } else { Cow::Borrowed(spelled) };
         if accepts_listed {
-            let accepted = |it: &str| is_listed(it) || counterparts(from, it).any(is_listed);
+            let accepted = |it: &str| is_listed(it) || others(from).any(|other| counterparts(from, other, it).any(is_listed));
             !STRUCTURAL.contains(&field.as_ref()) && !is_listed(spelled) && !ancestry(&field).any(accepted)
         } else {
             // A field is rejected with its counterparts only if the rule names all of them: `max_tokens` alone does not reject
             // `generationConfig.maxOutputTokens`, which `max_completion_tokens` can express.
-            is_listed(spelled) || ancestry(&field).any(|it| is_listed(it) || all_listed(counterparts(from, it), is_listed))
+            let rejected =
+                |it: &str| is_listed(it) || others(from).any(|other| all_listed(counterparts(from, other, it), is_listed));
+            is_listed(spelled) || ancestry(&field).any(rejected)
         }
     };
     fields.iter().filter(refuses).cloned().collect()
@@ -104,14 +109,16 @@ fn ancestry(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent)).chain(newer)
 }
 
-/// The other protocol's names of a field.
-fn counterparts(from: Protocol, path: &str) -> impl Iterator<Item = &'static str> {
-    let chat = from == Protocol::OpenAi;
-    COUNTERPARTS
-        .iter()
-        .map(move |(openai, native)| if chat { (*openai, *native) } else { (*native, *openai) })
-        .filter(move |(own, _)| *own == path)
-        .map(|(_, other)| other)
+/// The protocols whose names of a field may be in a rule besides the caller's.
+fn others(from: Protocol) -> impl Iterator<Item = Protocol> {
+    Protocol::ALL.into_iter().filter(move |other| *other != from)
+}
+
+/// Another protocol's names of a field. A name that chat has too means chat's field in a rule.
+fn counterparts(from: Protocol, other: Protocol, path: &str) -> impl Iterator<Item = &'static str> {
+    let rows = COUNTERPARTS.iter().filter(move |row| row[from as usize] == path);
+    let is_chats = |name: &str| COUNTERPARTS.iter().any(|row| row[Protocol::OpenAi as usize] == name);
+    rows.map(move |row| row[other as usize]).filter(move |name| !name.is_empty() && (other == Protocol::OpenAi || !is_chats(name)))
 }
 
 /// Snake-case roots of native paths; no chat field has these names.
@@ -176,7 +183,7 @@ mod tests {
         refused(&ParameterRule::Only(list(rule)), from, &list(fields))
     }
 
-    use Protocol::{Gemini, OpenAi};
+    use Protocol::{Anthropic, Gemini, OpenAi};
 
     #[test]
     fn all_fields_pass_without_a_rule() {
@@ -193,9 +200,11 @@ mod tests {
         for field in ["generationConfig.stopSequences", "generation_config.stop_sequences", "generationConfig.stop_sequences"] {
             assert_eq!(except(&["stop"], Gemini, &[field, "generationConfig.topK"]), [field]);
         }
-        for (chat, native) in COUNTERPARTS {
-            let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row.1 == *native).map(|row| row.0).collect();
+        for [chat, native, messages] in COUNTERPARTS {
+            let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row[1] == *native).map(|row| row[0]).collect();
             assert_eq!(except(&rule, Gemini, &[native]), [*native], "{chat}");
+            let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row[2] == *messages).map(|row| row[0]).collect();
+            assert!(messages.is_empty() || except(&rule, Anthropic, &[messages]) == [*messages], "{chat}");
         }
     }
 
@@ -239,6 +248,21 @@ mod tests {
         assert!(only(&["max_tokens"], Gemini, &["generationConfig.maxOutputTokens"]).is_empty());
         assert!(only(&["response_format"], Gemini, &["generationConfig.responseMimeType"]).is_empty());
         assert_eq!(only(&[], OpenAi, &["stream", "temperature"]), ["temperature"]);
+    }
+
+    #[test]
+    fn chat_names_match_fields_of_messages() {
+        assert_eq!(
+            except(&["stop", "temperature"], Anthropic, &["temperature", "stop_sequences", "top_k"]),
+            ["temperature", "stop_sequences"]
+        );
+        assert_eq!(
+            except(&["reasoning_effort"], Anthropic, &["thinking", "output_config.effort", "output_config.format"]).len(),
+            2
+        );
+        assert_eq!(except(&["stop_sequences"], OpenAi, &["stop"]), ["stop"]);
+        assert_eq!(only(&["tools"], Anthropic, &["system", "stream", "tools", "thread"]), ["thread"]);
+        assert!(only(&["response_format"], Anthropic, &["output_config.format"]).is_empty());
     }
 
     #[test]

@@ -251,14 +251,14 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
 }
 
 #[test]
-fn model_served_only_by_anthropic_has_no_caller_protocol() {
+fn model_served_only_by_anthropic_is_for_callers_of_messages() {
     let anthropic = Channel {
         spec: ChannelSpec { protocol: Protocol::Anthropic, ..channel("a", &["claude"]).spec },
         ..channel("a", &["claude"])
     };
     let catalog = catalog(vec![anthropic], vec![group("default", &["a"])], vec![]);
     let listed = visible_model(&catalog, &caller(&catalog, key(&[])), "claude").unwrap();
-    assert!(listed.protocols.is_empty());
+    assert_eq!(listed.protocols, [Protocol::Anthropic]);
 }
 
 /// Compares the offers of the model square with the list of a caller, and with what callers of each group get.

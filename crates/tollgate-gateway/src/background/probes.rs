@@ -230,6 +230,7 @@ async fn probe(upstream: &dyn Upstream, channel: &Arc<Channel>, account: &Arc<Ac
         upstream_model: String::new(),
         stream: None,
         path: channel.spec.protocol.spec().model_list_path.to_owned(),
+        forwarded: Vec::new(),
         body: Bytes::new(),
         sent: SentMark::default(),
     };

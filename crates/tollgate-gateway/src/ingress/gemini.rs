@@ -3,7 +3,7 @@
 use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
-use super::{Destination, ListRequest, Query, READING, not_allowed, query, reads, unknown};
+use super::{Destination, ListRequest, Query, READING, not_allowed, page_query, query, reads, unknown};
 use crate::refusal::Refusal;
 
 /// Routes the part after `/v1beta/`.
@@ -18,8 +18,7 @@ pub(super) fn destination(method: &HttpMethod, rest: &str, query: Query<'_>) -> 
 }
 
 pub(super) fn list(query: Query<'_>) -> Destination {
-    let all = ListRequest::All { page_size: query.get("pageSize"), page_token: query.get("pageToken") };
-    Destination::List(Protocol::Gemini, all)
+    Destination::List(Protocol::Gemini, ListRequest::All(page_query(Protocol::Gemini, query)))
 }
 
 /// Splits `model:verb` at the last `:` if the verb is known.

@@ -8,9 +8,11 @@ use super::{Destination, Query, gemini, not_offered, openai, versioned};
 use crate::refusal::PathHint;
 
 /// Endpoints, and the names that other servers have for them.
-const ENDPOINTS: [(&str, &[&str]); 3] = [
+const ENDPOINTS: [(&str, &[&str]); 5] = [
     ("chat/completions", &["chat", "completions", "completion", "chat/completion", "chatcompletions", "chat-completions"]),
     ("embeddings", &["embedding", "embed"]),
+    ("messages", &["message"]),
+    ("messages/count_tokens", &["count_tokens", "messages/count-tokens", "messages/token_count"]),
     ("models", &["model", "models/list"]),
 ];
 const LACKS_V1: &str = "Your base URL lacks /v1.";

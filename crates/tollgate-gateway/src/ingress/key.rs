@@ -1,4 +1,5 @@
-//! Extracts the service key: `Authorization: Bearer`, `x-goog-api-key`, `x-native-api-key`, or the query parameter `key`.
+//! Extracts the service key: `Authorization: Bearer`, `x-api-key`, `x-goog-api-key`, `x-native-api-key`, or the query parameter
+//! `key`.
 
 use std::borrow::Cow;
 
@@ -11,18 +12,36 @@ use super::Query;
 /// Headers whose whole value is a key, in order of preference.
 const KEY_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-native-api-key"), HeaderName::from_static("x-goog-api-key")];
 
+/// Anthropic's header.
+const API_KEY: HeaderName = HeaderName::from_static("x-api-key");
+
+/// The keys that a request presents.
+#[derive(Debug, Default)]
+pub(crate) struct PresentedKeys {
+    pub(crate) first: Option<Secret>,
+    /// Another one, which counts if the first is not valid.
+    pub(crate) other: Option<Secret>,
+}
+
 /// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key
-/// that no lookup finds.
-pub(crate) fn presented_key(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> Option<Secret> {
-    if from == Protocol::Gemini {
-        return KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| bearer(headers)).or_else(|| in_query(query));
-    }
-    // `Authorization` takes precedence even if it holds no key.
-    if headers.contains_key(header::AUTHORIZATION) {
-        bearer(headers)
-    } else {
-        KEY_HEADERS.iter().find_map(|name| plain(headers, name)).or_else(|| in_query(query))
-    }
+/// that no lookup finds. Anthropic's clients send a key of their vendor beside that of the gateway if they are configured with
+/// both, so that of theirs the second counts too.
+pub(crate) fn presented_keys(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> PresentedKeys {
+    let native = || KEY_HEADERS.iter().find_map(|name| plain(headers, name));
+    let first = match from {
+        Protocol::Anthropic => {
+            let (own, bearer) = (plain(headers, &API_KEY), bearer(headers));
+            return match own {
+                Some(own) => PresentedKeys { first: Some(own), other: bearer },
+                None => PresentedKeys { first: bearer, other: None },
+            };
+        }
+        Protocol::Gemini => native().or_else(|| bearer(headers)).or_else(|| in_query(query)),
+        // `Authorization` takes precedence even if it holds no key.
+        Protocol::OpenAi if headers.contains_key(header::AUTHORIZATION) => bearer(headers),
+        Protocol::OpenAi => native().or_else(|| in_query(query)),
+    };
+    PresentedKeys { first, other: None }
 }
 
 /// Whether a request for `/v1/models…` comes from a Gemini client.

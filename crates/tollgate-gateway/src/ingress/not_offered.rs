@@ -7,8 +7,8 @@ use crate::refusal::ApiNotOffered;
 pub(super) const APIS: &[(&str, ApiNotOffered)] = &[
     ("responses", instead("the Responses API", CHAT)),
     ("conversations", instead("the Conversations API", CHAT)),
-    ("messages", instead("the Messages API of Anthropic", CHAT)),
-    ("complete", instead("the Text Completions API of Anthropic", CHAT)),
+    ("messages/batches", none("batch processing")),
+    ("complete", instead("the Text Completions API of Anthropic", MESSAGES)),
     ("assistants", instead("the Assistants API", CHAT)),
     ("threads", instead("the Assistants API", CHAT)),
     ("interactions", instead("the Interactions API", GENERATE)),
@@ -24,6 +24,10 @@ pub(super) const APIS: &[(&str, ApiNotOffered)] = &[
     ("uploads", none("the Files API; send files in the body of the request")),
     ("cachedContents", none("explicit context caching; send the contents with each request")),
     ("batches", none("batch processing")),
+    ("skills", none("the Skills API of Anthropic")),
+    ("agents", none("the Managed Agents API of Anthropic")),
+    ("sessions", none("the Managed Agents API of Anthropic")),
+    ("environments", none("the Managed Agents API of Anthropic")),
     ("fine_tuning", none("fine-tuning")),
     ("fine-tunes", none("fine-tuning")),
     ("tunedModels", none("fine-tuning")),
@@ -47,6 +51,7 @@ pub(super) const APIS: &[(&str, ApiNotOffered)] = &[
 ];
 
 const CHAT: &str = "POST /v1/chat/completions";
+const MESSAGES: &str = "POST /v1/messages";
 const EMBEDDINGS: &str = "POST /v1/embeddings";
 const GENERATE: &str = "POST /v1beta/models/{model}:generateContent";
 
@@ -65,13 +70,8 @@ pub(super) fn api_of(path: &str) -> Option<ApiNotOffered> {
     APIS.iter().find(|(prefix, _)| begins(prefix)).map(|(_, api)| *api)
 }
 
-/// Whether a path without its version is one of Anthropic's Messages API, whose SDKs expect errors in its format.
-pub(super) fn is_messages(rest: &str) -> bool {
-    matches!(after_version(rest).split('/').next(), Some("messages" | "complete"))
-}
-
 /// The part of a path after its last version, or after the leading slash where it has none.
-fn after_version(path: &str) -> &str {
+pub(super) fn after_version(path: &str) -> &str {
     let mut tail = path.trim_start_matches('/');
     let mut rest = tail;
     while let Some((segment, after)) = rest.split_once('/') {

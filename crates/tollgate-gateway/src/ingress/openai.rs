@@ -1,23 +1,25 @@
 //! Paths under `/v1`: the OpenAI API, and the Gemini API's stable version.
 
 use http::{HeaderMap, Method as HttpMethod};
-use tollgate_protocol::{Framing, Method, Protocol, Target};
+use tollgate_protocol::{Framing, Method, Protocol, Target, lists::PageQuery};
 
 use super::{
-    Destination, ListRequest, Query, READING, gemini, key::has_gemini_credentials, not_allowed, not_offered::is_messages, query,
-    reads, unknown,
+    Destination, ListRequest, Query, READING, anthropic, gemini, key::has_gemini_credentials, not_allowed, query, reads, unknown,
 };
 
 /// Paths at which callers ask about their key and its usage. The console answers them.
 const ABOUT_KEYS: [&str; 5] = ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
+    if let Some(destination) = anthropic::destination(method, rest) {
+        return destination;
+    }
     match rest {
         "chat/completions" => body(method, Method::Chat),
         "embeddings" => body(method, Method::Embeddings),
-        _ if is_messages(rest) => unknown(Protocol::Anthropic),
         _ if rest == "models" || rest.starts_with("models/") => models(method, rest, headers, query),
         _ if ABOUT_KEYS.contains(&rest) => Destination::Fallback,
+        _ if anthropic::is_client(headers) && !has_gemini_credentials(headers, query) => unknown(Protocol::Anthropic),
         _ => unknown(Protocol::OpenAi),
     }
 }
@@ -30,13 +32,17 @@ fn body(method: &HttpMethod, what: Method) -> Destination {
     }
 }
 
-/// `/v1/models…` exists in both protocols. With a verb it is Gemini; otherwise the credential headers decide.
+/// `/v1/models…` exists in all protocols. With a verb it is Gemini; otherwise the headers decide.
 fn models(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
+    let has_verb = rest.contains(':') && *method == HttpMethod::POST;
+    if anthropic::is_client(headers) && !has_verb {
+        return anthropic::models(method, rest, query);
+    }
     let is_gemini = has_gemini_credentials(headers, query);
     let Some(name) = rest.strip_prefix("models/") else {
         return match (reads(method), is_gemini) {
             (true, true) => gemini::list(query),
-            (true, false) => Destination::List(Protocol::OpenAi, ListRequest::All { page_size: None, page_token: None }),
+            (true, false) => Destination::List(Protocol::OpenAi, ListRequest::All(PageQuery::default())),
             (false, gemini) => not_allowed(if gemini { Protocol::Gemini } else { Protocol::OpenAi }, READING),
         };
     };

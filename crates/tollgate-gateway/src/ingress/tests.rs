@@ -1,7 +1,8 @@
 //! Routing, key extraction and path hints.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
-use tollgate_protocol::{Framing, Method, Protocol};
+use tollgate_core::Secret;
+use tollgate_protocol::{Framing, Method, Protocol, lists::PageQuery};
 
 use super::*;
 use crate::refusal::{ApiNotOffered, PathHint};
@@ -22,8 +23,8 @@ fn shown(destination: &Destination) -> String {
         Destination::Model(from, target) => {
             format!("{} {:?} {}", from.as_str(), target.method, target.model.as_deref().unwrap_or("-"))
         }
-        Destination::List(from, ListRequest::All { page_size, page_token }) => {
-            format!("{} list {} {}", from.as_str(), page_size.as_deref().unwrap_or("-"), page_token.as_deref().unwrap_or("-"))
+        Destination::List(from, ListRequest::All(PageQuery { size, after, .. })) => {
+            format!("{} list {} {}", from.as_str(), size.as_deref().unwrap_or("-"), after.as_deref().unwrap_or("-"))
         }
         Destination::List(from, ListRequest::One(model)) => format!("{} one {model}", from.as_str()),
         Destination::WellKnown(page) => format!("{page:?}"),
@@ -38,6 +39,11 @@ fn post_paths_are_routed() {
         ("/v1/chat/completions", "openai Chat -"),
         ("/v1/chat/completions?key=x", "openai Chat -"),
         ("/v1/embeddings", "openai Embeddings -"),
+        ("/v1/messages", "anthropic Chat -"),
+        ("/v1/messages?beta=true", "anthropic Chat -"),
+        ("/v1/messages/count_tokens?beta=true", "anthropic CountTokens -"),
+        ("/v1/messages/batches", "anthropic E10"),
+        ("/v1/complete", "anthropic E10"),
         ("/v1beta/models/m:generateContent", "gemini Generate m"),
         ("/v1/models/m:generateContent", "gemini Generate m"),
         ("/v1alpha/models/m:countTokens", "gemini CountTokens m"),
@@ -81,6 +87,8 @@ fn get_paths_are_routed() {
         ("/version", "Version"),
         ("/metrics", "Metrics"),
         ("/v1/chat/completions", "openai E11"),
+        ("/v1/messages", "anthropic E11"),
+        ("/v1/messages/count_tokens", "anthropic E11"),
         ("/v1beta/models", "gemini list - -"),
         ("/v1alpha/models?pageSize=2&pageToken=t", "gemini list 2 t"),
         ("/v1beta/models/a/b", "gemini one a/b"),
@@ -117,6 +125,27 @@ fn credentials_select_the_model_list() {
     ] {
         assert_eq!(shown(&at(&HttpMethod::GET, "/v1/models", fields)), expected, "{fields:?}");
     }
+}
+
+#[test]
+fn version_header_selects_anthropics_forms() {
+    let version = ("anthropic-version", "2023-06-01");
+    for (method, target, expected) in [
+        (HttpMethod::GET, "/v1/models", "anthropic list - -"),
+        (HttpMethod::GET, "/v1/models?limit=1000&after_id=m", "anthropic list 1000 m"),
+        (HttpMethod::GET, "/v1/models/a%2Fb", "anthropic one a/b"),
+        (HttpMethod::GET, "/v1/models/", "anthropic E10"),
+        (HttpMethod::DELETE, "/v1/models/m", "anthropic E11"),
+        (HttpMethod::POST, "/v1/models/m:generateContent", "gemini Generate m"),
+        (HttpMethod::POST, "/v1/files", "anthropic E10"),
+        (HttpMethod::POST, "/v1/chat/completions", "openai Chat -"),
+        (HttpMethod::GET, "/v1beta/models", "gemini list - -"),
+    ] {
+        assert_eq!(shown(&at(&method, target, &[version])), expected, "{method} {target}");
+    }
+    let native = [version, ("x-goog-api-key", "k")];
+    assert_eq!(shown(&at(&HttpMethod::GET, "/v1/models", &native)), "anthropic list - -");
+    assert_eq!(shown(&at(&HttpMethod::POST, "/v1/files", &native)), "openai E10");
 }
 
 #[test]
@@ -186,6 +215,11 @@ fn every_near_miss_of_a_path_gets_a_hint() {
         ("/v1beta/m:generateContent", "/v1beta/models/m:generateContent", None),
         ("/v1beta/model/m:generateContent", "/v1beta/models/m:generateContent", None),
         ("/m:streamGenerateContent", "/v1beta/models/m:streamGenerateContent", None),
+        ("/messages", "/v1/messages", Some("Your base URL lacks /v1.")),
+        ("/v1/v1/messages", "/v1/messages", Some("Your base URL has the version twice.")),
+        ("/v1//messages/", "/v1/messages", None),
+        ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens", Some("Your base URL has the version twice.")),
+        ("/api/v1/messages", "/v1/messages", Some("Your base URL has extra path segments.")),
     ] {
         assert_eq!(similar(&HttpMethod::POST, path), Some((expected.to_owned(), base_url)), "{path}");
     }
@@ -210,9 +244,9 @@ fn apis_that_are_not_offered_are_named() {
         ("/responses", "the Responses API", chat),
         ("/v1/v1/responses", "the Responses API", chat),
         ("/v1beta/openai/responses", "the Responses API", chat),
-        ("/v1/messages", "the Messages API of Anthropic", chat),
-        ("/v1/messages/count_tokens", "the Messages API of Anthropic", chat),
-        ("/v1//messages/", "the Messages API of Anthropic", chat),
+        ("/v1/messages/batches/b/results", "batch processing", None),
+        ("/v1/complete", "the Text Completions API of Anthropic", Some("POST /v1/messages")),
+        ("/v1/skills", "the Skills API of Anthropic", None),
         ("/v1/threads/t/messages", "the Assistants API", chat),
         ("/v1/images/generations", "image generation by the Images API", None),
         ("/v1/audio/transcriptions", "the Audio API", None),
@@ -239,8 +273,8 @@ fn alternatives_to_apis_that_are_not_offered_exist() {
 }
 
 #[test]
-fn messages_api_is_refused_in_its_own_format() {
-    for path in ["/v1/messages", "/v1/messages/count_tokens", "/v1/v1/messages"] {
+fn unknown_paths_of_the_messages_api_are_refused_in_its_format() {
+    for path in ["/v1/messages/other", "/v1/complete", "/v1/v1/messages"] {
         assert!(matches!(at(&HttpMethod::POST, path, &[]), Destination::Refused(Protocol::Anthropic, _)), "{path}");
     }
     for path in ["/v1/threads/t/messages", "/v1/message"] {
@@ -269,7 +303,27 @@ fn first_location_with_a_key_decides() {
         (Protocol::Gemini, &[("authorization", "Basic eA==")], "/?key=f%6Fur", Some("four")),
         (Protocol::Gemini, &[("cookie", "key=x")], "/", None),
     ] {
-        let key = key_of(from, &Uri::from_static(target), &headers(fields));
-        assert_eq!(key.as_ref().map(Secret::expose), expected, "{from:?} {fields:?} {target}");
+        let keys = keys_of(from, &Uri::from_static(target), &headers(fields));
+        assert_eq!(keys.first.as_ref().map(Secret::expose), expected, "{from:?} {fields:?} {target}");
+        assert!(keys.other.is_none());
+    }
+}
+
+#[test]
+fn anthropics_clients_may_send_two_keys() {
+    let (own, bearer) = (("x-api-key", " one "), ("authorization", "Bearer two"));
+    for (fields, first, other) in [
+        (&[own, bearer][..], Some("one"), Some("two")),
+        (&[own], Some("one"), None),
+        (&[bearer], Some("two"), None),
+        (&[("x-api-key", ""), bearer], Some("two"), None),
+        (&[("x-goog-api-key", "three")], None, None),
+    ] {
+        let keys = keys_of(Protocol::Anthropic, &Uri::from_static("/v1/messages?key=four"), &headers(fields));
+        assert_eq!(
+            (keys.first.as_ref().map(Secret::expose), keys.other.as_ref().map(Secret::expose)),
+            (first, other),
+            "{fields:?}"
+        );
     }
 }

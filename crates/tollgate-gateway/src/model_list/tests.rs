@@ -5,13 +5,15 @@ use tollgate_core::{
     Catalog, Channel, ChannelSpec, Group, GroupId, Model, ModelMapping, ModelSpec, Provider, Revision, Secret, Timestamp,
 };
 
+use tollgate_protocol::{Protocol, lists::PageQuery};
+
 use super::*;
 use crate::{
     settings::Settings,
     testing::{SECRET, channel, head, shared},
 };
 
-/// `alpha`, `beta` and `gamma` from the echo channel, which speaks both protocols; `secret` outside the group.
+/// `alpha`, `beta` and `gamma` from the echo channel, which answers callers of every protocol; `secret` outside the group.
 fn catalog() -> Catalog {
     let serves = |model: &str| ModelMapping {
         model: model.to_owned(),
@@ -46,7 +48,7 @@ async fn ask(path: &str, key: Option<&str>, request: ListRequest) -> (u16, serde
 }
 
 fn all(size: Option<&str>, token: Option<&str>) -> ListRequest {
-    ListRequest::All { page_size: size.map(str::to_owned), page_token: token.map(str::to_owned) }
+    ListRequest::All(PageQuery { size: size.map(str::to_owned), after: token.map(str::to_owned), before: None })
 }
 
 fn names(list: &serde_json::Value, members: &str, name: &str) -> Vec<String> {
@@ -76,6 +78,22 @@ async fn native_lists_are_paged() {
         let (status, problem) = ask("/v1beta/models", Some(SECRET), all(size, token)).await;
         assert_eq!((status, problem["error"]["status"].as_str()), (400, Some("INVALID_ARGUMENT")));
     }
+}
+
+#[tokio::test]
+async fn clients_of_messages_get_their_own_form() {
+    let shared = shared(Settings::default(), catalog());
+    let mut head = head("/v1/models");
+    head.from = Protocol::Anthropic;
+    head.presented_key = Some(Secret::new(SECRET.to_owned()));
+    let response = list(&shared, &head, &all(Some("2"), None)).await;
+    let body = response.into_body().collect().await.unwrap().to_bytes();
+    let list: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!(names(&list, "data", "id"), ["alpha", "beta"]);
+    assert_eq!(
+        (&list["has_more"], &list["last_id"], &list["data"][0]["max_input_tokens"]),
+        (&true.into(), &"beta".into(), &8_192.into())
+    );
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use http::{HeaderMap, HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{PlannedAttempt, RequestId, Requester};
+use tollgate_core::{PlannedAttempt, Requester};
 use tollgate_protocol::{Framing, InvalidReply, Method, StreamError, UpstreamProblem, codec};
 
 use self::{
@@ -30,10 +30,11 @@ use super::types::{
 use crate::{
     clock::Clock,
     refusal::REQUEST_ID,
+    request::Head,
     state::shares::InFlightRequest,
     upstream::{
         call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
-        credentials::secrets_of,
+        credentials::{forwarded_headers, secrets_of},
         retry_after::asked_wait,
     },
 };
@@ -57,7 +58,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         upstream: &*context.worker.upstream,
         clock: &*context.worker.shared.clock,
         planned: &planned,
-        request_id: context.head.request_id,
+        head: context.head,
         by: context.caller.key.requester(),
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
@@ -88,7 +89,7 @@ struct Attempt<'a> {
     upstream: &'a dyn Upstream,
     clock: &'a dyn Clock,
     planned: &'a PlannedAttempt,
-    request_id: RequestId,
+    head: &'a Head,
     by: Requester,
     /// Whether the caller's answer is an event stream.
     events: bool,
@@ -102,7 +103,7 @@ impl Attempt<'_> {
     async fn run(&self, request: UpstreamRequest, progress: &AttemptProgress) -> Result<AttemptAnswer, Failure> {
         let UpstreamRequest { method, path, stream, body, conversion, dropped: _ } = request;
         let call = UpstreamCall {
-            request_id: self.request_id,
+            request_id: self.head.request_id,
             by: Some(self.by),
             channel: self.planned.channel.clone(),
             account: self.planned.account.clone(),
@@ -111,6 +112,11 @@ impl Attempt<'_> {
             upstream_model: self.planned.mapping().upstream.clone(),
             stream,
             path,
+            forwarded: if self.planned.protocol == self.head.from {
+                forwarded_headers(self.head.from, &self.head.headers)
+            } else {
+                Vec::new()
+            },
             body,
             sent: SentMark::default(),
         };

@@ -5,8 +5,8 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, header};
-use tollgate_core::{Outcome, RateStatuses};
-use tollgate_protocol::{Framing, ReplySummary, Target};
+use tollgate_core::{Outcome, RateStatuses, Timestamp};
+use tollgate_protocol::{ErrorStyle, Framing, ReplySummary, Target};
 
 use super::types::{
     trace::{TRACE, is_asked},
@@ -99,6 +99,8 @@ pub(super) struct AnswerHeaders {
     map: HeaderMap,
     request_id: HeaderValue,
     rates: RateStatuses,
+    style: ErrorStyle,
+    arrived: Timestamp,
     attempts: AttemptHeaders,
 }
 
@@ -113,7 +115,8 @@ impl AnswerHeaders {
         } else {
             map = HeaderMap::new();
         }
-        Self { map, request_id, rates: guard.rates, attempts }
+        let style = head.from.spec().error_style;
+        Self { map, request_id, rates: guard.rates, style, arrived: head.arrived, attempts }
     }
 
     pub(super) fn complete(self, body: Bytes, events: bool) -> Response<AnswerBody> {
@@ -134,10 +137,10 @@ impl AnswerHeaders {
     }
 
     fn response(self, body: AnswerBody, content_type: HeaderValue) -> Response<AnswerBody> {
-        let Self { map: mut headers, request_id, rates, attempts } = self;
+        let Self { map: mut headers, request_id, rates, style, arrived, attempts } = self;
         // Space for these and for those that the server adds.
         headers.reserve(8);
-        write_rates(&rates, &mut headers);
+        write_rates(style, arrived, &rates, &mut headers);
         headers.insert(header::CONTENT_TYPE, content_type);
         headers.insert(REQUEST_ID, request_id);
         attempts.write(&mut headers);

@@ -2,6 +2,7 @@
 //! account's health, and the caller's error if it was the last attempt (docs/errors.md, E50 to E58).
 
 use tollgate_core::{AttemptHistory, AttemptResult, Exclusion, Observation, PlannedAttempt, Timestamp, quota_end};
+use tollgate_protocol::ErrorStyle;
 
 use super::types::{
     context::RouteContext,
@@ -45,10 +46,14 @@ fn verdict_of(context: &RouteContext<'_>, failure: &Failure) -> Verdict {
     verdict(failure, context.worker.shared.clock.now())
 }
 
-/// Records the request fields that the upstream rejected as unsupported.
+/// Records the request fields that the upstream rejected as unsupported. Clients of the Messages API repair their requests by the
+/// words of an upstream of that protocol, which a refusal by the gateway would hide.
 fn record_unsupported(context: &RouteContext<'_>, planned: &PlannedAttempt, failure: &Failure) {
     if let Failure::Problem(answer) = failure {
         let RouteContext { worker, head, summary, caller, .. } = *context;
+        if planned.protocol == head.from && head.from.spec().error_style == ErrorStyle::Anthropic {
+            return;
+        }
         let names = &answer.problem.unsupported;
         let (learned, now) = (&worker.shared.traffic.learned_parameters, worker.shared.clock.now());
         learned.refused(planned, names, head.from, &summary.fields, caller.key.requester(), now);

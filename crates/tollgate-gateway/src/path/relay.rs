@@ -55,7 +55,7 @@ const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 /// The response body of a stream. It carries the usage guard to the end of the stream.
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
     // The body may live for hours. It keeps what an error event needs of the head, and no secret.
-    head.presented_key = None;
+    (head.presented_key, head.other_key) = (None, None);
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
     let Streaming { relay, first, rest, memory, idle_ms, whole_by } = streaming;

@@ -8,5 +8,9 @@ use tollgate_protocol::{RequestSummary, Target, codec};
 use crate::{refusal::Refusal, request::Head};
 
 pub(super) fn summarise(head: &Head, target: &Target, body: &Bytes) -> Result<RequestSummary, Refusal> {
-    codec(head.from).summarise(target, body).map_err(Refusal::Malformed)
+    let mut summary = codec(head.from).summarise(target, body).map_err(Refusal::Malformed)?;
+    if let Some(session) = head.from.spec().session_header.and_then(|name| head.headers.get(name)) {
+        summary.join_session(session.as_bytes());
+    }
+    Ok(summary)
 }

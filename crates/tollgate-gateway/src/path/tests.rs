@@ -186,6 +186,14 @@ impl Rig {
         incoming
     }
 
+    /// A request of the Messages API for the same model.
+    pub(super) fn messages(&self, body: &str) -> Incoming {
+        let mut incoming = self.incoming(body);
+        incoming.head.from = tollgate_protocol::Protocol::Anthropic;
+        incoming.head.path = "/v1/messages".to_owned();
+        incoming
+    }
+
     /// A second channel beside the first, with an account of its own.
     pub(super) fn add_channel(&self, change: impl FnOnce(&mut Channel)) {
         self.change(|channels, groups, _| {

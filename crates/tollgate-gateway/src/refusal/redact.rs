@@ -92,8 +92,21 @@ fn is_credential(word: &str) -> bool {
     if KEY_PREFIXES.iter().any(|prefix| core.starts_with(prefix) && core.len() >= prefix.len() + 8) {
         return true;
     }
+    if is_dated_name(core) {
+        return false;
+    }
     let long = core.len() >= 32 && core.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+' | b'*'));
     long && core.bytes().any(|b| b.is_ascii_digit()) && core.bytes().any(|b| b.is_ascii_alphabetic())
+}
+
+/// The name of a beta feature, such as `mid-conversation-tool-changes-2026-07-01`: words and a date.
+fn is_dated_name(word: &str) -> bool {
+    let segments: Vec<&str> = word.split('-').collect();
+    let [words @ .., year, month, day] = segments.as_slice() else { return false };
+    let is_date = [(year, 4), (month, 2), (day, 2)]
+        .into_iter()
+        .all(|(part, digits)| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()));
+    is_date && words.iter().all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase()))
 }
 
 #[cfg(test)]

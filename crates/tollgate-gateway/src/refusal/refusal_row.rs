@@ -19,6 +19,7 @@ impl RefusalRow {
             native: GeminiErrorFields { status: native_status, reason: reason.to_owned(), ..GeminiErrorFields::default() },
             retry_after: None,
             stop: false,
+            ..Problem::default()
         })
     }
 
@@ -62,6 +63,12 @@ impl RefusalRow {
     /// Seconds to wait, clamped to 1 to 60, because the SDKs ignore longer waits.
     pub(super) fn retry(mut self, secs: u32) -> Self {
         self.0.retry_after = Some(secs.clamp(1, 60));
+        self
+    }
+
+    /// The type in Anthropic's format, where it is not that of the status.
+    pub(super) fn messages_type(mut self, kind: &str) -> Self {
+        self.0.anthropic.kind = Some(kind.to_owned());
         self
     }
 

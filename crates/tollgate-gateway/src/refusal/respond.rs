@@ -2,10 +2,10 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
-use tollgate_core::{LimitExceeded, RateStatus, RateStatuses};
+use tollgate_core::{LimitExceeded, RateStatus, RateStatuses, Timestamp};
 use tollgate_protocol::{ErrorStyle, Problem, codec};
 
-use super::Refusal;
+use super::{Refusal, text::time};
 use crate::{
     request::Head,
     response::{AnswerBody, whole},
@@ -45,7 +45,7 @@ impl Refusal {
         if problem.stop {
             headers.insert(SHOULD_RETRY, HeaderValue::from_static("false"));
         }
-        self.own_headers(headers, problem.status);
+        self.own_headers(headers, head, problem.status);
         response
     }
 
@@ -66,7 +66,7 @@ impl Refusal {
     }
 
     /// Headers specific to this refusal.
-    fn own_headers(&self, headers: &mut HeaderMap, status: u16) {
+    fn own_headers(&self, headers: &mut HeaderMap, head: &Head, status: u16) {
         if status == 401 {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
@@ -79,7 +79,7 @@ impl Refusal {
         if let Self::LimitExceeded(exceeded) = self
             && let LimitExceeded::Rate(rate) = &**exceeded
         {
-            write_rates(&rate.rate_statuses, headers);
+            write_rates(head.from.spec().error_style, head.arrived, &rate.rate_statuses, headers);
         }
         if self.closes() {
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -99,16 +99,25 @@ impl Refusal {
     }
 }
 
-/// Writes the `x-ratelimit-*` headers of the rates that apply (OpenAI, "Rate limits", headers).
-pub(crate) fn write_rates(rates: &RateStatuses, headers: &mut HeaderMap) {
+/// Writes the headers of the rates that apply, as clients of the protocol read them: `x-ratelimit-*` (OpenAI, "Rate limits") or
+/// `anthropic-ratelimit-*` (Anthropic, "Rate limits").
+pub(crate) fn write_rates(style: ErrorStyle, now: Timestamp, rates: &RateStatuses, headers: &mut HeaderMap) {
     const REQUESTS: [&str; 3] = ["x-ratelimit-limit-requests", "x-ratelimit-remaining-requests", "x-ratelimit-reset-requests"];
     const TOKENS: [&str; 3] = ["x-ratelimit-limit-tokens", "x-ratelimit-remaining-tokens", "x-ratelimit-reset-tokens"];
-    for (names, rate) in [(REQUESTS, rates.requests), (TOKENS, rates.tokens)] {
+    const ANTHROPIC_REQUESTS: [&str; 3] =
+        ["anthropic-ratelimit-requests-limit", "anthropic-ratelimit-requests-remaining", "anthropic-ratelimit-requests-reset"];
+    const ANTHROPIC_TOKENS: [&str; 3] =
+        ["anthropic-ratelimit-tokens-limit", "anthropic-ratelimit-tokens-remaining", "anthropic-ratelimit-tokens-reset"];
+    let is_anthropic = style == ErrorStyle::Anthropic;
+    let (requests, tokens) = if is_anthropic { (ANTHROPIC_REQUESTS, ANTHROPIC_TOKENS) } else { (REQUESTS, TOKENS) };
+    for (names, rate) in [(requests, rates.requests), (tokens, rates.tokens)] {
         let Some(RateStatus { limit, used, reset_ms }) = rate else { continue };
         let [limit_name, remaining_name, reset_name] = names.map(HeaderName::from_static);
         headers.insert(limit_name, HeaderValue::from(limit));
         headers.insert(remaining_name, HeaderValue::from(limit.saturating_sub(used)));
-        put(headers, reset_name, &duration(reset_ms));
+        // A point in time, in whole seconds, rounded up.
+        let end = || time(now.plus_ms(i64::try_from(reset_ms).unwrap_or(i64::MAX / 2_000).saturating_add(999)));
+        put(headers, reset_name, &if is_anthropic { end() } else { duration(reset_ms) });
     }
 }
 

@@ -1,5 +1,5 @@
-//! The error table: status, codes and text of each refusal on both protocols, as documented in docs/errors.md. The text is the
-//! same on both protocols.
+//! The error table: status, codes and text of each refusal on each protocol, as documented in docs/errors.md. The text is the
+//! same on all of them.
 
 use tollgate_core::{FundsStatus, LimitExceeded, NoRouteCause, RateExceeded, RateKind, Subject, Timestamp, Window};
 use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Problem, Protocol};
@@ -13,11 +13,14 @@ use super::{
 use crate::request::Head;
 
 impl Refusal {
-    /// Status, codes and text in both protocols.
+    /// Status, codes and text in every protocol.
     #[must_use]
     pub fn problem(&self, head: &Head) -> Problem {
         let mut problem = self.row(head).0;
         problem.request_id = head.request_id.to_string();
+        if head.from.spec().error_style == ErrorStyle::Anthropic {
+            adapt_to_messages(&mut problem);
+        }
         problem
     }
 
@@ -33,7 +36,9 @@ impl Refusal {
             Self::KeyInvalid => {
                 // LiteLLM as a client tells a wrong key from other bad requests by these words.
                 let message = match head.from.spec().error_style {
-                    ErrorStyle::OpenAi => format!("Incorrect API key provided: {}. Send the complete service key.", key()),
+                    ErrorStyle::OpenAi | ErrorStyle::Anthropic => {
+                        format!("Incorrect API key provided: {}. Send the complete service key.", key())
+                    }
                     ErrorStyle::Gemini => format!("The API key {} is not valid. Send the complete service key.", key()),
                 };
                 RefusalRow::unauthenticated("invalid_api_key", "API_KEY_INVALID", message)
@@ -145,9 +150,18 @@ impl Refusal {
     }
 }
 
+/// What Anthropic's clients need: they repeat a 401 for minutes unless told not to, and know no 422.
+fn adapt_to_messages(problem: &mut Problem) {
+    match problem.status {
+        401 => problem.stop = true,
+        422 => problem.status = 400,
+        _ => {}
+    }
+}
+
 /// What callers can use, for those of an API that has no counterpart.
-const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models, and of the Gemini API GET \
-                       /v1beta/models and POST /v1beta/models/{model}:generateContent.";
+const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models, and of the \
+                       Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.";
 
 /// E10.
 fn unknown_path(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
@@ -224,7 +238,8 @@ fn unsupported(fields: &[String], model: &str, reason: Option<&str>, head: &Head
         ErrorStyle::Gemini if head.path.ends_with(":batchEmbedContents") => "'requests' alone is",
         ErrorStyle::Gemini => "'contents' alone is",
         ErrorStyle::OpenAi if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
-        ErrorStyle::OpenAi => "'model' and 'messages' alone are",
+        ErrorStyle::Anthropic if !head.path.ends_with("/count_tokens") => "'model', 'max_tokens' and 'messages' alone are",
+        ErrorStyle::OpenAi | ErrorStyle::Anthropic => "'model' and 'messages' alone are",
     };
     let message = format!(
         "Unsupported parameter: {names} {verb} not supported with the model '{}'{reason}. Remove the unsupported {noun}; {enough} \

@@ -1,5 +1,6 @@
-//! Id, status, codes, retry headers and text of every refusal on both protocols, as encoded.
+//! Id, status, codes, retry headers and text of every refusal on each protocol, as encoded.
 
+mod messages;
 mod rows;
 
 use http_body_util::BodyExt as _;
@@ -45,7 +46,7 @@ fn header<'a>(parts: &'a http::response::Parts, name: &str) -> Option<&'a str> {
     parts.headers.get(name).map(|value| value.to_str().unwrap())
 }
 
-/// Headers and status, equal on both protocols.
+/// Headers and status, equal on all protocols.
 fn check_head(row: &RefusalRow, parts: &http::response::Parts, head: &Head) {
     let id = row.id;
     assert_eq!(parts.status.as_u16(), row.status, "{id}");

@@ -14,6 +14,9 @@ use crate::request::Head;
 /// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
 
+/// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
+const NOT_OVERLOADED: &str = "api_error";
+
 /// E40. Only for causes that end without an operator is the caller asked to retry.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
@@ -66,7 +69,7 @@ pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from:
         scope(from),
         other_model(from)
     );
-    no_accounts(message, model, NoRouteCause::PriceLimit, from).stop()
+    no_accounts(message, model, NoRouteCause::PriceLimit, from).stop().messages_type(NOT_OVERLOADED)
 }
 
 /// E42.
@@ -83,7 +86,7 @@ pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, head: &Head) 
         other_model(from),
         quote_id(head)
     );
-    no_accounts(message, model, NoRouteCause::NoPrice, from).stop()
+    no_accounts(message, model, NoRouteCause::NoPrice, from).stop().messages_type(NOT_OVERLOADED)
 }
 
 /// What the caller can do. The list has the refused model too: it does not depend on accounts.
@@ -176,13 +179,13 @@ fn rate_limited(model: &str, secs: u32) -> RefusalRow {
         .retry(secs)
 }
 
-/// E52 with the upstream's message. A 404 that is not about a model is caused by the channel's base URL, not by the request,
+/// E52 with the upstream's message. A 404 that is not about a model or a named object is caused by the channel's base URL, not by the request,
 /// and becomes 502.
 fn rejected(rejection: &Rejection) -> RefusalRow {
     let problem = &rejection.problem;
-    let about_model = problem.message.to_ascii_lowercase().contains("model")
-        || problem.code.as_deref().is_some_and(|code| code.contains("model"));
-    let status = if problem.status == 404 && !about_model { 502 } else { problem.status };
+    let is_named = problem.message.to_ascii_lowercase().contains("model")
+        || problem.code.as_deref().is_some_and(|code| code.contains("model") || code.ends_with("_not_found"));
+    let status = if problem.status == 404 && !is_named { 502 } else { problem.status };
     let message = redact(problem.message.trim());
     let message = if message.is_empty() {
         format!("The upstream provider rejected the request with status {}.", problem.status)
@@ -209,7 +212,10 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
             Protocol::Gemini => {
                 own_words.native.upstream_details = problem.details.iter().filter(|raw| harmless(raw)).cloned().collect();
             }
-            Protocol::Anthropic => {}
+            Protocol::Anthropic => {
+                own_words.anthropic.kind = problem.kind.as_deref().map(redact);
+                own_words.anthropic.details = problem.details.iter().find(|raw| harmless(raw)).cloned();
+            }
         }
     }
     row

@@ -3,7 +3,7 @@
 use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
 
 use futures_util::FutureExt as _;
-use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use serde_json::json;
 use tollgate_protocol::Protocol;
 
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
-    ingress::{self, Destination, WellKnown},
+    ingress::{self, Destination, PresentedKeys, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
     request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
@@ -70,9 +70,13 @@ pub(super) async fn answer<P: ModelPath>(
         refuse(&core, &Refusal::Internal, &head)
     });
     let headers = response.headers_mut();
-    if !headers.contains_key(REQUEST_ID)
+    let own_header = from.spec().request_id_header;
+    if (own_header.is_some() || !headers.contains_key(REQUEST_ID))
         && let Ok(id) = HeaderValue::from_bytes(request_id.text().as_bytes())
     {
+        if let Some(own) = own_header {
+            headers.insert(HeaderName::from_static(own), id.clone());
+        }
         headers.insert(REQUEST_ID, id);
     }
     if version == Version::HTTP_2 {
@@ -115,7 +119,7 @@ async fn dispatch<P: ModelPath>(
         Destination::Fallback => fallback(core, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),
         Destination::List(_, list) => {
-            head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
+            present_keys(&mut head, &parts);
             head.headers = parts.headers;
             model_list::list(shared, &head, &list).await
         }
@@ -123,11 +127,16 @@ async fn dispatch<P: ModelPath>(
             let in_flight = enter(shared);
             let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
-            head.presented_key = ingress::key_of(head.from, &parts.uri, &parts.headers);
+            present_keys(&mut head, &parts);
             head.headers = parts.headers;
             core.path.serve(Incoming { head, target, body }).await
         }
     }
+}
+
+fn present_keys(head: &mut Head, parts: &Parts) {
+    let PresentedKeys { first, other } = ingress::keys_of(head.from, &parts.uri, &parts.headers);
+    (head.presented_key, head.other_key) = (first, other);
 }
 
 /// Counts a model request with the limits that hold now.
@@ -257,6 +266,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         started,
         peer: Some(context.peer.ip().to_canonical()),
         presented_key: None,
+        other_key: None,
         recent_key: None,
         http_method: http::Method::GET,
         path: String::new(),

@@ -10,7 +10,7 @@ use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
 use tokio::{runtime::Handle, time::timeout};
 use tokio_util::task::TaskTracker;
-use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Requester, Revision, Subject, Timestamp};
+use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Requester, Revision, Secret, Subject, Timestamp};
 use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
 
 use self::{
@@ -197,7 +197,8 @@ impl Authenticator {
     /// E1 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
     pub(crate) async fn known_key(&self, head: &Head, now: Timestamp) -> Result<KnownKey, AuthError> {
         let Some(presented) = &head.presented_key else { return Err(Refusal::KeyMissing.into()) };
-        self.usable_key(presented.expose(), head.peer, head.recent_key.as_deref(), now).await
+        let other = head.other_key.as_ref().map(Secret::expose);
+        self.usable_key((presented.expose(), other), head.peer, head.recent_key.as_deref(), now).await
     }
 
     /// The key that a request outside the model path presents from this address, as of `now`. Looked up, checked and counted as for
@@ -206,27 +207,48 @@ impl Authenticator {
     /// # Errors
     /// E2 to E6, E63, E68, and E31 for wrong keys from an address that sent too many of them.
     pub async fn service_key(&self, presented: &str, from: Option<IpAddr>, now: Timestamp) -> Result<Arc<Key>, Refusal> {
-        let known = self.usable_key(presented, from, None, now).await;
+        let known = self.usable_key((presented, None), from, None, now).await;
         known.map(|known| known.key).map_err(|error| error.refusal)
     }
 
+    /// The first of two keys, or the other if that one is usable and the first is not. A failure is about the first, and counts once.
     async fn usable_key(
+        &self,
+        (presented, other): (&str, Option<&str>),
+        from: Option<IpAddr>,
+        recent: Option<&RecentKey>,
+        now: Timestamp,
+    ) -> Result<KnownKey, AuthError> {
+        let error = match self.checked_key(presented, from, recent, now).await {
+            Ok(known) => return Ok(known),
+            Err(error) if !error.is_of_the_key() => return Err(error),
+            Err(error) => error,
+        };
+        if let Some(other) = other.filter(|other| *other != presented) {
+            match self.checked_key(other, from, recent, now).await {
+                Ok(known) => return Ok(known),
+                Err(error) if !error.is_of_the_key() => return Err(error),
+                Err(_) => {}
+            }
+        }
+        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
+        self.wrong_key(from).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
+        Err(error)
+    }
+
+    async fn checked_key(
         &self,
         presented: &str,
         from: Option<IpAddr>,
         recent: Option<&RecentKey>,
         now: Timestamp,
     ) -> Result<KnownKey, AuthError> {
-        let too_many = |retry_after| Refusal::WrongKeys { retry_after };
-        let Some(known) = self.find(presented, from, recent).await? else {
-            self.wrong_key(from).map_err(too_many)?;
-            return Err(Refusal::KeyInvalid.into());
-        };
+        let Some(known) = self.find(presented, from, recent).await? else { return Err(Refusal::KeyInvalid.into()) };
         let is_allowed_address = from.map_or(known.key.ip_allow.is_empty(), |peer| known.key.allows_address(peer));
-        let Err(refusal) = check(&known.key, is_allowed_address, now) else { return Ok(known) };
-        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
-        self.wrong_key(from).map_err(too_many)?;
-        Err(AuthError { refusal, key: Some(known) })
+        match check(&known.key, is_allowed_address, now) {
+            Ok(()) => Ok(known),
+            Err(refusal) => Err(AuthError { refusal, key: Some(known) }),
+        }
     }
 
     /// The key with this secret, presented from this address; `None` if there is none. `recent` is that of the connection: a key it
@@ -308,6 +330,13 @@ pub(crate) struct AuthError {
     pub(crate) refusal: Refusal,
     /// The key, when it is known (E3 to E6). The refusal is recorded under it.
     pub(crate) key: Option<KnownKey>,
+}
+
+impl AuthError {
+    /// Whether the key is wrong or may not be used, so that another one might.
+    fn is_of_the_key(&self) -> bool {
+        self.key.is_some() || matches!(self.refusal, Refusal::KeyInvalid)
+    }
 }
 
 impl From<Refusal> for AuthError {

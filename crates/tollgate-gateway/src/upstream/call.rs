@@ -9,7 +9,7 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, header::CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use http_body::Body;
 use tokio::time::Instant;
 use tollgate_core::{Account, Channel, RequestId, Requester};
@@ -46,6 +46,8 @@ pub struct UpstreamCall {
     pub stream: Option<Framing>,
     /// Path and query, appended to the channel's base URL.
     pub path: String,
+    /// Headers of the caller that the upstream gets.
+    pub forwarded: Vec<(HeaderName, HeaderValue)>,
     /// Body of a `POST`; empty: a `GET`.
     pub body: Bytes,
     pub sent: SentMark,

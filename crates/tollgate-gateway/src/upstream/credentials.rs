@@ -1,11 +1,11 @@
-//! Headers of upstream requests. All are built here; no header of the caller is forwarded.
+//! Headers of upstream requests. All are built here; of the caller's, those that its protocol defines for the upstream are passed on.
 
 use http::{
     HeaderMap, HeaderName, HeaderValue,
     header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, TE, TRANSFER_ENCODING, UPGRADE, USER_AGENT},
 };
 use tollgate_core::{Account, Channel, Secret};
-use tollgate_protocol::Framing;
+use tollgate_protocol::{Framing, Protocol};
 
 use super::call::{ConnectFault, UpstreamCall};
 
@@ -37,6 +37,9 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
     for (name, value) in spec.fixed_headers {
         headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
     }
+    for (name, value) in &call.forwarded {
+        headers.insert(name.clone(), value.clone());
+    }
     for (name, value) in &call.channel.spec.headers {
         let name = HeaderName::try_from(name.as_str()).map_err(|_| ConnectFault::BadHeader)?;
         if !CONNECTION_HEADERS.contains(&name) {
@@ -44,6 +47,17 @@ pub(crate) fn headers_for(call: &UpstreamCall) -> Result<HeaderMap, ConnectFault
         }
     }
     Ok(headers)
+}
+
+/// Headers of a caller that an upstream of the same protocol gets. The values of a repeated one are joined.
+pub(crate) fn forwarded_headers(protocol: Protocol, headers: &HeaderMap) -> Vec<(HeaderName, HeaderValue)> {
+    let Some(forwarded) = protocol.spec().forwarded_headers else { return Vec::new() };
+    let names = headers.keys().filter(|name| forwarded.includes(name.as_str()));
+    let joined = |name: &HeaderName| {
+        let values: Vec<&[u8]> = headers.get_all(name).iter().map(HeaderValue::as_bytes).collect();
+        Some((name.clone(), HeaderValue::from_bytes(&values.join(&b", "[..])).ok()?))
+    };
+    names.filter_map(joined).collect()
 }
 
 /// Shorter values of a channel's header fields are words rather than secrets.
@@ -59,8 +73,6 @@ pub(crate) fn secrets_of<'a>(channel: &'a Channel, account: &'a Account) -> impl
 
 #[cfg(test)]
 mod tests {
-    use tollgate_protocol::Protocol;
-
     use super::*;
     use crate::testing::call;
 
@@ -97,6 +109,32 @@ mod tests {
                 concat!("user-agent: tollgate/", env!("CARGO_PKG_VERSION")),
             ]
         );
+    }
+
+    #[test]
+    fn features_that_a_caller_asks_for_are_passed_on() {
+        let mut given = HeaderMap::new();
+        for (name, value) in [
+            ("anthropic-version", "2026-10-21"),
+            ("anthropic-beta", "a-2026-01-01"),
+            ("anthropic-beta", "b-2026-01-01,c"),
+            ("anthropic-workspace-id", "w"),
+            ("x-api-key", "the caller's"),
+            ("x-claude-code-session-id", "s"),
+        ] {
+            given.append(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        let mut call = call("http://127.0.0.1:1/v1");
+        call.protocol = Protocol::Anthropic;
+        call.forwarded = forwarded_headers(Protocol::Anthropic, &given);
+        let lines = shown(&call);
+        for line in
+            ["anthropic-version: 2026-10-21", "anthropic-beta: a-2026-01-01, b-2026-01-01,c", "x-api-key: sk-upstream-secret"]
+        {
+            assert!(lines.contains(&line.to_owned()), "{lines:?}");
+        }
+        assert!(!lines.iter().any(|line| line.contains("workspace") || line.contains("session")), "{lines:?}");
+        assert!(forwarded_headers(Protocol::OpenAi, &given).is_empty());
     }
 
     #[test]

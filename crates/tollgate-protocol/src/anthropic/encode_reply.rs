@@ -2,7 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::reply_fields::{foreign_signature, input, write_stop, write_usage};
+use super::reply_fields::{Stop, foreign_signature, input, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol,
     json_text::{write_json, write_string},
@@ -17,19 +17,19 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
     out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
     write_string(&mut out, &context.model);
     out.put_slice(b",\"content\":[");
-    let (mut finish, mut explanation) = (FinishReason::Stop, None);
+    let mut stop = Stop::default();
     if let Some(candidate) = reply.candidates.first() {
         content(&mut out, candidate, from, context);
-        finish = candidate.finish();
-        explanation.clone_from(&candidate.message);
-        if candidate.refusal.is_some() {
-            (finish, explanation) = (FinishReason::Filter, candidate.refusal.clone());
-        }
+        stop = if let Some(refusal) = &candidate.refusal {
+            Stop::refused(refusal.clone())
+        } else {
+            Stop { finish: candidate.finish, native: candidate.native.clone(), explanation: candidate.message.clone() }
+        };
     } else if let Some(blocked) = &reply.blocked {
-        (finish, explanation) = (FinishReason::Filter, Some(blocked.sentence()));
+        stop = Stop::refused(blocked.sentence());
     }
     out.put_slice(b"],");
-    write_stop(&mut out, finish, explanation.as_deref());
+    write_stop(&mut out, &stop, from);
     out.put_slice(b",\"usage\":");
     write_usage(&mut out, reply.usage.as_ref());
     out.put_u8(b'}');
@@ -112,9 +112,6 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
             | PartKind::CodeOutput { .. }
             | PartKind::Opaque { .. } => {}
         }
-    }
-    if let Some(refusal) = &candidate.refusal {
-        blocks.run(false, refusal);
     }
     blocks.close();
 }

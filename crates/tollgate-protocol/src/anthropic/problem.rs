@@ -6,25 +6,46 @@ use serde_json::{Value, json};
 use crate::{Problem, QuotaWindow, UpstreamProblem, upstream_error};
 
 pub(super) fn encode(problem: &Problem) -> Bytes {
-    let error = json!({"type": error_type(problem.status), "message": problem.message});
+    let fields = &problem.anthropic;
+    let kind = fields.kind.as_deref().unwrap_or(error_type(problem.status, problem.stop));
+    let mut error = json!({"type": kind, "message": problem.message});
+    let details = fields.details.as_deref().and_then(|raw| serde_json::from_str(raw).ok());
+    if let Some(details) = details.or_else(|| thread_details(problem)) {
+        error["details"] = details;
+    }
     json!({"type": "error", "error": error, "request_id": problem.request_id}).to_string().into()
 }
 
-const fn error_type(status: u16) -> &'static str {
+/// The type for a status. `stop`: repeating the request cannot help.
+const fn error_type(status: u16, stop: bool) -> &'static str {
     match status {
-        400 => "invalid_request_error",
+        400 | 405 | 414 | 415 | 422 | 431 => "invalid_request_error",
         401 => "authentication_error",
+        402 => "billing_error",
         403 => "permission_error",
         404 => "not_found_error",
+        408 | 504 => "timeout_error",
+        409 => "conflict_error",
         413 => "request_too_large",
+        429 if stop => "billing_error",
         429 => "rate_limit_error",
-        503 => "overloaded_error",
+        503 | 529 => "overloaded_error",
         _ => "api_error",
     }
 }
 
+/// The details that tell the tool runners of the SDKs that there are no conversations kept by the server. They send the whole
+/// conversation from then on.
+fn thread_details(problem: &Problem) -> Option<Value> {
+    let is_unsupported = problem.openai.code.as_deref() == Some("unsupported_parameter");
+    let names_thread = problem.native.violations.iter().any(|violation| violation.field == "thread");
+    (is_unsupported && names_thread).then(|| json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]}))
+}
+
 /// Values of `details.error_code` for an exhausted spend limit: 429 without `retry-after`.
 const QUOTA_EXHAUSTED_CODES: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_reached"];
+/// Longest `details` that are kept, in bytes.
+const MAX_DETAILS: usize = 4_096;
 /// Phrases of a 400 message with the same meaning.
 const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["credit balance is too low", "specified api usage limits"];
 
@@ -45,6 +66,7 @@ fn quota_window(message: &str) -> Option<QuotaWindow> {
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
+    let details = found.object.get("details").filter(|details| details.is_object()).map(Value::to_string);
     let detail = found.object.get("details").and_then(|details| details.get("error_code")).and_then(Value::as_str);
     let detail = detail.map(str::to_owned);
     let code = detail.as_deref().unwrap_or_default();
@@ -61,6 +83,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
         window: quota_exhausted.then(|| quota_window(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
         code: detail.or(problem.code),
+        details: details.into_iter().filter(|details| details.len() <= MAX_DETAILS).collect(),
         is_error_object: problem.is_error_object && !is_answer,
         ..problem
     }
@@ -72,18 +95,43 @@ mod tests {
 
     #[test]
     fn error_body_has_type_and_request_id() {
-        let mut problem = Problem {
-            status: 429,
-            message: "m".to_owned(),
-            request_id: "req_1".to_owned(),
-            openai: crate::OpenAiErrorFields::default(),
-            native: crate::GeminiErrorFields::default(),
-            retry_after: None,
-            stop: false,
-        };
+        let mut problem = Problem { status: 429, message: "m".to_owned(), request_id: "req_1".to_owned(), ..Problem::default() };
         assert_eq!(encode(&problem), r#"{"type":"error","error":{"type":"rate_limit_error","message":"m"},"request_id":"req_1"}"#);
         problem.status = 502;
         assert!(encode(&problem).starts_with(br#"{"type":"error","error":{"type":"api_error","#));
+    }
+
+    #[test]
+    fn type_depends_on_whether_repeating_helps() {
+        let types = |stop| [429, 503, 529].map(|status| error_type(status, stop));
+        assert_eq!(types(false), ["rate_limit_error", "overloaded_error", "overloaded_error"]);
+        assert_eq!(types(true), ["billing_error", "overloaded_error", "overloaded_error"]);
+    }
+
+    #[test]
+    fn upstreams_own_type_and_details_are_kept() {
+        let body = br#"{"type":"error","error":{"type":"not_found_error","message":"thread","details":{"error_code":"thread_not_found"}}}"#;
+        let found = decode(404, body);
+        assert_eq!(
+            (found.kind.as_deref(), &*found.details),
+            (Some("not_found_error"), &[r#"{"error_code":"thread_not_found"}"#.to_owned()][..])
+        );
+        let own = crate::AnthropicErrorFields { kind: found.kind, details: found.details.into_iter().next() };
+        let problem = Problem { status: 404, message: "thread".to_owned(), anthropic: own, ..Problem::default() };
+        let expected = r#"{"type":"error","error":{"type":"not_found_error","message":"thread","details":{"error_code":"thread_not_found"}},"request_id":""}"#;
+        assert_eq!(encode(&problem), expected);
+    }
+
+    #[test]
+    fn refused_thread_is_told_by_a_code() {
+        let mut problem = Problem { status: 400, ..Problem::default() };
+        problem.openai.code = Some("unsupported_parameter".to_owned());
+        let violation = |field: &str| crate::FieldViolation { field: field.to_owned(), description: String::new() };
+        problem.native.violations = vec![violation("top_k")];
+        assert!(!String::from_utf8_lossy(&encode(&problem)).contains("details"));
+        problem.native.violations.push(violation("thread"));
+        let body: Value = serde_json::from_slice(&encode(&problem)).unwrap();
+        assert_eq!(body["error"]["details"], json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]}));
     }
 
     #[test]

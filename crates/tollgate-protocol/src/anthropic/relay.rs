@@ -217,15 +217,7 @@ mod tests {
 
     #[test]
     fn aborted_stream_ends_with_an_error_event() {
-        let problem = Problem {
-            status: 502,
-            message: "m".to_owned(),
-            request_id: "req_1".to_owned(),
-            openai: crate::OpenAiErrorFields::default(),
-            native: crate::GeminiErrorFields::default(),
-            retry_after: None,
-            stop: false,
-        };
+        let problem = Problem { status: 502, message: "m".to_owned(), request_id: "req_1".to_owned(), ..Problem::default() };
         let mut relay = relay(Framing::Sse, &ReplyEdits::default());
         let expected = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"m\"},\"request_id\":\"req_1\"}\n\n";
         assert_eq!(relay.problem(&problem), expected);

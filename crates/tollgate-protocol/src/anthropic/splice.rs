@@ -1,5 +1,5 @@
-//! Prepares a Messages body for an upstream of the same protocol by editing byte ranges of the caller's body. Such bodies
-//! have no summary with splice points, so they are scanned here, and only where an edit may be needed.
+//! Edits a Messages body for an upstream of the same protocol in place of re-encoding it. Everything else is passed on, members
+//! and beta features that the gateway does not know included.
 
 use std::ops::Range;
 
@@ -8,56 +8,52 @@ use bytes::Bytes;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::{THINKING_SIGNATURE, clean_turns, has_suffixed_ids, has_thinking_signatures, strip_id_suffix},
+    markers::{THINKING_SIGNATURE, clean_turns, strip_id_suffix},
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
-/// Applies the edits; returns the same buffer where nothing changes. Splice points of the summary are not used.
+/// Applies the edits; returns the same buffer where nothing changes.
 pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
-    let renamed = edits.upstream_model.filter(|name| *name != summary.model);
-    let markers = has_suffixed_ids(body) || has_thinking_signatures(body);
     let mut changes = Edits::new();
-    if (renamed.is_some() || edits.max_output.is_some() || markers)
-        && scan(body, renamed, edits.max_output, markers, &mut changes).is_err()
+    if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
+        && name != summary.model
     {
-        // Not JSON: forwarded unchanged, the upstream rejects it.
-        return body.clone();
+        changes.replace(range.clone(), literal(name).into_bytes());
+    }
+    if let Some(limit) = edits.max_output
+        && summary.method.generates()
+    {
+        limit_output(body, summary, limit, &mut changes);
+    }
+    if summary.splices.markers {
+        let mut cleaned = Edits::new();
+        if clean(body, &mut cleaned).is_ok() {
+            changes.append(cleaned);
+        }
     }
     changes.apply_to(body)
 }
 
-fn scan(
-    body: &[u8],
-    renamed: Option<&str>,
-    max_output: Option<u64>,
-    markers: bool,
-    changes: &mut Edits<'static>,
-) -> Result<(), SyntaxError> {
-    let mut has_limit = max_output.is_none();
-    let range = Scanner::new(body)?.object(|scanner, name| {
-        match (name.word(), max_output, renamed) {
-            ("model", _, Some(renamed)) => {
-                let range = scanner.skip()?;
-                changes.replace(range, literal(renamed).into_bytes());
-            }
-            ("max_tokens", Some(limit), _) => {
-                has_limit = true;
-                let (value, range) = scanner.value()?;
-                if !matches!(value, Value::Number(requested) if whole(requested).is_some_and(|requested| requested <= limit)) {
-                    changes.replace(range, limit.to_string().into_bytes());
-                }
-            }
-            ("messages", ..) if markers => clean_turns(scanner, changes, "content", block)?,
-            _ => {
-                scanner.skip()?;
-            }
+/// Inserts the output limit, or lowers a larger one.
+fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
+    let points = &summary.splices;
+    for range in &points.max_output {
+        let given = body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        if given.and_then(whole).is_none_or(|requested| requested > limit) {
+            changes.replace(range.clone(), limit.to_string().into_bytes());
         }
-        Ok(())
-    })?;
-    if let (false, Some(limit)) = (has_limit, max_output) {
-        let at = range.start + 1;
-        changes.insert(at, first_member(body, at, "max_tokens", &limit.to_string()));
     }
+    if points.max_output.is_empty() {
+        changes.insert(points.body_open, first_member(body, points.body_open, "max_tokens", &limit.to_string()));
+    }
+}
+
+/// Removes what only another provider can read: the suffixes of tool ids, and thinking marked by the gateway.
+fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+    Scanner::new(body)?.members(|scanner, name| match name.word() {
+        "messages" => clean_turns(scanner, changes, "content", block),
+        _ => Ok(()),
+    })?;
     Ok(())
 }
 

@@ -3,7 +3,7 @@
 
 use bytes::{BufMut, BytesMut};
 
-use super::reply_fields::{foreign_signature, input, write_stop, write_usage};
+use super::reply_fields::{Stop, UNKNOWN_USAGE, foreign_signature, input, write_stop, write_usage};
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::write_string,
@@ -14,8 +14,9 @@ use crate::{
 const REFUSAL_LIMIT: usize = 4 * 1024;
 
 /// State of one stream. The protocol has one candidate; the first to appear is encoded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct MessagesStreamEncoder {
+    from: Protocol,
     id: String,
     model: String,
     include_thoughts: bool,
@@ -27,7 +28,7 @@ pub(super) struct MessagesStreamEncoder {
     index: u32,
     open: Option<TextBlock>,
     calls: Vec<PendingCall>,
-    finish: Option<(FinishReason, Option<String>)>,
+    stop: Stop,
     refusal: String,
     usage: Option<Usage>,
 }
@@ -51,12 +52,20 @@ struct PendingCall {
 impl MessagesStreamEncoder {
     pub(super) fn new(from: Protocol, context: &ReplyContext) -> Self {
         Self {
+            from,
             id: format!("msg_{}", context.request_id),
             model: context.model.clone(),
             include_thoughts: context.include_thoughts,
             signature: foreign_signature(from),
             id_signatures: context.id_signatures,
-            ..Self::default()
+            candidate: None,
+            started: false,
+            index: 0,
+            open: None,
+            calls: Vec::new(),
+            stop: Stop::default(),
+            refusal: String::new(),
+            usage: None,
         }
     }
 
@@ -74,10 +83,8 @@ impl MessagesStreamEncoder {
         out.put_slice(b",\"type\":\"message\",\"role\":\"assistant\",\"model\":");
         write_string(out, &self.model);
         out.put_slice(b",\"content\":[],\"stop_reason\":null,\"stop_sequence\":null,\"usage\":");
-        match self.usage {
-            Some(usage) => write_usage(out, Some(&Usage { completion_total: 0, ..usage })),
-            None => out.put_slice(b"{\"input_tokens\":0,\"output_tokens\":0}"),
-        }
+        // The counts known so far are not final; those of `message_delta` are.
+        out.put_slice(UNKNOWN_USAGE);
         out.put_slice(b"}}\n\n");
     }
 
@@ -108,11 +115,11 @@ impl MessagesStreamEncoder {
             if block == TextBlock::Thinking {
                 self.delta(out, "signature_delta", "signature", &self.signature);
             }
-            self.stop(out);
+            self.stop_block(out);
         }
     }
 
-    fn stop(&mut self, out: &mut BytesMut) {
+    fn stop_block(&mut self, out: &mut BytesMut) {
         begin(out, "content_block_stop");
         out.put_slice(format!(",\"index\":{}}}\n\n", self.index).as_bytes());
         self.index += 1;
@@ -136,22 +143,22 @@ impl MessagesStreamEncoder {
         write_string(out, &call.name);
         out.put_slice(b",\"input\":{}}}\n\n");
         self.delta(out, "input_json_delta", "partial_json", &input);
-        self.stop(out);
+        self.stop_block(out);
     }
 
     fn end(&mut self, out: &mut BytesMut) {
-        let (mut finish, mut explanation) = self.finish.take().unwrap_or((FinishReason::Stop, None));
+        let mut stop = std::mem::take(&mut self.stop);
         for call in std::mem::take(&mut self.calls) {
-            self.call(out, &call, finish);
+            self.call(out, &call, stop.finish());
         }
         if !self.refusal.is_empty() {
-            (finish, explanation) = (FinishReason::Filter, Some(std::mem::take(&mut self.refusal)));
+            stop = Stop::refused(std::mem::take(&mut self.refusal));
         }
         self.start(out);
         self.close_block(out);
         begin(out, "message_delta");
         out.put_slice(b",\"delta\":{");
-        write_stop(out, finish, explanation.as_deref());
+        write_stop(out, &stop, self.from);
         out.put_slice(b"},\"usage\":");
         write_usage(out, self.usage.as_ref());
         out.put_slice(b"}\n\n");
@@ -176,7 +183,6 @@ impl StreamEncoder for MessagesStreamEncoder {
             Event::Refusal { candidate, text } if self.is_encoded(candidate) => {
                 let remaining = REFUSAL_LIMIT.saturating_sub(self.refusal.len());
                 self.refusal.push_str(&text[..text.floor_char_boundary(remaining)]);
-                self.text(out, &text);
             }
             Event::CallOpen { candidate, call, id, name, signature, .. } if self.is_encoded(candidate) => {
                 self.calls.push(PendingCall { call, id, name, args: String::new(), signature });
@@ -195,10 +201,10 @@ impl StreamEncoder for MessagesStreamEncoder {
                     self.call(out, &call, FinishReason::Tool);
                 }
             }
-            Event::Finish { candidate, finish, message, .. } if self.is_encoded(candidate) => self.finish = Some((finish, message)),
-            Event::BlockedPrompt(blocked) => {
-                self.finish = Some((FinishReason::Filter, Some(blocked.sentence())));
+            Event::Finish { candidate, finish, native, message } if self.is_encoded(candidate) => {
+                self.stop = Stop { finish: Some(finish), native, explanation: message };
             }
+            Event::BlockedPrompt(blocked) => self.stop = Stop::refused(blocked.sentence()),
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
             // Other candidates, and content that the protocol cannot represent.

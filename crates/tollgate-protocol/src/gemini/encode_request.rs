@@ -146,8 +146,11 @@ fn thinking(out: &mut EncodeContext<'_>) -> JsonObject {
         Some(Thinking::Budget(range)) => config.put_some("thinkingBudget", budget(out, &setting, *range).map(Json::Int)),
         Some(Thinking::None) | None => {
             if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
-                out.report.refuse(source.path());
-            } else if let Some(include) = out.request.params.thinking.include.as_ref().filter(|include| include.value) {
+                out.refuse_thinking(source);
+            } else if let Some(include) = out.request.params.thinking.include.as_ref()
+                && include.value
+                && out.request.origin != Protocol::Anthropic
+            {
                 out.report.drop_field(&include.path);
             }
             return config;
@@ -179,8 +182,7 @@ fn level<'p>(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, levels:
 
 fn budget(out: &mut EncodeContext<'_>, setting: &ThinkingSetting<'_>, range: [u64; 2]) -> Option<i64> {
     let ThinkingSetting::Off(source) = setting else {
-        let dynamic = out.request.params.thinking.budget.as_ref().is_some_and(|budget| budget.value < 0);
-        return if dynamic { Some(-1) } else { budget_within(setting, range, &mut out.report) };
+        return if *setting == ThinkingSetting::Auto { Some(-1) } else { budget_within(setting, range, &mut out.report) };
     };
     if out.profile.can_disable_thinking == Some(CanDisableThinking::Yes) {
         return Some(0);

@@ -122,6 +122,7 @@ mod tests {
             },
             retry_after: None,
             stop: false,
+            ..Problem::default()
         }
     }
 

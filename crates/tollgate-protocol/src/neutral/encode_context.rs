@@ -7,6 +7,7 @@ use super::{
     EncodedRequest, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, ToolChoiceMode, TranslateError,
     TranslateOptions, Turn,
     compatibility::CompatibilityReport,
+    effort::SettingSource,
     media::downloaded,
     names::{Ids, Names},
 };
@@ -176,6 +177,16 @@ impl<'a> EncodeContext<'a> {
         let malformed = Malformed::invalid(request.origin, &choice.path, "names a tool that is not among the tools given");
         self.report.malformed(malformed);
         false
+    }
+
+    /// Reports a depth of thinking for a model that does not think. Coding agents send one with every model name that they do not
+    /// know, so that for Anthropic callers it is dropped.
+    pub(crate) fn refuse_thinking(&mut self, source: SettingSource<'_>) {
+        if self.request.origin == Protocol::Anthropic {
+            self.report.drop_field(source.path().trim_end_matches(".budget_tokens"));
+        } else {
+            self.report.refuse(source.path());
+        }
     }
 
     /// Media in a form that the upstream accepts; refused by name where there is none.

@@ -207,7 +207,7 @@ fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
         Some(Thinking::Budget(_)) => USUAL_EFFORTS.map(str::to_owned).to_vec(),
         Some(Thinking::None) | None => {
             if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
-                out.report.refuse(source.path());
+                out.refuse_thinking(source);
             }
             return None;
         }

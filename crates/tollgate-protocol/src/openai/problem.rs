@@ -92,6 +92,7 @@ mod tests {
             native: crate::GeminiErrorFields::default(),
             retry_after: Some(3),
             stop: true,
+            ..Problem::default()
         };
         assert_eq!(
             encode(&problem),

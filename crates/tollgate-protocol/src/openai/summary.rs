@@ -5,24 +5,19 @@ mod chat_member;
 mod message;
 mod tool;
 
-use std::ops::Range;
-
 use self::chat_member::{ChatMember, EMBEDDINGS_INPUT, INCLUDE_USAGE};
 use crate::{
-    ErrorStyle, Malformed, Method, PriceEffect, RequestSummary, Target, markers, price_effects,
-    scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
+    ErrorStyle, Malformed, Method, PriceEffect, RequestSummary, Target,
+    body_members::{BodyModel, metadata, output_limit},
+    markers, price_effects,
+    scan::{Name, Scanner, SyntaxError, Value, ValueKind, is_finite},
     summary_builder::{MAX_TURNS, SummaryBuilder, ToolCharge, candidates_of},
     validation::JsonPath,
 };
 
-/// Longest model name, in bytes; names are repeated in errors and usage records.
-const MAX_MODEL_BYTES: usize = 1_024;
-/// Largest output limit, in tokens.
-const MAX_LIMIT: u64 = i64::MAX.unsigned_abs();
-
 #[derive(Debug, Default)]
 struct Body {
-    model: Model,
+    model: BodyModel,
     stream: bool,
     include_usage: bool,
     has_messages: bool,
@@ -30,15 +25,6 @@ struct Body {
     has_input: bool,
     max_tokens: Option<u64>,
     max_completion_tokens: Option<u64>,
-}
-
-#[derive(Debug, Default)]
-enum Model {
-    #[default]
-    Missing,
-    WrongType,
-    Invalid(&'static str),
-    Named(String),
 }
 
 /// Reads a chat completions body, or an embeddings body where the target says so.
@@ -55,15 +41,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         let path = JsonPath::Root.member("messages");
         if body.has_contents { builder.errors.other_protocol(&path) } else { builder.errors.missing(&path) }
     }
-    // Errors of the model come last: the body is validated before the model is looked up.
-    let path = JsonPath::Root.member("model");
-    match &body.model {
-        Model::Named(_) => {}
-        Model::Missing => builder.errors.missing(&path),
-        Model::WrongType => builder.errors.wrong_type(&path, "a string"),
-        Model::Invalid(rule) => builder.errors.invalid(&path, rule),
-    }
-    let model = if let Model::Named(name) = body.model { name } else { String::new() };
+    let model = body.model.validated(&mut builder);
     // Both fields are passed on and upstreams differ in which one they use: the larger is the worst case.
     builder.max_output = body.max_completion_tokens.max(body.max_tokens);
     builder.splices.markers = chat && markers::has_chat_marks(bytes);
@@ -79,26 +57,6 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, body: &mut Body, chat: bool)
     scanner.end()
 }
 
-fn model(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<Model, SyntaxError> {
-    let (value, range) = scanner.value()?;
-    builder.splices.model = Some(range);
-    Ok(match value {
-        Value::Null => Model::Missing,
-        Value::Text(text) if text.is_blank() => Model::Missing,
-        Value::Text(text) => {
-            let name = text.decode();
-            if name.len() > MAX_MODEL_BYTES {
-                Model::Invalid("must have at most 1024 bytes")
-            } else if name.contains(char::is_control) {
-                Model::Invalid("must not hold control characters")
-            } else {
-                Model::Named(name.into_owned())
-            }
-        }
-        Value::Bool(_) | Value::Number(_) | Value::Array | Value::Object => Model::WrongType,
-    })
-}
-
 impl Body {
     fn embeddings_member(
         &mut self,
@@ -110,7 +68,7 @@ impl Body {
         match name.word() {
             "model" => {
                 builder.members.check_unique(ChatMember::Model.unique(), name)?;
-                self.model = model(scanner, builder)?;
+                self.model = BodyModel::read(scanner, builder)?;
             }
             "input" => {
                 builder.members.check_unique(EMBEDDINGS_INPUT, name)?;
@@ -139,7 +97,7 @@ impl Body {
         let present = scanner.peek() != ValueKind::Null;
         match member {
             Some(ChatMember::Model) => {
-                self.model = model(scanner, builder)?;
+                self.model = BodyModel::read(scanner, builder)?;
                 return Ok(());
             }
             Some(ChatMember::Messages) => {
@@ -168,8 +126,10 @@ impl Body {
                 }
             },
             ChatMember::StreamOptions => self.stream_options(scanner, builder)?,
-            ChatMember::MaxTokens => self.max_tokens = limit(scanner, builder, "max_tokens")?,
-            ChatMember::MaxCompletionTokens => self.max_completion_tokens = limit(scanner, builder, "max_completion_tokens")?,
+            ChatMember::MaxTokens => self.max_tokens = output_limit(scanner, builder, "max_tokens")?,
+            ChatMember::MaxCompletionTokens => {
+                self.max_completion_tokens = output_limit(scanner, builder, "max_completion_tokens")?;
+            }
             // Of the best of several answers all are charged.
             ChatMember::N | ChatMember::BestOf => {
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
@@ -242,15 +202,6 @@ impl Body {
     }
 }
 
-fn metadata(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
-    let entries = scanner.object(|scanner, name| {
-        let (value, _) = scanner.value()?;
-        builder.metadata(name.word(), &value);
-        Ok(())
-    });
-    entries.map(drop)
-}
-
 fn extra_body(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     let members = scanner.object(|scanner, name| {
         if name.word() == "google" && scanner.peek() == ValueKind::Object {
@@ -272,22 +223,6 @@ fn google(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(),
         scanner.skip().map(drop)
     });
     members.map(drop)
-}
-
-/// Reads an output limit, a whole number from 0 to 2^63−1. The range of a `null` is recorded too: a limit may be written
-/// there.
-fn limit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, name: &'static str) -> Result<Option<u64>, SyntaxError> {
-    let (value, range): (Value<'_>, Range<usize>) = scanner.value()?;
-    builder.splices.max_output.push(range);
-    let limit = match value {
-        Value::Null => return Ok(None),
-        Value::Number(number) => whole(number).filter(|limit| *limit <= MAX_LIMIT),
-        Value::Bool(_) | Value::Text(_) | Value::Array | Value::Object => None,
-    };
-    if limit.is_none() {
-        builder.errors.wrong_type(&JsonPath::Root.member(name), "a whole number from 0 to 9223372036854775807");
-    }
-    Ok(limit)
 }
 
 /// Reads the input of embeddings: a text, texts, token ids, or lists of token ids.

@@ -5,8 +5,9 @@ use std::fmt;
 use serde_json::Value;
 
 use crate::{
-    CallerSurface, Codec, CredentialHeader, ErrorStyle, Malformed, Method, Protocol, Target, anthropic, gemini,
+    CallerSurface, Codec, CredentialHeader, ErrorStyle, ForwardedHeaders, Malformed, Method, Protocol, Target, anthropic, gemini,
     json_writer::Json,
+    lists::{self, ListFormat},
     neutral::{Media, ReplyCodec, Request, encode_context::EncodeContext},
     openai,
     protocol::FieldNames,
@@ -39,15 +40,25 @@ pub struct ProtocolSpec {
     pub credential: CredentialHeader,
     /// Headers every request to an upstream carries, names in lower case.
     pub fixed_headers: &'static [(&'static str, &'static str)],
+    /// Headers of callers that an upstream of the protocol gets; they replace the fixed ones.
+    pub forwarded_headers: Option<ForwardedHeaders>,
+    /// Header in which the protocol's clients look for the id of a request, besides `x-request-id`.
+    pub request_id_header: Option<&'static str>,
+    /// Header in which a client names its session, whose requests stay on one account.
+    pub session_header: Option<&'static str>,
     /// Path and query of the shortest list of models, relative to the base URL; a health probe requests it.
     pub model_list_path: &'static str,
     pub generate_method: Method,
     /// Body fields that limit the output, in tokens, as paths. The first is written where the caller used none.
     pub output_limit_fields: &'static [&'static str],
     pub embeddings: bool,
+    /// Whether the built-in echo answers in it; in others its answers are translated.
+    pub echoes: bool,
     /// Requests that callers can make in this protocol; `None` for a protocol that is spoken to upstreams only.
     pub caller: Option<CallerSurface>,
     pub error_style: ErrorStyle,
+    /// The model list, for protocols with callers.
+    pub model_list: ListFormat,
     pub(crate) field_names: FieldNames,
     /// Longest tool name, in characters.
     pub(crate) tool_name_limit: usize,
@@ -91,16 +102,21 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         default_base_url: "https://api.openai.com/v1",
         credential: CredentialHeader { name: "authorization", prefix: "Bearer " },
         fixed_headers: &[],
+        forwarded_headers: None,
+        request_id_header: None,
+        session_header: None,
         model_list_path: "/models",
         generate_method: Method::Chat,
         output_limit_fields: &["max_completion_tokens", "max_tokens"],
         embeddings: true,
+        echoes: true,
         caller: Some(CallerSurface {
             model_list_path: "/v1/models",
             generation: &["/v1/chat/completions"],
             embedding: &["/v1/embeddings"],
         }),
         error_style: ErrorStyle::OpenAi,
+        model_list: lists::OPENAI,
         field_names: FieldNames::Exact,
         tool_name_limit: 64,
         codec: &openai::OpenAi,
@@ -121,16 +137,21 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         default_base_url: "https://generativelanguage.googleapis.com/v1beta",
         credential: CredentialHeader { name: "x-goog-api-key", prefix: "" },
         fixed_headers: &[],
+        forwarded_headers: None,
+        request_id_header: None,
+        session_header: None,
         model_list_path: "/models?pageSize=1",
         generate_method: Method::Generate,
         output_limit_fields: &["generationConfig.maxOutputTokens"],
         embeddings: true,
+        echoes: true,
         caller: Some(CallerSurface {
             model_list_path: "/v1beta/models",
             generation: &["generateContent", "streamGenerateContent", "countTokens"],
             embedding: &["embedContent", "batchEmbedContents"],
         }),
         error_style: ErrorStyle::Gemini,
+        model_list: lists::GEMINI,
         field_names: FieldNames::Proto3,
         tool_name_limit: 128,
         codec: &gemini::Gemini,
@@ -150,14 +171,24 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         word: "anthropic",
         default_base_url: "https://api.anthropic.com/v1",
         credential: CredentialHeader { name: "x-api-key", prefix: "" },
-        // The only version of the Messages API (Anthropic API reference, "Versions").
+        // The version that still accepts sampling parameters (Anthropic API reference, "Versions").
         fixed_headers: &[("anthropic-version", "2023-06-01")],
+        // Beta features pair with members of the body.
+        forwarded_headers: Some(ForwardedHeaders { prefix: "anthropic-", except: &["anthropic-workspace-id"] }),
+        request_id_header: Some("request-id"),
+        session_header: Some("x-claude-code-session-id"),
         model_list_path: "/models?limit=1",
         generate_method: Method::Chat,
         output_limit_fields: &["max_tokens"],
         embeddings: false,
-        caller: None,
-        error_style: ErrorStyle::OpenAi,
+        echoes: false,
+        caller: Some(CallerSurface {
+            model_list_path: "/v1/models",
+            generation: &["/v1/messages", "/v1/messages/count_tokens"],
+            embedding: &[],
+        }),
+        error_style: ErrorStyle::Anthropic,
+        model_list: lists::ANTHROPIC,
         field_names: FieldNames::Exact,
         tool_name_limit: 64,
         codec: &anthropic::Anthropic,
@@ -166,10 +197,10 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         encode_request: anthropic::encode_request::encode,
         counts_tokens: true,
         carries_media: |_| false,
-        minimal_body: anthropic::minimal_body,
+        minimal_body: anthropic::samples::minimal_body,
         minimal_embedding: None,
-        field_sample: |_| Vec::new(),
-        parameters: &[],
+        field_sample: anthropic::samples::field_sample,
+        parameters: anthropic::samples::PARAMETERS,
         embedding_parameters: &[],
     },
 ];

@@ -139,7 +139,11 @@ fn assert_refused(from: Protocol, refusal: &TranslateError, expected: &Value) {
         }
         TranslateError::NoCounter => panic!("no case counts tokens"),
     };
-    if from == Protocol::Gemini {
+    if from == Protocol::Anthropic {
+        assert_eq!(error["type"], "invalid_request_error");
+        let named: Vec<&str> = quoted(message).take(fields.len()).collect();
+        assert_eq!(named, fields.iter().map(|(field, _)| field.as_str()).collect::<Vec<_>>());
+    } else if from == Protocol::Gemini {
         assert_eq!(error["details"][0]["reason"], reason);
         let violations = error["details"][1]["fieldViolations"].as_array().expect("a valid case");
         assert_eq!(violations.len(), fields.len());

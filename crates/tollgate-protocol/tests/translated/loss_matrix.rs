@@ -263,20 +263,33 @@ fn properties(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {
 fn parameters_are_those_of_the_request_schemas() {
     const OPENAI: &str = include_str!("../../fixtures/schemas/openai-chat-request.schema.json");
     const GEMINI: &str = include_str!("../../fixtures/schemas/gemini-generate-content-request.schema.json");
+    const ANTHROPIC: &str = include_str!("../../fixtures/schemas/anthropic-messages-request.schema.json");
     const REQUIRED: [&str; 7] =
         ["model", "messages", "stream", "stream_options", "contents", "systemInstruction", "generationConfig"];
+    const REQUIRED_OF_ANTHROPIC: [&str; 3] = ["max_tokens", "system", "output_config"];
     /// Known to the decoders, and not part of the schemas.
-    const MORE: [&str; 2] = ["extra_body", "labels"];
-    for (protocol, schema, config) in [(OpenAi, OPENAI, None), (Gemini, GEMINI, Some("GenerationConfig"))] {
+    const MORE: [&str; 6] = ["extra_body", "labels", "context_management", "fallbacks", "mcp_servers", "thread"];
+    for (protocol, schema, config) in [
+        (OpenAi, OPENAI, None),
+        (Gemini, GEMINI, Some(("generationConfig", "GenerationConfig"))),
+        (Anthropic, ANTHROPIC, Some(("output_config", "OutputConfigParam"))),
+    ] {
         let schema: Value = serde_json::from_str(schema).expect("a schema");
         let (mut fields, mut members) = (BTreeSet::new(), BTreeSet::new());
         properties(&schema, &schema, &mut fields);
-        if let Some(config) = config {
-            properties(&schema, &schema["$defs"][config], &mut members);
+        if let Some((_, definition)) = config {
+            properties(&schema, &schema["$defs"][definition], &mut members);
         }
         // Gemini's schema has both spellings of a member.
-        let is_listed = |field: &String| !(REQUIRED.contains(&field.as_str()) || protocol == Gemini && field.contains('_'));
-        let members = members.into_iter().filter(is_listed).map(|member| format!("generationConfig.{member}"));
+        let is_listed = |field: &String| {
+            let required =
+                REQUIRED.contains(&field.as_str()) || protocol == Anthropic && REQUIRED_OF_ANTHROPIC.contains(&field.as_str());
+            !(required || protocol == Gemini && field.contains('_'))
+        };
+        let members = members.into_iter().filter(is_listed).map(|member| {
+            let (object, _) = config.expect("members of a config object");
+            format!("{object}.{member}")
+        });
         let expected: BTreeSet<String> = fields.into_iter().filter(is_listed).chain(members).collect();
         let listed: BTreeSet<String> = protocol.spec().parameters.iter().map(|field| (*field).to_owned()).collect();
         let listed: BTreeSet<String> = listed.into_iter().filter(|field| !MORE.contains(&field.as_str())).collect();

@@ -104,6 +104,36 @@ impl ScriptedResponse {
         Self::events(texts.iter().enumerate().map(|(i, text)| format!("data: {}\r\n\r\n", native_chunk(text, i == last))).collect())
     }
 
+    /// An Anthropic message with usage 5 + 7.
+    pub fn message(text: &str) -> Self {
+        Self::json(&json!({
+            "id": "msg_upstream", "type": "message", "role": "assistant", "model": "upstream-model",
+            "content": [{"type": "text", "text": text}], "stop_reason": "end_turn", "stop_sequence": null,
+            "usage": {"input_tokens": 5, "output_tokens": 7},
+        }))
+    }
+
+    /// A streamed Anthropic message with usage 5 + 7.
+    pub fn message_stream(texts: &[&str]) -> Self {
+        let named = |event: Value| format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default());
+        let message = json!({
+            "id": "msg_upstream", "type": "message", "role": "assistant", "model": "upstream-model", "content": [],
+            "stop_reason": null, "stop_sequence": null, "usage": {"input_tokens": 5, "output_tokens": 1},
+        });
+        let mut events = vec![
+            json!({"type": "message_start", "message": message}),
+            json!({"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}),
+        ];
+        for text in texts {
+            events.push(json!({"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": text}}));
+        }
+        events.push(json!({"type": "content_block_stop", "index": 0}));
+        let delta = json!({"stop_reason": "end_turn", "stop_sequence": null});
+        events.push(json!({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 7}}));
+        events.push(json!({"type": "message_stop"}));
+        Self::events(events.into_iter().map(named).collect())
+    }
+
     /// An event stream of these chunks.
     pub fn events(chunks: Vec<String>) -> Self {
         let mut response = Self::status(200).header("content-type", "text/event-stream");

@@ -280,8 +280,9 @@ fn unknown_path_names_the_right_one_to_callers() {
         ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
         ("/api/v1/chat/completions", "Did you mean /v1/chat/completions?"),
         ("/v1/responses", "does not offer the Responses API. Use POST /v1/chat/completions."),
-        ("/v1/messages", "does not offer the Messages API of Anthropic. Use POST /v1/chat/completions."),
-        ("/v1/images/generations", "It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models"),
+        ("/v1/v1/messages", "Did you mean /v1/messages? Your base URL has the version twice."),
+        ("/v1/complete", "does not offer the Text Completions API of Anthropic. Use POST /v1/messages."),
+        ("/v1/images/generations", "It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models"),
         ("/api/chat", "does not offer Ollama's own API. Use POST /v1/chat/completions."),
     ] {
         let answer = gateway.send(&Request::post(path, &support::chat("echo")).bearer(gateway.key()));
@@ -293,7 +294,8 @@ fn unknown_path_names_the_right_one_to_callers() {
         let answer = gateway.send(&Request::get(path).bearer(gateway.key()));
         assert!(answer.status == 404 && answer.text().contains("Did you mean /v1/models?"), "{path}: {}", answer.text());
     }
-    let messages = gateway.send(&Request::post("/v1/messages", &serde_json::json!({})).header("x-api-key", gateway.key())).json();
+    let messages =
+        gateway.send(&Request::post("/v1/messages/batches", &serde_json::json!({})).header("x-api-key", gateway.key())).json();
     assert_eq!((&messages["type"], &messages["error"]["type"]), (&"error".into(), &"not_found_error".into()), "{messages}");
     assert!(gateway.send(&Request::get("/admin/v1/nothing")).text().contains("/admin/openapi.json"));
 }

@@ -36,6 +36,7 @@ mod lists;
 mod load;
 mod malformed_requests;
 mod many_nodes_page;
+mod messages;
 mod migrate;
 mod money;
 mod nodes;

@@ -89,7 +89,7 @@ static SIMULATION: Object = Object::of(
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
         asked("key", NAME, "Key id, or key name if it is unambiguous; or else `group`."),
         both("group", NAME, "Group that serves it. In the request, by name or id: any key of it without limits of its own."),
-        both("protocol", Kind::Word(&["openai", "gemini"]), "Protocol of the caller; default openai."),
+        both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         asked("service_tier", Kind::Word(&["priority", "flex"]), "Service tier that the request asks for."),
         asked("web_search", Kind::Flag, "Whether it uses the provider's web search."),
         asked("server_tools", Kind::Flag, "Whether it uses other tools that the provider runs."),

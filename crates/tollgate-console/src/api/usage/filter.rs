@@ -18,7 +18,7 @@ use crate::{
 };
 
 pub(in crate::api) const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
-const PROTOCOLS: &[&str] = &["openai", "gemini", "anthropic"];
+const PROTOCOLS: &[&str] = &Protocol::WORDS;
 const CODE: Kind = Kind::Text { min: 1, max: 100 };
 const USD: Kind = Kind::Usd { min: 0, max: i64::MAX };
 

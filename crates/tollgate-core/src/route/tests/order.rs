@@ -1,6 +1,6 @@
 //! Priorities, weights, affinity, the last resort, and invariants of every plan.
 
-use crate::ChannelSpec;
+use crate::{ChannelSpec, Provider};
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;

@@ -34,6 +34,10 @@ refusals! {
         error_quota_of_our_account error_upstream_400 stream_error_first;
     openai_to_anthropic:
         error_temperature_above_one error_n_two error_adaptive_temperature error_prefill_not_taken;
+    anthropic_to_openai:
+        error_server_tool error_other_context_edit error_server_held_thread error_max_tokens_missing
+        error_upstream_rate_limit error_context_length stream_error_first;
+    anthropic_to_gemini: error_unknown_block error_account_refused;
 }
 
 macro_rules! requests {
@@ -74,9 +78,26 @@ requests! {
         request_adaptive_effort_none request_always_effort_none_adjusted;
     gemini_to_anthropic:
         request_functions_and_candidates request_anthropic_thinking_returns request_omitted_signatures_return;
+    anthropic_to_openai:
+        request_tool_results_first request_claude_code_first_turn request_claude_code_reasoning request_results_out_of_order
+        request_interleaved_thinking_turns request_any_tool_one_at_a_time request_documents_and_images
+        request_output_format_and_noops;
+    anthropic_to_gemini:
+        request_thinking_images_errors request_claude_code_first_turn request_two_rounds_with_signatures
+        request_deferred_tool_loaded request_budget_and_sampling;
 }
 
-const DIRECTIONS: [&str; 4] = ["openai_to_gemini", "gemini_to_openai", "openai_to_anthropic", "gemini_to_anthropic"];
+const DIRECTIONS: [&str; 6] = [
+    "openai_to_gemini",
+    "gemini_to_openai",
+    "openai_to_anthropic",
+    "gemini_to_anthropic",
+    "anthropic_to_openai",
+    "anthropic_to_gemini",
+];
+/// Requests for cases that contain none.
+const MESSAGE: &str = r#"{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}"#;
+const MESSAGE_STREAM: &str = r#"{"model":"m","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
 /// Answers of upstreams for cases that contain none.
 const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}"#;
 const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
@@ -149,7 +170,8 @@ fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
 async fn ask(rig: &Rig, caller: Protocol, body: &str, streams: bool) -> Got {
     let incoming = match caller {
         Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, body),
-        Protocol::OpenAi | Protocol::Anthropic => rig.incoming(body),
+        Protocol::OpenAi => rig.incoming(body),
+        Protocol::Anthropic => rig.messages(body),
     };
     read(serve(&rig.core, incoming).await).await
 }
@@ -176,8 +198,10 @@ async fn refused(direction: &str, name: &str) {
     let streams = case["kind"] == "stream";
     let valid = match caller {
         Protocol::Gemini => r#"{"contents":[{"role":"user","parts":[{"text":"hi"}]}]}"#,
-        Protocol::OpenAi | Protocol::Anthropic if streams => STREAM,
-        Protocol::OpenAi | Protocol::Anthropic => CHAT,
+        Protocol::OpenAi if streams => STREAM,
+        Protocol::OpenAi => CHAT,
+        Protocol::Anthropic if streams => MESSAGE_STREAM,
+        Protocol::Anthropic => MESSAGE,
     };
     let mut rig = rig(script, upstream, &case);
     let got = ask(&rig, caller, sent.as_deref().unwrap_or(valid), streams).await;

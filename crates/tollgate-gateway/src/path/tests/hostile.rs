@@ -7,11 +7,13 @@ use tollgate_protocol::Protocol;
 use super::*;
 
 /// Caller and upstream.
-const PAIRS: [(Protocol, Protocol); 4] = [
+const PAIRS: [(Protocol, Protocol); 6] = [
     (Protocol::OpenAi, Protocol::Gemini),
     (Protocol::OpenAi, Protocol::Anthropic),
     (Protocol::Gemini, Protocol::OpenAi),
     (Protocol::Gemini, Protocol::Anthropic),
+    (Protocol::Anthropic, Protocol::OpenAi),
+    (Protocol::Anthropic, Protocol::Gemini),
 ];
 const GENERATE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hello there"}]}]}"#;
 
@@ -27,10 +29,15 @@ fn rig(script: Script, upstream: Protocol) -> Rig {
     })
 }
 
+fn message(streams: bool) -> String {
+    format!(r#"{{"model":"m","max_tokens":50,"stream":{streams},"messages":[{{"role":"user","content":"hello there"}}]}}"#)
+}
+
 async fn ask(rig: &Rig, caller: Protocol, streams: bool) -> Got {
     let incoming = match caller {
         Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, GENERATE),
-        Protocol::OpenAi | Protocol::Anthropic => rig.incoming(if streams { STREAM } else { CHAT }),
+        Protocol::OpenAi => rig.incoming(if streams { STREAM } else { CHAT }),
+        Protocol::Anthropic => rig.messages(&message(streams)),
     };
     read(serve(&rig.core, incoming).await).await
 }
@@ -42,13 +49,28 @@ fn fault_of(caller: Protocol, error: &serde_json::Value) -> String {
             assert!(error["error"]["status"].is_string() && error["error"]["details"].is_array(), "{error}");
             error["error"]["details"][0]["reason"].as_str().unwrap().to_ascii_lowercase()
         }
-        Protocol::OpenAi | Protocol::Anthropic => {
+        Protocol::Anthropic => {
+            assert!(error["type"] == "error" && error["request_id"].is_string() && error["error"].get("code").is_none(), "{error}");
+            error["error"]["type"].as_str().unwrap().to_owned()
+        }
+        Protocol::OpenAi => {
             assert!(error["error"].get("status").is_none() && error["error"].get("param").is_some(), "{error}");
             error["error"]["code"].as_str().unwrap().to_owned()
         }
     };
     assert!(!error.to_string().contains("secret"), "the upstream's text is not disclosed: {error}");
     word
+}
+
+/// How an error is called in the caller's protocol.
+fn called(caller: Protocol, word: &'static str) -> &'static str {
+    match (caller, word) {
+        (Protocol::Anthropic, "upstream_overloaded") => "overloaded_error",
+        (Protocol::Anthropic, "upstream_rate_limited") => "rate_limit_error",
+        (Protocol::Anthropic, "upstream_timeout") => "timeout_error",
+        (Protocol::Anthropic, _) => "api_error",
+        (Protocol::OpenAi | Protocol::Gemini, word) => word,
+    }
 }
 
 /// Invalid complete answers, with the expected status and error code.
@@ -97,7 +119,7 @@ async fn invalid_complete_answer_is_an_error_of_the_callers_protocol() {
             let got = ask(&rig, caller, false).await;
             let shown = format!("{caller:?} from {upstream:?}, case {number}: {}", got.body);
             assert_eq!((got.status, got.aborted), (status, false), "{shown}");
-            assert_eq!(fault_of(caller, &serde_json::from_str(&got.body).unwrap()), word, "{shown}");
+            assert_eq!(fault_of(caller, &serde_json::from_str(&got.body).unwrap()), called(caller, word), "{shown}");
             assert_eq!(rig.record().outcome, Outcome::UpstreamBroke, "{shown}");
         }
     }
@@ -143,8 +165,13 @@ async fn broken_stream_ends_with_an_error_of_the_callers_protocol_and_an_abort()
             assert_eq!((got.status, got.aborted), (200, true), "{shown}");
             assert!(got.body.contains("hello") && !got.body.contains("[DONE]") && !got.body.contains("secret"), "{shown}");
             assert!(!got.body.contains("\"finish_reason\":\"stop\"") && !got.body.contains("\"finishReason\""), "{shown}");
+            assert!(caller != Protocol::Anthropic || !got.body.contains("message_stop"), "{shown}");
             let last = got.body.trim_end().rsplit("data: ").next().unwrap();
-            assert_eq!(fault_of(caller, &serde_json::from_str(last).unwrap()), "upstream_stream_interrupted", "{shown}");
+            assert_eq!(
+                fault_of(caller, &serde_json::from_str(last).unwrap()),
+                called(caller, "upstream_stream_interrupted"),
+                "{shown}"
+            );
             let record = rig.record();
             assert_eq!((record.outcome, record.reason.as_deref()), (Outcome::UpstreamBroke, Some("E59")), "{shown}");
         }
@@ -169,7 +196,7 @@ async fn stream_without_content_is_an_http_error() {
             let got = ask(&rig, caller, true).await;
             let shown = format!("{caller:?} from {upstream:?}, case {number}: {}", got.body);
             assert_eq!((got.status, got.aborted), (*status, false), "{shown}");
-            assert_eq!(fault_of(caller, &serde_json::from_str(&got.body).unwrap()), *word, "{shown}");
+            assert_eq!(fault_of(caller, &serde_json::from_str(&got.body).unwrap()), called(caller, word), "{shown}");
             rig.record();
         }
     }

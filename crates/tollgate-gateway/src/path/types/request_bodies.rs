@@ -16,7 +16,7 @@ use tollgate_core::{
 };
 use tollgate_protocol::{
     CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
-    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, encode_request,
+    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, encode_count, encode_request,
     neutral::{EncodedRequest, Located, ReplyContext, Request},
     pending_media, relay_whole, translate_problem, translate_reply, translating_relay,
 };
@@ -177,7 +177,7 @@ impl<'a> RequestBodies<'a> {
 
     /// The gateway's own count of the request's tokens, in the caller's protocol.
     fn own_count(&self) -> Bytes {
-        Bytes::from(format!("{{\"totalTokens\":{}}}", count_input(self.summary).tokens))
+        encode_count(self.from, count_input(self.summary).tokens)
     }
 
     /// The gateway's own count, when the upstream supports neither the path nor the method of token counts.

@@ -168,7 +168,7 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             404,
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_PATH"),
-            "Unknown path POST {path}. This gateway does not offer reranking. It has POST /v1/chat/completions, POST /v1/embeddings and GET /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.",
+            "Unknown path POST {path}. This gateway does not offer reranking. It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.",
         ),
         row(
             "E10",

@@ -148,6 +148,7 @@ async fn send_request(
         upstream_model: serves.upstream.clone(),
         stream: None,
         path: codec.upstream_path(method, &serves.upstream, Framing::Sse),
+        forwarded: Vec::new(),
         body,
         sent: SentMark::default(),
     };

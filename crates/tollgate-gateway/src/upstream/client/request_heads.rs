@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use http::{
-    HeaderMap, HeaderValue, Uri,
+    HeaderMap, HeaderName, HeaderValue, Uri,
     header::{CONTENT_LENGTH, HOST},
 };
 use tollgate_core::Account;
@@ -30,6 +30,7 @@ struct KnownHead {
     protocol: Protocol,
     stream: Option<Framing>,
     path: String,
+    forwarded: Vec<(HeaderName, HeaderValue)>,
     form: TargetForm,
     has_body: bool,
     head: RequestHead,
@@ -70,6 +71,7 @@ impl RequestHeads {
             protocol: call.protocol,
             stream: call.stream,
             path: call.path.clone(),
+            forwarded: call.forwarded.clone(),
             form,
             has_body: !call.body.is_empty(),
             head: head.clone(),
@@ -96,6 +98,7 @@ impl KnownHead {
             && self.has_body != call.body.is_empty()
             && self.protocol == call.protocol
             && self.path == call.path
+            && self.forwarded == call.forwarded
     }
 }
 
@@ -127,6 +130,8 @@ mod tests {
         calls.push(UpstreamCall { protocol: Protocol::Gemini, ..first.clone() });
         calls.push(UpstreamCall { path: "/embeddings".to_owned(), ..first.clone() });
         calls.push(UpstreamCall { body: Bytes::new(), ..first.clone() });
+        let beta = (HeaderName::from_static("anthropic-beta"), HeaderValue::from_static("b"));
+        calls.push(UpstreamCall { forwarded: vec![beta], ..first.clone() });
         let mut other = account(2);
         other.credential = Some(tollgate_core::Secret::new("sk-another".to_owned()));
         calls.push(UpstreamCall { account: Arc::new(other), ..first.clone() });

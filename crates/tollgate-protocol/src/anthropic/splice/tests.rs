@@ -1,10 +1,12 @@
 //! Tests of the edits of Messages bodies.
 
 use super::*;
-use crate::Method;
+use crate::{Codec as _, Framing, Method, Target, anthropic::Anthropic};
 
+/// Forwards a body that is valid with these members besides the required ones.
 fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
-    let summary = RequestSummary::minimal("m", Method::Chat);
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    let summary = Anthropic.summarise(&target, body.as_bytes()).expect("a valid body");
     let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }
@@ -13,33 +15,32 @@ fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
 fn model_is_renamed() {
     let edits = RequestEdits { upstream_model: Some("claude-x"), ..RequestEdits::default() };
     assert_eq!(
-        forward(r#"{"metadata":{"model":"m"}, "model" : "m","messages":[]}"#, &edits),
-        r#"{"metadata":{"model":"m"}, "model" : "claude-x","messages":[]}"#
+        forward(
+            r#"{"metadata":{"model":"m"}, "model" : "m","max_tokens":9,"messages":[{"role":"user","content":"model"}]}"#,
+            &edits
+        ),
+        r#"{"metadata":{"model":"m"}, "model" : "claude-x","max_tokens":9,"messages":[{"role":"user","content":"model"}]}"#
     );
 }
 
 #[test]
-fn output_limit_is_added_or_lowered() {
+fn output_limit_is_lowered() {
     let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
-    for (given, expected) in [
-        (r#"{"model":"m"}"#, r#"{"max_tokens":100,"model":"m"}"#),
-        (r#"{"max_tokens":50}"#, r#"{"max_tokens":50}"#),
-        (r#"{"max_tokens":500}"#, r#"{"max_tokens":100}"#),
-        (r#"{"max_tokens":null}"#, r#"{"max_tokens":100}"#),
-    ] {
-        assert_eq!(forward(given, &edits), expected);
+    let body = |limit: &str| format!(r#"{{"model":"m","max_tokens":{limit},"messages":[{{"role":"user","content":"hi"}}]}}"#);
+    for (given, expected) in [("50", "50"), ("500", "100"), ("1e3", "100"), ("0", "0")] {
+        assert_eq!(forward(&body(given), &edits), body(expected));
     }
 }
 
 #[test]
 fn marked_thinking_and_id_suffixes_are_removed() {
-    let given = r#"{"messages":[
+    let given = r#"{"model":"m","max_tokens":9,"messages":[
         {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"tg1.gemini"}]},
         {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"EqQB"},{"type":"redacted_thinking","data":"tg1.openai"},
             {"type":"tool_use","id":"t1__sig1_QUJD","name":"f","input":{"id":"x__sig1_QQ","signature":"tg1.x"}},{"type":"text","text":"\"tg1."}]},
         {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1__sig1_QUJD","content":"__sig1_QQ"}]},
         {"role":"user","content":"t1__sig1_QUJD"}]}"#;
-    let expected = r#"{"messages":[
+    let expected = r#"{"model":"m","max_tokens":9,"messages":[
         {"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"EqQB"},
             {"type":"tool_use","id":"t1","name":"f","input":{"id":"x__sig1_QQ","signature":"tg1.x"}},{"type":"text","text":"\"tg1."}]},
         {"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"__sig1_QQ"}]},
@@ -48,7 +49,10 @@ fn marked_thinking_and_id_suffixes_are_removed() {
 }
 
 #[test]
-fn invalid_json_is_forwarded_unchanged() {
-    let edits = RequestEdits { upstream_model: Some("x"), ..RequestEdits::default() };
-    assert_eq!(forward(r#"{"model":"m","messages":["#, &edits), r#"{"model":"m","messages":["#);
+fn token_count_gets_no_limit() {
+    let body = Bytes::from_static(br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#);
+    let target = Target { method: Method::CountTokens, model: None, framing: Framing::Sse };
+    let summary = Anthropic.summarise(&target, &body).expect("a valid body");
+    let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
+    assert_eq!(forward_request(&body, &summary, &edits).as_ptr(), body.as_ptr());
 }

@@ -215,6 +215,7 @@ fn aborted_stream_ends_with_an_error_in_the_callers_framing() {
         },
         retry_after: None,
         stop: false,
+        ..Problem::default()
     };
     let body = String::from_utf8(problem::encode(&problem).to_vec()).unwrap();
     assert!(body.starts_with("{\"error\":{\"code\":502,"));

@@ -285,6 +285,7 @@ fn aborted_stream_ends_with_an_error_event() {
         native: crate::GeminiErrorFields::default(),
         retry_after: None,
         stop: false,
+        ..Problem::default()
     };
     let expected = "data: {\"error\":{\"message\":\"The upstream provider's stream ended before the answer was complete.\",\
                     \"type\":\"server_error\",\"param\":null,\"code\":\"upstream_stream_interrupted\"}}\n\n";

@@ -1,5 +1,7 @@
 //! Summaries of chat bodies, and the errors of invalid ones.
 
+use std::ops::Range;
+
 use crate::{Framing, MalformedKind};
 
 use super::*;

@@ -66,7 +66,7 @@ fn print(
     };
     output::line(&format!("data: {data}"));
     output::line(&format!("key for the echo channel (shown this once): {key}"));
-    output::line("try it, on both protocols:");
+    output::line("try it:");
     output::line(&format!(
         "curl -s {scheme}://{address}/v1/chat/completions -H 'authorization: Bearer {key}' -H 'content-type: application/json' \
          -d '{{\"model\":\"echo\",\"messages\":[{{\"role\":\"user\",\"content\":\"hello\"}}]}}'"

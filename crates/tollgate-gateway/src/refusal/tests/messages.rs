@@ -1,0 +1,105 @@
+//! The rows as Anthropic's clients get them.
+
+use super::*;
+
+const MESSAGES: &str = "/v1/messages";
+
+/// `error.type` of a row.
+fn kind_of(row: &RefusalRow) -> &'static str {
+    match row.id {
+        "E1" | "E2" | "E3" | "E4" => "authentication_error",
+        "E5" | "E6" => "permission_error",
+        "E10" | "E12" | "E13" | "E14" | "E15" => "not_found_error",
+        "E11" | "E16" | "E17" | "E18" | "E19" | "E21" | "E23" | "E52" | "E66" | "E67" => "invalid_request_error",
+        "E22" => "request_too_large",
+        "E31" | "E54" => "rate_limit_error",
+        "E32" | "E33" => "billing_error",
+        // Claude Code repeats `overloaded_error` whatever the headers say.
+        "E41" | "E42" | "E50" | "E53" | "E55" | "E58" | "E59" | "E62" | "E64" => "api_error",
+        "E51" | "E57" | "E60" | "E65" => "timeout_error",
+        "E40" | "E56" | "E61" | "E63" | "E68" => "overloaded_error",
+        id => panic!("no type for {id}"),
+    }
+}
+
+#[tokio::test]
+async fn every_row_on_messages() {
+    let head = caller(MESSAGES);
+    for mut row in rows::all() {
+        // What the SDKs repeat or do not know.
+        row.stop |= row.status == 401;
+        row.status = if row.status == 422 { 400 } else { row.status };
+        let (parts, body) = written(&row.refusal, &head).await;
+        check_head(&row, &parts, &head);
+        assert_eq!(row.refusal.id(head.from), row.id);
+        let message = row.message.replace("{request}", &head.request_id.to_string()).replace("{path}", MESSAGES);
+        let message = message.replace("{list}", "/v1/models").replace("{family}", "anthropic protocol family");
+        let message = message.replace("{wrong key}", "Incorrect API key provided: abc***wxyz.");
+        let message = message.replace("'model' and 'messages' alone are", "'model', 'max_tokens' and 'messages' alone are");
+        let error = json!({"type": kind_of(&row), "message": message});
+        let expected = json!({"type": "error", "error": error, "request_id": head.request_id.to_string()});
+        assert_eq!(body, expected, "{}", row.id);
+    }
+}
+
+#[tokio::test]
+async fn limits_are_told_in_anthropics_headers() {
+    let head = caller(MESSAGES);
+    let (parts, _) = written(&rows::rate_limit(), &head).await;
+    assert_eq!(header(&parts, "anthropic-ratelimit-requests-limit"), Some("60"));
+    assert_eq!(header(&parts, "anthropic-ratelimit-requests-remaining"), Some("0"));
+    let reset = header(&parts, "anthropic-ratelimit-requests-reset").unwrap();
+    assert!(reset.ends_with('Z') && reset.contains('T'), "{reset}");
+    assert_eq!((header(&parts, "anthropic-ratelimit-tokens-limit"), header(&parts, "x-ratelimit-limit-requests")), (None, None));
+}
+
+#[tokio::test]
+async fn thread_is_refused_with_the_code_that_its_clients_know() {
+    let refusal = Refusal::Unsupported { fields: vec!["thread".to_owned()], model: "m".to_owned(), reason: None };
+    let (_, body) = written(&refusal, &caller(MESSAGES)).await;
+    let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
+    assert_eq!(body["error"]["details"], details);
+    let (_, body) = written(&refusal, &caller("/v1/messages/count_tokens")).await;
+    assert!(body["error"]["message"].as_str().unwrap().contains("; 'model' and 'messages' alone are enough"));
+}
+
+/// Claude Code repairs its request by the words of an upstream's error.
+#[test]
+fn upstreams_words_about_a_request_stay_as_they_are() {
+    for text in [
+        "adaptive thinking is not supported on this model",
+        "messages.1.role: Input should be 'user' or 'assistant'",
+        "context_management: Extra inputs are not permitted",
+        "Unexpected value(s) `context-management-2025-06-27` for the `anthropic-beta` header. Please consult our documentation",
+        "Unexpected value(s) `mid-conversation-tool-changes-2026-07-01` for the `anthropic-beta` header",
+        "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-haiku-20241022",
+        "input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length or `max_tokens`",
+        "prompt is too long: 210000 tokens > 200000 maximum",
+    ] {
+        let said = UpstreamProblem {
+            status: 400,
+            message: text.to_owned(),
+            kind: Some("invalid_request_error".to_owned()),
+            is_error_object: true,
+            details: vec![r#"{"error_code":"x"}"#.to_owned()],
+            ..UpstreamProblem::default()
+        };
+        let problem = rejected(Protocol::Anthropic, said).problem(&caller(MESSAGES));
+        assert_eq!((problem.status, problem.message.as_str()), (400, text));
+        assert_eq!(problem.anthropic.kind.as_deref(), Some("invalid_request_error"));
+        assert_eq!(problem.anthropic.details.as_deref(), Some(r#"{"error_code":"x"}"#));
+    }
+}
+
+#[test]
+fn missing_thread_of_an_upstream_is_passed_on() {
+    let said = UpstreamProblem {
+        status: 404,
+        message: "thread not found".to_owned(),
+        kind: Some("not_found_error".to_owned()),
+        code: Some("thread_not_found".to_owned()),
+        is_error_object: true,
+        ..UpstreamProblem::default()
+    };
+    assert_eq!(rejected(Protocol::Anthropic, said).problem(&caller(MESSAGES)).status, 404);
+}
