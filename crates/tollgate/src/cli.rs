@@ -17,11 +17,11 @@ pub(crate) use accounting::{
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
-    Account, AccountName, AccountSelection, AdminKey, Channel, FieldArgs, HealthTime, Key, KeyName, Model, NewRow, PreviewArgs,
-    ResourceCommand, RowChange, RowName,
+    Account, AccountName, AccountSelection, AdminKey, Channel, ClientLines, FieldArgs, HealthTime, Key, KeyName, Model, NewRow,
+    PreviewArgs, ResourceCommand, RowChange, RowName,
 };
 
-/// A model gateway: one key, both protocols, every upstream.
+/// A model gateway: one key, every protocol, every upstream.
 #[derive(Debug, Parser)]
 #[command(name = "tollgate", version, about, max_term_width = 110)]
 pub(crate) struct Cli {
@@ -290,7 +290,7 @@ pub(crate) struct Explain {
     /// Key id, or key name if it is unambiguous
     #[arg(long)]
     pub(crate) key: String,
-    /// Protocol of the caller: openai or gemini
+    /// Protocol of the caller: openai, gemini or anthropic
     #[arg(long, default_value = "openai")]
     pub(crate) protocol: String,
     /// Field the request contains, such as `logit_bias`; may be repeated

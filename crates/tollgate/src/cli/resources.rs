@@ -26,6 +26,9 @@ pub(crate) enum Key {
         /// Print `export` lines for a shell
         #[arg(long)]
         env: bool,
+        /// Print the lines that make a client use the gateway with this key
+        #[arg(long, value_name = "CLIENT", conflicts_with = "env")]
+        print: Option<ClientLines>,
     },
     /// List keys
     List,
@@ -54,6 +57,15 @@ pub(crate) enum Key {
     Allowance(KeyName),
     /// End a key for good
     Revoke(KeyName),
+}
+
+/// A client that is configured by environment variables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClientLines {
+    ClaudeCode,
+    Anthropic,
+    Openai,
+    Gemini,
 }
 
 /// A service key.

@@ -5,8 +5,9 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{self, Admin, AdminRequest, ApiPath},
-    cli::{self, Common, KeyName},
+    cli::{self, ClientLines, Common, KeyName},
     command::{
+        ready::local_address,
         resource::{self, Resource, Rows},
         time_flag,
     },
@@ -21,7 +22,7 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
     admin::run(common, async |admin| {
         let rows = Rows { common, admin, resource: KEYS };
         match verb {
-            cli::Key::Create { name, groups, member, models, budget, expires, env } => {
+            cli::Key::Create { name, groups, member, models, budget, expires, env, print } => {
                 let expires_at = expires.map(|text| time_flag::parse_expiry("--expires", &text, compose::now())).transpose()?;
                 let models = if models.is_empty() { vec!["*".to_owned()] } else { models };
                 let mut body = json!({"name": name, "member": member, "groups": groups, "models": models});
@@ -32,7 +33,7 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
                     let fields = tollgate_console::parse_field_args("make_key", &[format!("budget={budget}")]);
                     body["budget"] = fields.map_err(Failure::Usage)?.remove("budget").unwrap_or_default();
                 }
-                create(common, admin, &body, env).await
+                create(common, admin, &body, env, print).await
             }
             cli::Key::List => list(common, admin).await,
             cli::Key::Show(KeyName { key }) => rows.show(&["keys", &id(admin, &key).await?]).await,
@@ -53,21 +54,48 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
     })
 }
 
-async fn create(common: &Common, admin: &Admin, body: &Value, env: bool) -> Result<(), Failure> {
+async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: Option<ClientLines>) -> Result<(), Failure> {
+    // Before the key is made: a bad setting must not lose it.
+    let lines = print.map(|client| Ok::<_, Failure>((client, gateway_url(common)?))).transpose()?;
     let target = ApiPath::of(&["keys"]);
     let made = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
     let text = made["key"].as_str().unwrap_or_default();
     if common.json {
         output::json(&json!({"id": made["id"], "name": made["name"], "key": text}));
+    } else if let Some((client, url)) = lines {
+        output::line(&client_lines(client, &url, text));
     } else if env {
         output::line(&format!("export OPENAI_API_KEY={text}\nexport GEMINI_API_KEY={text}"));
     } else {
         output::line(text);
         if !common.quiet {
-            output::remark("this key is shown once; it works on both protocols");
+            output::remark("this key is shown once; it works on every protocol");
         }
     }
     Ok(())
+}
+
+/// The gateway's address for callers, without a slash at its end.
+fn gateway_url(common: &Common) -> Result<String, Failure> {
+    if let Some(url) = &common.url {
+        return Ok(url.trim_end_matches('/').to_owned());
+    }
+    let config = compose::settings(common, &[])?;
+    let scheme = if config.text("server.tls_cert").is_empty() { "http" } else { "https" };
+    Ok(format!("{scheme}://{}", local_address(config.listen)))
+}
+
+/// The `export` lines of a client. Claude Code reports to its vendor whatever its base URL is, unless told not to.
+fn client_lines(client: ClientLines, url: &str, key: &str) -> String {
+    match client {
+        ClientLines::ClaudeCode => format!(
+            "export ANTHROPIC_BASE_URL={url}\nexport ANTHROPIC_AUTH_TOKEN={key}\nexport \
+             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1\n# then: claude --model MODEL"
+        ),
+        ClientLines::Anthropic => format!("export ANTHROPIC_BASE_URL={url}\nexport ANTHROPIC_API_KEY={key}"),
+        ClientLines::Openai => format!("export OPENAI_BASE_URL={url}/v1\nexport OPENAI_API_KEY={key}"),
+        ClientLines::Gemini => format!("export GOOGLE_GEMINI_BASE_URL={url}\nexport GEMINI_API_KEY={key}"),
+    }
 }
 
 async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
@@ -142,5 +170,20 @@ pub(crate) async fn id(admin: &Admin, name: &str) -> Result<String, Failure> {
             Err(Failure::Machine(format!("more than one key is called '{name}'; name it by its id (`tollgate key list`)")))
         }
         (None, _) => Err(Failure::Machine(format!("there is no key '{name}'; `tollgate key list` shows them"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base_urls_have_the_form_that_each_client_expects() {
+        let lines = |client| client_lines(client, "http://127.0.0.1:8080", "sk-tg-x");
+        assert!(lines(ClientLines::ClaudeCode).starts_with(
+            "export ANTHROPIC_BASE_URL=http://127.0.0.1:8080\nexport ANTHROPIC_AUTH_TOKEN=sk-tg-x\nexport CLAUDE_CODE_DISABLE"
+        ));
+        assert_eq!(lines(ClientLines::Openai), "export OPENAI_BASE_URL=http://127.0.0.1:8080/v1\nexport OPENAI_API_KEY=sk-tg-x");
+        assert!(!lines(ClientLines::Anthropic).contains("/v1") && !lines(ClientLines::Gemini).contains("/v1"));
     }
 }

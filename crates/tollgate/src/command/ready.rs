@@ -31,7 +31,7 @@ pub(crate) fn run(common: &Common) -> Result<(), Failure> {
 }
 
 /// Loopback address for a gateway that listens on every address.
-fn local_address(listen: SocketAddr) -> SocketAddr {
+pub(crate) fn local_address(listen: SocketAddr) -> SocketAddr {
     let loopback = if listen.is_ipv4() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { IpAddr::V6(Ipv6Addr::LOCALHOST) };
     SocketAddr::new(if listen.ip().is_unspecified() { loopback } else { listen.ip() }, listen.port())
 }
