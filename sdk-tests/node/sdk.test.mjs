@@ -2,15 +2,17 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 
+import Anthropic from "@anthropic-ai/sdk";
 import { GoogleGenAI } from "@google/genai";
 import OpenAI from "openai";
 
 import { KEY, MODELS, start } from "./gateway.mjs";
 
-let gateway, chat, native;
+let gateway, chat, native, messages;
 before(async () => {
   gateway = await start();
   chat = new OpenAI({ baseURL: `${gateway.base}/v1`, apiKey: KEY, maxRetries: 0 });
+  messages = new Anthropic({ baseURL: gateway.base, apiKey: KEY, maxRetries: 0 });
   native = new GoogleGenAI({ apiKey: KEY, httpOptions: { baseUrl: gateway.base } });
 });
 after(async () => assert.equal(await gateway.stop(), 0));
@@ -118,4 +120,66 @@ test("model lists of both clients", async () => {
 test("refusals are the SDKs' own error classes", async () => {
   await assert.rejects(chat.chat.completions.create({ model: "none", messages: ask("hi") }), OpenAI.NotFoundError);
   await assert.rejects(new OpenAI({ baseURL: `${gateway.base}/v1`, apiKey: "wrong", maxRetries: 0 }).models.list(), OpenAI.AuthenticationError);
+});
+
+const textOf = (message) => message.content.filter((block) => block.type === "text").map((block) => block.text).join("");
+
+each("message", async (model) => {
+  const reply = await messages.messages.create({ model, max_tokens: 50, messages: ask("say: naïve 日本語 🦊") });
+  assert.equal(textOf(reply), "naïve 日本語 🦊");
+  assert.deepEqual([reply.model, reply.stop_reason], [model, "end_turn"]);
+  assert.deepEqual([reply.usage.input_tokens, reply.usage.cache_read_input_tokens, reply.usage.output_tokens], [9, 2, 7]);
+  assert.match(reply._request_id, /^req_/);
+});
+
+each("message stream", async (model) => {
+  const stream = messages.messages.stream({ model, max_tokens: 50, messages: ask("say: naïve 日本語 🦊 and more") });
+  const final = await stream.finalMessage();
+  assert.equal(textOf(final), "naïve 日本語 🦊 and more");
+  assert.equal(final.usage.output_tokens, 7);
+});
+
+for (const streamed of [false, true]) {
+  each(`message tools in three turns, ${streamed ? "streamed" : "whole"}`, async (model) => {
+    const tools = ["get_weather", "get_time"].map((name) => ({ name, input_schema: parameters }));
+    const history = ask("please use tools");
+    const seen = [];
+    for (let turn = 0; ; turn++) {
+      const body = { model, max_tokens: 100, messages: history, tools };
+      const reply = streamed ? await messages.messages.stream(body).finalMessage() : await messages.messages.create(body);
+      if (turn === 2) {
+        assert.equal(textOf(reply), `results: ${expected.join(" | ")}`);
+        break;
+      }
+      assert.equal(reply.stop_reason, "tool_use");
+      const results = [];
+      for (const call of reply.content.filter((block) => block.type === "tool_use")) {
+        const content = `${call.name}:${call.input.city}`;
+        seen.push(content);
+        results.push({ type: "tool_result", tool_use_id: call.id, content });
+      }
+      history.push({ role: "assistant", content: reply.content }, { role: "user", content: results });
+    }
+    assert.deepEqual(seen, expected);
+  });
+}
+
+each("message token count", async (model) => {
+  assert.ok((await messages.messages.countTokens({ model, messages: ask("hello world") })).input_tokens > 0);
+});
+
+test("message models", async () => {
+  const names = [];
+  for await (const model of messages.models.list({ limit: 2 })) names.push(model.id);
+  MODELS.forEach((model) => assert.ok(names.includes(model), model));
+});
+
+test("message refusals", async () => {
+  const refused = (promise, status, type) =>
+    assert.rejects(promise, (error) => error.status === status && error.error.error.type === type && error.requestID !== undefined);
+  const body = { max_tokens: 50, messages: ask("hi") };
+  await refused(messages.messages.create({ model: "no-such-model", ...body }), 404, "not_found_error");
+  await refused(messages.messages.create({ model: "chat-model", ...body, thread: { type: "create" } }), 400, "invalid_request_error");
+  const unknown = new Anthropic({ baseURL: gateway.base, apiKey: `${KEY}x` });
+  await refused(unknown.messages.create({ model: "chat-model", ...body }), 401, "authentication_error");
 });

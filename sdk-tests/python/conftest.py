@@ -6,6 +6,7 @@ import pathlib
 import subprocess
 import tempfile
 
+import anthropic
 import openai
 import pytest
 from google import genai
@@ -49,6 +50,12 @@ def chat(base):
 def native(base, request):
     """The official native client, with its default API version and the older one."""
     return genai.Client(api_key=KEY, http_options={"base_url": base, "api_version": request.param})
+
+
+@pytest.fixture(scope="session")
+def messages(base):
+    """The official Messages client; without retries."""
+    return anthropic.Anthropic(base_url=base, api_key=KEY, max_retries=0)
 
 
 @pytest.fixture(params=MODELS)
