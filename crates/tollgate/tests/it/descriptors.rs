@@ -29,6 +29,25 @@ fn set_soft_limit(gateway: &TestGateway, files: &str) {
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
+/// Leaves the gateway without a descriptor for anything new. Not before it has stopped opening files: its first core answers while the
+/// others start, and a gateway whose core cannot start ends.
+fn exhaust_descriptors(gateway: &TestGateway) {
+    let folder = format!("/proc/{}/fd", gateway.pid());
+    let count = || std::fs::read_dir(&folder).expect("the gateway runs").count();
+    let (mut before, mut unchanged) = (count(), 0);
+    for _ in 0..200 {
+        std::thread::sleep(Duration::from_millis(50));
+        let now = count();
+        unchanged = if now == before { unchanged + 1 } else { 0 };
+        before = now;
+        if unchanged == 10 {
+            set_soft_limit(gateway, "3");
+            return;
+        }
+    }
+    panic!("the gateway opens and closes files all the time");
+}
+
 #[test]
 fn connections_are_fitted_to_the_limit_of_open_files_and_leave_a_reserve() {
     let (folder, upstream) = (TempDir::new().unwrap(), Upstream::start());
@@ -99,7 +118,7 @@ fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
     let mut kept = Kept::open(&gateway);
     // The key is known, so that only the upstream needs a socket.
     assert!(kept.ask(gateway.key(), "/v1/models", "").starts_with("HTTP/1.1 200"));
-    set_soft_limit(&gateway, "3");
+    exhaust_descriptors(&gateway);
     let refused = kept.ask(gateway.key(), "/v1/chat/completions", &support::chat("chat-model").to_string());
     assert!(is_overload(&refused), "{refused}");
     set_soft_limit(&gateway, "1000");
@@ -116,7 +135,7 @@ fn media_that_cannot_be_fetched_without_descriptors_is_told_as_overload() {
     assert!(kept.ask(gateway.key(), "/v1/models", "").starts_with("HTTP/1.1 200"));
     let picture = json!({"type": "image_url", "image_url": {"url": "http://picture.invalid/a.png"}});
     let body = json!({"model": "native-model", "messages": [{"role": "user", "content": [picture]}]}).to_string();
-    set_soft_limit(&gateway, "3");
+    exhaust_descriptors(&gateway);
     let refused = kept.ask(gateway.key(), "/v1/chat/completions", &body);
     assert!(is_overload(&refused), "{refused}");
     set_soft_limit(&gateway, "1000");
@@ -129,7 +148,7 @@ fn valid_key_that_is_not_cached_is_not_refused_as_wrong_without_descriptors() {
     let mut kept = Kept::open(&gateway);
     // Answered without a key.
     assert!(kept.ask("", "/version", "").starts_with("HTTP/1.1 200"));
-    set_soft_limit(&gateway, "3");
+    exhaust_descriptors(&gateway);
     let refused = kept.ask(gateway.key(), "/v1/chat/completions", &support::chat("chat-model").to_string());
     assert!(is_overload(&refused), "{refused}");
     set_soft_limit(&gateway, "1000");
