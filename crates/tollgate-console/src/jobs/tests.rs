@@ -102,9 +102,10 @@ async fn third_job_is_queued_and_can_be_cancelled_before_it_runs() {
     assert_eq!(ended(&first[0]).await["state"], "cancelled");
     let again = script.start(JobRequest::Backup);
     is_in(&again, JobState::Running).await;
-    // Those that began in all: the cancelled one is not among them.
+    // Those that began in all, each in a thread of its own: the cancelled one is not among them.
     let begun: Vec<JobKind> = (0..3).map(|_| script.begun.recv().unwrap()).collect();
-    assert_eq!((begun[2], script.begun.try_recv().ok()), (JobKind::Backup, None));
+    let backups = begun.iter().filter(|kind| **kind == JobKind::Backup).count();
+    assert_eq!((backups, script.begun.try_recv().ok()), (1, None), "{begun:?}");
 }
 
 #[tokio::test]
