@@ -1,7 +1,7 @@
 //! Routes HTTP requests: from the request line and headers to a [`Destination`], or a refusal of the path.
 //!
-//! Routing uses path and method, and for paths shared by two protocols also the credential headers. Keys and models are not
-//! looked up here: an unknown path gets the same answer with and without a valid key.
+//! Routing uses path and method, and for paths that several protocols have also headers by which their clients differ. Keys and models
+//! are not looked up here: an unknown path gets the same answer with and without a valid key.
 
 mod anthropic;
 mod gemini;

@@ -48,12 +48,11 @@ async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<B
     }
 }
 
-/// The listed fields of a model. `created` is always 0: the catalog has no such date, and the value must be stable.
+/// The listed fields of a model.
 fn listed(visible: &VisibleModel) -> ListedModel {
     let model = &visible.model;
     ListedModel {
         name: model.spec.name.clone(),
-        created: 0,
         owned_by: OWNER.to_owned(),
         description: model.spec.description.clone(),
         context: model.spec.context,

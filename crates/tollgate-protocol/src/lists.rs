@@ -14,14 +14,16 @@ pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
 
+/// When a model was created, in Unix seconds: the catalog has no such date, and the value must be stable. Anthropic's reference names the
+/// epoch for dates that are not known.
+const CREATED: i64 = 0;
+
 /// Prefix of a page token before encoding; detects foreign texts.
 const TOKEN_MARK: &str = "m1:";
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedModel {
     pub name: String,
-    /// Unix seconds; stable per model.
-    pub created: i64,
     /// Owner shown to callers: the product or the operator, never an upstream's account.
     pub owned_by: String,
     pub description: Option<String>,
@@ -164,7 +166,7 @@ pub fn openai_model(model: &ListedModel) -> Bytes {
 }
 
 fn openai_value(model: &ListedModel) -> Value {
-    json!({"id": model.name, "object": "model", "created": model.created, "owned_by": model.owned_by})
+    json!({"id": model.name, "object": "model", "created": CREATED, "owned_by": model.owned_by})
 }
 
 /// Encodes one page of `GET /v1beta/models`.
@@ -204,7 +206,6 @@ mod tests {
     fn model(name: &str) -> ListedModel {
         ListedModel {
             name: name.to_owned(),
-            created: 1_700_000_000,
             owned_by: "tollgate".to_owned(),
             description: None,
             context: None,
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn both_list_formats_are_encoded() {
         let mut one = model("a/b");
-        assert_eq!(openai_model(&one), r#"{"id":"a/b","object":"model","created":1700000000,"owned_by":"tollgate"}"#);
+        assert_eq!(openai_model(&one), r#"{"id":"a/b","object":"model","created":0,"owned_by":"tollgate"}"#);
         assert_eq!(openai_models(&[]), r#"{"object":"list","data":[]}"#);
         one.description = Some("d".to_owned());
         (one.context, one.max_output) = (Some(1_048_576), Some(u64::MAX));

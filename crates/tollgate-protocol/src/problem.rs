@@ -43,7 +43,7 @@ pub struct GeminiErrorFields {
     pub upstream_details: Vec<String>,
 }
 
-/// Members of an Anthropic upstream's error that are passed on.
+/// Members of Anthropic's error object: those of an Anthropic upstream, which are passed on, and what its clients look for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnthropicErrorFields {
     /// `error.type`; `None`: that of the status.

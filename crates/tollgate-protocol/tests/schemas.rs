@@ -145,7 +145,6 @@ fn lists_and_models_are_valid() {
     let schemas = Schemas::load();
     let model = |index: usize| ListedModel {
         name: format!("vendor/m{index:03}"),
-        created: 1_700_000_000,
         owned_by: "tollgate".to_owned(),
         description: (index.is_multiple_of(2)).then(|| "A model.".to_owned()),
         context: (index.is_multiple_of(3)).then_some(1_000_000),

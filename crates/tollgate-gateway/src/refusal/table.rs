@@ -250,8 +250,12 @@ fn unsupported(fields: &[String], model: &str, reason: Option<&str>, head: &Head
     let violations = fields.iter().map(violation).collect();
     let mut row = RefusalRow::invalid("unsupported_parameter", "UNSUPPORTED_PARAMETER", message).violations(violations);
     row.0.openai.param = fields.first().cloned();
+    row.0.anthropic.details = fields.iter().any(|field| field == "thread").then(|| NO_THREADS.to_owned());
     row
 }
+
+/// What tells the tool runners of Anthropic's SDKs that the server keeps no conversations: they send the whole one from then on.
+const NO_THREADS: &str = r#"{"error_code":"thread_unsupported_request","unsupported":["thread"]}"#;
 
 /// E31.
 fn rate_exceeded(rate: &RateExceeded) -> RefusalRow {

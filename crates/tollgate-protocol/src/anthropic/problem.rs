@@ -9,8 +9,7 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
     let fields = &problem.anthropic;
     let kind = fields.kind.as_deref().unwrap_or(error_type(problem.status, problem.stop));
     let mut error = json!({"type": kind, "message": problem.message});
-    let details = fields.details.as_deref().and_then(|raw| serde_json::from_str(raw).ok());
-    if let Some(details) = details.or_else(|| thread_details(problem)) {
+    if let Some(details) = fields.details.as_deref().and_then(|raw| serde_json::from_str(raw).ok()) {
         error["details"] = details;
     }
     json!({"type": "error", "error": error, "request_id": problem.request_id}).to_string().into()
@@ -32,14 +31,6 @@ const fn error_type(status: u16, stop: bool) -> &'static str {
         503 | 529 => "overloaded_error",
         _ => "api_error",
     }
-}
-
-/// The details that tell the tool runners of the SDKs that there are no conversations kept by the server. They send the whole
-/// conversation from then on.
-fn thread_details(problem: &Problem) -> Option<Value> {
-    let is_unsupported = problem.openai.code.as_deref() == Some("unsupported_parameter");
-    let names_thread = problem.native.violations.iter().any(|violation| violation.field == "thread");
-    (is_unsupported && names_thread).then(|| json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]}))
 }
 
 /// Values of `details.error_code` for an exhausted spend limit: 429 without `retry-after`.
@@ -120,18 +111,6 @@ mod tests {
         let problem = Problem { status: 404, message: "thread".to_owned(), anthropic: own, ..Problem::default() };
         let expected = r#"{"type":"error","error":{"type":"not_found_error","message":"thread","details":{"error_code":"thread_not_found"}},"request_id":""}"#;
         assert_eq!(encode(&problem), expected);
-    }
-
-    #[test]
-    fn refused_thread_is_told_by_a_code() {
-        let mut problem = Problem { status: 400, ..Problem::default() };
-        problem.openai.code = Some("unsupported_parameter".to_owned());
-        let violation = |field: &str| crate::FieldViolation { field: field.to_owned(), description: String::new() };
-        problem.native.violations = vec![violation("top_k")];
-        assert!(!String::from_utf8_lossy(&encode(&problem)).contains("details"));
-        problem.native.violations.push(violation("thread"));
-        let body: Value = serde_json::from_slice(&encode(&problem)).unwrap();
-        assert_eq!(body["error"]["details"], json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]}));
     }
 
     #[test]

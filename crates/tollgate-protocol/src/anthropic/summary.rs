@@ -157,8 +157,8 @@ fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonP
     }
     let speaker = match role {
         Value::Text(text) if !text.is_blank() => match &*text.decode() {
-            // An instruction within the conversation. It changes from turn to turn, so that it is not part of the affinity.
             "user" => TurnRole::User,
+            // Also an instruction within the conversation: it may change from turn to turn, so that it is not part of the affinity.
             _ => TurnRole::Other,
         },
         Value::Null | Value::Text(_) => {

@@ -6,6 +6,8 @@ use serde_json::{Value, json};
 use super::{InvalidPageQuery, ListedModel, MAX_PAGE_SIZE, PageQuery};
 
 const DEFAULT_LIMIT: usize = 20;
+/// [`super::CREATED`] as RFC 3339.
+const CREATED_AT: &str = "1970-01-01T00:00:00Z";
 
 /// Encodes one page of `GET /v1/models`. A page after or before an unknown id is empty.
 pub fn anthropic_models(models: &[ListedModel], query: &PageQuery) -> Result<Bytes, InvalidPageQuery> {
@@ -54,30 +56,13 @@ pub fn anthropic_model(model: &ListedModel) -> Bytes {
 }
 
 fn value(model: &ListedModel) -> Value {
-    let created = rfc3339(model.created);
-    let mut value = json!({"type": "model", "id": model.name, "display_name": model.name, "created_at": created});
+    let mut value = json!({"type": "model", "id": model.name, "display_name": model.name, "created_at": CREATED_AT});
     for (name, tokens) in [("max_input_tokens", model.context), ("max_tokens", model.max_output)] {
         if let Some(tokens) = tokens {
             value[name] = tokens.into();
         }
     }
     value
-}
-
-/// `1970-01-01T00:00:00Z`, from Unix seconds.
-fn rfc3339(seconds: i64) -> String {
-    let (days, second) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-    // Years that start in March, in eras of 400 years.
-    let from_march = days + 719_468;
-    let (era, day_of_era) = (from_march.div_euclid(146_097), from_march.rem_euclid(146_097));
-    let year_of_era = (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    let year = era * 400 + year_of_era + i64::from(month <= 2);
-    let (hour, minute) = (second / 3_600, second / 60 % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{:02}Z", second % 60)
 }
 
 #[cfg(test)]
@@ -87,7 +72,6 @@ mod tests {
     fn models(count: usize) -> Vec<ListedModel> {
         let model = |index: usize| ListedModel {
             name: format!("m{index:02}"),
-            created: 0,
             owned_by: "tollgate".to_owned(),
             description: None,
             context: None,
@@ -140,11 +124,10 @@ mod tests {
     #[test]
     fn model_has_a_date_and_its_limits() {
         let mut one = models(1).remove(0);
-        (one.created, one.context, one.max_output) = (1_709_213_820, Some(200_000), Some(64_000));
+        (one.context, one.max_output) = (Some(200_000), Some(64_000));
         assert_eq!(
             anthropic_model(&one),
-            r#"{"type":"model","id":"m00","display_name":"m00","created_at":"2024-02-29T13:37:00Z","max_input_tokens":200000,"max_tokens":64000}"#
+            r#"{"type":"model","id":"m00","display_name":"m00","created_at":"1970-01-01T00:00:00Z","max_input_tokens":200000,"max_tokens":64000}"#
         );
-        assert_eq!([0, 951_782_400, -1].map(rfc3339), ["1970-01-01T00:00:00Z", "2000-02-29T00:00:00Z", "1969-12-31T23:59:59Z"]);
     }
 }

@@ -55,7 +55,13 @@ async fn limits_are_told_in_anthropics_headers() {
 
 #[tokio::test]
 async fn thread_is_refused_with_the_code_that_its_clients_know() {
-    let refusal = Refusal::Unsupported { fields: vec!["thread".to_owned()], model: "m".to_owned(), reason: None };
+    let refused = |fields: &[&str]| {
+        let fields = fields.iter().map(|field| (*field).to_owned()).collect();
+        Refusal::Unsupported { fields, model: "m".to_owned(), reason: None }
+    };
+    let (_, body) = written(&refused(&["top_k"]), &caller(MESSAGES)).await;
+    assert!(body["error"]["details"].is_null(), "{body}");
+    let refusal = refused(&["top_k", "thread"]);
     let (_, body) = written(&refusal, &caller(MESSAGES)).await;
     let details = json!({"error_code": "thread_unsupported_request", "unsupported": ["thread"]});
     assert_eq!(body["error"]["details"], details);
