@@ -1,10 +1,12 @@
-"""Fixtures: the scripted provider and the gateway, started once per session, and the official clients."""
+"""Fixtures: the scripted provider, a collector and the gateway, started once per session, and the official clients."""
 
+import http.server
 import json
 import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 
 import anthropic
 import openai
@@ -16,8 +18,33 @@ MODELS = ["chat-model", "native-model", "messages-model"]
 CATALOG = pathlib.Path(__file__).resolve().parent.parent / "catalog.toml"
 
 
+class Collector(http.server.BaseHTTPRequestHandler):
+    """Keeps what it receives, by path."""
+
+    received = []
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.received.append((self.path, self.headers["content-type"], body))
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *arguments):
+        pass
+
+
 @pytest.fixture(scope="session")
-def base():
+def collector():
+    """A collector of OTLP over HTTP."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server
+    server.shutdown()
+
+
+@pytest.fixture(scope="session")
+def base(collector):
     """The gateway's address."""
     provider = subprocess.Popen([os.environ["PROVIDER"]], stdout=subprocess.PIPE, text=True)
     address = provider.stdout.readline().strip()
@@ -27,7 +54,10 @@ def base():
         log = open(pathlib.Path(folder) / "log", "w+")
         gateway = subprocess.Popen(
             [os.environ["TOLLGATE"], "serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", folder + "/data"],
-            stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder,
+            stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder, env=os.environ | {
+                "TOLLGATE_TELEMETRY__OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+                "TOLLGATE_TELEMETRY__METRICS_INTERVAL_MS": "500",
+            },
         )
         try:
             line = gateway.stdout.readline()

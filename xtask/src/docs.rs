@@ -1,6 +1,6 @@
 //! `cargo xtask docs`: writes the generated parts of pages. In `docs/translation.md` it is the loss matrix, from
 //! `fixtures/translation` of `tollgate-protocol`, below a marker line. In `docs/catalog.md` it is the tables of fields, from the
-//! tables of `tollgate-store`, each between two markers. In `README.md` and
+//! tables of `tollgate-store`, each between two markers. In `docs/cli.md` it is the list of commands. In `README.md` and
 //! `docs/performance.md` it is the figures of other gateways, with their chart. The rest of the pages is kept.
 
 use std::fmt::Write as _;
@@ -13,6 +13,7 @@ use crate::{bench, shell};
 
 const FILE: &str = "docs/translation.md";
 const CATALOG: &str = "docs/catalog.md";
+const CLI: &str = "docs/cli.md";
 const FIXTURES: &str = "crates/tollgate-protocol/fixtures/translation";
 
 /// Everything after this marker is generated.
@@ -45,7 +46,8 @@ struct Row {
 pub(crate) fn run() -> Result<()> {
     bench::peers::write_pages()?;
     write(FILE, regenerate)?;
-    write(CATALOG, |_| catalog_page())
+    write(CATALOG, |_| page_of(CATALOG, "tollgate-store", "catalog_page"))?;
+    write(CLI, |_| page_of(CLI, "tollgate", "cli_page"))
 }
 
 /// Writes a page if its generated parts differ.
@@ -62,10 +64,10 @@ fn write(file: &str, generate: impl FnOnce(&str) -> Result<String>) -> Result<()
     Ok(())
 }
 
-/// The catalog page with its field tables replaced. The tables are the store's, which xtask does not link.
-fn catalog_page() -> Result<String> {
-    let page = fs::File::open(shell::root().join(CATALOG)).with_context(|| CATALOG.to_owned())?;
-    shell::output(shell::cargo(&["run", "--quiet", "-p", "tollgate-store", "--example", "catalog_page"]).stdin(page))
+/// A page with the part replaced that an example of a package writes. xtask links none of the packages.
+fn page_of(file: &str, package: &str, example: &str) -> Result<String> {
+    let page = fs::File::open(shell::root().join(file)).with_context(|| file.to_owned())?;
+    shell::output(shell::cargo(&["run", "--quiet", "-p", package, "--example", example]).stdin(page))
 }
 
 /// The page with its generated part replaced.

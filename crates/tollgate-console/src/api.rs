@@ -11,6 +11,7 @@ pub(crate) mod schema;
 
 mod accounts;
 mod admin_keys;
+mod alerts;
 mod audit;
 mod backups;
 mod budgets;
@@ -29,7 +30,7 @@ mod named_resource;
 mod named_rows;
 mod oidc;
 mod password;
-mod previews;
+pub(crate) mod previews;
 mod prices;
 mod session;
 mod settings;
@@ -90,6 +91,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         jobs::ROUTES,
         backups::ROUTES,
         settings::ROUTES,
+        alerts::ROUTES,
         ROUTES,
     ]
     .into_iter()
@@ -283,9 +285,16 @@ mod tests {
     #[test]
     fn money_and_member_routes_require_admin() {
         for route in routes() {
-            let admins = ["/admin/v1/admin-keys", "/admin/v1/audit", "/admin/v1/backups", "/admin/v1/ledger", "/admin/v1/settings"]
-                .iter()
-                .any(|path| route.path.starts_with(path));
+            let admins = [
+                "/admin/v1/admin-keys",
+                "/admin/v1/alert-destinations",
+                "/admin/v1/audit",
+                "/admin/v1/backups",
+                "/admin/v1/ledger",
+                "/admin/v1/settings",
+            ]
+            .iter()
+            .any(|path| route.path.starts_with(path));
             if admins || (route.path.starts_with("/admin/v1/members") && route.method != Method::Get) {
                 assert_eq!(route.needs.for_all(), Some(AdminScope::Admin), "{route:?}");
             }

@@ -325,7 +325,12 @@ impl ApiError {
                     RowKind::Channel => "channels",
                     RowKind::Group => "groups",
                     RowKind::Member => "member",
-                    RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey | RowKind::Setting => "name",
+                    RowKind::Account
+                    | RowKind::Model
+                    | RowKind::Key
+                    | RowKind::AdminKey
+                    | RowKind::Setting
+                    | RowKind::AlertDestination => "name",
                 };
                 Self::invalid("invalid_value", param, message)
             }

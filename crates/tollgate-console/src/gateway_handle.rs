@@ -8,7 +8,7 @@ use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window,
 };
 use tollgate_protocol::Protocol;
-use tollgate_store::StoreError;
+use tollgate_store::{AlertDestination, StoreError};
 
 /// The process that the console controls: a running gateway, or a command that works on its data folder.
 #[async_trait]
@@ -43,6 +43,12 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Puts the stored settings into force as they are in the database now. A running gateway also follows later changes by itself.
     async fn refresh_settings(&self) -> Result<(), StoreError>;
+
+    /// The destination of alerts that the settings have.
+    fn configured_destination(&self) -> Option<AlertDestination>;
+
+    /// Sends a test message to a destination of alerts. The error says what went wrong.
+    async fn test_destination(&self, destination: &AlertDestination) -> Result<(), String>;
 
     /// Current health of an account.
     fn health(&self, account: AccountId) -> AccountHealth;
@@ -140,12 +146,16 @@ pub enum SettingKind {
     Flag,
     /// A whole number within bounds.
     Number(u64, u64),
+    /// A number from 0 to 1.
+    Share,
     /// Networks such as `10.0.0.0/8`, or addresses, separated by commas.
     Networks,
     /// One of these values.
     OneOf(&'static [&'static str]),
     /// An amount in USD, not below zero.
     Usd,
+    /// Whole percentages of 1 to 100, separated by commas.
+    Percents,
 }
 
 /// A value that may be stored.

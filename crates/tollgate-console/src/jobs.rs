@@ -20,7 +20,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{JobId, Timestamp};
 use tollgate_store::{AdminScope, BackupFolder, RandomSource, UsageFilter, WorkControl, catalog_file::CatalogFile};
 
-use crate::api_error::ApiError;
+use crate::{api_error::ApiError, price_import::ImportRequest};
 use job::{Job, JobEnd};
 use table::JobTable;
 
@@ -31,7 +31,7 @@ const MAX_RUNNING: usize = 2;
 /// Longest time a job may run.
 const TIME_LIMIT: Duration = Duration::from_hours(6);
 /// Largest result, as JSON.
-const MAX_RESULT_BYTES: usize = 1 << 20;
+pub(crate) const MAX_RESULT_BYTES: usize = 1 << 20;
 /// How long a stopping gateway waits for the threads of its jobs.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Event streams that are open at once.
@@ -45,11 +45,13 @@ pub enum JobKind {
     Verify,
     Replay,
     Backup,
+    Import,
 }
 
 impl JobKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup];
-    pub(crate) const WORDS: &[&str] = &[Self::Doctor.as_str(), Self::Verify.as_str(), Self::Replay.as_str(), Self::Backup.as_str()];
+    pub(crate) const ALL: [Self; 5] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup, Self::Import];
+    pub(crate) const WORDS: &[&str] =
+        &[Self::Doctor.as_str(), Self::Verify.as_str(), Self::Replay.as_str(), Self::Backup.as_str(), Self::Import.as_str()];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -57,13 +59,15 @@ impl JobKind {
             Self::Verify => "verify",
             Self::Replay => "replay",
             Self::Backup => "backup",
+            Self::Import => "import",
         }
     }
 
-    /// The smallest scope that may start, read and cancel such a job. A backup holds all data, and a catalog file holds secrets.
+    /// The smallest scope that may start, read and cancel such a job. A backup holds all data, and a catalog file holds secrets. An import
+    /// needs what its route needs.
     pub(crate) const fn needs(self) -> AdminScope {
         match self {
-            Self::Doctor | Self::Verify => AdminScope::Operator,
+            Self::Doctor | Self::Verify | Self::Import => AdminScope::Operator,
             Self::Replay | Self::Backup => AdminScope::Admin,
         }
     }
@@ -76,6 +80,7 @@ pub enum JobRequest {
     Verify,
     Replay(Box<ReplayRequest>),
     Backup,
+    Import(Box<ImportRequest>),
 }
 
 impl JobRequest {
@@ -85,6 +90,7 @@ impl JobRequest {
             Self::Verify => JobKind::Verify,
             Self::Replay(_) => JobKind::Replay,
             Self::Backup => JobKind::Backup,
+            Self::Import(_) => JobKind::Import,
         }
     }
 }
@@ -124,7 +130,7 @@ pub struct JobError {
     /// Exit code of the command that fails like this.
     pub exit_code: u8,
     pub message: String,
-    /// Faults of a catalog file.
+    /// Faults of a catalog file or a price list.
     pub faults: Vec<tollgate_store::catalog_file::FileError>,
 }
 
@@ -138,8 +144,8 @@ impl JobFailure {
 pub trait JobRunner: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;
 
-    /// Does the work of one job. Blocks the thread, which no other work uses, and returns soon after the job is cancelled.
-    fn run(&self, request: &JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure>;
+    /// Does the work of one job, of which nothing else keeps what was sent. Blocks the thread, which no other work uses, and returns soon after the job is cancelled.
+    fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure>;
 }
 
 /// The jobs of a running gateway. Cheap to clone.
@@ -245,7 +251,7 @@ impl JobsState {
         let (sender, mut receiver) = oneshot::channel();
         let (runner, reported) = (Arc::clone(&self.runner), Arc::clone(job));
         let control = WorkControl::new(job.cancel.clone(), move |progress| reported.progress(progress));
-        let work = move || drop(sender.send(runner.run(&request, &control)));
+        let work = move || drop(sender.send(runner.run(request, &control)));
         if let Err(error) = thread::Builder::new().name("job".to_owned()).spawn(work) {
             return Err(JobFailure::internal(&format!("cannot start a thread: {error}")));
         }

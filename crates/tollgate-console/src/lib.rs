@@ -15,6 +15,7 @@ mod identity;
 mod jobs;
 mod json;
 mod oidc;
+mod price_import;
 mod principal;
 mod response;
 mod shares;
@@ -40,6 +41,7 @@ pub use identity::{
 };
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
 pub use oidc::OidcSettings;
+pub use price_import::{ImportFailure, ImportRequest};
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::rfc3339;

@@ -3,7 +3,10 @@
 
 mod reachability;
 
-use std::collections::{BTreeSet, HashSet};
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+};
 
 use crate::{
     Account, Budget, BudgetAction, Caller, Catalog, Channel, ChannelSpec, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd,
@@ -151,33 +154,65 @@ fn bounded_groups(catalog: &Catalog, keys: &[std::sync::Arc<Key>]) -> BTreeSet<(
     found
 }
 
-fn group_warnings(catalog: &Catalog, group: &Group, bounded: Option<&str>, now: Timestamp, warnings: &mut Vec<String>) {
-    let mut unpriced = BTreeSet::new();
-    for channel in group.channels.iter().filter_map(|id| catalog.channels.get(id)) {
-        for (index, mapping) in
-            channel.spec.serves.iter().enumerate().filter(|(_, mapping)| Glob::any(&group.models, &mapping.model))
-        {
-            let model = catalog.models.get(&mapping.model);
-            let Some(sale) = model.and_then(|model| model.spec.price.as_ref()?.at(now)) else {
-                unpriced.insert(mapping.model.as_str());
-                continue;
-            };
-            let sale = EffectivePrice::of(sale, 0, group.sale_multiplier);
-            let Some(cost) = cost_of(channel, index, now) else { continue };
-            let dearest = channel.accounts.iter().map(|account| account.spec.cost_multiplier).max_by_key(|factor| factor.0);
-            let cost = EffectivePrice::of(&cost, 0, dearest.unwrap_or(Multiplier::ONE));
-            for (kind, sale, cost) in sale.below(cost) {
-                warnings.push(format!(
-                    "group '{}' sells '{}' below what channel '{}' costs: {kind} {} < {} USD per million tokens",
-                    group.name,
-                    mapping.model,
-                    channel.spec.name,
-                    NanoUsd(sale).to_usd_string(),
-                    NanoUsd(cost).to_usd_string()
-                ));
-            }
-        }
+/// A kind of tokens that a group sells below what a channel costs, in nano-USD per million tokens.
+pub(crate) struct SaleBelowCost<'c> {
+    pub(crate) group: &'c str,
+    pub(crate) model: &'c str,
+    pub(crate) channel: &'c str,
+    kind: &'static str,
+    sale: i64,
+    cost: i64,
+}
+
+impl fmt::Display for SaleBelowCost<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { group, model, channel, kind, sale, cost } = self;
+        let (sale, cost) = (NanoUsd(*sale).to_usd_string(), NanoUsd(*cost).to_usd_string());
+        write!(
+            f,
+            "group '{group}' sells '{model}' below what channel '{channel}' costs: {kind} {sale} < {cost} USD per million tokens"
+        )
     }
+}
+
+/// The models of a group's channels that it may serve, with their places in the channels.
+fn served_by<'c>(catalog: &'c Catalog, group: &'c Group) -> impl Iterator<Item = (&'c Channel, usize, &'c str)> {
+    let channels = group.channels.iter().filter_map(|id| catalog.channels.get(id));
+    let models =
+        channels.flat_map(|channel| channel.spec.serves.iter().enumerate().map(|(i, it)| (&**channel, i, it.model.as_str())));
+    models.filter(|(_, _, model)| Glob::any(&group.models, model))
+}
+
+fn sale_price<'c>(catalog: &'c Catalog, model: &str, now: Timestamp) -> Option<&'c crate::Price> {
+    catalog.models.get(model)?.spec.price.as_ref()?.at(now)
+}
+
+/// What a group sells below cost.
+pub(crate) fn sales_below_cost<'c>(catalog: &'c Catalog, group: &'c Group, now: Timestamp) -> Vec<SaleBelowCost<'c>> {
+    let mut found = Vec::new();
+    for (channel, index, model) in served_by(catalog, group) {
+        let Some(sale) = sale_price(catalog, model, now) else { continue };
+        let sale = EffectivePrice::of(sale, 0, group.sale_multiplier);
+        let Some(cost) = cost_of(channel, index, now) else { continue };
+        let dearest = channel.accounts.iter().map(|account| account.spec.cost_multiplier).max_by_key(|factor| factor.0);
+        let cost = EffectivePrice::of(&cost, 0, dearest.unwrap_or(Multiplier::ONE));
+        let (group, channel) = (group.name.as_str(), channel.spec.name.as_str());
+        found.extend(sale.below(cost).into_iter().map(|(kind, sale, cost)| SaleBelowCost {
+            group,
+            model,
+            channel,
+            kind,
+            sale,
+            cost,
+        }));
+    }
+    found
+}
+
+fn group_warnings(catalog: &Catalog, group: &Group, bounded: Option<&str>, now: Timestamp, warnings: &mut Vec<String>) {
+    warnings.extend(sales_below_cost(catalog, group, now).iter().map(ToString::to_string));
+    let unpriced: BTreeSet<&str> =
+        served_by(catalog, group).map(|(_, _, model)| model).filter(|model| sale_price(catalog, model, now).is_none()).collect();
     let Some(why) = bounded else { return };
     for model in unpriced {
         warnings.push(format!(

@@ -181,6 +181,8 @@ id!(MemberId, "mbr_");
 id!(ModelId, "mdl_");
 id!(AdminKeyId, "adm_");
 id!(SettingId, "set_");
+id!(AlertId, "alt_");
+id!(AlertDestinationId, "dst_");
 id!(JobId, "job_");
 id!(SessionId, "ses_");
 id!(InviteId, "inv_");

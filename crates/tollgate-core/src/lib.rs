@@ -4,9 +4,11 @@
 
 mod address;
 mod admit;
+mod alert;
 mod below_cost;
 mod catalog;
 mod catalog_review;
+mod certificate;
 mod fault;
 mod ids;
 mod margin;
@@ -42,6 +44,11 @@ pub use admit::{
     ReservationReceipt, SlidingWindow, SpendTotals, Subject, attempt_reservations, exhausted_limit, has_limits, max_attempt_cost,
     output_limit_field, rate_statuses, reservation_for, reservation_for_attempt,
 };
+pub use alert::{
+    AlertChanges, AlertCondition, AlertRule, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes, balance_conditions,
+    budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition, channels_down,
+    error_condition, journal_condition, key_conditions,
+};
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
@@ -50,6 +57,7 @@ pub use catalog::{
     TranslationSwitches, Visibility, Window,
 };
 pub use catalog_review::{catalog_warnings, is_unexpanded};
+pub use certificate::certificate_expiry;
 pub use fault::Fault;
 pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthCondition, HealthHistory, HealthReason,
@@ -57,8 +65,8 @@ pub use health::{
     OutcomeBucket, RestingReason, TransitionCause, UptimeCell, account_condition, observe, quota_end, start_probe, uptime_cells,
 };
 pub use ids::{
-    AccountId, AdminKeyId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId, MemberId, ModelId, NameHash,
-    RequestId, Revision, SessionId, SettingId,
+    AccountId, AdminKeyId, AlertDestinationId, AlertId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId,
+    MemberId, ModelId, NameHash, RequestId, Revision, SessionId, SettingId,
 };
 pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};

@@ -7,7 +7,7 @@
 //! | [`path`] | the life of one request: the stages and the order they run in |
 //! | [`upstream`] | calls to providers: connection pool, credentials, remote media |
 //! | [`state`] | state shared by requests: catalog, limiters, health, learned parameters, metrics |
-//! | [`background`] | work that no request waits for: usage writer, probes, alerts |
+//! | [`background`] | work that no request waits for: usage writer, probes, alerts, export of telemetry |
 //! | [`hand_over`] | the state of an upgrade, in the process that is replaced |
 //! | [`explain`] | explains routing without sending a request |
 
@@ -18,6 +18,7 @@ pub mod condition;
 mod executor;
 pub mod explain;
 pub mod fallback;
+mod gen_ai;
 pub mod hand_over;
 mod ingress;
 mod model_list;

@@ -18,5 +18,6 @@ pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;
 pub(crate) mod shares;
+pub mod trace_queue;
 pub mod traffic;
 pub mod usage_recorder;

@@ -246,6 +246,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         request_log: crate::state::request_log::RequestLog::off(),
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
+        traces: crate::state::trace_queue::TraceQueue::default(),
         traffic: Traffic::new(clock.clone()),
         square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),

@@ -39,7 +39,7 @@ CREATE TABLE journals (
     unfinished BIGINT NOT NULL
 );
 
--- Channels, accounts, models, groups, members and settings. `spec` is the row in JSON, with the field names of a catalog file (of a
+-- Channels, accounts, models, groups, members, settings and destinations of alerts. `spec` is the row in JSON, with the field names of a catalog file (of a
 -- setting: its value); `parent` is the channel of an account; `credential` is sealed. Removing a row sets `removed_at`.
 CREATE TABLE catalog_rows (
     id TEXT PRIMARY KEY,
@@ -289,3 +289,37 @@ CREATE TABLE health_nodes (
     node TEXT PRIMARY KEY,
     seen_at BIGINT NOT NULL
 );
+
+-- The node that evaluates the rules about all nodes; another one does when it has not claimed that for some time. One row.
+CREATE TABLE alert_evaluator (
+    id BIGINT PRIMARY KEY,
+    node TEXT NOT NULL,
+    claimed_at BIGINT NOT NULL
+);
+
+-- What rules have found. `subject` names it: a rule has one alert about it that is not over. `detail` is a JSON object of texts.
+CREATE TABLE alerts (
+    id TEXT PRIMARY KEY,
+    rule TEXT NOT NULL,
+    subject TEXT NOT NULL,
+    node TEXT NOT NULL,
+    text TEXT NOT NULL,
+    detail TEXT NOT NULL,
+    raised_at BIGINT NOT NULL,
+    ended_at BIGINT
+);
+CREATE UNIQUE INDEX alerts_open ON alerts (rule, subject) WHERE ended_at IS NULL;
+
+-- Messages about alerts. `destination` is the id of a row, `kind` is `raised` or `ended`, `state` is `waiting`, `sent` or `failed`.
+-- A waiting message is sent at `due_at`; the node that sends it sets a later time first.
+CREATE TABLE alert_messages (
+    alert TEXT NOT NULL,
+    destination TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    state TEXT NOT NULL,
+    attempts BIGINT NOT NULL,
+    due_at BIGINT NOT NULL,
+    fault TEXT NOT NULL,
+    PRIMARY KEY (alert, destination, kind)
+);
+CREATE INDEX alert_messages_due ON alert_messages (due_at) WHERE state = 'waiting';

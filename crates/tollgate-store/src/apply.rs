@@ -1,5 +1,6 @@
 //! Applying a batch of changes: the same rules for every backend, over [`ChangeTransaction`] inside one transaction.
 
+mod destinations;
 mod identity;
 mod keys;
 mod offers;
@@ -8,8 +9,8 @@ mod prices;
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::{
-    AccountId, AccountSpec, AdminKeyId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId, MemberStatus, ModelId, Owner,
-    Revision, Role, Secret, SettingId, Timestamp,
+    AccountId, AccountSpec, AdminKeyId, AlertDestinationId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId,
+    MemberStatus, ModelId, Owner, Revision, Role, Secret, SettingId, Timestamp,
 };
 
 use crate::{
@@ -67,6 +68,7 @@ pub(crate) fn new_id(kind: RowKind, at: Timestamp, random: [u8; 10]) -> String {
         RowKind::Key => KeyId::from_parts(at, random).to_string(),
         RowKind::AdminKey => AdminKeyId::from_parts(at, random).to_string(),
         RowKind::Setting => SettingId::from_parts(at, random).to_string(),
+        RowKind::AlertDestination => AlertDestinationId::from_parts(at, random).to_string(),
     }
 }
 
@@ -174,6 +176,8 @@ impl Batch<'_> {
             Change::Identity(change) => self.change_identity(change).await,
             Change::SetSetting { name, value } => self.set_setting(name, value).await,
             Change::UnsetSetting { name } => self.remove(RowKind::Setting, name).await,
+            Change::PutAlertDestination(input) => self.put_destination(input).await,
+            Change::RemoveAlertDestination { destination } => self.remove(RowKind::AlertDestination, destination).await,
             Change::RecordJob { id, name, action } => {
                 self.record_job(id, name, *action);
                 Ok(())

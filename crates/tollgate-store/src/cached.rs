@@ -5,6 +5,7 @@
 //! Bounds: 40 MiB of keys in memory, 64 MiB for the file; timeouts of 1 s for a cached key, 5 s for the catalog, 45 s for a
 //! batch of records.
 
+mod alerts;
 mod cache;
 mod identity;
 mod serving;

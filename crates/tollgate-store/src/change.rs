@@ -9,7 +9,7 @@ use tollgate_core::{
     Revision, Secret, Timestamp,
 };
 
-use crate::{AdminKeySpec, AdminScope, GroupSpec, IdentityChange, KeySpec, MemberSpec, keys::KeySecret};
+use crate::{AdminKeySpec, AdminScope, GroupSpec, IdentityChange, KeySpec, MemberSpec, fields::DestinationInput, keys::KeySecret};
 
 /// One mutation. `Put…` replaces the row of that name or creates it. Removal is soft: names stay resolvable in usage records.
 #[derive(Clone, Debug)]
@@ -76,6 +76,10 @@ pub enum Change {
     MakeAdminKey { key: Box<AdminKeySpec>, secret: KeySecret },
     /// Revokes an admin key permanently.
     RevokeAdminKey { key: AdminKeyId },
+    /// Stores a destination of alerts. Secrets that are not given stay.
+    PutAlertDestination(Box<DestinationInput>),
+    /// Removes a destination of alerts.
+    RemoveAlertDestination { destination: String },
     /// Changes how a member signs in.
     Identity(Box<IdentityChange>),
     /// Stores the value of a setting. The caller has checked that the setting exists, is no secret and takes the value.
@@ -136,7 +140,9 @@ impl Change {
             | Self::MakeAdminKey { .. }
             | Self::RevokeAdminKey { .. }
             | Self::SetSetting { .. }
-            | Self::UnsetSetting { .. } => AdminScope::Admin,
+            | Self::UnsetSetting { .. }
+            | Self::PutAlertDestination(_)
+            | Self::RemoveAlertDestination { .. } => AdminScope::Admin,
             Self::Identity(change) => change.needs(),
         }
     }
@@ -208,12 +214,23 @@ pub enum RowKind {
     AdminKey,
     /// The stored value of a setting.
     Setting,
+    #[serde(rename = "alert_destination")]
+    AlertDestination,
 }
 
 impl RowKind {
     /// Every kind; a kind comes after those its rows refer to.
-    pub const ALL: [Self; 8] =
-        [Self::Channel, Self::Account, Self::Model, Self::Group, Self::Member, Self::Key, Self::AdminKey, Self::Setting];
+    pub const ALL: [Self; 9] = [
+        Self::Channel,
+        Self::Account,
+        Self::Model,
+        Self::Group,
+        Self::Member,
+        Self::Key,
+        Self::AdminKey,
+        Self::Setting,
+        Self::AlertDestination,
+    ];
 
     /// The name in plans and in the database.
     pub const fn as_str(self) -> &'static str {
@@ -226,6 +243,7 @@ impl RowKind {
             Self::Key => "key",
             Self::AdminKey => "admin_key",
             Self::Setting => "setting",
+            Self::AlertDestination => "alert_destination",
         }
     }
 
@@ -238,14 +256,18 @@ impl RowKind {
     pub(crate) const fn article(self) -> &'static str {
         match self {
             Self::Account | Self::AdminKey => "an",
-            Self::Channel | Self::Model | Self::Group | Self::Member | Self::Key | Self::Setting => "a",
+            Self::Channel | Self::Model | Self::Group | Self::Member | Self::Key | Self::Setting | Self::AlertDestination => "a",
         }
     }
 }
 
 impl fmt::Display for RowKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(if *self == Self::AdminKey { "admin key" } else { self.as_str() })
+        f.write_str(match self {
+            Self::AdminKey => "admin key",
+            Self::AlertDestination => "destination",
+            Self::Channel | Self::Account | Self::Model | Self::Group | Self::Member | Self::Key | Self::Setting => self.as_str(),
+        })
     }
 }
 

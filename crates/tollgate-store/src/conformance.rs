@@ -1,6 +1,7 @@
 //! The contract of every backend, one file per trait. Each check runs on memory and SQLite, and on PostgreSQL if
 //! `TOLLGATE_TEST_POSTGRES` is the address of a database in which schemas may be created.
 
+mod alerts;
 mod catalog;
 mod health;
 mod identity;
@@ -269,6 +270,12 @@ conformance! {
     settings:
         stored_settings_are_loaded_with_the_catalog,
         audit_has_the_old_and_the_new_value_of_a_setting;
+    alerts:
+        destination_keeps_its_secrets_sealed,
+        alert_is_raised_once_until_it_is_over,
+        message_is_claimed_by_one_node_at_a_time,
+        one_node_evaluates_until_it_stops_claiming,
+        keys_that_expire_are_found;
     health:
         health_is_stored_for_existing_accounts,
         transitions_are_found_by_time_and_subject,

@@ -2,6 +2,7 @@
 //! converts between the field and its JSON form. The catalog file, the admin API with its OpenAPI document, `NAME FIELD=VALUE`
 //! on the command line and the tables of `docs/catalog.md` are made from these tables.
 
+mod alert;
 mod channel;
 mod check;
 mod docs;
@@ -17,6 +18,7 @@ use serde_json::{Map, Value};
 
 use crate::FieldProblem;
 
+pub use alert::DestinationInput;
 pub use channel::{AccountInput, private_host};
 pub(crate) use check::hint;
 pub use check::nearest;

@@ -3,6 +3,7 @@
 //! One small trait per kind of data. The backends are private; [`open`] chooses one by its address. Time and
 //! randomness are arguments: nothing here reads a clock.
 
+mod alerts;
 mod apply;
 mod assemble;
 mod backup;
@@ -53,6 +54,11 @@ use std::{collections::HashSet, fmt};
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
 
+pub use alerts::{
+    Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
+    DestinationKind, DestinationSecrets, MAX_ALERT_DESTINATIONS, MAX_OPEN_ALERTS, MessageKind, MessageResult, MessageState,
+    ToldDestination,
+};
 pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};

@@ -37,7 +37,12 @@ impl ObjectScope {
         match row.kind {
             RowKind::Key | RowKind::AdminKey => row.parent == own,
             RowKind::Member => row.id == own,
-            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Setting => false,
+            RowKind::Channel
+            | RowKind::Account
+            | RowKind::Model
+            | RowKind::Group
+            | RowKind::Setting
+            | RowKind::AlertDestination => false,
         }
     }
 

@@ -1,5 +1,6 @@
 //! The memory backend, for tests and trials. The usage log keeps the newest 100,000 records.
 
+mod alerts;
 mod health_history;
 mod identity;
 mod ids;
@@ -38,6 +39,7 @@ pub(crate) struct MemoryStore {
     health: Mutex<HashMap<AccountId, AccountHealth>>,
     health_history: Mutex<health_history::MemoryHealthHistory>,
     tests: Mutex<BTreeMap<AccountId, Timestamp>>,
+    alerts: Mutex<alerts::MemoryAlerts>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
     hasher: KeyHasher,
@@ -68,6 +70,7 @@ impl MemoryStore {
             health: Mutex::default(),
             health_history: Mutex::default(),
             tests: Mutex::default(),
+            alerts: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
             hasher,

@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
-    AccessMode, Actor, CatalogStore, Change, ChangeOrigin, Counters, HealthHistoryStore, HealthStore, IdentityStore, KeyHasher,
-    KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, SquareStore, StoreError,
-    StoreUrl, TransferProgress, TransferredTable, UsageStore,
+    AccessMode, Actor, AlertStore, CatalogStore, Change, ChangeOrigin, Counters, HealthHistoryStore, HealthStore, IdentityStore,
+    KeyHasher, KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, SquareStore,
+    StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
@@ -33,6 +33,7 @@ pub struct Store {
     pub health_history: Arc<dyn HealthHistoryStore>,
     pub square: Arc<dyn SquareStore>,
     pub identity: Arc<dyn IdentityStore>,
+    pub alerts: Arc<dyn AlertStore>,
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -160,6 +161,7 @@ impl Store {
             + HealthHistoryStore
             + SquareStore
             + IdentityStore
+            + AlertStore
             + 'static,
     {
         Self {
@@ -171,7 +173,8 @@ impl Store {
             health: Arc::clone(&stores) as _,
             health_history: Arc::clone(&stores) as _,
             square: Arc::clone(&stores) as _,
-            identity: stores,
+            identity: Arc::clone(&stores) as _,
+            alerts: stores,
             hasher,
             first_start: false,
             database,

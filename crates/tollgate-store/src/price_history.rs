@@ -90,8 +90,12 @@ pub(crate) fn prices_of(kind: RowKind, name: &str, spec: Option<&str>) -> BTreeM
     match kind {
         RowKind::Model => read.price.map(|price| (name.to_owned(), price)).into_iter().collect(),
         RowKind::Channel => read.serves.into_iter().filter_map(|mapping| Some((mapping.model, mapping.cost?))).collect(),
-        RowKind::Account | RowKind::Group | RowKind::Member | RowKind::Key | RowKind::AdminKey | RowKind::Setting => {
-            BTreeMap::new()
-        }
+        RowKind::Account
+        | RowKind::Group
+        | RowKind::Member
+        | RowKind::Key
+        | RowKind::AdminKey
+        | RowKind::Setting
+        | RowKind::AlertDestination => BTreeMap::new(),
     }
 }

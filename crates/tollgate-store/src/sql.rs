@@ -2,6 +2,7 @@
 //! through connections of their own, with the drivers of the two databases, which are faster for many rows.
 
 mod address;
+mod alerts;
 mod append;
 mod catalog;
 mod cells;

@@ -7,6 +7,7 @@
 
 mod client;
 mod gateway;
+mod mail_server;
 pub mod provider;
 mod services;
 mod upstream;
@@ -15,6 +16,7 @@ mod wire;
 
 pub use client::{ClientResponse, PendingResponse, Request};
 pub use gateway::{SERVICE_KEY, TestGateway, TestGatewayBuilder, UPSTREAM_CREDENTIAL};
+pub use mail_server::{MailServer, MailServerMode};
 pub use services::{Postgres, Redis, skipped};
 pub use upstream::{ReceivedRequest, ScriptedResponse, Upstream};
 pub use wait::{Latch, wait_for};

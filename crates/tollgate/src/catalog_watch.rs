@@ -211,7 +211,13 @@ async fn load_snapshot(
         let subject = match row.kind {
             RowKind::Key => KeyId::parse(&row.id).map(Subject::Key),
             RowKind::Member => MemberId::parse(&row.id).map(Subject::Member),
-            RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::AdminKey | RowKind::Setting => None,
+            RowKind::Channel
+            | RowKind::Account
+            | RowKind::Model
+            | RowKind::Group
+            | RowKind::AdminKey
+            | RowKind::Setting
+            | RowKind::AlertDestination => None,
         };
         match (row.kind, subject) {
             (RowKind::Key, Some(Subject::Key(key))) => {
@@ -219,7 +225,15 @@ async fn load_snapshot(
                 shared.keys.clear_negatives();
             }
             (RowKind::Member | RowKind::Group | RowKind::Key, _) => shared.keys.clear(),
-            (RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting, _) => {}
+            (
+                RowKind::Channel
+                | RowKind::Account
+                | RowKind::Model
+                | RowKind::AdminKey
+                | RowKind::Setting
+                | RowKind::AlertDestination,
+                _,
+            ) => {}
         }
         if let Some(subject) = subject
             && let Some(found) = store.listing.row(row.kind, &row.id, ObjectScope::Everything).await?

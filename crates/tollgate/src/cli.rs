@@ -2,6 +2,8 @@
 
 mod accounting;
 mod identity;
+#[cfg(test)]
+mod page;
 mod prices;
 mod resources;
 
@@ -11,8 +13,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use tollgate_core::Secret;
 
 pub(crate) use accounting::{
-    Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SettingsAction, SumGroup, SumOrder, Usage,
-    UsageFilter,
+    Alert, AlertState, Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SettingsAction,
+    SumGroup, SumOrder, Usage, UsageFilter,
 };
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
@@ -120,6 +122,9 @@ pub(crate) enum Command {
     Budget(Budget),
     /// Show the audit log, newest entry first
     Audit(Audit),
+    /// Show alerts and their rules, and manage the destinations that messages go to
+    #[command(subcommand)]
+    Alert(Alert),
     /// Show the effective settings and the source of each, and change them at run time
     #[command(args_conflicts_with_subcommands = true)]
     Settings(Settings),

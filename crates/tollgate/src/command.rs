@@ -2,6 +2,7 @@
 
 pub(crate) mod about;
 pub(crate) mod admin_key;
+pub(crate) mod alert;
 pub(crate) mod backup;
 pub(crate) mod catalog;
 pub(crate) mod channel;

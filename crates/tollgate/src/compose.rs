@@ -14,7 +14,6 @@ use tokio_util::task::TaskTracker;
 use tollgate_console::{IdentitySettings, OidcSettings, SessionTimes};
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
-    background::alerts::{Alerts, Webhook},
     clock::{Clock as _, SystemClock},
     condition::Condition,
     settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
@@ -22,6 +21,7 @@ use tollgate_gateway::{
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
     state::request_log::RequestLog,
+    state::trace_queue::TraceQueue,
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
 };
 use tollgate_store::{
@@ -243,26 +243,28 @@ pub(crate) fn reservation_ttl(config: &Config) -> Duration {
     configured(config).reservation_ttl()
 }
 
-/// Queue and sender for alerts; without a webhook, alerts are dropped and there is no sender.
-pub(crate) fn alerts(config: &Config, store: &Store) -> Result<(AlertQueue, Option<Alerts>), Failure> {
-    let Some(url) = &config.webhook else { return Ok((AlertQueue::default(), None)) };
-    let secret = match config.text("alerts.secret") {
-        "" => None,
-        text => Some(Secret::new(config::reference(text).map_err(|fault| Failure::invalid(format!("alerts.secret: {fault}")))?)),
-    };
-    let webhook = Webhook { url: url.clone(), secret, private_network: config.flag("alerts.private_network") };
-    let (queue, alerts) = Alerts::to(webhook, Arc::clone(&store.listing));
-    Ok((queue, Some(alerts)))
-}
-
 /// The state of a gateway that can open neither its database nor its journal yet: it knows no keys and no catalog.
 pub(crate) async fn closed(config: &Config) -> Result<Arc<Shared>, Failure> {
     let store = open_in_memory().await?;
     let (counters, _) = store.counters(now(), reservation_ttl(config)).await?;
-    let shared = shared(config, &store, Catalog::default(), counters, AlertQueue::default(), Vec::new(), RequestLog::off());
+    let shared = shared(config, &store, Catalog::default(), counters, Outlets::none(), Vec::new());
     shared.condition.set_without_catalog(true);
     shared.condition.set_disk_full(true);
     Ok(shared)
+}
+
+/// Where requests are reported besides their usage records.
+pub(crate) struct Outlets {
+    pub(crate) alerts: AlertQueue,
+    pub(crate) request_log: RequestLog,
+    pub(crate) traces: TraceQueue,
+}
+
+impl Outlets {
+    /// Nowhere.
+    fn none() -> Self {
+        Self { alerts: AlertQueue::default(), request_log: RequestLog::off(), traces: TraceQueue::default() }
+    }
 }
 
 pub(crate) fn shared(
@@ -270,9 +272,8 @@ pub(crate) fn shared(
     store: &Store,
     catalog: Catalog,
     counters: Arc<dyn Counters>,
-    alerts: AlertQueue,
+    outlets: Outlets,
     hedged: Vec<(GroupId, NanoUsd)>,
-    request_log: RequestLog,
 ) -> Arc<Shared> {
     let settings = gateway_settings(config);
     let clock = Arc::new(SystemClock);
@@ -288,13 +289,16 @@ pub(crate) fn shared(
     let square_requests = AddressRate::for_square(settings.square_requests_per_minute, clock.instant());
     let traffic = Traffic::new(Arc::clone(&clock) as _);
     traffic.hedged_before(hedged, now().day());
+    let Outlets { alerts, request_log, traces } = outlets;
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
         keys,
-        metrics: Metrics::new(env!("CARGO_PKG_VERSION")),
+        metrics: if config.otlp_endpoint.is_some() { metrics.with_gen_ai() } else { metrics },
         request_log,
         counters,
         alerts,
+        traces,
         traffic,
         retries: RetryBudget::new(clock.instant()),
         square_requests,

@@ -35,6 +35,8 @@ pub(crate) struct Config {
     /// Certificate and key files for `listen`.
     pub(crate) tls: Option<(PathBuf, PathBuf)>,
     pub(crate) webhook: Option<Url>,
+    /// Base URL of the collector.
+    pub(crate) otlp_endpoint: Option<Url>,
     /// Budgets of the whole gateway.
     pub(crate) budgets: GatewayBudgets,
     /// `sqlite:…` or `postgres://…`; `None`: `tollgate.db` in the data folder.
@@ -71,6 +73,7 @@ impl Config {
         let console_url = console_url(text("console.url").as_deref(), &mut faults);
         oidc(&values, &mut faults);
         let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
+        let otlp_endpoint = otlp_endpoint(&values, &mut faults);
         if let Some(url) = text("redis.url") {
             if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
                 faults.push("redis.url begins with redis:// or rediss://".to_owned());
@@ -99,6 +102,7 @@ impl Config {
             console_url,
             console_tls,
             webhook,
+            otlp_endpoint,
             budgets,
             database_url: text("database.url"),
             master_key: text("database.master_key"),
@@ -158,6 +162,11 @@ impl Config {
             }
         };
         SETTINGS.iter().map(show).collect()
+    }
+
+    /// A number from 0 to 1 by path.
+    pub(crate) fn share(&self, path: &str) -> f64 {
+        self.text(path).parse().expect("shares were validated and have defaults")
     }
 
     pub(crate) fn flag(&self, path: &str) -> bool {
@@ -251,6 +260,33 @@ fn webhook(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
         Ok(url) if ["http", "https"].contains(&url.scheme()) => Some(url),
         Ok(_) | Err(_) => {
             faults.push("alerts.webhook is an address that begins with http:// or https://".to_owned());
+            None
+        }
+    }
+}
+
+/// The collector of the section `telemetry`. Names of the environment that other programs share are no mistake without it.
+fn otlp_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Url> {
+    let endpoint = values.get("telemetry.otlp_endpoint").map_or("", |value| value.text.as_str());
+    if endpoint.is_empty() {
+        let is_own = |source: &Source| match source {
+            Source::Default => false,
+            Source::File | Source::Flag | Source::Database => true,
+            Source::Environment(name) => name.starts_with("TOLLGATE_"),
+        };
+        let given = |path: &str| values.get(path).is_some_and(|value| is_own(&value.source) && !value.text.is_empty());
+        let other = SETTINGS.iter().find(|setting| setting.path.starts_with("telemetry.") && given(setting.path));
+        faults.extend(other.map(|setting| format!("{} is set without telemetry.otlp_endpoint", setting.path)));
+        return None;
+    }
+    match Url::parse(endpoint) {
+        Ok(url) if !url.username().is_empty() || url.password().is_some() => {
+            faults.push("telemetry.otlp_endpoint has no name or password: put credentials into telemetry.headers".to_owned());
+            None
+        }
+        Ok(url) if ["http", "https"].contains(&url.scheme()) && url.query().is_none() && url.fragment().is_none() => Some(url),
+        Ok(_) | Err(_) => {
+            faults.push("telemetry.otlp_endpoint is an address such as http://127.0.0.1:4318, without a query".to_owned());
             None
         }
     }

@@ -41,9 +41,9 @@ use tollgate_gateway::{
     },
     upstream::client::{Trust, fetch_document},
 };
-use tollgate_store::{BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
+use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
-use crate::{channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
+use crate::{alerting, channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -363,6 +363,15 @@ impl GatewayHandle for RunningGateway {
 
     async fn spent(&self, subject: Subject, window: Window) -> Result<NanoUsd, StoreError> {
         Ok(self.shared.counters.spent(subject, window, self.now()))
+    }
+
+    fn configured_destination(&self) -> Option<AlertDestination> {
+        // Its secret was read at the start.
+        alerting::configured_destination(&self.settings.current()).ok().flatten()
+    }
+
+    async fn test_destination(&self, destination: &AlertDestination) -> Result<(), String> {
+        alerting::send_test(destination, &self.settings.current().data).await
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {

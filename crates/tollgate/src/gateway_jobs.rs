@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
-use tollgate_console::{JobError, JobFailure, JobOutput, JobRequest, JobRunner};
+use tollgate_console::{ImportFailure, JobError, JobFailure, JobOutput, JobRequest, JobRunner};
 use tollgate_core::Timestamp;
 use tollgate_store::{BackupFolder, WorkControl};
 
@@ -15,6 +15,7 @@ use crate::{
     work::{
         backup::backup,
         doctor::doctor,
+        import::{ImportError, import},
         replay::{ReplayFailure, replay},
         verify::verify,
     },
@@ -33,7 +34,7 @@ impl JobRunner for GatewayJobs {
         compose::now()
     }
 
-    fn run(&self, request: &JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
+    fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
         // Threads inherit it, so that connections and runtimes of the work have it too. Elsewhere it holds for the whole process.
         #[cfg(target_os = "linux")]
         let _ = rustix::process::nice(NICENESS);
@@ -50,6 +51,11 @@ impl JobRunner for GatewayJobs {
                     return Err(JobFailure::Failed(JobError { exit_code: 3, message, faults }));
                 }
             },
+            JobRequest::Import(request) => match import(config, *request, control) {
+                Ok(result) => Ok(JobOutput { result, exit_code: 0 }),
+                Err(ImportError::Other(failure)) => Err(failure),
+                Err(ImportError::Import(failure)) => return Err(not_imported(failure)),
+            },
         };
         ended.map_err(|failure| {
             if control.is_cancelled() {
@@ -65,6 +71,15 @@ fn back_up(config: &Config, control: &WorkControl) -> Result<JobOutput, Failure>
     let mut outcome = backup(config, None, &target, control)?;
     outcome.file = target.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     Ok(output(&outcome, false))
+}
+
+/// Why a list was not imported: it is wrong, or the state of the catalog prevents it.
+fn not_imported(failure: ImportFailure) -> JobFailure {
+    JobFailure::Failed(match failure {
+        ImportFailure::List { message, faults } => JobError { exit_code: 3, message, faults },
+        ImportFailure::Refused(message) => JobError { exit_code: 1, message, faults: Vec::new() },
+        ImportFailure::Store(error) => JobError { exit_code: 1, message: error.to_string(), faults: Vec::new() },
+    })
 }
 
 /// The result of a command, with its exit code.

@@ -54,5 +54,5 @@ fn report_skew(shared: &Shared, micros: i64) {
     } else {
         tracing::info!("the clock of this node agrees with that of Redis again");
     }
-    shared.alerts.clock_skew(seconds, compose::now(), &shared.metrics);
+    shared.alerts.clock_skew(seconds, &shared.metrics);
 }

@@ -5,6 +5,7 @@
 
 mod access_share;
 mod admin;
+mod alerting;
 mod catalog_file;
 mod catalog_watch;
 mod channel_test;
@@ -29,6 +30,7 @@ mod logging;
 mod output;
 mod retention;
 mod runtime_socket;
+mod telemetry;
 #[cfg(debug_assertions)]
 mod test_clock;
 mod traffic_snapshot;
@@ -94,6 +96,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Init(arguments) => command::init::run(&common, &arguments),
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
         Command::Audit(arguments) => command::lists::audit(&common, &arguments),
+        Command::Alert(subcommand) => command::alert::run(&common, subcommand),
         Command::Settings(arguments) => command::settings::run(&common, &arguments),
         Command::Usage(subcommand) => command::usage::run(&common, *subcommand),
         Command::Migrate(subcommand) => {

@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 use tollgate_core::{AccountSpec, ChannelSpec, MemberId, ModelSpec, Revision};
 use tollgate_store::{
-    AdminKeySpec, AdminScope, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec, LedgerEntry, LedgerFilter,
-    LedgerKind, LedgerPosition, MemberSpec, RowKind,
-    fields::{AccountInput, KeyInput, Kind, Object, Row, whole},
+    AdminKeySpec, AdminScope, AlertDestinationSpec, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec,
+    LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, MemberSpec, RowKind,
+    fields::{AccountInput, DestinationInput, KeyInput, Kind, Object, Row, whole},
 };
 
 use super::{
@@ -40,8 +40,22 @@ static EVENT: Object = Object::of(
 );
 
 const LEDGER: &str = "ledger";
-const KINDS: &[&str] =
-    &["channel", "account", "model", "group", "member", "key", "admin_key", "login", "session", "invite", "setting", "job", LEDGER];
+const KINDS: &[&str] = &[
+    "channel",
+    "account",
+    "model",
+    "group",
+    "member",
+    "key",
+    "admin_key",
+    "login",
+    "session",
+    "invite",
+    "setting",
+    "alert_destination",
+    "job",
+    LEDGER,
+];
 /// Postings that are looked at for a page, at most: they are filtered after they are read.
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
@@ -133,6 +147,9 @@ fn in_catalog_form(kind: RowKind, stored: &mut Value) {
         RowKind::Key => shown(stored, |spec: KeySpec| KeyInput { spec, secret: None }),
         RowKind::AdminKey => shown(stored, |spec: AdminKeySpec| spec),
         RowKind::Setting => None,
+        RowKind::AlertDestination => {
+            shown(stored, |spec: AlertDestinationSpec| DestinationInput { spec, ..DestinationInput::default() })
+        }
     };
     if let Some(found) = found {
         *stored = found;

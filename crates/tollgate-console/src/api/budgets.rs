@@ -68,7 +68,7 @@ fn budgets_of(kind: RowKind, row: &StoredRow) -> Result<(Option<Subject>, Vec<Bu
         RowKind::Member => (MemberId::parse(&row.id).map(Subject::Member), row.read::<MemberSpec>()?.budgets),
         RowKind::Group => (GroupId::parse(&row.id).map(Subject::Group), row.read::<GroupSpec>()?.budgets),
         RowKind::Channel => (ChannelId::parse(&row.id).map(Subject::Channel), row.read::<ChannelSpec>()?.budgets),
-        RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting => (None, Vec::new()),
+        RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting | RowKind::AlertDestination => (None, Vec::new()),
     })
 }
 
@@ -137,7 +137,9 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
             RowKind::Member => Change::PutMember(Box::new(MemberSpec { budgets, ..row.read()? })),
             RowKind::Group => Change::PutGroup(Box::new(GroupSpec { budgets, ..row.read()? })),
             RowKind::Channel => Change::PutChannel(Box::new(ChannelSpec { budgets, ..row.read()? })),
-            RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting => return Err(ApiError::internal()),
+            RowKind::Account | RowKind::Model | RowKind::AdminKey | RowKind::Setting | RowKind::AlertDestination => {
+                return Err(ApiError::internal());
+            }
         };
         Ok(vec![change])
     })

@@ -12,12 +12,12 @@ use tokio::{
 };
 use tollgate_core::JobId;
 use tollgate_store::{
-    AdminScope, Change, JobAction, UsageFilter,
+    Actor, AdminScope, Change, JobAction, UsageFilter,
     fields::{Access, FieldShape, Kind, Object, WriteMode},
 };
 
 use super::{
-    catalog,
+    catalog, prices,
     request_context::{InputFields, RequestContext},
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
@@ -30,6 +30,7 @@ use crate::{
         JobKind, JobRequest, Jobs, RecordSelection, ReplayRequest,
         job::{Job, JobState, JobStatus},
     },
+    price_import::{ImportRequest, ImportSelection, ListInput},
     response::ApiResponse,
 };
 
@@ -39,6 +40,12 @@ const EVENT_INTERVAL: Duration = Duration::from_millis(250);
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// How long a request to cancel waits for the end of the job.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Characters of the catalog file of a replay.
+const MAX_CATALOG_FILE: usize = 4_000_000;
+
+/// Parameters of a replay, and of an import.
+const REPLAY_PARAMETERS: &[&str] = &["file", "key", "member", "group", "model", "outcome", "since", "until"];
+const IMPORT_PARAMETERS: &[&str] = &["file", "built_in", "format", "source", "to", "models", "overwrite", "dry_run", "confirm"];
 
 static PROGRESS: Object = Object::of(
     "JobProgress",
@@ -50,22 +57,18 @@ static PROGRESS: Object = Object::of(
 );
 static FAULT: Object = Object::of(
     "JobFault",
-    &[
-        read("line", COUNT, "Line of the catalog file."),
-        read("column", COUNT, "Column."),
-        read("message", TEXT, "What is wrong there."),
-    ],
+    &[read("line", COUNT, "Line of the file."), read("column", COUNT, "Column."), read("message", TEXT, "What is wrong there.")],
 );
 static ERROR: Object = Object::of(
     "JobError",
     &[
         read("message", TEXT, "Why the job has no result."),
-        read("faults", Kind::List { of: &Kind::Object(&FAULT), max: 1_000 }, "Faults of a catalog file."),
+        read("faults", Kind::List { of: &Kind::Object(&FAULT), max: 1_000 }, "Faults of the file that was sent."),
     ],
 );
 
-/// A parameter of replays.
-const fn of_replay(name: &'static str, kind: Kind, doc: &'static str) -> FieldShape {
+/// A parameter of some kinds of jobs.
+const fn parameter(name: &'static str, kind: Kind, doc: &'static str) -> FieldShape {
     both(name, kind, doc).with(Access::WriteOnly)
 }
 
@@ -74,14 +77,30 @@ static JOB: Object = Object::of(
     &[
         read("id", Kind::Id("job_"), "Job id."),
         needed("kind", Kind::Word(JobKind::WORDS), "`replay` and `backup`: admins only."),
-        of_replay("file", Kind::Text { min: 1, max: 4_000_000 }, "The catalog file (TOML) of a replay, with its secrets."),
-        of_replay("key", NAME, "Replay: only requests with this key, by id, or by name if it is unambiguous."),
-        of_replay("member", NAME, "Replay: only requests of this member, by name or id."),
-        of_replay("group", NAME, "Replay: only requests served by this group, by name or id."),
-        of_replay("model", MODEL_NAME, "Replay: only requests for this model."),
-        of_replay("outcome", Kind::Word(OUTCOMES), "Replay: only requests with this outcome."),
-        of_replay("since", Kind::Time, "Replay: only requests that arrived at or after this time."),
-        of_replay("until", Kind::Time, "Replay: only requests that arrived before this time."),
+        parameter(
+            "file",
+            prices::LIST_FILE,
+            "Replay: the catalog file (TOML) with its secrets, of up to 4,000,000 characters. Import: the price list; or else `built_in`.",
+        ),
+        parameter("key", NAME, "Replay: only requests with this key, by id, or by name if it is unambiguous."),
+        parameter("member", NAME, "Replay: only requests of this member, by name or id."),
+        parameter("group", NAME, "Replay: only requests served by this group, by name or id."),
+        parameter("model", MODEL_NAME, "Replay: only requests for this model."),
+        parameter("outcome", Kind::Word(OUTCOMES), "Replay: only requests with this outcome."),
+        parameter("since", Kind::Time, "Replay: only requests that arrived at or after this time."),
+        parameter("until", Kind::Time, "Replay: only requests that arrived before this time."),
+        parameter("built_in", Kind::Flag, "Import: true: the list that is built into the program."),
+        parameter("format", prices::LIST_FORMAT, "Import: format of the list; default csv."),
+        parameter("source", prices::SOURCE, "Import: where the prices come from; default: what the list says itself."),
+        parameter(
+            "to",
+            prices::TARGET,
+            "Import: prices that are imported: sale prices of models (the default), costs of channels.",
+        ),
+        parameter("models", prices::MODELS, "Import: only models with these public names; `*` and `?` allowed."),
+        parameter("overwrite", prices::OVERWRITE, "Import: models whose prices are replaced although they were set by hand."),
+        parameter("dry_run", Kind::Flag, "Import: true: show the difference and write nothing."),
+        parameter("confirm", Kind::Flag, "Import: write even if price limits leave a model without any account."),
         read("state", Kind::Word(JobState::WORDS), "State."),
         read("by", TEXT, "Admin key that started it."),
         read("progress", Kind::Object(&PROGRESS), "Latest progress.").or_null(),
@@ -111,6 +130,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(start),
         )
         .takes(&JOB, WriteMode::Create)
+        .takes_bytes(prices::IMPORT_BODY_BYTES)
         .returns(ResponseSchema::Created(&JOB)),
     RESOURCE
         .route(Method::Get, "/admin/v1/jobs/{job}", "get_job", "One job with its result.", handler!(one))
@@ -159,7 +179,7 @@ fn find(context: &RequestContext) -> Result<Arc<Job>, ApiError> {
 
 fn require_scope(context: &RequestContext, kind: JobKind) -> Result<(), ApiError> {
     match kind.needs() {
-        AdminScope::Admin => context.require_admin(&format!("A {}", kind.as_str())),
+        AdminScope::Admin => context.require_admin(&named(kind)),
         AdminScope::Operator | AdminScope::Member => Ok(()),
     }
 }
@@ -172,7 +192,7 @@ async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let kind = context.body.text("kind").unwrap_or_default();
     let kind = JobKind::ALL.into_iter().find(|known| known.as_str() == kind).ok_or_else(ApiError::internal)?;
     require_scope(&context, kind)?;
-    let request = request(kind, &context.body)?;
+    let request = request(kind, &context)?;
     let jobs = jobs(&context)?;
     if kind == JobKind::Backup {
         super::backups::require_room(jobs).await?;
@@ -195,26 +215,53 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
     context.apply(&[Change::RecordJob { id: job.id.to_string(), name: job.kind.as_str(), action }]).await.map(drop)
 }
 
-/// The request of a job of this kind. Parameters of another kind are refused.
-fn request(kind: JobKind, body: &InputFields) -> Result<JobRequest, ApiError> {
+/// The kind with its article, at the beginning of a sentence.
+fn named(kind: JobKind) -> String {
+    format!("{} {}", if kind == JobKind::Import { "An" } else { "A" }, kind.as_str())
+}
+
+/// The request of a job of this kind.
+fn request(kind: JobKind, context: &RequestContext) -> Result<JobRequest, ApiError> {
+    let body = &context.body;
+    refuse_parameters_of_others(kind, body)?;
     match kind {
+        JobKind::Doctor => Ok(JobRequest::Doctor),
+        JobKind::Verify => Ok(JobRequest::Verify),
+        JobKind::Backup => Ok(JobRequest::Backup),
         JobKind::Replay => replay(body),
-        JobKind::Doctor => without_parameters(kind, body, JobRequest::Doctor),
-        JobKind::Verify => without_parameters(kind, body, JobRequest::Verify),
-        JobKind::Backup => without_parameters(kind, body, JobRequest::Backup),
+        JobKind::Import => import(body, context.actor()),
     }
 }
 
-fn without_parameters(kind: JobKind, body: &InputFields, request: JobRequest) -> Result<JobRequest, ApiError> {
-    let Some(name) = body.0.keys().find(|name| *name != "kind") else { return Ok(request) };
-    let message = format!("Unknown parameter: '{name}'. A {} takes none.", kind.as_str());
+fn refuse_parameters_of_others(kind: JobKind, body: &InputFields) -> Result<(), ApiError> {
+    let own: &[&str] = match kind {
+        JobKind::Doctor | JobKind::Verify | JobKind::Backup => &[],
+        JobKind::Replay => REPLAY_PARAMETERS,
+        JobKind::Import => IMPORT_PARAMETERS,
+    };
+    let Some(name) = body.0.keys().find(|name| *name != "kind" && !own.contains(&name.as_str())) else { return Ok(()) };
+    let takes = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
+    let message = format!("Unknown parameter: '{name}'. {} takes {takes}.", named(kind));
     Err(ApiError::invalid("unknown_parameter", name, message))
+}
+
+fn import(body: &InputFields, actor: Actor) -> Result<JobRequest, ApiError> {
+    Ok(JobRequest::Import(Box::new(ImportRequest {
+        list: ListInput::of(body)?,
+        selection: ImportSelection::of(body),
+        dry_run: body.flag("dry_run"),
+        confirmed: body.flag("confirm"),
+        actor,
+    })))
 }
 
 fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
     let Some(file) = body.text("file") else {
         return Err(ApiError::invalid("missing_required_parameter", "file", "Missing required parameter: 'file'."));
     };
+    if file.chars().nth(MAX_CATALOG_FILE).is_some() {
+        return Err(ApiError::value("file", format_args!("a catalog file has at most {MAX_CATALOG_FILE} characters")));
+    }
     let text = |name: &str| body.text(name).map(str::to_owned);
     let filter = UsageFilter {
         model: text("model"),
@@ -292,17 +339,29 @@ mod tests {
     }
 
     fn refused(kind: JobKind, value: &Value) -> String {
-        request(kind, &body(value)).unwrap_err().message().to_owned()
+        refuse_parameters_of_others(kind, &body(value)).unwrap_err().message().to_owned()
     }
 
     #[test]
     fn parameters_of_another_kind_are_refused_by_name() {
-        assert!(matches!(request(JobKind::Verify, &body(&json!({"kind": "verify"}))), Ok(JobRequest::Verify)));
-        assert!(matches!(request(JobKind::Doctor, &body(&json!({"kind": "doctor"}))), Ok(JobRequest::Doctor)));
-        assert!(matches!(request(JobKind::Backup, &body(&json!({"kind": "backup"}))), Ok(JobRequest::Backup)));
-        assert!(refused(JobKind::Verify, &json!({"kind": "verify", "file": "x"})).contains("'file'"));
+        for kind in [JobKind::Verify, JobKind::Doctor, JobKind::Backup] {
+            assert!(refuse_parameters_of_others(kind, &body(&json!({"kind": kind.as_str()}))).is_ok());
+        }
+        assert!(refused(JobKind::Verify, &json!({"kind": "verify", "file": "x"})).contains("'file'. A verify takes none."));
         assert!(refused(JobKind::Backup, &json!({"kind": "backup", "key": "x"})).contains("'key'"));
-        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "key": "x"})).contains("'file'"));
+        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "file": "x", "overwrite": []})).contains("'overwrite'"));
+        assert!(
+            refused(JobKind::Import, &json!({"kind": "import", "file": "x", "outcome": "refused"}))
+                .contains("'outcome'. An import")
+        );
+    }
+
+    #[test]
+    fn every_parameter_belongs_to_a_kind() {
+        let parameters = JOB.fields.iter().filter(|field| field.access == Access::WriteOnly).map(|field| field.name);
+        for name in parameters {
+            assert!(REPLAY_PARAMETERS.contains(&name) || IMPORT_PARAMETERS.contains(&name), "{name}");
+        }
     }
 
     #[test]
@@ -310,11 +369,15 @@ mod tests {
         let sent = json!({
             "kind": "replay", "file": "[[group]]\nname = \"g\"\n", "key": "k", "outcome": "refused", "since": "2026-11-01T00:00:00Z",
         });
-        let Ok(JobRequest::Replay(replay)) = request(JobKind::Replay, &body(&sent)) else { panic!("a replay") };
-        assert_eq!(replay.records.key.as_deref(), Some("k"));
-        assert_eq!(replay.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
-        assert_eq!(replay.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
+        let Ok(JobRequest::Replay(found)) = replay(&body(&sent)) else { panic!("a replay") };
+        assert_eq!(found.records.key.as_deref(), Some("k"));
+        assert_eq!(found.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
+        assert_eq!(found.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
+        let refused = |value: Value| replay(&body(&value)).unwrap_err().message().to_owned();
+        assert!(refused(json!({"kind": "replay", "key": "x"})).contains("'file'"));
         let referring = "[[key]]\nname = \"k\"\nsecret = \"file:/etc/passwd\"\n";
-        assert!(refused(JobKind::Replay, &json!({"kind": "replay", "file": referring})).contains("the secret itself"));
+        assert!(refused(json!({"kind": "replay", "file": referring})).contains("the secret itself"));
+        let long = "#".repeat(MAX_CATALOG_FILE + 1);
+        assert!(refused(json!({"kind": "replay", "file": long})).contains("at most 4000000 characters"));
     }
 }

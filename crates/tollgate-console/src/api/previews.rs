@@ -4,9 +4,9 @@
 use std::{collections::HashSet, sync::Arc};
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{Key, PriceEffect, PriceEffects, PriceSubject, price_effects};
+use tollgate_core::{Key, PriceEffect, PriceEffects, PriceSubject, Timestamp, price_effects};
 use tollgate_store::{
-    CatalogRows, Change, KeyScope, Preview, RandomSource,
+    CatalogRows, Change, KeyScope, Preview, RandomSource, StoreError,
     fields::{Access, FieldShape, Kind, Object},
     preview_changes,
 };
@@ -72,7 +72,7 @@ pub(super) fn is_dry_run(context: &RequestContext) -> bool {
 }
 
 fn is_set(context: &RequestContext, name: &str) -> bool {
-    context.query.0.get(name).is_some_and(|flag| flag == true)
+    context.query.flag(name)
 }
 
 /// Computes the effects of changes.
@@ -87,49 +87,68 @@ pub(super) async fn preview_effects_of(
     changes: &[Change],
     dry_run: bool,
 ) -> Result<PriceEffects, ApiError> {
-    // A group's limit and a price also apply to keys with limits of their own; the change of a key affects that key only.
-    let of_many = |change: &Change| matches!(change, Change::PutGroup(_) | Change::SetPrice { .. } | Change::SetCosts { .. });
-    let changes_group = changes.iter().any(of_many);
-    let max_keys = if changes_group { MAX_LIMITED_KEYS } else { 0 };
-    let scope = KeyScope::Limited { names: key_names(changes), max: max_keys };
-    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
-    if !dry_run && !has_limits(&current, changes) {
+    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&rows_of(changes))).await?;
+    let effects = effects_of(&current, changes, dry_run, context.now()).await;
+    let effects = effects.map_err(|error| ApiError::store(&error, context.state.catalog_file.as_deref()))?;
+    match nothing_left(&effects) {
+        Some(emptied) if !dry_run && !is_set(context, "confirm") => {
+            let remedy = "Nothing was saved: look with 'dry_run=true', and send it with 'confirm=true' if that is meant.";
+            Err(ApiError::conflict("nothing_left", format!("{emptied} {remedy}")))
+        }
+        _ => Ok(effects),
+    }
+}
+
+/// Whether changes also affect keys with limits of their own: a group's limit and a price do, the change of a key affects that key
+/// only.
+fn affect_many(changes: &[Change]) -> bool {
+    changes.iter().any(|change| matches!(change, Change::PutGroup(_) | Change::SetPrice { .. } | Change::SetCosts { .. }))
+}
+
+/// The rows that the effects of changes are computed from.
+pub(crate) fn rows_of(changes: &[Change]) -> KeyScope {
+    KeyScope::Limited { names: key_names(changes), max: if affect_many(changes) { MAX_LIMITED_KEYS } else { 0 } }
+}
+
+/// Computes the effects of changes on these rows. `always`: also if there are no price limits.
+pub(crate) async fn effects_of(
+    current: &CatalogRows,
+    changes: &[Change],
+    always: bool,
+    now: Timestamp,
+) -> Result<PriceEffects, StoreError> {
+    if !always && !has_limits(current, changes) {
         return Ok(PriceEffects::default());
     }
-    let cut = changes_group && current.keys_cut;
+    let cut = affect_many(changes) && current.keys_cut;
     // In a retry with the same idempotency key the row may exist already.
     let is_idempotent = changes.iter().any(|change| matches!(change, Change::Idempotent { .. }));
     let relevant = |change: &&Change| !is_idempotent || !matches!(change, Change::ExpectNew { .. });
     let changes: Vec<Change> = changes.iter().filter(relevant).cloned().collect();
-    let preview = preview_changes(&current, &changes, RandomSource::system(), context.now()).await;
-    let preview = preview.map_err(|error| ApiError::store(&error, context.state.catalog_file.as_deref()))?;
-    let mut effects = compute(preview, context);
+    let mut effects = compute(preview_changes(current, &changes, RandomSource::system(), now).await?, now);
     effects.truncated |= cut;
-    let Some(empty) = effects.effects.iter().find(|effect| effect.nothing_left && effect.served_before) else { return Ok(effects) };
-    if dry_run || is_set(context, "confirm") {
-        return Ok(effects);
-    }
+    Ok(effects)
+}
+
+/// The group or key that price limits would leave without any account, as a sentence.
+pub(crate) fn nothing_left(effects: &PriceEffects) -> Option<String> {
+    let empty = effects.effects.iter().find(|effect| effect.nothing_left && effect.served_before)?;
     let subject = match &empty.subject {
         PriceSubject::Group(name) => format!("group '{name}'"),
         PriceSubject::Key { key, .. } => format!("key '{key}'"),
     };
-    let message = format!(
-        "Price limits would leave {subject} without any account for the model '{}'. Nothing was saved: look with 'dry_run=true', \
-         and send it with 'confirm=true' if that is meant.",
-        empty.model
-    );
-    Err(ApiError::conflict("nothing_left", message))
+    Some(format!("Price limits would leave {subject} without any account for the model '{}'.", empty.model))
 }
 
 /// Computes the effects. A new key is compared with itself without a limit: exclusions by its group are not its effect.
-fn compute(preview: Preview, context: &RequestContext) -> PriceEffects {
+fn compute(preview: Preview, now: Timestamp) -> PriceEffects {
     let without_limit = |key: &Key| Key { price_limit: None, ..key.clone() };
     let keys: Vec<_> = preview
         .changed
         .into_iter()
         .map(|(before, key)| (Some(Arc::new(before.unwrap_or_else(|| without_limit(&key)))), Arc::new(key)))
         .collect();
-    price_effects(&preview.before, &preview.after, &keys, context.now())
+    price_effects(&preview.before, &preview.after, &keys, now)
 }
 
 fn key_names(changes: &[Change]) -> HashSet<String> {
@@ -166,7 +185,7 @@ pub(super) fn beside(mut members: Map<String, Value>, found: &PriceEffects) -> M
     members
 }
 
-fn show_effect(effect: &PriceEffect) -> Value {
+pub(crate) fn show_effect(effect: &PriceEffect) -> Value {
     let (subject, name, member) = match &effect.subject {
         PriceSubject::Group(name) => ("group", name, None),
         PriceSubject::Key { member, key } => ("key", key, Some(member)),

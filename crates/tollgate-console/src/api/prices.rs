@@ -27,7 +27,10 @@ use super::{
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 pub(super) use history::ROUTES as HISTORY_ROUTES;
-pub(super) use import::ROUTES as IMPORT_ROUTES;
+pub(super) use import::{
+    BODY_BYTES as IMPORT_BODY_BYTES, FILE as LIST_FILE, FORMAT as LIST_FORMAT, MODELS, OVERWRITE, ROUTES as IMPORT_ROUTES, SOURCE,
+    TARGET,
+};
 pub(super) use simulate::{LINES, ROUTES as SIMULATION_ROUTES, show_lines};
 pub(super) use unpriced::ROUTES as UNPRICED_ROUTES;
 

@@ -189,6 +189,11 @@ impl InputFields {
         self.0.get(name).and_then(Value::as_str)
     }
 
+    /// Whether the field is `true`.
+    pub(crate) fn flag(&self, name: &str) -> bool {
+        self.0.get(name).is_some_and(|flag| flag == true)
+    }
+
     pub(crate) fn whole(&self, name: &str) -> Option<i64> {
         self.0.get(name).and_then(Value::as_i64)
     }

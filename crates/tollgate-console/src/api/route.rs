@@ -185,6 +185,7 @@ const PATH_PARAMETERS: &[FieldShape] = &[
     both("session", PATH_TEXT, "Id of the session."),
     both("invite", PATH_TEXT, "Id of the invite."),
     both("job", PATH_TEXT, "Id of the job."),
+    both("alert", PATH_TEXT, "Id of the alert."),
     both("record", PATH_TEXT, "Id of the request."),
     both("subject", Kind::Word(&["key", "member", "group", "channel"]), "Kind of the row."),
 ];

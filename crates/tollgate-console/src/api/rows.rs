@@ -23,6 +23,7 @@ pub(super) const fn prefix(kind: RowKind) -> &'static str {
         RowKind::Key => "key_",
         RowKind::AdminKey => "adm_",
         RowKind::Setting => "set_",
+        RowKind::AlertDestination => "dst_",
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 };
 
 const SOURCES: Kind = Kind::Word(&["default", "database", "file", "environment", "flag"]);
-const TYPES: Kind = Kind::Word(&["text", "address", "flag", "number", "networks", "word", "usd"]);
+const TYPES: Kind = Kind::Word(&["text", "address", "flag", "number", "share", "networks", "word", "usd", "percents"]);
 const WORDS: Kind = Kind::List { of: &NAME, max: 100 };
 const VALUE: Kind = Kind::Form { expected: "a string, a number, or true or false", schema: value_schema };
 /// Longest text of a value, in characters.
@@ -108,9 +108,11 @@ fn show(setting: &EffectiveSetting, stored: Option<&StoredRow>) -> Result<Value,
         SettingKind::Address => ("address", None, None),
         SettingKind::Flag => ("flag", None, None),
         SettingKind::Number(min, max) => ("number", Some((min, max)), None),
+        SettingKind::Share => ("share", Some((0, 1)), None),
         SettingKind::Networks => ("networks", None, None),
         SettingKind::OneOf(words) => ("word", None, Some(words)),
         SettingKind::Usd => ("usd", None, None),
+        SettingKind::Percents => ("percents", None, None),
     };
     let stored_value = stored.map(StoredRow::read::<StoredSetting>).transpose()?.map(|stored| stored.value);
     Ok(json!({

@@ -21,7 +21,7 @@ impl JobRunner for Scripted {
         NOW
     }
 
-    fn run(&self, request: &JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
+    fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
         control.report("step", 1, Some(2));
         let _ = self.begun.send(request.kind());
         loop {

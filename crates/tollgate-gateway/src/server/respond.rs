@@ -196,10 +196,7 @@ fn page_response(page: WellKnown, shared: &Shared) -> Response<AnswerBody> {
         WellKnown::Version => {
             text(StatusCode::OK, JSON, format!(r#"{{"name":"tollgate","version":"{}"}}"#, env!("CARGO_PKG_VERSION")))
         }
-        WellKnown::Metrics => {
-            shared.metrics.open_reservations(shared.counters.open_reservations());
-            text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.metrics.render())
-        }
+        WellKnown::Metrics => text(StatusCode::OK, METRICS_CONTENT_TYPE, shared.render_metrics()),
     }
 }
 

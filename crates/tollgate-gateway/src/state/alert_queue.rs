@@ -1,17 +1,18 @@
-//! The queue of alerts: spent budgets, wrong clocks, usage that cannot be, sales below cost. Requests add alerts;
-//! [`Alerts`](crate::background::alerts::Alerts) sends them.
+//! The queue of what requests and clocks have shown: spent budgets, wrong clocks, usage that cannot be, sales below cost. Requests
+//! never wait for it; the task that takes from it lists alerts and sends messages about them.
 //!
-//! Bound: 256 alerts. When the queue is full, an alert is dropped, counted and logged.
+//! Bound: 256 entries. When the queue is full, an entry is dropped, counted and logged.
 
 use moka::sync::Cache;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
-use tollgate_core::{BudgetAlert, Catalog, ChannelId, MemberId, NanoUsd, RequestId, Subject, Timestamp, UsageExcess, UsageRecord};
+use tollgate_core::{
+    AlertCondition, AlertRule, BudgetAlert, Catalog, ChannelId, NanoUsd, RequestId, Subject, Timestamp, UsageExcess, UsageRecord,
+};
 
 use super::metrics::Metrics;
 
-/// Alerts that may wait for the webhook.
-pub(crate) const QUEUE_CAPACITY: usize = 256;
+/// Entries that may wait to be listed.
+pub const QUEUE_CAPACITY: usize = 256;
 
 /// Time between two alerts about the same thing, and how many things are remembered.
 const REPEAT_AFTER_MS: i64 = 3_600_000;
@@ -34,7 +35,7 @@ pub(crate) enum MoneyAlert<'a> {
 
 /// Alerts of the last hour, so that each thing is reported once an hour.
 #[derive(Clone, Debug)]
-pub(crate) struct RecentAlerts(Cache<String, Timestamp>);
+pub(crate) struct RecentAlerts(Cache<(AlertRule, String), Timestamp>);
 
 impl Default for RecentAlerts {
     fn default() -> Self {
@@ -44,40 +45,44 @@ impl Default for RecentAlerts {
 
 impl RecentAlerts {
     /// True the first time within an hour.
-    fn is_new(&self, thing: String, now: Timestamp) -> bool {
+    fn is_new(&self, thing: (AlertRule, String), now: Timestamp) -> bool {
         let reported = self.0.entry(thing).or_insert_with_if(|| now, |last| now.ms_since(*last) >= REPEAT_AFTER_MS);
         reported.is_fresh()
     }
 }
 
-/// The sending end of the queue. Without a webhook, alerts are only logged.
-#[derive(Clone, Debug, Default)]
-pub struct AlertQueue(Option<mpsc::Sender<QueuedAlert>>, RecentAlerts);
+/// What a request or a clock has shown.
+#[derive(Clone, Debug)]
+pub enum ObservedAlert {
+    /// A request has spent a budget that alerts and does not block.
+    BudgetSpent {
+        alert: BudgetAlert,
+        /// Name of the budget's owner. `None` for members: the request path knows only their ids.
+        name: Option<String>,
+        request: RequestId,
+    },
+    Found(AlertCondition),
+    /// What a rule has found on this node is over.
+    Over(AlertRule),
+}
 
-/// An alert that waits to be sent.
-#[derive(Debug)]
-pub(crate) struct QueuedAlert {
-    pub(crate) body: Value,
-    /// Member whose name is added before sending. The request path knows only the member's id.
-    pub(crate) member: Option<MemberId>,
+/// The sending end of the queue. The default one has no receiver: alerts are only logged.
+#[derive(Clone, Debug, Default)]
+pub struct AlertQueue {
+    sender: Option<mpsc::Sender<ObservedAlert>>,
+    recent: RecentAlerts,
 }
 
 impl AlertQueue {
-    pub(crate) fn new() -> (Self, mpsc::Receiver<QueuedAlert>) {
+    /// A queue and its receiving end.
+    #[must_use]
+    pub fn new() -> (Self, mpsc::Receiver<ObservedAlert>) {
         let (sender, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        (Self(Some(sender), RecentAlerts::default()), receiver)
+        (Self { sender: Some(sender), ..Self::default() }, receiver)
     }
 
-    /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.
-    pub(crate) fn enqueue(
-        &self,
-        request: RequestId,
-        key_name: &str,
-        alert: &BudgetAlert,
-        catalog: &Catalog,
-        now: Timestamp,
-        metrics: &Metrics,
-    ) {
+    /// Logs and queues that `request`, sent with the key named `key_name`, spent a budget. Never waits.
+    pub(crate) fn enqueue(&self, request: RequestId, key_name: &str, alert: &BudgetAlert, catalog: &Catalog, metrics: &Metrics) {
         tracing::warn!(
             request.id = %request,
             budget.of = %alert.subject,
@@ -86,29 +91,41 @@ impl AlertQueue {
             budget.spent_nano_usd = alert.spent.0,
             "a budget is spent; it alerts and does not block"
         );
-        let body = || alert_body(request, key_name, alert, catalog, now);
-        let member = if let Subject::Member(id) = alert.subject { Some(id) } else { None };
-        self.push(body, member, metrics);
+        let name = match alert.subject {
+            Subject::Key(_) => Some(key_name.to_owned()),
+            Subject::Group(id) => catalog.groups.get(&id).map(|group| group.name.clone()),
+            Subject::Channel(id) => catalog.channels.get(&id).map(|channel| channel.spec.name.clone()),
+            Subject::Member(_) | Subject::Gateway => None,
+        };
+        self.push(ObservedAlert::BudgetSpent { alert: *alert, name, request }, metrics);
     }
 
-    /// Queues the alert that the clock of this node is wrong, or right again (0).
-    pub fn clock_skew(&self, seconds: i64, now: Timestamp, metrics: &Metrics) {
-        self.push(|| json!({"event": "clock_skew", "at": now.to_string(), "skew_s": seconds}), None, metrics);
+    /// Queues that the clock of this node is wrong, or right again (0).
+    pub fn clock_skew(&self, seconds: i64, metrics: &Metrics) {
+        let observed = if seconds == 0 {
+            ObservedAlert::Over(AlertRule::ClockSkew)
+        } else {
+            let (amount, direction) = (seconds.unsigned_abs(), if seconds > 0 { "ahead of" } else { "behind" });
+            let text = format!("the clock of a node is {amount} s {direction} that of Redis");
+            ObservedAlert::Found(AlertCondition::new(AlertRule::ClockSkew, "", text).with("skew_s", &seconds))
+        };
+        self.push(observed, metrics);
     }
 
     /// Logs and queues an alert about a request's money, once an hour for each channel, or model and group. Never waits.
     pub(crate) fn enqueue_money(&self, record: &UsageRecord, alert: &MoneyAlert<'_>, now: Timestamp, metrics: &Metrics) {
-        if !self.1.is_new(alert.about(record), now) {
+        let condition = alert.condition(record);
+        if !self.recent.is_new((condition.rule, condition.subject.clone()), now) {
             return;
         }
-        let about = alert.text(record);
+        let about = &condition.text;
         tracing::warn!(request.id = %record.id, about, "a request's money needs attention; the next of its kind is reported in an hour");
-        self.push(|| alert.body(record, now), None, metrics);
+        self.push(ObservedAlert::Found(condition), metrics);
     }
 
-    fn push(&self, body: impl FnOnce() -> Value, member: Option<MemberId>, metrics: &Metrics) {
-        let Some(queue) = &self.0 else { return };
-        if queue.try_send(QueuedAlert { body: body(), member }).is_err() {
+    fn push(&self, observed: ObservedAlert, metrics: &Metrics) {
+        let Some(queue) = &self.sender else { return };
+        if queue.try_send(observed).is_err() {
             metrics.alert("lost");
             tracing::warn!("the alert queue is full; an alert is lost");
         }
@@ -116,56 +133,77 @@ impl AlertQueue {
 }
 
 impl MoneyAlert<'_> {
-    /// Subject of the alert; repetitions have the same.
-    fn about(&self, record: &UsageRecord) -> String {
-        match self {
-            Self::UsageExcess { channel, .. } => format!("usage_excess {channel}"),
-            Self::SoldBelowCost { .. } => {
-                let of = |name: &Option<String>| name.clone().unwrap_or_default();
-                format!("sold_below_cost {} {}", of(&record.group_name), of(&record.model))
+    /// Repetitions have the same subject.
+    fn condition(&self, record: &UsageRecord) -> AlertCondition {
+        let model = record.model.as_deref().unwrap_or_default();
+        let condition = match self {
+            Self::UsageExcess { channel, name, excess } => {
+                let text = format!("channel {name}: {}", excess.detail());
+                let condition = AlertCondition::new(AlertRule::UsageExcess, format!("channel {channel}"), text);
+                condition.with("channel", &name).with("tokens", &excess.tokens())
             }
-        }
-    }
-
-    fn text(&self, record: &UsageRecord) -> String {
-        match self {
-            Self::UsageExcess { name, excess, .. } => format!("channel {name}: {}", excess.detail()),
             Self::SoldBelowCost { sale, cost } => {
-                let model = record.model.as_deref().unwrap_or_default();
-                format!("model {model} was sold for {} USD and cost {} USD", sale.to_usd_string(), cost.to_usd_string())
+                let group = record.group_name.as_deref().unwrap_or_default();
+                let (sale, cost) = (sale.to_usd_string(), cost.to_usd_string());
+                let text = format!("model {model} was sold for {sale} USD and cost {cost} USD");
+                let condition = AlertCondition::new(AlertRule::SoldBelowCost, format!("group {group} model {model}"), text);
+                let channel = record.attempts.last().map_or("", |last| last.channel_name.as_str());
+                condition.with("group", &group).with("channel", &channel).with("sale", &sale).with("cost", &cost)
             }
-        }
-    }
-
-    fn body(&self, record: &UsageRecord, at: Timestamp) -> Value {
-        match self {
-            Self::UsageExcess { channel, name, excess } => json!({
-                "event": "usage_excess", "at": at.to_string(), "of": "channel", "id": channel, "name": name,
-                "model": record.model, "tokens": excess.tokens(), "detail": excess.detail(), "request": record.id,
-            }),
-            Self::SoldBelowCost { sale, cost } => json!({
-                "event": "sold_below_cost", "at": at.to_string(), "of": "group", "id": record.group, "name": record.group_name,
-                "model": record.model, "channel": record.attempts.last().map(|last| &last.channel_name),
-                "sale": sale.to_usd_string(), "cost": cost.to_usd_string(), "request": record.id,
-            }),
-        }
+        };
+        condition.with("model", &model).with("request", &record.id)
     }
 }
 
-/// The webhook's body. Amounts are decimal strings in USD.
-pub(crate) fn alert_body(request: RequestId, key_name: &str, alert: &BudgetAlert, catalog: &Catalog, at: Timestamp) -> Value {
-    let BudgetAlert { subject, budget, spent } = *alert;
-    let (kind, id, name) = match subject {
-        Subject::Key(id) => ("key", Some(id.to_string()), Some(key_name.to_owned())),
-        Subject::Member(id) => ("member", Some(id.to_string()), None),
-        Subject::Group(id) => ("group", Some(id.to_string()), catalog.groups.get(&id).map(|group| group.name.clone())),
-        Subject::Channel(id) => {
-            ("channel", Some(id.to_string()), catalog.channels.get(&id).map(|channel| channel.spec.name.clone()))
-        }
-        Subject::Gateway => ("gateway", None, None),
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{Budget, BudgetAction, Window};
+
+    use super::*;
+    use crate::{
+        settings::Settings,
+        testing::{shared, usage_record},
     };
-    json!({
-        "event": "budget_spent", "at": at.to_string(), "of": kind, "id": id, "name": name, "window": budget.window.as_str(),
-        "amount": budget.amount.to_usd_string(), "spent": spent.to_usd_string(), "request": request,
-    })
+
+    fn spent_alert() -> BudgetAlert {
+        let budget = Budget { amount: NanoUsd(50_000_000_000), window: Window::Month, action: BudgetAction::Alert };
+        BudgetAlert { subject: Subject::Key(usage_record("m").key), budget, spent: NanoUsd(50_000_000_001) }
+    }
+
+    #[tokio::test]
+    async fn sale_below_cost_and_impossible_usage_are_reported_once_an_hour() {
+        let shared = shared(Settings::default(), Catalog::default());
+        let (queue, mut waiting) = AlertQueue::new();
+        let record = usage_record("m");
+        let excess = UsageExcess { reported_output: 1_000, output_bound: 69, ..UsageExcess::default() };
+        let attempt = &record.attempts[0];
+        let lying = MoneyAlert::UsageExcess { channel: attempt.channel, name: &attempt.channel_name, excess: &excess };
+        let below = MoneyAlert::SoldBelowCost { sale: NanoUsd(10), cost: NanoUsd(2_000_000_000) };
+        let mut found = |at| {
+            queue.enqueue_money(&record, &lying, at, &shared.metrics);
+            queue.enqueue_money(&record, &below, at, &shared.metrics);
+            let mut conditions = Vec::new();
+            while let Ok(ObservedAlert::Found(condition)) = waiting.try_recv() {
+                conditions.push(condition);
+            }
+            conditions
+        };
+        let first = found(Timestamp(0));
+        assert_eq!(first.iter().map(|it| it.rule).collect::<Vec<_>>(), [AlertRule::UsageExcess, AlertRule::SoldBelowCost]);
+        assert!(first[0].detail.contains(&("tokens", "931".to_owned())), "{:?}", first[0]);
+        assert!(first[1].text.contains("cost 2.00 USD") && first[1].detail.contains(&("model", "m".to_owned())), "{:?}", first[1]);
+        assert!(found(Timestamp(0).plus_ms(REPEAT_AFTER_MS - 1)).is_empty(), "each once");
+        assert_eq!(found(Timestamp(0).plus_ms(REPEAT_AFTER_MS)).len(), 2);
+    }
+
+    #[tokio::test]
+    async fn alerts_beyond_the_queue_capacity_are_lost_and_counted() {
+        let shared = shared(Settings::default(), Catalog::default());
+        let (queue, _waiting) = AlertQueue::new();
+        let record = usage_record("m");
+        for _ in 0..QUEUE_CAPACITY + 3 {
+            queue.enqueue(record.id, &record.key_name, &spent_alert(), &shared.catalog.load(), &shared.metrics);
+        }
+        assert!(shared.metrics.render().contains("tollgate_alerts_total{result=\"lost\"} 3"));
+    }
 }

@@ -3,6 +3,7 @@
 //! Label values are bounded: names in the catalog, else `other`; never a key or a member. Requests that leave a usage record
 //! are counted from the record, off the request path ([`Metrics::observe`]).
 
+mod gen_ai;
 mod handles;
 
 use std::{
@@ -23,6 +24,7 @@ use prometheus_client::{
 };
 use tollgate_core::{Catalog, NanoUsd, UsageRecord};
 
+use self::gen_ai::GenAiMetrics;
 pub(crate) use self::handles::MetricHandles;
 
 /// Content type of [`Metrics::render`].
@@ -50,6 +52,7 @@ label_sets! {
     ProbeLabels { channel: String, result: &'static str }
     AccountLabels { channel: String, account: String }
     ResultLabels { result: &'static str }
+    SignalLabels { signal: &'static str, result: &'static str }
     OperationLabels { operation: &'static str }
 }
 
@@ -90,6 +93,33 @@ pub struct Metrics {
     log_dropped: Counter,
     unrecorded: Counter,
     store_errors: Family<OperationLabels, Counter>,
+    telemetry_spans: Family<ResultLabels, Counter>,
+    telemetry_exports: Family<SignalLabels, Counter>,
+    /// Only counted if they are exported.
+    gen_ai: Option<GenAiMetrics>,
+}
+
+/// What became of spans.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SpanEnd {
+    Sent,
+    /// The queue was full.
+    Dropped,
+    /// They could not be sent.
+    Lost,
+    /// The collector did not take them.
+    Rejected,
+}
+
+impl SpanEnd {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Sent => "sent",
+            Self::Dropped => "dropped",
+            Self::Lost => "lost",
+            Self::Rejected => "rejected",
+        }
+    }
 }
 
 /// 10 ms to about 11 minutes.
@@ -159,7 +189,7 @@ impl Metrics {
             journal_held: registry.register("journal_held", held, Gauge::default()),
             journal_refused: registry.register("journal_refused", refused, Gauge::default()),
             till_records: registry.register("till_records", "Usage records written to the database", Counter::default()),
-            alerts: registry.register("alerts", "Webhook alerts, by result", Family::default()),
+            alerts: registry.register("alerts", "Messages about alerts, by result", Family::default()),
             log_dropped: registry.register(
                 "log_dropped",
                 "Log lines of requests left out because the log is slow",
@@ -167,12 +197,30 @@ impl Metrics {
             ),
             unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
             store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
+            telemetry_spans: registry.register("telemetry_spans", "Spans for the collector, by result", Family::default()),
+            telemetry_exports: registry.register("telemetry_exports", "Exports to the collector, by result", Family::default()),
+            gen_ai: None,
             registry: Registry::default(),
         };
         let mut registry = registry.0;
         registry.register("build", "Version of the program", Info::new(vec![("version".to_owned(), version.to_owned())]));
         metrics.registry = registry;
         metrics
+    }
+
+    /// The same with the metrics of the conventions for generative AI, which are exported.
+    #[must_use]
+    pub fn with_gen_ai(self) -> Self {
+        Self { gen_ai: Some(GenAiMetrics::new()), ..self }
+    }
+
+    /// The metrics of the conventions for generative AI, in the same format.
+    pub(crate) fn render_gen_ai(&self) -> String {
+        let mut out = String::new();
+        if let Some(metrics) = &self.gen_ai {
+            metrics.render(&mut out);
+        }
+        out
     }
 
     #[must_use]
@@ -224,7 +272,10 @@ impl Metrics {
         self.overhead.observe(seconds(record.duration_us.saturating_sub(upstream)));
         let mut table = handles.table(catalog);
         for attempt in &record.attempts {
-            table.account(attempt).count_attempt(self, attempt);
+            table.account(attempt, catalog).count_attempt(self, attempt);
+        }
+        if let Some(gen_ai) = &self.gen_ai {
+            table.count_gen_ai(gen_ai, record, catalog);
         }
         let model = table.model(record.model.as_deref(), catalog);
         if let Some(first) = record.ttft_us {
@@ -277,9 +328,18 @@ impl Metrics {
         self.unrecorded.inc();
     }
 
-    /// Counts a webhook alert: `sent` or `lost`.
+    /// Counts a message about an alert: `sent` or `lost`.
     pub fn alert(&self, result: &'static str) {
         self.alerts.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    pub(crate) fn telemetry_spans(&self, end: SpanEnd, spans: usize) {
+        self.telemetry_spans.get_or_create(&ResultLabels { result: end.as_str() }).inc_by(spans as u64);
+    }
+
+    /// Counts an export of a signal: `sent`, `retried` or `lost`.
+    pub(crate) fn telemetry_export(&self, signal: &'static str, result: &'static str) {
+        self.telemetry_exports.get_or_create(&SignalLabels { signal, result }).inc();
     }
 
     pub fn store_error(&self, operation: &'static str) {

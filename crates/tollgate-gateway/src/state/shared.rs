@@ -18,7 +18,14 @@ use crate::{
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
     state::request_log::{Logged, RefusedRequest, RequestLog},
-    state::{address_rate::AddressRate, metrics::Metrics, retry_budget::RetryBudget, traffic::Traffic},
+    state::shares::KeyShare,
+    state::trace_queue::{StartedTrace, TraceQueue},
+    state::{
+        address_rate::AddressRate,
+        metrics::{Metrics, SpanEnd},
+        retry_budget::RetryBudget,
+        traffic::Traffic,
+    },
 };
 
 /// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
@@ -36,6 +43,8 @@ pub struct Shared {
     /// Usage of limits and budgets, and reservations of running requests.
     pub counters: Arc<dyn Counters>,
     pub alerts: AlertQueue,
+    /// Ended requests whose spans are exported.
+    pub traces: TraceQueue,
     pub traffic: Traffic,
     pub retries: RetryBudget,
     /// Requests for the feeds of the model square, by address.
@@ -114,7 +123,7 @@ impl Shared {
 
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.
     pub fn alert(&self, request: RequestId, key_name: &str, alert: &BudgetAlert) {
-        self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), self.clock.now(), &self.metrics);
+        self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), &self.metrics);
     }
 
     /// Logs and queues an alert about a request's money. Never waits.
@@ -150,6 +159,20 @@ impl Shared {
     /// Logs a request that leaves a usage record.
     pub(crate) fn log_request(&self, record: &UsageRecord) {
         self.count_logged(self.request_log.ended(record, || self.clock.now()));
+    }
+
+    /// Queues a request for the export of its spans, in a place of its key's share. Never waits.
+    pub(crate) fn trace_request(&self, started: StartedTrace, record: &UsageRecord, share: &Arc<KeyShare>) {
+        let dropped = self.traces.send(started, record, share);
+        if dropped > 0 {
+            self.metrics.telemetry_spans(SpanEnd::Dropped, dropped);
+        }
+    }
+
+    /// All metrics as text, with the values that are read when they are asked for.
+    pub(crate) fn render_metrics(&self) -> String {
+        self.metrics.open_reservations(self.counters.open_reservations());
+        self.metrics.render()
     }
 
     fn count_logged(&self, logged: Logged) {

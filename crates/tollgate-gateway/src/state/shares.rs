@@ -11,6 +11,7 @@ mod in_flight;
 mod recent;
 mod refusals;
 mod start_queue;
+mod trace_places;
 
 use std::{
     collections::HashMap,
@@ -37,6 +38,7 @@ pub(crate) use self::{
     in_flight::{InFlightRequest, Lingering, MemoryCharge, MemoryExhausted, NotAdmitted},
     refusals::{RefusalRecord, RepeatedRefusals},
     start_queue::StartQueue,
+    trace_places::{TracePlace, TracePlaces},
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
@@ -51,6 +53,8 @@ pub(crate) struct Holdings {
     bytes: AtomicUsize,
     /// Requests that are authenticated and not admitted yet: their bodies are being received.
     receiving: AtomicUsize,
+    /// Requests whose spans wait for the collector.
+    traces: AtomicUsize,
     refusals: RefusalWindows,
     recent: RecentUse,
 }
@@ -62,6 +66,7 @@ impl Holdings {
             requests: AtomicUsize::default(),
             bytes: AtomicUsize::default(),
             receiving: AtomicUsize::default(),
+            traces: AtomicUsize::default(),
             refusals: RefusalWindows::default(),
             recent: RecentUse::default(),
         }

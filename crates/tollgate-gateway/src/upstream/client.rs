@@ -7,8 +7,8 @@
 
 mod checked_io;
 mod connect;
-mod destination;
-mod dial;
+pub(crate) mod destination;
+pub(crate) mod dial;
 pub(crate) mod fetch;
 mod guard;
 mod host;
@@ -17,9 +17,9 @@ pub(crate) mod places;
 mod probe;
 mod proxy;
 mod request_heads;
-mod resolver;
+pub(crate) mod resolver;
 mod streams;
-mod tls;
+pub(crate) mod tls;
 
 #[cfg(test)]
 mod tests;

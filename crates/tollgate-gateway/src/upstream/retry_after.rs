@@ -21,14 +21,22 @@ const EPOCH: (f64, f64) = (1e9, 1e12);
 
 /// The time after which the upstream accepts requests again, between 1 s and 24 h from now.
 pub(crate) fn asked_wait(headers: &HeaderMap, problem: &UpstreamProblem, now: Timestamp) -> Option<Timestamp> {
-    let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
-    let wait_ms = text("retry-after-ms")
-        .and_then(|ms| millis(ms, 1.0))
-        .or_else(|| text("retry-after").and_then(|value| millis(value, 1_000.0).or_else(|| until_http_date(value, now))))
+    let text = |name: &str| text(headers, name);
+    let wait_ms = stated_wait_ms(headers, now)
         .or_else(|| problem.retry_after.map(|secs| i64::from(secs) * 1_000))
         // Reset headers are sent with every response; they are meaningful only for rate limit errors.
         .or_else(|| if problem.status == 429 || problem.quota_exhausted { reset(&text, problem, now) } else { None })?;
     Some(now.plus_ms(wait_ms.clamp(SHORTEST_MS, LONGEST_MS)))
+}
+
+/// The wait in the headers that have no other purpose, in milliseconds. It may be negative.
+pub(crate) fn stated_wait_ms(headers: &HeaderMap, now: Timestamp) -> Option<i64> {
+    let in_ms = text(headers, "retry-after-ms").and_then(|ms| millis(ms, 1.0));
+    in_ms.or_else(|| text(headers, "retry-after").and_then(|value| millis(value, 1_000.0).or_else(|| until_http_date(value, now))))
+}
+
+fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim)
 }
 
 #[expect(clippy::cast_possible_truncation, reason = "the value is clamped to the range of i64 first")]

@@ -58,13 +58,17 @@ async fn listen(mut half: OwnedReadHalf, received: Received, updates: watch::Sen
     }
 }
 
-/// Sends an input and reads until the answer is complete and nothing more comes.
-pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
+/// Sends an input and reads until the answer is complete and nothing more comes. Returns the input as well.
+pub(crate) async fn exchange(input: Input, gate: &Gate) -> (Input, Outcome) {
+    let names = gate.names.clone();
+    // Packing a large body takes seconds, in which this thread would neither send nor ask whether the gateway is healthy.
+    let packed = gate.tracker.spawn_blocking(move || (input.actions(&names), input)).await;
+    let (actions, input) = packed.unwrap();
     let (read, mut write) = TcpStream::connect(gate.address).await.unwrap().into_split();
     let received = Received::default();
     let (sender, mut updates) = watch::channel(());
     gate.tracker.spawn(listen(read, Arc::clone(&received), sender));
-    for action in input.actions(&gate.names) {
+    for action in actions {
         let going_on = match action {
             Action::Send(bytes) => matches!(timeout(Duration::from_mins(1), write.write_all(&bytes)).await, Ok(Ok(()))),
             Action::Shut => write.shutdown().await.is_ok(),
@@ -83,7 +87,7 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     let settle = Duration::from_secs_f64(input.expect.settle);
     let mut outcome = Outcome { key: gate.names.key, canary: gate.names.canary.clone(), ..Outcome::default() };
     loop {
-        let complete = is_complete(input, &received.lock().unwrap());
+        let complete = is_complete(&input, &received.lock().unwrap());
         let wait = if complete { Instant::now() + settle } else { limit };
         match timeout_at(wait.min(limit), updates.changed()).await {
             Ok(Ok(())) => {}
@@ -97,7 +101,7 @@ pub(crate) async fn exchange(input: &Input, gate: &Gate) -> Outcome {
     outcome.seconds = sent.elapsed().as_secs_f64();
     outcome.bytes = std::mem::take(&mut received.lock().unwrap());
     outcome.answers = answers(&outcome.bytes, outcome.closed, &input.method).0;
-    outcome
+    (input, outcome)
 }
 
 fn is_complete(input: &Input, received: &[u8]) -> bool {

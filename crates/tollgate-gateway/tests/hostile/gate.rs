@@ -154,6 +154,7 @@ impl Gate {
             request_log: tollgate_gateway::state::request_log::RequestLog::off(),
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
+            traces: tollgate_gateway::state::trace_queue::TraceQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
             square_requests: tollgate_gateway::state::address_rate::AddressRate::for_square(
                 settings.square_requests_per_minute,
@@ -183,20 +184,25 @@ impl Gate {
         canary.set_nonblocking(true).unwrap();
         let names = Names { host: address.to_string(), key: SECRET, canary: canary.local_addr().unwrap().to_string() };
         let gate = Self { address, names, tracker, canary, _stop: stop.drop_guard(), _dir: dir };
-        assert!(gate.is_healthy().await, "the gateway starts");
+        gate.health().await.expect("the gateway starts");
         gate
     }
 
-    /// Whether `/healthz` answers on a new connection.
-    pub(crate) async fn is_healthy(&self) -> bool {
+    /// Whether `/healthz` answers on a new connection within 10 s. The error says what happened instead.
+    pub(crate) async fn health(&self) -> Result<(), String> {
         let asked = async {
             let mut socket = TcpStream::connect(self.address).await?;
             socket.write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").await?;
             let mut answer = String::new();
             socket.read_to_string(&mut answer).await?;
-            std::io::Result::Ok(answer.starts_with("HTTP/1.1 200 "))
+            std::io::Result::Ok(answer)
         };
-        tokio::time::timeout(std::time::Duration::from_secs(10), asked).await.is_ok_and(|answer| answer.unwrap_or(false))
+        match tokio::time::timeout(std::time::Duration::from_secs(10), asked).await {
+            Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200 ") => Ok(()),
+            Ok(Ok(answer)) => Err(format!("it answered {answer:?}")),
+            Ok(Err(error)) => Err(error.to_string()),
+            Err(_) => Err("it did not answer".to_owned()),
+        }
     }
 
     /// Whether the gateway connected to the address in the inputs.

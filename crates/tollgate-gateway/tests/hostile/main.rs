@@ -30,10 +30,10 @@ async fn class(name: &str) {
         .map(|input| {
             let gate = Arc::clone(&gate);
             async move {
-                let outcome = exchange::exchange(&input, &gate).await;
+                let (input, outcome) = exchange::exchange(input, &gate).await;
                 let mut faults = judge::judge(&input, &outcome);
-                if !gate.is_healthy().await {
-                    faults.push("the gateway was not healthy afterwards".to_owned());
+                if let Err(why) = gate.health().await {
+                    faults.push(format!("the gateway was not healthy afterwards: {why}"));
                 }
                 faults.into_iter().map(|fault| format!("{}: {fault}", input.id)).collect::<Vec<_>>()
             }

@@ -123,7 +123,13 @@ impl Batch<'_> {
         let above = match kind {
             RowKind::Account => Some((RowKind::Channel, parent)),
             RowKind::Key => Some((RowKind::Member, if parent.is_empty() { OWNER } else { parent })),
-            RowKind::Channel | RowKind::Model | RowKind::Group | RowKind::Member | RowKind::AdminKey | RowKind::Setting => None,
+            RowKind::Channel
+            | RowKind::Model
+            | RowKind::Group
+            | RowKind::Member
+            | RowKind::AdminKey
+            | RowKind::Setting
+            | RowKind::AlertDestination => None,
         };
         let parent = match above {
             None => String::new(),

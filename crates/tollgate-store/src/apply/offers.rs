@@ -68,7 +68,9 @@ fn differs(kind: RowKind, before: Option<&str>, after: Option<&str>) -> bool {
         RowKind::Channel => part::<ChannelPart>(before) != part::<ChannelPart>(after),
         RowKind::Group => part::<GroupPart>(before) != part::<GroupPart>(after),
         RowKind::Model => part::<ModelPart>(before) != part::<ModelPart>(after),
-        RowKind::Account | RowKind::Member | RowKind::Key | RowKind::AdminKey | RowKind::Setting => false,
+        RowKind::Account | RowKind::Member | RowKind::Key | RowKind::AdminKey | RowKind::Setting | RowKind::AlertDestination => {
+            false
+        }
     }
 }
 
@@ -86,7 +88,12 @@ impl OfferRows {
             RowKind::Channel => Some(&mut self.channels),
             RowKind::Group => Some(&mut self.groups),
             RowKind::Model => Some(&mut self.models),
-            RowKind::Account | RowKind::Member | RowKind::Key | RowKind::AdminKey | RowKind::Setting => None,
+            RowKind::Account
+            | RowKind::Member
+            | RowKind::Key
+            | RowKind::AdminKey
+            | RowKind::Setting
+            | RowKind::AlertDestination => None,
         }
     }
 

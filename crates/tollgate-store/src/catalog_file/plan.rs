@@ -267,7 +267,9 @@ impl Planner<'_> {
             RowKind::Channel => self.current.channels.iter().map(|row| row.spec.name.as_str()).collect(),
             RowKind::Group => self.current.groups.iter().map(|row| row.spec.name.as_str()).collect(),
             RowKind::Member => self.current.members.iter().map(|row| row.spec.name.as_str()).collect(),
-            RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey | RowKind::Setting => Vec::new(),
+            RowKind::Account | RowKind::Model | RowKind::Key | RowKind::AdminKey | RowKind::Setting | RowKind::AlertDestination => {
+                Vec::new()
+            }
         };
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }

@@ -11,7 +11,7 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 
 use super::Kind;
-use crate::AdminScope;
+use crate::{AdminScope, DestinationKind};
 
 pub trait FieldValue: Sized {
     /// The widest kind of value it takes.
@@ -276,6 +276,7 @@ words! {
     Window { "day" => Day, "month" => Month, "total" => Total }
     BudgetAction { "block" => Block, "alert" => Alert }
     AdminScope { "member" => Member, "operator" => Operator, "admin" => Admin }
+    DestinationKind { "webhook" => Webhook, "slack" => Slack, "feishu" => Feishu, "email" => Email }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
     Modality { "text" => Text, "image" => Image, "audio" => Audio, "video" => Video, "document" => Document }
 }
@@ -293,7 +294,8 @@ pub(super) fn read_on(value: &Value) -> Result<bool, String> {
 
 /// Rows are found by id or by name, so that a name of this form could not be found.
 pub(super) fn not_an_id(value: &Value) -> Result<(), String> {
-    const PREFIXES: [&str; 11] = ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "set_", "req_", "ses_", "inv_"];
+    const PREFIXES: [&str; 13] =
+        ["chn_", "acc_", "mdl_", "grp_", "mbr_", "key_", "adm_", "set_", "alt_", "dst_", "req_", "ses_", "inv_"];
     let digits = value.as_str().and_then(|name| PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)));
     let is_id = digits.is_some_and(|digits| digits.len() == 26 && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()));
     if is_id { Err("looks like an id, so it could be confused with the row of that id".to_owned()) } else { Ok(()) }

@@ -22,7 +22,9 @@ const fn owner_column(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Key | RowKind::AdminKey => "parent",
         RowKind::Member => "id",
-        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Setting => "''",
+        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Setting | RowKind::AlertDestination => {
+            "''"
+        }
     }
 }
 

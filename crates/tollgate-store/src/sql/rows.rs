@@ -35,7 +35,13 @@ const fn columns_of(kind: RowKind) -> &'static str {
             "SELECT id, 'admin_key' AS kind, parent, name, 'database' AS owner, spec, created_at, removed_at, hash, prefix, \
              suffix FROM admin_keys"
         }
-        RowKind::Channel | RowKind::Account | RowKind::Model | RowKind::Group | RowKind::Member | RowKind::Setting => {
+        RowKind::Channel
+        | RowKind::Account
+        | RowKind::Model
+        | RowKind::Group
+        | RowKind::Member
+        | RowKind::Setting
+        | RowKind::AlertDestination => {
             "SELECT id, kind, parent, name, owner, spec, created_at, removed_at, credential FROM catalog_rows"
         }
     }

@@ -22,9 +22,11 @@ use tollgate_gateway::{
         runtime_state::{ChannelSpending, budgets},
     },
 };
-use tollgate_store::{Counters, Store, StoreError};
+use tollgate_store::{AlertDestination, Counters, Store, StoreError};
 
-use crate::{channel_test, compose, config::Config, console::explain_json, failure::Failure, live_settings, traffic_snapshot};
+use crate::{
+    alerting, channel_test, compose, config::Config, console::explain_json, failure::Failure, live_settings, traffic_snapshot,
+};
 
 /// Gateway state from the database and data folder.
 #[derive(Debug)]
@@ -99,6 +101,15 @@ impl GatewayHandle for StoppedGateway {
 
     fn budgets(&self) -> Vec<Budget> {
         self.config.load().budgets.to_vec()
+    }
+
+    fn configured_destination(&self) -> Option<AlertDestination> {
+        // Its secret was read at the start.
+        alerting::configured_destination(&self.start).ok().flatten()
+    }
+
+    async fn test_destination(&self, destination: &AlertDestination) -> Result<(), String> {
+        alerting::send_test(destination, &self.start.data).await
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {

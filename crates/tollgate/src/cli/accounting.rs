@@ -1,5 +1,6 @@
 //! Arguments of the commands for usage, ledger, budgets, audit log and settings.
 
+use super::resources::ResourceCommand;
 use clap::{Args, Subcommand, ValueEnum, builder::NonEmptyStringValueParser};
 use tollgate_core::TagName;
 
@@ -344,4 +345,52 @@ pub(crate) struct SettingName {
     /// Section and name, such as `limits.in_flight`
     #[arg(value_parser = NonEmptyStringValueParser::new())]
     pub(crate) name: String,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Alert {
+    /// List alerts, newest first
+    List {
+        /// Only those that are not over, or only those that are
+        #[arg(long, value_enum)]
+        state: Option<AlertState>,
+        /// Only alerts of this rule, such as `channel_down`
+        #[arg(long, value_name = "RULE")]
+        rule: Option<String>,
+        /// How many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+    },
+    /// Show one alert with its messages
+    Show {
+        /// Its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+    /// List the rules with their thresholds, which are settings
+    Rules,
+    /// List, make, change and remove destinations: webhooks, Slack, Feishu, mail
+    #[command(subcommand)]
+    Destination(ResourceCommand),
+    /// Send a test message to a destination
+    Test {
+        /// Its name or id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        destination: String,
+    },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AlertState {
+    Open,
+    Ended,
+}
+
+impl AlertState {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Ended => "ended",
+        }
+    }
 }

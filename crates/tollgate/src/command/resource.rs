@@ -56,6 +56,18 @@ pub(crate) const MEMBERS: Resource = Resource {
         ("id", "id"),
     ],
 };
+pub(crate) const DESTINATIONS: Resource = Resource {
+    path: "alert-destinations",
+    word: "destination",
+    columns: &[
+        ("destination", "name"),
+        ("kind", "kind"),
+        ("address", "url"),
+        ("status", "status"),
+        ("rules", "rules"),
+        ("id", "id"),
+    ],
+};
 const ACCOUNTS: Resource = Resource { path: "accounts", word: "account", columns: &[] };
 
 /// Runs a subcommand for a resource of named rows.
@@ -211,12 +223,17 @@ impl Rows<'_> {
     }
 }
 
-/// The body of a request, with the secret that `credential=env:NAME` or `file:PATH` refers to.
+/// Fields that may refer to a secret.
+const SECRETS: [&str; 3] = ["credential", "secret", "url"];
+
+/// The body of a request, with the secrets that `credential=env:NAME` or `file:PATH` refer to.
 fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
         .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
-    if let Some(Value::String(credential)) = body.get_mut("credential") {
-        *credential = config::reference(credential).map_err(|fault| Failure::invalid(format!("credential: {fault}")))?;
+    for name in SECRETS {
+        if let Some(Value::String(secret)) = body.get_mut(name) {
+            *secret = config::reference(secret).map_err(|fault| Failure::invalid(format!("{name}: {fault}")))?;
+        }
     }
     Ok(body)
 }

@@ -13,16 +13,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{Catalog, Timestamp, catalog_warnings};
 use tollgate_gateway::{
     background::{
-        alerts::Alerts,
         health_recorder::HealthRecorder,
         probes::Probes,
+        telemetry::Telemetry,
         usage_writer::{UsageBacklog, UsageWriter, replay},
     },
     path::Worker,
     server::{Listening, run as run_cores},
     state::{
-        health_records::HealthRecords, health_registry::HealthRegistry, request_log::LogThread, shared::Shared,
-        usage_recorder::UsageQueue, usage_recorder::UsageRecorder,
+        alert_queue::AlertQueue, health_records::HealthRecords, health_registry::HealthRegistry, request_log::LogThread,
+        shared::Shared, usage_recorder::UsageQueue, usage_recorder::UsageRecorder,
     },
     upstream::{
         client::{Client, Trust},
@@ -39,15 +39,17 @@ pub(crate) use ending::cannot_run;
 use ending::{exit_status, leave_database, report_open_reservations};
 
 use crate::{
-    access_share, catalog_watch,
+    access_share,
+    alerting::{self, Alerting, Sources},
+    catalog_watch,
     cli::{Common, Serve},
-    compose::{self, RedisTasks},
+    compose::{self, Outlets, RedisTasks},
     config::Config,
     console, database_watch, disk_watch,
     failure::Failure,
     first_start, full_disk, health_share, key_watch, ledger_watch,
     live_settings::{self, LiveSettings},
-    logging, retention, runtime_socket, traffic_snapshot,
+    logging, retention, runtime_socket, telemetry, traffic_snapshot,
     upgrade::{
         self,
         leaving::Leaving,
@@ -87,33 +89,36 @@ struct ServeComponents {
     records: Arc<HealthRecords>,
     /// Name of this node.
     node: String,
-    /// Sender of alerts, if there is a webhook.
-    alerts: Option<Alerts>,
+    senders: Senders,
     /// Ledger position included in the counters.
     ledger: LedgerPosition,
     /// Background work for counters in Redis.
     redis: Option<RedisTasks>,
+}
+
+/// What sends or writes what requests leave besides their records.
+struct Senders {
+    alerting: Alerting,
+    /// If there is a collector.
+    telemetry: Option<Telemetry>,
     /// Writes the lines of requests until it is dropped.
     log: LogThread,
 }
 
 async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) -> Result<(), Failure> {
     let (reserve, is_upgrade) = (free_disk(config), taken.is_some());
-    let Some((mut components, waiting)) = open(config, &reserve, &mut taken).await? else { return Ok(()) };
+    let Some((components, waiting)) = open(config, &reserve, &mut taken).await? else { return Ok(()) };
     let Sockets { listening, console: console_socket, predecessors, asking } =
         sockets::open(&config.data, &components.shared, &components.store, waiting, taken)?;
     let (stop_cores, stop_background) = (CancellationToken::new(), CancellationToken::new());
     // Tasks below that change the state a new process takes over end when that process serves.
     let left = stop_background.child_token();
     let background = TaskTracker::new();
-    if let Some(alerts) = components.alerts.take() {
-        background.spawn(alerts.run(Arc::clone(&components.shared), stop_background.clone()));
-    }
     let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
-    let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, log: _log, .. } =
-        components;
+    let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, senders, .. } = components;
+    let _log = spawn_senders(&background, senders, &shared, &left, &stop_background);
     let watched = (Arc::clone(&shared), Arc::clone(&settings));
     let watching = background.spawn(database_watch::watch(store.clone(), watched.clone(), left.clone(), stop_cores.clone()));
     if let Some(tasks) = redis {
@@ -215,6 +220,21 @@ fn free_disk(config: &Config) -> DiskReserve {
         tracing::error!(data = %config.data.display(), "the disk of the data folder is full; records wait in memory until there is space");
     }
     reserve
+}
+
+/// Starts what sends alerts and telemetry, until the last request has ended. Returns what writes the log until it is dropped.
+fn spawn_senders(
+    background: &TaskTracker,
+    senders: Senders,
+    shared: &Arc<Shared>,
+    left: &CancellationToken,
+    stop: &CancellationToken,
+) -> LogThread {
+    background.spawn(senders.alerting.run(left.clone(), stop.clone()));
+    if let Some(telemetry) = senders.telemetry {
+        background.spawn(telemetry.run(Arc::clone(shared), stop.clone()));
+    }
+    senders.log
 }
 
 /// Starts what counts in Redis and shares health and access through it; until the last request has ended.
@@ -322,19 +342,9 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
             "requests interrupted by the end of the last process are recorded as stopped"
         );
     }
-    match &config.catalog_file {
-        // Without the database, writes are deferred.
-        _ if known_at.is_some() => {}
-        Some(file) => {
-            catalog_watch::serve_file_at_start(&store, file).await?;
-        }
-        None if first_start::is_due(&store).await? => first_start::create_echo(&store).await?,
-        // Without a catalog file, no row is owned by one.
-        None => {
-            let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
-            let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
-            unless_unavailable(released)?;
-        }
+    // Without the database, writes are deferred.
+    if known_at.is_none() {
+        write_catalog_at_start(config, &store).await?;
     }
     // Usage of the last process must be counted before new requests are admitted.
     let is_written = match known_at {
@@ -353,11 +363,43 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     } else if !is_written && redis.is_none() {
         count_unbooked(&*counters, backlog()?, Timestamp(0));
     }
+    let (journal, folder) = (Arc::new(journal), Arc::new(folder));
+    assemble(config, store, OpenState { journal, folder, recovered, counters, ledger, redis }).await
+}
+
+/// The catalog file, the first rows, or that no row is owned by a file.
+async fn write_catalog_at_start(config: &Config, store: &Store) -> Result<(), Failure> {
+    if let Some(file) = &config.catalog_file {
+        catalog_watch::serve_file_at_start(store, file).await?;
+    } else if first_start::is_due(store).await? {
+        first_start::create_echo(store).await?;
+    } else {
+        let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
+        let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
+        unless_unavailable(released)?;
+    }
+    Ok(())
+}
+
+/// What counts and records requests, with what the last process has left.
+struct OpenState {
+    journal: Arc<Journal>,
+    folder: Arc<JournalFolder>,
+    recovered: UnbookedRecords,
+    counters: Arc<dyn Counters>,
+    ledger: LedgerPosition,
+    redis: Option<RedisTasks>,
+}
+
+/// Loads catalog, health and settings, and puts the parts together.
+async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<ServeComponents, Failure> {
+    let OpenState { journal, folder, recovered, counters, ledger, redis } = open;
     let registry = Arc::new(HealthRegistry::from_saved(store.health.load_health().await?, compose::now()));
     let catalog = store.catalog.load().await?;
     warn_of(&catalog, config);
     registry.configure(catalog.accounts().map(|account| &**account));
-    let (queue, alerts) = compose::alerts(config, &store)?;
+    let configured = alerting::configured_destination(config)?;
+    let (queue, observed) = AlertQueue::new();
     let hedged = store.ledger.hedge_costs(compose::now()).await.unwrap_or_else(|fault| {
         tracing::warn!(%fault, "the cost of hedged attempts today is unknown; their caps start from zero");
         Vec::new()
@@ -365,15 +407,25 @@ async fn build_components(config: &Config, mut taken: Option<&mut TakeOver>) -> 
     let in_force = live_settings::with_stored(config, &catalog.stored_settings);
     logging::set_level(&in_force);
     let (request_log, log) = logging::requests(&in_force)?;
-    let shared = compose::shared(&in_force, &store, catalog, counters, queue, hedged, request_log);
+    let node = tollgate_store::node_identity(&config.data)?;
+    let (traces, telemetry) = telemetry::of(&in_force, &node)?;
+    let shared = compose::shared(&in_force, &store, catalog, counters, Outlets { alerts: queue, request_log, traces }, hedged);
     shared.counters.set_reservation_ttl(compose::reservation_ttl(&in_force));
     let catalog = shared.catalog.load_full();
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
-    let (journal, folder) = (Arc::new(journal), Arc::new(folder));
     let settings = LiveSettings::new(config.clone(), in_force, &catalog, Arc::clone(&shared), Arc::clone(&journal));
     let settings = Arc::new(settings);
-    let (records, node) = (Arc::default(), tollgate_store::node_identity(&config.data)?);
-    Ok(ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, node, alerts, ledger, redis, log })
+    let sources = Sources {
+        store: store.clone(),
+        shared: Arc::clone(&shared),
+        registry: Arc::clone(&registry),
+        journal: Arc::clone(&journal),
+        node: node.clone(),
+        position: ledger,
+    };
+    let alerting = Alerting { settings: Arc::clone(&settings), sources, observed, configured };
+    let (records, senders) = (Arc::default(), Senders { alerting, telemetry, log });
+    Ok(ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, node, senders, ledger, redis })
 }
 
 /// Logs the warnings about the catalog and the environment.

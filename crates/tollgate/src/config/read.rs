@@ -165,8 +165,10 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
         SettingKind::Networks => networks(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         SettingKind::Flag => ["true", "false"].contains(&text),
+        SettingKind::Share => text.parse::<f64>().is_ok_and(|share| (0.0..=1.0).contains(&share)),
         SettingKind::Number(min, max) => text.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number)),
         SettingKind::OneOf(words) => words.contains(&text),
+        SettingKind::Percents => is_percentages(text),
         SettingKind::Usd => text.is_empty() || NanoUsd::parse(text).is_ok_and(|amount| amount >= NanoUsd::ZERO),
     };
     if is_valid {
@@ -188,19 +190,32 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
         SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         SettingKind::Flag => "true or false".to_owned(),
+        SettingKind::Share => "a number from 0 to 1".to_owned(),
         SettingKind::Number(min, max) => format!("a whole number of {min} to {max}"),
         SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
+        SettingKind::Percents => "at most ten whole percentages of 1 to 100 with commas between".to_owned(),
         SettingKind::Usd => "an amount in USD of at least 0, such as \"250\" or \"0.50\"".to_owned(),
     }
 }
 
+/// Whether a text is a list of percentages; an empty one is.
+fn is_percentages(text: &str) -> bool {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    text.is_empty()
+        || parts.len() <= 10 && parts.iter().all(|part| part.parse::<u32>().is_ok_and(|percent| (1..=100).contains(&percent)))
+}
+
 fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
     match kind {
-        SettingKind::Text | SettingKind::Networks | SettingKind::Address | SettingKind::OneOf(_) | SettingKind::Usd => {
-            value.is_str()
-        }
+        SettingKind::Text
+        | SettingKind::Networks
+        | SettingKind::Address
+        | SettingKind::OneOf(_)
+        | SettingKind::Usd
+        | SettingKind::Percents => value.is_str(),
         SettingKind::Flag => value.is_bool(),
         SettingKind::Number(..) => value.is_integer(),
+        SettingKind::Share => value.is_integer() || value.is_float(),
     }
 }
 
@@ -210,6 +225,9 @@ fn plain(value: &DeValue<'_>) -> Option<String> {
     }
     if let Some(flag) = value.as_bool() {
         return Some(flag.to_string());
+    }
+    if let Some(number) = value.as_float() {
+        return Some(number.as_str().to_owned());
     }
     value
         .as_integer()
@@ -292,6 +310,18 @@ mod tests {
         let read = check("", &[("TOLLGATE_SERVER__LISTEN", "localhost:5005")]).unwrap();
         assert_eq!(read["server.listen"].text, "127.0.0.1:5005");
         assert!(check("", &[("TOLLGATE_SERVER__LISTEN", "localhost")]).is_err());
+    }
+
+    #[test]
+    fn shares_are_numbers_from_0_to_1() {
+        for text in ["0", "1", "0.25", "1e-3"] {
+            let read = check(&format!("[telemetry]\nsample_ratio = {text}\n"), &[]).unwrap();
+            assert_eq!(read["telemetry.sample_ratio"].text, text);
+        }
+        for text in ["1.5", "-0.1", "nan", "\"0.5\"", "true"] {
+            let faults = check(&format!("[telemetry]\nsample_ratio = {text}\n"), &[]).unwrap_err();
+            assert!(faults[0].contains("takes a number from 0 to 1"), "{faults:?}");
+        }
     }
 
     #[test]

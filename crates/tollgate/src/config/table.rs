@@ -1,7 +1,7 @@
 //! Table of all settings: name, kind, default, description, and which can be changed while the gateway runs. The example file,
 //! environment variables, `tollgate check` and the admin API are derived from it.
 
-use tollgate_console::SettingKind::{self, Address, Flag, Networks, Number, OneOf, Text, Usd};
+use tollgate_console::SettingKind::{self, Address, Flag, Networks, Number, OneOf, Percents, Share, Text, Usd};
 
 pub(crate) struct SettingSpec {
     /// Section and name, such as `server.listen`.
@@ -34,7 +34,8 @@ impl SettingSpec {
         match self.kind {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
             Usd => Some("USD"),
-            Text | Address | Flag | Networks | OneOf(_) => None,
+            Percents => Some("%"),
+            Text | Address | Flag | Networks | OneOf(_) | Share => None,
         }
     }
 }
@@ -110,7 +111,7 @@ settings! {
     "budget.total": Usd, None, at_run_time: true =>
         "The same without a period.";
     "budget.action": OneOf(&["block", "alert"]), Some("\"block\""), at_run_time: true =>
-        "When one of these budgets is spent. block: refuse requests (E32). alert: log it and notify `alerts.webhook`.";
+        "When one of these budgets is spent. block: refuse requests (E32). alert: serve them, and raise an alert.";
     "database.url": Text, None, alias: Some("DATABASE_URL"), secret: true =>
         "sqlite:PATH or postgres://…; absent: `tollgate.db` in the data folder.";
     "database.master_key": Text, None, alias: Some("TOLLGATE_MASTER_KEY"), secret: true =>
@@ -133,12 +134,30 @@ settings! {
         "Largest size in bytes of journal entries that are not in the database yet.";
     "journal.reserve_bytes": Number(0, 1 << 40), Some("67108864"), at_run_time: true =>
         "Disk space kept in reserve in the data folder. It is freed when the disk is full, so that records can be booked; 0: none.";
-    "alerts.webhook": Text, None =>
-        "http:// or https:// URL that receives a JSON object when a budget with an alert is spent.";
+    "alerts.webhook": Text, None, secret: true =>
+        "http:// or https:// URL that receives alerts of every rule as JSON objects. Destinations that can be changed while the gateway runs: `tollgate alert destination`.";
     "alerts.secret": Text, None, secret: true =>
         "Secret that signs webhook requests (HMAC-SHA-256 in x-tollgate-signature): env:NAME, file:PATH or literal text.";
     "alerts.private_network": Flag, Some("false") =>
         "Allow a webhook at a loopback or private address.";
+    "alerts.budget_percent": Percents, Some("\"50,80,100\""), at_run_time: true =>
+        "Percentages of a budget that raise an alert; empty: none.";
+    "alerts.balance_usd": Usd, Some("\"1\""), at_run_time: true =>
+        "Balance of a prepaid member below which an alert is raised; empty: none.";
+    "alerts.channel_down_s": Number(0, 86_400), Some("60"), at_run_time: true =>
+        "Time without a usable account after which a channel raises an alert; 0: none.";
+    "alerts.error_percent": Number(0, 100), Some("50"), at_run_time: true =>
+        "Share of failed requests of a channel within five minutes that raises an alert; 0: none.";
+    "alerts.error_requests": Number(1, 1_000_000), Some("20"), at_run_time: true =>
+        "Least number of requests for `error_percent`.";
+    "alerts.negative_margin": Flag, Some("true"), at_run_time: true =>
+        "Whether prices below cost raise an alert.";
+    "alerts.unpriced_model": Flag, Some("true"), at_run_time: true =>
+        "Whether a served model without a price raises an alert, while others have one.";
+    "alerts.journal_bytes": Number(0, 1 << 50), Some("268435456"), at_run_time: true =>
+        "Size of the journal in bytes that raises an alert; 0: none.";
+    "alerts.expiry_days": Number(0, 36_500), Some("14"), at_run_time: true =>
+        "Days before the end of a certificate or key when an alert is raised; 0: none.";
     "usage.retention_days": Number(0, 36_500), Some("0"), at_run_time: true =>
         "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.";
     "health.history_days": Number(1, 3_650), Some("90"), at_run_time: true =>
@@ -199,6 +218,20 @@ settings! {
         "Allow a provider at a loopback or private address.";
     "metrics.public": Flag, Some("false"), at_run_time: true =>
         "true: serve /metrics to everyone. false: to loopback peers only.";
+    "telemetry.otlp_endpoint": Text, None, alias: Some("OTEL_EXPORTER_OTLP_ENDPOINT") =>
+        "Base URL of an OpenTelemetry collector that takes OTLP over HTTP, such as \"http://127.0.0.1:4318\"; absent: no traces and metrics are exported.";
+    "telemetry.headers": Text, None, alias: Some("OTEL_EXPORTER_OTLP_HEADERS"), secret: true =>
+        "Headers of every export, such as \"authorization=Bearer TOKEN, x-team=a\": env:NAME, file:PATH or literal text.";
+    "telemetry.service_name": Text, Some("\"tollgate\""), alias: Some("OTEL_SERVICE_NAME") =>
+        "Name of this service in traces and metrics.";
+    "telemetry.sampling": OneOf(&["ratio", "parent"]), Some("\"ratio\"") =>
+        "Requests that are traced. ratio: sample_ratio of all. parent, for callers who are trusted: those whose callers record a trace (`traceparent`), and of the others sample_ratio.";
+    "telemetry.sample_ratio": Share, Some("1") =>
+        "Share of the requests that is traced, from 0 to 1.";
+    "telemetry.metrics_interval_ms": Number(0, DAY_MS), Some("60000") =>
+        "Time between two exports of metrics; 0: metrics are not exported.";
+    "telemetry.private_network": Flag, Some("true") =>
+        "Allow a collector at a loopback or private address.";
 }
 
 pub(crate) fn find(path: &str) -> Option<&'static SettingSpec> {

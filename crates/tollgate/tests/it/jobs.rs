@@ -1,5 +1,7 @@
 //! Jobs of a running gateway, over the admin API and by commands with `--url`.
 
+mod import;
+
 use std::{
     path::Path,
     process::{Child, Command, Output, Stdio},
@@ -209,7 +211,7 @@ fn streams_are_bounded_and_end_when_the_gateway_stops() {
 }
 
 #[test]
-fn operators_start_doctor_and_verify_only() {
+fn operators_start_neither_replays_nor_backups() {
     let admin = Admin::echo();
     for kind in ["replay", "backup"] {
         let answer = admin.as_operator("POST", JOBS, Some(&json!({"kind": kind, "file": "x"})));
@@ -239,7 +241,9 @@ fn parameters_of_jobs_are_checked() {
     let admin = Admin::echo();
     let post = |body: Value| refusal(&admin.call("POST", JOBS, Some(&body)));
     assert_eq!(post(json!({})), refused(400, "missing_required_parameter", "kind"));
-    assert_eq!(post(json!({"kind": "import"})), refused(400, "invalid_value", "kind"));
+    assert_eq!(post(json!({"kind": "optimise"})), refused(400, "invalid_value", "kind"));
+    assert_eq!(post(json!({"kind": "import"})), refused(400, "missing_required_parameter", "file"));
+    assert_eq!(post(json!({"kind": "import", "built_in": true, "key": "k"})), refused(400, "unknown_parameter", "key"));
     assert_eq!(post(json!({"kind": "verify", "model": "m"})), refused(400, "unknown_parameter", "model"));
     assert_eq!(post(json!({"kind": "backup", "name": "../../etc/x"})), refused(400, "unknown_parameter", "name"));
     assert_eq!(post(json!({"kind": "replay"})), refused(400, "missing_required_parameter", "file"));

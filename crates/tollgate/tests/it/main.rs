@@ -12,6 +12,7 @@
 
 mod accounts;
 mod admin;
+mod alerts;
 mod backup;
 mod clock;
 mod commands;
@@ -57,6 +58,7 @@ mod start;
 mod stream_memory;
 mod support;
 mod tags;
+mod telemetry;
 mod upgrade;
 mod upstream_errors;
 mod upstream_faults;

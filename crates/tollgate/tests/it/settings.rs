@@ -38,6 +38,7 @@ fn other_value(setting: &Value) -> String {
             (*words.iter().find(|word| **word != value).unwrap()).to_owned()
         }
         "usd" => "1000.5".to_owned(),
+        "percents" => "70,90".to_owned(),
         "networks" => "10.0.0.0/8".to_owned(),
         other => panic!("no changeable setting is of type {other}"),
     }
@@ -79,6 +80,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
             "flag" => (json!("maybe"), "true or false".to_owned()),
             "word" => (json!("other"), "one of \"".to_owned()),
             "usd" => (json!(-1), "an amount in USD of at least 0".to_owned()),
+            "percents" => (json!("50,101"), "whole percentages of 1 to 100".to_owned()),
             _ => (json!("10.0.0.0/99"), "networks with commas between".to_owned()),
         };
         let answer = admin.call("PUT", &at(name), Some(&json!({"value": wrong})));
@@ -145,6 +147,16 @@ fn requests_follow_changed_settings() {
     set(&admin, "budget.action", &json!("alert"));
     assert_eq!(chat().status, 200);
     admin.delete(&at("budget.total"));
+
+    let feed = || gateway.send(&Request::get("/models.json")).status;
+    assert_eq!(feed(), 200);
+    set(&admin, "square.public", &json!(false));
+    assert_eq!(feed(), 401);
+    admin.delete("/admin/v1/settings/square.public");
+    set(&admin, "square.requests_per_minute", &json!(1));
+    assert_eq!((feed(), feed()), (429, 429), "those of the present minute count");
+    admin.delete("/admin/v1/settings/square.requests_per_minute");
+    assert_eq!(feed(), 200);
 
     set(&admin, "limits.wrong_keys_per_minute", &json!(1));
     let wrong = Request::get("/v1/models").bearer("sk-tg-wrong");

@@ -1,16 +1,12 @@
 //! Import of price lists: the difference to the catalog, and the rows of it that are to be written.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use tollgate_core::{
-    Catalog, Glob, ImportPlan, ImportRow, ImportScope, MAX_PRICE_LIST_BYTES, PriceEffects, PriceList, PriceListFault,
-    PriceListFormat, PriceSchedule, plan_price_import,
-};
+use tollgate_core::{ImportPlan, ImportRow, MAX_PRICE_LIST_BYTES, PriceEffects, PriceList};
 use tollgate_store::{
-    AdminScope, Change, ImportedPrice,
-    catalog_file::FileError,
-    fields::{Access, FieldShape, FieldValue as _, Kind, Object, WriteMode, price},
+    AdminScope, Change,
+    fields::{Access, FieldShape, Kind, Object, WriteMode, price},
 };
 
 use crate::{
@@ -21,17 +17,22 @@ use crate::{
         schema::{COUNT, MODEL_NAME, NAME, TEXT, both, read},
     },
     api_error::ApiError,
+    price_import::{ImportSelection, ListInput, MAX_NAMED, changes, row_id, show_row, show_skipped},
     response::ApiResponse,
 };
 
-/// Entries that are listed by name among those that are not served, and among those that are skipped.
-const MAX_NAMED: usize = 1_000;
-/// Faults of a list that are listed in the message; the error object lists all of them.
-const MAX_FAULTS: usize = 20;
 /// Largest body: a list whose every byte is escaped, and the other fields.
-const BODY_BYTES: usize = 2 * MAX_PRICE_LIST_BYTES + (1 << 20);
+pub(in crate::api) const BODY_BYTES: usize = 2 * MAX_PRICE_LIST_BYTES + (1 << 20);
 const ROW_ID: Kind = Kind::Text { min: 1, max: 400 };
-const FILE: Kind = Kind::Text { min: 1, max: MAX_PRICE_LIST_BYTES };
+pub(in crate::api) const FILE: Kind = Kind::Text { min: 1, max: MAX_PRICE_LIST_BYTES };
+
+/// Formats of a list.
+pub(in crate::api) const FORMAT: Kind = Kind::Word(&["litellm", "csv"]);
+/// Prices that are imported.
+pub(in crate::api) const TARGET: Kind = Kind::Word(&["sale", "cost", "both"]);
+pub(in crate::api) const SOURCE: Kind = Kind::Text { min: 1, max: 200 };
+pub(in crate::api) const MODELS: Kind = Kind::List { of: &MODEL_NAME, max: 1_000 };
+pub(in crate::api) const OVERWRITE: Kind = Kind::List { of: &MODEL_NAME, max: 10_000 };
 
 /// A field of the request.
 const fn sent(name: &'static str, kind: Kind, doc: &'static str) -> FieldShape {
@@ -65,19 +66,11 @@ static IMPORT: Object = Object::of(
     &[
         sent("file", FILE, "The list; or else `built_in`."),
         sent("built_in", Kind::Flag, "true: the list that is built into the program."),
-        sent("format", Kind::Word(&["litellm", "csv"]), "Format of the file; default csv."),
-        both("source", Kind::Text { min: 1, max: 200 }, "Where the prices come from; default: what the list says itself."),
-        sent(
-            "to",
-            Kind::Word(&["sale", "cost", "both"]),
-            "Prices that are imported: sale prices of models (the default), costs of channels.",
-        ),
-        sent("models", Kind::List { of: &MODEL_NAME, max: 1_000 }, "Only models with these public names; `*` and `?` allowed."),
-        sent(
-            "overwrite",
-            Kind::List { of: &MODEL_NAME, max: 10_000 },
-            "Models whose prices are replaced although they were set by hand.",
-        ),
+        sent("format", FORMAT, "Format of the file; default csv."),
+        both("source", SOURCE, "Where the prices come from; default: what the list says itself."),
+        sent("to", TARGET, "Prices that are imported: sale prices of models (the default), costs of channels."),
+        sent("models", MODELS, "Only models with these public names; `*` and `?` allowed."),
+        sent("overwrite", OVERWRITE, "Models whose prices are replaced although they were set by hand."),
         sent(
             "apply",
             Kind::List { of: &ROW_ID, max: 100_000 },
@@ -130,7 +123,7 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
         return Err(ApiError::conflict("revision_conflict", "The catalog was changed concurrently; look at the difference again."));
     }
     let imported = context.with_query_timeout(context.state.store.listing.imported_prices()).await?;
-    let plan = plan(&context, &list, &catalog, &imported);
+    let plan = ImportSelection::of(&context.body).plan(&list, &catalog, &imported);
     let picked = match context.body.list("apply") {
         Some(ids) => Some(picked(&plan, ids)?),
         None => None,
@@ -162,76 +155,9 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 /// Reads the list that was sent, off the thread that answers requests.
 async fn read_list(context: &RequestContext) -> Result<PriceList, ApiError> {
-    let body = &context.body;
-    let built_in = body.0.get("built_in").is_some_and(|flag| flag == true);
-    let mut list = match (body.text("file"), built_in) {
-        (None, true) => PriceList::built_in(),
-        (Some(file), false) => {
-            let format = if body.text("format") == Some("litellm") { PriceListFormat::LiteLlm } else { PriceListFormat::Csv };
-            let file = file.to_owned();
-            let read = tokio::task::spawn_blocking(move || PriceList::read(format, &file)).await;
-            read.map_err(|_| ApiError::internal())?.map_err(|faults| list_error(&faults))?
-        }
-        _ => return Err(ApiError::invalid("missing_required_parameter", "file", "Send either 'file' or 'built_in'.")),
-    };
-    if let Some(source) = body.text("source") {
-        source.clone_into(&mut list.source);
-    }
-    if list.source.is_empty() {
-        let message = "Say in 'source' where the prices come from, such as 'LiteLLM 1.109.1' or 'contract of May'.";
-        return Err(ApiError::invalid("missing_required_parameter", "source", message));
-    }
-    Ok(list)
-}
-
-/// Error that lists the faults of a list.
-fn list_error(faults: &[PriceListFault]) -> ApiError {
-    let fault = |fault: &PriceListFault| FileError {
-        line: usize::try_from(fault.line).unwrap_or(usize::MAX),
-        column: usize::try_from(fault.column).unwrap_or(usize::MAX),
-        message: fault.message.clone(),
-    };
-    let shown = |fault: &PriceListFault| {
-        if fault.line == 0 {
-            fault.message.clone()
-        } else {
-            format!("line {}, column {}: {}", fault.line, fault.column, fault.message)
-        }
-    };
-    let listed: Vec<String> = faults.iter().take(MAX_FAULTS).map(shown).collect();
-    let more = faults.len().saturating_sub(MAX_FAULTS);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    let positioned: Vec<FileError> = faults.iter().filter(|fault| fault.line > 0).map(fault).collect();
-    ApiError::value("file", format_args!("{}{more}", listed.join("; "))).with_faults(&positioned)
-}
-
-fn plan(context: &RequestContext, list: &PriceList, catalog: &Catalog, imported: &[ImportedPrice]) -> ImportPlan {
-    let texts = |name: &str| -> Vec<String> {
-        let list = context.body.list(name).into_iter().flatten();
-        list.filter_map(Value::as_str).map(str::to_owned).collect()
-    };
-    let imported: HashSet<(&str, Option<&str>)> = imported.iter().map(|it| (it.model.as_str(), it.channel.as_deref())).collect();
-    let mut models: Vec<Glob> = texts("models").into_iter().map(Glob).collect();
-    if models.is_empty() {
-        models.push(Glob("*".to_owned()));
-    }
-    let to = context.body.text("to").unwrap_or("sale");
-    let scope = ImportScope {
-        sale: to != "cost",
-        cost: to != "sale",
-        models: &models,
-        overwrite: &texts("overwrite"),
-        is_imported: &|model, channel| imported.contains(&(model, channel)),
-    };
-    plan_price_import(list, catalog, &scope)
-}
-
-/// `sale:gpt-5`, `cost:main:gpt-5`.
-fn row_id(row: &ImportRow) -> String {
-    match &row.channel {
-        None => format!("sale:{}", row.model),
-        Some(channel) => format!("cost:{channel}:{}", row.model),
-    }
+    let input = ListInput::of(&context.body)?;
+    let read = tokio::task::spawn_blocking(move || input.read()).await;
+    Ok(read.map_err(|_| ApiError::internal())??)
 }
 
 /// The rows with these ids that are written. A row that is the same already needs nothing.
@@ -252,50 +178,18 @@ fn picked<'a>(plan: &'a ImportPlan, ids: &[Value]) -> Result<Vec<&'a ImportRow>,
     Ok(rows.into_values().collect())
 }
 
-/// The changes that write these rows: one for each model, and one for all costs of a channel.
-fn changes(rows: &[&ImportRow], source: &str) -> Vec<Change> {
-    let mut changes = Vec::new();
-    let mut costs: BTreeMap<&str, Vec<(String, Option<PriceSchedule>)>> = BTreeMap::new();
-    for row in rows {
-        match &row.channel {
-            None => {
-                let source = Some(source.to_owned());
-                changes.push(Change::SetPrice { model: row.model.clone(), price: row.after.clone(), source });
-            }
-            Some(channel) => costs.entry(channel).or_default().push((row.model.clone(), row.after.clone())),
-        }
-    }
-    changes.extend(costs.into_iter().map(|(channel, costs)| Change::SetCosts {
-        channel: channel.to_owned(),
-        costs,
-        source: Some(source.to_owned()),
-    }));
-    changes
-}
-
 fn show(list: &PriceList, plan: &ImportPlan, effects: &PriceEffects) -> Value {
-    let row = |row: &ImportRow| {
-        json!({
-            "id": row_id(row), "model": row.model, "channel": row.channel, "state": row.state.as_str(),
-            "reason": row.state.reason(), "entry": row.entry, "before": row.before.show(), "after": row.after.show(),
-            "notes": row.notes,
-        })
-    };
-    let skipped = |skipped: &tollgate_core::SkippedPrice| {
-        let provider = skipped.provider.as_ref().map_or_else(String::new, |provider| format!("{provider}/"));
-        json!({"entry": format!("{provider}{}", skipped.model), "reason": skipped.reason})
-    };
     json!({
-        "source": list.source, "about": list.about, "rows": plan.rows.iter().map(row).collect::<Vec<_>>(),
+        "source": list.source, "about": list.about, "rows": plan.rows.iter().map(show_row).collect::<Vec<_>>(),
         "not_served": plan.not_served.iter().take(MAX_NAMED).collect::<Vec<_>>(), "not_served_count": plan.not_served.len(),
-        "skipped": list.skipped.iter().take(MAX_NAMED).map(skipped).collect::<Vec<_>>(), "skipped_count": list.skipped.len(),
+        "skipped": list.skipped.iter().take(MAX_NAMED).map(show_skipped).collect::<Vec<_>>(), "skipped_count": list.skipped.len(),
         "effects": previews::show(&effects.effects), "effects_cut": effects.truncated,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{ImportState, KeptReason, Price, ScheduledPrice};
+    use tollgate_core::{ImportState, KeptReason, Price, PriceSchedule, ScheduledPrice};
 
     use super::*;
 

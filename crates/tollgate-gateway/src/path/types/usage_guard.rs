@@ -1,5 +1,5 @@
 //! The usage guard collects what the stages find out about a request, and writes exactly one usage record: into the journal, on its
-//! way to the database, as a log event, and into the metrics.
+//! way to the database, as a log event, into the metrics, and for the export of its spans.
 //!
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
 //! dropped because the caller left or the task died.
@@ -36,6 +36,7 @@ use crate::{
         authenticator::KnownKey,
         hedge_budget::HedgeReservation,
         shares::KeyShare,
+        trace_queue::ParentSpan,
         usage_recorder::{QueuePermit, UsageRecorder},
     },
 };
@@ -83,6 +84,8 @@ pub(crate) struct UsageGuard {
     /// Reserved for the attempt that loses.
     pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
+    /// The caller's span, if requests are traced.
+    parent_span: Option<ParentSpan>,
     /// Whether the counters may hold a reservation, which is settled when the guard finishes.
     pub(crate) has_reservation: bool,
     /// For the rate-limit headers.
@@ -102,6 +105,7 @@ impl UsageGuard {
             hedge_attempt: None,
             hedge_reservation: None,
             answered: false,
+            parent_span: recorder.shared.traces.parent(&head.headers),
             has_reservation: false,
             rates: RateStatuses::default(),
         }
@@ -432,12 +436,16 @@ impl UsageGuard {
         facts.duration_us = micros_between(self.started, now);
         let attempts = irregular::excesses(&facts);
         let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
+        let trace = self.recorder.shared.traces.begin(&facts, self.parent_span.as_ref());
         let record = settle(*facts);
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.
         self.recorder.settle(&record, now);
         self.recorder.observe(&record);
         self.recorder.shared.log_request(&record);
+        if let (Some(trace), Some(share)) = (trace, &self.share) {
+            self.recorder.shared.trace_request(trace, &record, share);
+        }
         self.recorder.record(record, self.queue_permit.take())
     }
 

@@ -13,8 +13,12 @@ use tollgate_core::{AccountId, AttemptRecord, AttemptResult, Catalog, GroupId, I
 use tollgate_protocol::Protocol;
 
 use super::{
-    AttemptLabels, ChannelLabels, Metrics, ModelLabels, Money, OTHER, RequestLabels, SaleLabels, TokenLabels, seconds, usd,
+    AttemptLabels, ChannelLabels, Metrics, ModelLabels, Money, OTHER, RequestLabels, SaleLabels, TokenLabels,
+    gen_ai::{GenAiHandles, GenAiMetrics},
+    seconds, usd,
 };
+
+use crate::gen_ai::{COMPATIBLE, provider};
 
 /// Label values of the kinds of tokens.
 const KINDS: [&str; 7] = ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"];
@@ -63,8 +67,24 @@ impl HandleTable {
         &mut self.models[position]
     }
 
-    pub(super) fn account(&mut self, attempt: &AttemptRecord) -> &mut AccountHandles {
+    /// Counts a request and its attempts in the names of the conventions for generative AI.
+    pub(super) fn count_gen_ai(&mut self, metrics: &GenAiMetrics, record: &UsageRecord, catalog: &Catalog) {
+        let mut answered_by = None;
+        for (index, attempt) in record.attempts.iter().enumerate() {
+            let provider = self.account(attempt, catalog).provider;
+            let model = self.model(record.model.as_deref(), catalog);
+            model.gen_ai.count_attempt(metrics, &model.name, record, attempt, provider);
+            if record.subject() == Some(index) {
+                answered_by = Some(provider);
+            }
+        }
+        let model = self.model(record.model.as_deref(), catalog);
+        model.gen_ai.count_request(metrics, &model.name, record, answered_by);
+    }
+
+    pub(super) fn account(&mut self, attempt: &AttemptRecord, catalog: &Catalog) -> &mut AccountHandles {
         let new = || AccountHandles {
+            provider: catalog.channels.get(&attempt.channel).map_or(COMPATIBLE, |channel| provider(channel)),
             channel: attempt.channel_name.clone(),
             account: attempt.account_name.clone(),
             attempts: Vec::new(),
@@ -86,11 +106,18 @@ pub(super) struct ModelHandles {
     first_content: Option<Histogram>,
     tokens: [Option<Counter>; KINDS.len()],
     groups: HashMap<Option<GroupId>, GroupHandles, IdHash>,
+    gen_ai: GenAiHandles,
 }
 
 impl ModelHandles {
     fn of(name: &str) -> Self {
-        Self { name: name.to_owned(), first_content: None, tokens: Default::default(), groups: HashMap::default() }
+        Self {
+            name: name.to_owned(),
+            first_content: None,
+            tokens: Default::default(),
+            groups: HashMap::default(),
+            gen_ai: GenAiHandles::default(),
+        }
     }
 
     pub(super) fn observe_first_content(&mut self, metrics: &Metrics, us: u64) {
@@ -147,6 +174,8 @@ struct GroupHandles {
 /// Handles of one account.
 #[derive(Debug)]
 pub(super) struct AccountHandles {
+    /// Name of the provider in the conventions for generative AI.
+    provider: &'static str,
     channel: String,
     account: String,
     attempts: Vec<(AttemptResult, Counter)>,
@@ -155,7 +184,7 @@ pub(super) struct AccountHandles {
 
 impl AccountHandles {
     pub(super) fn count_attempt(&mut self, metrics: &Metrics, attempt: &AttemptRecord) {
-        let Self { channel, account, attempts, cost } = self;
+        let Self { channel, account, attempts, cost, .. } = self;
         let create = || {
             let labels = AttemptLabels { channel: channel.clone(), account: account.clone(), result: attempt.result.as_str() };
             metrics.attempts.get_or_create(&labels).clone()

@@ -52,6 +52,7 @@ bounds! {
     RefusedFields, "fields remembered as refused": Share::callers(Part::Alone);
     Media, "remote media (`fetch_media` of a channel)": Share::callers(Part::TimesFree);
     Journal, "journal": Share::callers(Part::TimesFree);
+    Traces, "requests whose spans wait for the collector": Share::callers(Part::TimesFree);
 }
 
 /// The shares of a bound.

@@ -24,6 +24,7 @@ use crate::{
         authenticator::{LOOKUPS, WAITING_LOOKUPS},
         health_registry::HealthRegistry,
         retry_budget::RetryBudget,
+        trace_queue::QUEUE_CAPACITY,
     },
     testing::{self, PausedClock},
     upstream::{
@@ -76,6 +77,7 @@ fn take_of(bound: Bound) -> Take {
         Bound::AccountHealth => account_health(),
         Bound::RefusedFields => refused_fields(),
         Bound::Journal => journal(),
+        Bound::Traces => traces(),
     }
 }
 
@@ -207,6 +209,12 @@ fn journal() -> Take {
         }
         may
     })
+}
+
+/// Requests whose spans wait for a collector that takes none.
+fn traces() -> Take {
+    let (places, mut held) = (TracePlaces::new(QUEUE_CAPACITY), Vec::new());
+    Box::new(move |taker| places.take(&taker.share).map(|place| held.push(place)).is_some())
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;

@@ -47,6 +47,13 @@ impl Trust {
         config
     }
 
+    /// A TLS configuration for peers that speak another protocol than HTTP.
+    pub(crate) fn without_alpn(&self) -> ClientConfig {
+        let mut config = config_with(self.roots().clone());
+        config.alpn_protocols = Vec::new();
+        config
+    }
+
     fn roots(&self) -> &RootCertStore {
         self.roots.get_or_init(|| {
             let mut roots = RootCertStore { roots: webpki_roots::TLS_SERVER_ROOTS.to_vec() };

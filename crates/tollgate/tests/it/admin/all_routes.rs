@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
 use super::{Admin, ok, within_a_second};
@@ -40,6 +40,21 @@ fn around(admin: &Admin) {
     ok(&admin.call("PUT", &at("settings/log.slow_ms"), Some(&json!({"value": 5}))));
     admin.get(&at("settings/log.slow_ms"));
     admin.delete(&at("settings/log.slow_ms"));
+    let hook = json!({"name": "hook", "kind": "webhook", "url": "http://127.0.0.1:9/x", "private_network": true});
+    admin.post(&at("alert-destinations"), &hook);
+    admin.get(&at("alert-destinations"));
+    admin.get(&at("alert-destinations/hook"));
+    admin.patch(&at("alert-destinations/hook"), &json!({"status": "off"}));
+    admin.post(&at("alert-destinations/hook/test"), &Value::Null);
+    admin.delete(&at("alert-destinations/hook"));
+    admin.get(&at("alert-rules"));
+    admin.post(&at("members"), &json!({"name": "poor", "billing": "prepaid"}));
+    // A changed setting is evaluated at once.
+    ok(&admin.call("PUT", &at("settings/alerts.balance_usd"), Some(&json!({"value": "2"}))));
+    let path = at("alerts?rule=balance_low");
+    let listed = || admin.get(&path)["items"].clone();
+    tollgate_testkit::wait_for("an alert", std::time::Duration::from_secs(30), || listed()[0].is_object());
+    admin.get(&at(&format!("alerts/{}", listed()[0]["id"].as_str().unwrap())));
     ok(&admin.once(&at("ledger/top-ups"), "w1", &json!({"member": "b", "amount": "1"})));
     ok(&admin.once(&at("ledger/adjustments"), "w2", &json!({"member": "b", "amount": "-1"})));
     admin.get(&at("explain?model=m&key=first"));

@@ -1,0 +1,158 @@
+//! Sends messages about alerts to their destinations: webhooks, Slack, Feishu and mail.
+//!
+//! Bounds: 10 s a message (mail: 30 s), 64 KiB of an answer, or of all that a mail server says. Connections follow the address policy of
+//! all outbound connections and follow no redirect. Faults never contain an address or an answer's text beyond a code.
+
+mod mail;
+
+use std::time::Duration;
+
+use base64::{Engine as _, engine::general_purpose::STANDARD};
+use bytes::Bytes;
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use http::{HeaderMap, HeaderValue, Method, header::CONTENT_TYPE};
+use http_body_util::{BodyExt as _, Limited};
+use serde_json::{Map, Value, json};
+use sha2::Sha256;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tollgate_core::Timestamp;
+use tollgate_store::{AlertDestination, DestinationKind};
+use url::Url;
+
+use crate::upstream::client::{AddressPolicy, Trust, fetch};
+
+const HTTP_LIMIT: Duration = Duration::from_secs(10);
+const MAIL_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_BYTES: usize = 64 * 1024;
+const SIGNATURE: &str = "x-tollgate-signature";
+
+/// A message about an alert.
+#[derive(Clone, Debug)]
+pub struct Notification {
+    /// Id of the alert; empty in a test.
+    pub id: String,
+    /// The rule, or `test`.
+    pub rule: String,
+    /// `raised`, `ended` or `test`.
+    pub state: &'static str,
+    /// When the alert was raised, or ended.
+    pub at: Timestamp,
+    pub subject: String,
+    pub node: String,
+    /// A sentence without its end.
+    pub text: String,
+    pub detail: Map<String, Value>,
+}
+
+impl Notification {
+    /// A message that shows that a destination can be reached.
+    #[must_use]
+    pub fn test(destination: &str, node: &str, at: Timestamp) -> Self {
+        Self {
+            id: String::new(),
+            rule: "test".to_owned(),
+            state: "test",
+            at,
+            subject: format!("destination {destination}"),
+            node: node.to_owned(),
+            text: format!("this is a test of the destination {destination}"),
+            detail: Map::new(),
+        }
+    }
+
+    /// One line for people.
+    fn line(&self) -> String {
+        let prefix = if self.state == "ended" { "over: " } else { "" };
+        format!("[tollgate] {prefix}{}", self.text)
+    }
+
+    /// The JSON object of a webhook.
+    fn object(&self) -> Value {
+        json!({
+            "event": self.rule, "state": self.state, "id": self.id, "at": self.at.to_string(), "subject": self.subject,
+            "node": self.node, "text": self.text, "detail": self.detail,
+        })
+    }
+}
+
+/// Sends messages.
+#[derive(Debug, Default)]
+pub struct Notifier {
+    trust: Trust,
+    tasks: TaskTracker,
+}
+
+impl Notifier {
+    /// Sends a message. The error is a fault that may be shown to an operator.
+    pub async fn send(&self, destination: &AlertDestination, message: &Notification, now: Timestamp) -> Result<(), String> {
+        let limit = if destination.spec.kind == DestinationKind::Email { MAIL_LIMIT } else { HTTP_LIMIT };
+        let sent = async {
+            match destination.spec.kind {
+                DestinationKind::Webhook => self.webhook(destination, message).await,
+                DestinationKind::Slack => self.slack(destination, message).await,
+                DestinationKind::Feishu => self.feishu(destination, message, now).await,
+                DestinationKind::Email => mail::send(destination, message, &self.trust).await,
+            }
+        };
+        timeout(limit, sent).await.unwrap_or_else(|_| Err(format!("timed out after {} s", limit.as_secs())))
+    }
+
+    async fn webhook(&self, destination: &AlertDestination, message: &Notification) -> Result<(), String> {
+        let body = Bytes::from(message.object().to_string());
+        let mut headers = HeaderMap::new();
+        if let Some(secret) = &destination.secrets.secret {
+            let signature = format!("sha256={}", hex::encode(mac(secret.as_bytes(), &body)));
+            headers.insert(SIGNATURE, HeaderValue::try_from(signature).expect("hexadecimal digits are a valid header"));
+        }
+        self.post(destination, headers, body).await.map(drop)
+    }
+
+    async fn slack(&self, destination: &AlertDestination, message: &Notification) -> Result<(), String> {
+        // Slack reads `<…>` as links and mentions, so these characters are escaped.
+        let text = message.line().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+        self.post(destination, HeaderMap::new(), Bytes::from(json!({"text": text}).to_string())).await.map(drop)
+    }
+
+    async fn feishu(&self, destination: &AlertDestination, message: &Notification, now: Timestamp) -> Result<(), String> {
+        let mut body = json!({"msg_type": "text", "content": {"text": message.line().replace('<', "＜")}});
+        if let Some(secret) = &destination.secrets.secret {
+            let time = now.seconds().to_string();
+            // The text that is signed is the key, and the message is empty.
+            body["sign"] = STANDARD.encode(mac(format!("{time}\n{secret}").as_bytes(), b"")).into();
+            body["timestamp"] = time.into();
+        }
+        let answer = self.post(destination, HeaderMap::new(), Bytes::from(body.to_string())).await?;
+        // Refusals have the status 200 and a code.
+        let code = serde_json::from_slice::<Value>(&answer).ok().and_then(|answer| answer["code"].as_i64());
+        match code {
+            Some(0) => Ok(()),
+            Some(code) => Err(format!("Feishu refused it with the code {code}")),
+            None => Err("the answer is not that of Feishu".to_owned()),
+        }
+    }
+
+    /// Posts JSON and reads the answer.
+    async fn post(&self, destination: &AlertDestination, mut headers: HeaderMap, body: Bytes) -> Result<Bytes, String> {
+        let url = Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())?;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let reach = policy(destination);
+        let answer = fetch::send(&url, Method::POST, headers, body, reach, &self.trust, &self.tasks).await;
+        let answer = answer.map_err(|fault| fault.to_string())?;
+        if !(200..300).contains(&answer.status) {
+            return Err(format!("status {}", answer.status));
+        }
+        let read = Limited::new(answer.body, ANSWER_BYTES).collect().await;
+        read.map(http_body_util::Collected::to_bytes).map_err(|_| "the answer ended early, or has more than 64 KiB".to_owned())
+    }
+}
+
+fn policy(destination: &AlertDestination) -> AddressPolicy {
+    if destination.spec.private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public }
+}
+
+fn mac(key: &[u8], message: &[u8]) -> Vec<u8> {
+    let mut mac = Hmac::<Sha256>::new_from_slice(key).expect("HMAC takes keys of every length");
+    mac.update(message);
+    mac.finalize().into_bytes().to_vec()
+}

@@ -1,0 +1,106 @@
+//! Alerts of this node while its database is unreachable, such as that of a journal that grows because of it. They cannot be stored, so
+//! destinations are told directly; when the database is back, the alerts are stored as ones that they know.
+//!
+//! Bounds: a destination gets 8 attempts, one at each evaluation. What began before an outage and ends in it is told after it.
+
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::join_all;
+use tollgate_core::{AlertCondition, AlertDestinationId, AlertRule, Timestamp};
+use tollgate_gateway::{background::notify::Notifier, state::metrics::Metrics};
+use tollgate_store::{AlertDestination, MessageKind};
+
+use super::delivery::notification_without_id;
+
+const MAX_ATTEMPTS: u32 = 8;
+
+/// Rule and subject.
+type AlertKey = (AlertRule, String);
+
+#[derive(Debug, Default)]
+pub(super) struct WithoutDatabase {
+    /// The alerts that the database had when it was last read.
+    stored: HashSet<AlertKey>,
+    told: HashMap<AlertKey, DirectAlert>,
+}
+
+#[derive(Debug)]
+struct DirectAlert {
+    condition: AlertCondition,
+    found_at: Timestamp,
+    attempts: u32,
+    /// The destinations that have accepted the message.
+    destinations: Vec<AlertDestinationId>,
+}
+
+fn key(condition: &AlertCondition) -> AlertKey {
+    (condition.rule, condition.subject.clone())
+}
+
+impl WithoutDatabase {
+    /// The database is reachable and has these alerts of this node.
+    pub(super) fn know(&mut self, open: &[AlertKey]) {
+        self.stored = open.iter().cloned().collect();
+    }
+
+    /// The destinations that know of an alert which is not stored.
+    pub(super) fn told(&self, condition: &AlertCondition) -> Vec<AlertDestinationId> {
+        self.told.get(&key(condition)).map(|alert| alert.destinations.clone()).unwrap_or_default()
+    }
+
+    /// The alert is stored.
+    pub(super) fn forget(&mut self, condition: &AlertCondition) {
+        self.told.remove(&key(condition));
+    }
+
+    /// Tells destinations what the rules of this node have found, and what of it is over.
+    pub(super) async fn tell(
+        &mut self,
+        found: &[AlertCondition],
+        destinations: &[AlertDestination],
+        (node, notifier): (&str, &Notifier),
+        metrics: &Metrics,
+        now: Timestamp,
+    ) {
+        for condition in found.iter().filter(|condition| !self.stored.contains(&key(condition))) {
+            let new = || {
+                tracing::warn!(alert.rule = condition.rule.as_str(), "alert, not stored: {}", condition.text);
+                DirectAlert { condition: condition.clone(), found_at: now, attempts: 0, destinations: Vec::new() }
+            };
+            self.told.entry(key(condition)).or_insert_with(new);
+        }
+        let still: HashSet<AlertKey> = found.iter().map(key).collect();
+        let (open, over): (HashMap<_, _>, HashMap<_, _>) = self.told.drain().partition(|(key, _)| still.contains(key));
+        self.told = open;
+        for alert in over.values() {
+            let knows = |destination: &&AlertDestination| alert.destinations.contains(&destination.id);
+            let message = notification_without_id(&alert.condition, MessageKind::Ended, node, now);
+            let told = destinations.iter().filter(knows).map(|destination| notifier.send(destination, &message, now));
+            for result in join_all(told).await {
+                metrics.alert(if result.is_ok() { "sent" } else { "lost" });
+            }
+        }
+        for alert in self.told.values_mut().filter(|alert| alert.attempts < MAX_ATTEMPTS) {
+            alert.attempts += 1;
+            let message = notification_without_id(&alert.condition, MessageKind::Raised, node, alert.found_at);
+            let known = &alert.destinations;
+            let waits = |it: &&AlertDestination| it.spec.takes(alert.condition.rule) && !known.contains(&it.id);
+            let waiting: Vec<&AlertDestination> = destinations.iter().filter(waits).collect();
+            let sent = join_all(waiting.iter().map(|destination| notifier.send(destination, &message, now))).await;
+            for (destination, result) in waiting.iter().zip(sent) {
+                match result {
+                    Ok(()) => {
+                        metrics.alert("sent");
+                        alert.destinations.push(destination.id);
+                    }
+                    Err(fault) if alert.attempts == MAX_ATTEMPTS => {
+                        metrics.alert("lost");
+                        let destination = &destination.spec.name;
+                        tracing::error!(destination, fault, "a message about an alert could not be delivered");
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    }
+}
