@@ -2,10 +2,10 @@
 //! that stores their usage records, one entry for each member and batch; top-ups and adjustments are posted by operators, once per
 //! idempotency key.
 
-use std::fmt;
+use std::{collections::BTreeSet, fmt};
 
 use async_trait::async_trait;
-use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp};
+use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp};
 
 use crate::{PostingRefused, StoreError, VerifyReport, WorkControl};
 
@@ -31,6 +31,10 @@ pub trait LedgerStore: Send + Sync + fmt::Debug {
 
     /// Changes of spending after a position. Covers a bounded number of entries, up to [`SpendingChanges::until`].
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError>;
+
+    /// The keys that have spent after a position, without their sums, up to the position that is returned. Covers a bounded number of
+    /// entries.
+    async fn keys_spent_since(&self, position: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError>;
 
     /// The position that the ledger had reached when each of these requests was entered; without those that have no record.
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError>;

@@ -1,6 +1,6 @@
 //! The store traits: every query goes to the database with a timeout; keys, catalog and spending fall back to the cache.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use tollgate_core::{
@@ -205,6 +205,10 @@ impl LedgerStore for CachedStore {
 
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.spending_since(position, now)).await
+    }
+
+    async fn keys_spent_since(&self, position: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.keys_spent_since(position)).await
     }
 
     async fn verify(&self, now: Timestamp, control: &WorkControl) -> Result<VerifyReport, StoreError> {

@@ -271,6 +271,9 @@ pub(super) async fn spending_changes_lead_to_current_spending(store: &Store) {
     }
     assert_eq!(balances, now.balances.iter().copied().collect());
     assert_eq!(changed.ledger, now.ledger);
+    let (keys, until) = store.ledger.keys_spent_since(before.ledger).await.unwrap();
+    assert!(late.iter().all(|record| keys.contains(&record.key)));
+    assert_eq!(until, now.ledger);
 }
 
 pub(super) async fn ledger_is_consistent_after_concurrent_writes(store: &Store) {

@@ -1,12 +1,15 @@
 //! Tests that all counters must pass. They run on memory always, and on Redis if `TOLLGATE_TEST_REDIS` holds an address.
 
-use std::sync::{Arc, Mutex, atomic::AtomicU32};
+use std::{
+    collections::BTreeSet,
+    sync::{Arc, Mutex, atomic::AtomicU32},
+};
 
 use async_trait::async_trait;
 use tokio::time::Instant;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_core::{
-    Billing, Budget, BudgetAction, LimitExceeded, Limits, MemberId, NanoUsd, RateKind, RateStatuses, RequestId, Reservation,
+    Billing, Budget, BudgetAction, KeyId, LimitExceeded, Limits, MemberId, NanoUsd, RateKind, RateStatuses, RequestId, Reservation,
     SpendTotals, Subject, Timestamp, UsageRecord, Window,
 };
 
@@ -48,6 +51,9 @@ impl LedgerStore for StaticLedger {
     async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
+    }
+    async fn keys_spent_since(&self, _: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
+        unreachable!("counters do not look at keys")
     }
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {
         let unbooked = self.1.lock().unwrap();

@@ -1,9 +1,9 @@
 //! The ledger in memory, and its [`LedgerStore`]. Keeps the newest 100,000 entries, and all balances and spending.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use async_trait::async_trait;
-use tollgate_core::{AttemptRecord, GroupId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp, UsageRecord};
+use tollgate_core::{AttemptRecord, GroupId, KeyId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp, UsageRecord};
 
 use super::MemoryStore;
 use crate::{
@@ -193,6 +193,13 @@ impl LedgerStore for MemoryStore {
     async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
+    }
+
+    /// Always all keys.
+    async fn keys_spent_since(&self, _: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
+        let ledger = self.ledger.lock().await;
+        let keys = ledger.days.keys().filter_map(|subject| if let Subject::Key(key) = subject { Some(*key) } else { None });
+        Ok((keys.collect(), ledger.position))
     }
 
     async fn verify(&self, _now: Timestamp, _control: &WorkControl) -> Result<VerifyReport, StoreError> {

@@ -1,8 +1,10 @@
 //! The [`LedgerStore`] of the database.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
-use tollgate_core::{GroupId, MemberId, NanoUsd, RequestId, Timestamp};
+use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, RequestId, Timestamp};
 
 use super::{append::NEXT_POSITIONS, cells::request_id, chains::add_link, store::SqlStore, usage_filter::bind_ids};
 use crate::{
@@ -162,6 +164,10 @@ impl LedgerStore for SqlStore {
 
     async fn spending_since(&self, position: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         self.spending_changes(position, now).await
+    }
+
+    async fn keys_spent_since(&self, position: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
+        self.keys_of_entries(position).await
     }
 
     async fn positions(&self, requests: &[RequestId]) -> Result<Vec<(RequestId, LedgerPosition)>, StoreError> {

@@ -16,7 +16,7 @@ use crate::{
 };
 
 const SPENDING: &str = "read spending";
-/// Ledger entries per call of [`SqlStore::spending_changes`].
+/// Ledger entries per call of [`SqlStore::spending_changes`] and [`SqlStore::keys_of_entries`].
 const MAX_ENTRIES: i64 = 20_000;
 const SUBJECTS_AT_ONCE: usize = 200;
 
@@ -122,7 +122,7 @@ impl SqlStore {
         let failed = |error| self.failed(SPENDING, error);
         let mut snapshot = self.snapshot(SPENDING).await?;
         let ledger = self.ledger_position(&mut snapshot).await?;
-        let until = LedgerPosition(position.0.saturating_add(MAX_ENTRIES).min(ledger.0).max(position.0));
+        let until = read_until(position, ledger);
         let mut changed = SpendingChanges { until, ledger, ..SpendingChanges::default() };
         if until == ledger {
             // Requests without a sale price are not in the ledger but still have a cost, so read the channels in full.
@@ -133,18 +133,12 @@ impl SqlStore {
         }
         let mut keys = BTreeSet::new();
         let mut added: BTreeMap<(i64, i64), i64> = BTreeMap::new();
-        let sql = "SELECT parts FROM ledger WHERE seq > $1 AND seq <= $2 AND parts IS NOT NULL";
-        let mut rows = sqlx::query(sql).bind(position.0).bind(until.0).fetch(&mut *snapshot);
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
-            let parts: String = row.try_get(0).map_err(failed)?;
-            let parts: Vec<[i64; 4]> = serde_json::from_str(&parts).map_err(|error| failed(sqlx::Error::Decode(error.into())))?;
-            for [key, group, day, amount] in parts {
-                keys.insert(key);
-                let sum = added.entry((group, day)).or_default();
-                *sum = sum.saturating_add(amount);
-            }
-        }
-        drop(rows);
+        let settled = |[key, group, day, amount]: [i64; 4]| {
+            keys.insert(key);
+            let sum = added.entry((group, day)).or_default();
+            *sum = sum.saturating_add(amount);
+        };
+        self.read_settled(&mut snapshot, (position, until), settled).await?;
         let texts = keys.iter().copied().chain(added.keys().map(|(group, _)| *group)).collect();
         let names = names_on(&mut snapshot, &texts).await.map_err(failed)?;
         for ((of, day), amount) in added {
@@ -162,6 +156,39 @@ impl SqlStore {
         self.spent_of(&mut snapshot, MEMBER, &members, now, &mut changed.spent).await?;
         changed.balances = self.balances_among(&mut snapshot, &members).await?;
         Ok(changed)
+    }
+
+    /// The keys of the entries after a position, and the position up to which they were read.
+    pub(super) async fn keys_of_entries(&self, position: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
+        let mut snapshot = self.snapshot(SPENDING).await?;
+        let until = read_until(position, self.ledger_position(&mut snapshot).await?);
+        let mut keys = BTreeSet::new();
+        if until > position {
+            self.read_settled(&mut snapshot, (position, until), |[key, ..]| {
+                keys.insert(key);
+            })
+            .await?;
+        }
+        let names = names_on(&mut snapshot, &keys).await.map_err(|error| self.failed(SPENDING, error))?;
+        Ok((names.values().filter_map(|(id, _)| KeyId::parse(id)).collect(), until))
+    }
+
+    /// Reads what the entries of a range settled: numbers of the key and the group, the day, and the amount.
+    async fn read_settled(
+        &self,
+        snapshot: &mut Transaction<'static, Any>,
+        (after, until): (LedgerPosition, LedgerPosition),
+        mut settled: impl FnMut([i64; 4]),
+    ) -> Result<(), StoreError> {
+        let failed = |error| self.failed(SPENDING, error);
+        let sql = "SELECT parts FROM ledger WHERE seq > $1 AND seq <= $2 AND parts IS NOT NULL";
+        let mut rows = sqlx::query(sql).bind(after.0).bind(until.0).fetch(&mut **snapshot);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            let parts: String = row.try_get(0).map_err(failed)?;
+            let parts: Vec<[i64; 4]> = serde_json::from_str(&parts).map_err(|error| failed(sqlx::Error::Decode(error.into())))?;
+            parts.into_iter().for_each(&mut settled);
+        }
+        Ok(())
     }
 
     async fn shared_spending(
@@ -237,6 +264,11 @@ impl SqlStore {
         }
         Ok(balances)
     }
+}
+
+/// Up to where entries after a position are read at once.
+fn read_until(position: LedgerPosition, ledger: LedgerPosition) -> LedgerPosition {
+    LedgerPosition(position.0.saturating_add(MAX_ENTRIES).min(ledger.0).max(position.0))
 }
 
 /// The beginning of the day and of the month, as minutes of the daily roll-up.

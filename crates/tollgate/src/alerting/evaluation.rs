@@ -154,7 +154,7 @@ impl Evaluation {
             let members = self.members().await?.into_iter();
             owners.extend(members.map(|(id, spec)| (Subject::Member(id), spec.name, spec.budgets)));
         }
-        for id in self.keys_to_look_at(slowly, now).await? {
+        for id in self.keys_to_look_at(slowly).await? {
             let found = self.sources.store.listing.key(id).await?;
             // A key that is gone has no budgets.
             let (name, budgets) = found.map_or_else(Default::default, |key| (key.name, key.budgets));
@@ -179,11 +179,10 @@ impl Evaluation {
     }
 
     /// The keys that have spent, and with `slowly` those with alerts.
-    async fn keys_to_look_at(&mut self, slowly: bool, now: Timestamp) -> Result<BTreeSet<KeyId>, StoreError> {
-        let changes = self.sources.store.ledger.spending_since(self.position, now).await?;
-        self.position = changes.until;
-        let spent = changes.spent.iter();
-        self.keys.extend(spent.filter_map(|(subject, _)| if let Subject::Key(id) = subject { Some(*id) } else { None }));
+    async fn keys_to_look_at(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
+        let (spent, until) = self.sources.store.ledger.keys_spent_since(self.position).await?;
+        self.position = until;
+        self.keys.extend(spent);
         if slowly {
             let open = self.sources.store.alerts.open_alerts(None).await?;
             let of_keys = open.iter().filter_map(|(_, subject)| KeyId::parse(subject.strip_prefix("key ")?.split(' ').next()?));

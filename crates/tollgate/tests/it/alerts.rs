@@ -263,6 +263,12 @@ fn mail_is_sent_over_tls_and_plain_with_a_password() {
         // The user and the password, as AUTH PLAIN has them.
         assert_eq!(server.logins(), ["me@example.com password-canary"]);
     }
+    // Without the permission for private addresses no connection is made.
+    let public = MailServer::start(MailServerMode::StartTls);
+    let url = format!("smtp://localhost:{}", public.port());
+    admin.patch(&format!("{DESTINATIONS}/starttls"), &json!({"url": url, "private_network": false}));
+    assert_eq!(admin.post(&format!("{DESTINATIONS}/starttls/test"), &Value::Null)["delivered"], false);
+    assert!(public.commands().is_empty());
     let refusing = MailServer::start(MailServerMode::Refusing);
     let body = json!({
         "name": "full", "kind": "email", "url": format!("smtp+plain://localhost:{}", refusing.port()), "private_network": true,
