@@ -2,6 +2,7 @@
 //! OpenAPI document get the table as an argument.
 
 pub(crate) mod check;
+pub(crate) mod conditions;
 mod openapi;
 pub(crate) mod request_context;
 pub(crate) mod route;

@@ -18,7 +18,7 @@ use tollgate_store::{AdminScope, fields::WriteMode};
 
 use crate::{
     api::{
-        check,
+        check, conditions,
         request_context::{InputFields, NO_TIMEOUT, RequestContext},
         route::{Method, Needs, RequestSchema, Route, may_exist},
     },
@@ -137,6 +137,7 @@ async fn handle(
         return Err(ApiError::no_path());
     }
     let query = InputFields(check::query(route.query, parts.uri.query().unwrap_or_default())?);
+    conditions::check(route, &parts.headers)?;
     let max_bytes = if principal.is_local() { LOCAL_BODY_BYTES } else { route.max_body_bytes };
     let body = InputFields(match route.request {
         RequestSchema::Empty => Map::new(),
@@ -145,8 +146,8 @@ async fn handle(
             check::body(object, read_json(&parts.headers, body, max_bytes, Some(Map::new().into())).await?, WriteMode::Create)?
         }
     });
-    let (operation, address) = (format!("{route:?}"), request_meta.address);
-    let context = RequestContext { state, operation, principal, objects, address, path, query, headers: parts.headers, body };
+    let address = request_meta.address;
+    let context = RequestContext { state, route, principal, objects, address, path, query, headers: parts.headers, body };
     (route.handler)(context).await
 }
 

@@ -9,6 +9,9 @@ use serde::{
 };
 use serde_json::{Map, Value};
 
+/// Whole numbers below are exact as floating-point numbers: 2^53.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// Parses a document.
 /// The error is the reason, worded as the end of a sentence.
 pub(crate) fn parse(bytes: &[u8]) -> Result<Value, String> {
@@ -48,8 +51,11 @@ impl<'de> Visitor<'de> for UniqueKeyVisitor {
         Ok(UniqueKeyValue(value.into()))
     }
 
+    /// `5.0` is a whole number, as JSON Schema has it: some clients know no other numbers.
     fn visit_f64<E: Error>(self, value: f64) -> Result<UniqueKeyValue, E> {
-        Ok(UniqueKeyValue(value.into()))
+        #[expect(clippy::cast_possible_truncation, reason = "it is a whole number of 53 bits")]
+        let whole = (value.fract() == 0.0 && value.abs() < EXACT).then_some(value as i64);
+        Ok(UniqueKeyValue(whole.map_or_else(|| value.into(), Value::from)))
     }
 
     fn visit_str<E: Error>(self, value: &str) -> Result<UniqueKeyValue, E> {
@@ -89,6 +95,12 @@ mod tests {
             parse(text.as_bytes()),
             Ok(json!({"a": [1, -2, 0.5, null, true, "x"], "b": {"c": 18_446_744_073_709_551_615_u64}}))
         );
+    }
+
+    #[test]
+    fn whole_numbers_may_have_a_fraction_of_zero() {
+        let text = r#"{"a":[60.0,-2.0e3,0.0,9007199254740992.0,0.25,-0.5]}"#;
+        assert_eq!(parse(text.as_bytes()), Ok(json!({"a": [60, -2_000, 0, 9_007_199_254_740_992.0, 0.25, -0.5]})));
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(super) static ROUTES: &[Route] = &[
     RESOURCE
         .route(Method::Post, ALL, "make_account", "Makes an account.", handler!(make))
         .takes(&ACCOUNT, WriteMode::Create)
+        .once()
         .returns(ResponseSchema::Created(&ACCOUNT)),
     RESOURCE
         .route(Method::Get, ONE, "get_account", "One account, by name or id.", handler!(one))
@@ -43,8 +44,11 @@ pub(super) static ROUTES: &[Route] = &[
     RESOURCE
         .route(Method::Patch, ONE, "change_account", "Changes what is sent; the rest stays, the credential too.", handler!(change))
         .takes(&ACCOUNT, WriteMode::Update)
+        .at_revision()
         .returns(ResponseSchema::Object(&ACCOUNT)),
-    RESOURCE.route(Method::Delete, ONE, "remove_account", "Removes an account. Usage keeps its name.", handler!(remove)),
+    RESOURCE
+        .route(Method::Delete, ONE, "remove_account", "Removes an account. Usage keeps its name.", handler!(remove))
+        .at_revision(),
 ];
 
 fn show(channel: &str, row: &StoredRow, spec: AccountSpec) -> Value {

@@ -45,6 +45,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(make),
         )
         .takes(&ADMIN_KEY, WriteMode::Create)
+        .once()
         .returns(ResponseSchema::Created(&ADMIN_KEY)),
     RESOURCE
         .route(Method::Get, "/admin/v1/admin-keys/{admin_key}", "get_admin_key", "One admin key.", handler!(one))

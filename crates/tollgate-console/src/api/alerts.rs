@@ -114,6 +114,7 @@ pub(super) static ROUTES: &[Route] = &[
     DESTINATIONS
         .route(Method::Post, ALL, "make_destination", "Makes a destination.", handler!(make))
         .takes(&DESTINATION, WriteMode::Create)
+        .once()
         .returns(ResponseSchema::Created(&DESTINATION)),
     DESTINATIONS
         .route(Method::Get, ONE, "get_destination", "One destination, by name or id.", handler!(one_destination))
@@ -121,8 +122,9 @@ pub(super) static ROUTES: &[Route] = &[
     DESTINATIONS
         .route(Method::Patch, ONE, "change_destination", "Changes what is sent; the rest stays, secrets too.", handler!(change))
         .takes(&DESTINATION, WriteMode::Update)
+        .at_revision()
         .returns(ResponseSchema::Object(&DESTINATION)),
-    DESTINATIONS.route(Method::Delete, ONE, "remove_destination", "Removes a destination.", handler!(remove)),
+    DESTINATIONS.route(Method::Delete, ONE, "remove_destination", "Removes a destination.", handler!(remove)).at_revision(),
     DESTINATIONS
         .route(
             Method::Post,

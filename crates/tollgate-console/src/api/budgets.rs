@@ -54,6 +54,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(set),
         )
         .takes(&BUDGETS, WriteMode::Create)
+        .at_revision()
         .returns(ResponseSchema::Page(&BUDGET_STATE)),
 ];
 

@@ -76,6 +76,7 @@ pub(super) static ROUTES: &[Route] = &[
     WRITE
         .route(Method::Post, "/admin/v1/catalog/apply", "apply_catalog", "Applies a file as a whole.", handler!(apply_file))
         .takes(&SENT, WriteMode::Create)
+        .at_revision()
         .returns(ResponseSchema::Object(&PLAN)),
 ];
 

@@ -131,6 +131,7 @@ pub(super) static ROUTES: &[Route] = &[
         )
         .takes(&JOB, WriteMode::Create)
         .takes_bytes(prices::IMPORT_BODY_BYTES)
+        .once()
         .returns(ResponseSchema::Created(&JOB)),
     RESOURCE
         .route(Method::Get, "/admin/v1/jobs/{job}", "get_job", "One job with its result.", handler!(one))

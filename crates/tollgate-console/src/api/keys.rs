@@ -60,6 +60,7 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
+        .once()
         .returns(ResponseSchema::Created(&KEY)),
     READ.route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
         .returns(ResponseSchema::Object(&KEY)),
@@ -67,9 +68,11 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Patch, "/admin/v1/keys/{key}", "change_key", "Changes what is sent; the rest stays.", handler!(change))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Update)
+        .at_revision()
         .returns(ResponseSchema::Object(&KEY)),
     RESOURCE
         .route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.", handler!(revoke))
+        .at_revision()
         .returns(ResponseSchema::Object(&KEY)),
 ];
 

@@ -83,6 +83,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(top_up),
         )
         .takes(&POSTING, WriteMode::Create)
+        .only_once()
         .returns(ResponseSchema::Created(&ENTRY)),
     RESOURCE
         .route(
@@ -93,6 +94,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(adjust),
         )
         .takes(&POSTING, WriteMode::Create)
+        .only_once()
         .returns(ResponseSchema::Created(&ENTRY)),
     READ.route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.", handler!(balances))
         .query(&[LIMIT, AFTER])

@@ -167,6 +167,7 @@ macro_rules! named_routes {
                 .route(Method::Post, ALL, concat!("make_", $name), concat!("Makes a ", $name, "."), handler!(make::<$resource>))
                 .query(<$resource>::CHANGE_QUERY)
                 .takes($object, WriteMode::Create)
+                .once()
                 .returns(ResponseSchema::Created($object)),
             READ.route(
                 Method::Get,
@@ -186,14 +187,17 @@ macro_rules! named_routes {
                 )
                 .query(<$resource>::CHANGE_QUERY)
                 .takes($object, WriteMode::Update)
+                .at_revision()
                 .returns(ResponseSchema::Object($object)),
-            WRITE.route(
-                Method::Delete,
-                ONE,
-                concat!("remove_", $name),
-                concat!("Removes a ", $name, ". Usage keeps its name."),
-                handler!(remove::<$resource>),
-            ),
+            WRITE
+                .route(
+                    Method::Delete,
+                    ONE,
+                    concat!("remove_", $name),
+                    concat!("Removes a ", $name, ". Usage keeps its name."),
+                    handler!(remove::<$resource>),
+                )
+                .at_revision(),
         ]
     }};
 }

@@ -8,7 +8,7 @@ use tollgate_store::{
     fields::{Access, FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, WriteMode},
 };
 
-use super::route::{self, Method, Needs, RequestSchema, ResponseSchema, Route};
+use super::route::{self, Idempotency, Needs, RequestSchema, ResponseSchema, Route};
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
@@ -29,7 +29,7 @@ pub(super) fn document(routes: impl Iterator<Item = &'static Route>, version: &s
             "version": version,
             "description": "Amounts are decimal strings in USD; a request may send numbers, which are read through their shortest decimal form. \
                 Lists come in pages: `next` is the `after` of the next one. `If-Match` takes the `revision` of a row. \
-                `Idempotency-Key` makes a POST happen once within a day.",
+                `Idempotency-Key` makes a request happen once within a day.",
         },
         "servers": [{"url": "/"}],
         "security": [{"admin_key": []}, {"session": []}],
@@ -82,6 +82,20 @@ fn error() -> Value {
     })
 }
 
+/// A server-sent event.
+fn event() -> Value {
+    json!({
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"type": "string"},
+            "data": {"type": "string", "contentMediaType": "application/json"},
+            "id": {"type": "string"},
+        },
+        "additionalProperties": false,
+    })
+}
+
 /// Schemas by name.
 #[derive(Default)]
 struct Schemas(BTreeMap<String, Value>);
@@ -109,16 +123,13 @@ fn operation(route: &Route, schemas: &mut Schemas) -> Value {
         let schema = json!({"type": "string", "pattern": pattern});
         json!({"name": name, "in": "header", "required": required, "description": doc, "schema": schema})
     };
-    match route.method {
-        Method::Post => {
-            let doc = "Makes it happen once within a day.";
-            parameters.push(header("Idempotency-Key", route.needs_idempotency_key(), doc, "^[ -~]{1,200}$"));
-        }
-        Method::Patch | Method::Put | Method::Delete => {
-            let doc = "The revision the change is made for; another one is 409.";
-            parameters.push(header("If-Match", false, doc, r#"^(\*|(W/)?"?[0-9]{1,20}"?)$"#));
-        }
-        Method::Get => {}
+    if route.idempotency != Idempotency::Ignored {
+        let doc = "Makes it happen once within a day.";
+        parameters.push(header("Idempotency-Key", route.idempotency == Idempotency::Required, doc, "^[ -~]{1,200}$"));
+    }
+    if route.takes_revision {
+        let doc = "The revision the change is made for; another one is 409.";
+        parameters.push(header("If-Match", false, doc, r#"^(\*|(W/)?"?[0-9]{1,20}"?)$"#));
     }
     let mut operation = json!({
         "operationId": route.id,
@@ -207,8 +218,8 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
             responses.insert("200".to_owned(), content(json!({"type": "object"})));
         }
         ResponseSchema::Events => {
-            let content = json!({"text/event-stream": {"schema": {"type": "string"}}});
-            responses.insert("200".to_owned(), json!({"description": "Events.", "content": content}));
+            let content = json!({"text/event-stream": {"schema": event()}});
+            responses.insert("200".to_owned(), json!({"description": "Events, each with these fields.", "content": content}));
         }
         ResponseSchema::File(media_type) => {
             let mut content = Map::new();

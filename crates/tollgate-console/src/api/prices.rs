@@ -88,6 +88,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(set),
         )
         .takes(&PRICES, WriteMode::Update)
+        .at_revision()
         .returns(ResponseSchema::Object(&PRICES)),
 ];
 

@@ -10,6 +10,10 @@ use tokio::time::timeout;
 use tollgate_core::{MemberId, Revision, Timestamp};
 use tollgate_store::{Actor, AdminScope, Change, ChangeRefusal, ChangeRefused, ObjectScope, RowKind, StoreError};
 
+use super::{
+    conditions,
+    route::{Idempotency, Route},
+};
 use crate::{
     api_error::ApiError,
     principal::Principal,
@@ -28,8 +32,7 @@ pub(crate) const NO_TIMEOUT: Duration = Duration::from_hours(24);
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) state: Arc<ConsoleState>,
-    /// Method and path pattern of the route, such as `Post /admin/v1/keys`: part of the idempotency fingerprint.
-    pub(crate) operation: String,
+    pub(crate) route: &'static Route,
     pub(crate) principal: Principal,
     /// The objects that the principal may see on this route.
     pub(crate) objects: ObjectScope,
@@ -91,23 +94,13 @@ impl RequestContext {
 
     /// The revision in `If-Match`; `None` without the header or for `*`.
     pub(crate) fn if_match(&self) -> Result<Option<Revision>, ApiError> {
-        let Some(value) = self.headers.get("if-match") else { return Ok(None) };
-        let text = value.to_str().unwrap_or_default().trim();
-        if text == "*" {
-            return Ok(None);
-        }
-        // Compressing proxies turn tags into weak ones.
-        let number = text.strip_prefix("W/").unwrap_or(text).trim_matches('"').parse();
-        let wrong = |_| ApiError::value("If-Match", "expected one revision in quotes, such as \"5\"");
-        number.map(|number| Some(Revision(number))).map_err(wrong)
+        debug_assert!(self.route.takes_revision, "{:?} lacks `at_revision` in the table", self.route);
+        conditions::revision(&self.headers)
     }
 
     pub(crate) fn idempotency_key(&self) -> Result<Option<&str>, ApiError> {
-        let Some(value) = self.headers.get("idempotency-key") else { return Ok(None) };
-        match value.to_str() {
-            Ok(text) if (1..=200).contains(&text.len()) => Ok(Some(text)),
-            _ => Err(ApiError::value("Idempotency-Key", "expected 1 to 200 visible characters")),
-        }
+        debug_assert!(self.route.idempotency != Idempotency::Ignored, "{:?} lacks `once` in the table", self.route);
+        conditions::idempotency_key(&self.headers)
     }
 
     /// The change that makes a batch idempotent, if an idempotency key was sent.
@@ -121,7 +114,8 @@ impl RequestContext {
         let mut hash = Sha256::new();
         let mut path: Vec<(&String, &String)> = self.path.iter().collect();
         path.sort();
-        hash.update(format!("{} {path:?} {}", self.operation, Value::Object(self.body.0.clone())));
+        // A route is shown as its method and pattern, such as `Post /admin/v1/keys`.
+        hash.update(format!("{:?} {path:?} {}", self.route, Value::Object(self.body.0.clone())));
         let principal = self.principal.id().unwrap_or_else(|| "owner".to_owned());
         Ok(Some((format!("{principal} {key}"), hash.finalize().into())))
     }

@@ -65,6 +65,10 @@ pub(crate) struct Route {
     pub(crate) request: RequestSchema,
     /// Largest body from a client with an admin key, in bytes.
     pub(crate) max_body_bytes: usize,
+    /// Whether the header `Idempotency-Key` makes a request happen once.
+    pub(crate) idempotency: Idempotency,
+    /// Whether the header `If-Match` makes it depend on a revision.
+    pub(crate) takes_revision: bool,
     pub(crate) response: ResponseSchema,
     pub(crate) handler: Handler,
 }
@@ -89,7 +93,22 @@ impl Resource {
         let (request, response) = (RequestSchema::Empty, ResponseSchema::Empty);
         let max_body_bytes = if matches!(self.needs, Needs::Nothing) { OPEN_BODY_BYTES } else { BODY_BYTES };
         let (resource, needs) = (self.tag, self.needs);
-        Route { method, path, resource, needs, id, doc, query: &[], request, max_body_bytes, response, handler }
+        let (idempotency, takes_revision) = (Idempotency::Ignored, false);
+        Route {
+            method,
+            path,
+            resource,
+            needs,
+            id,
+            doc,
+            query: &[],
+            request,
+            max_body_bytes,
+            idempotency,
+            takes_revision,
+            response,
+            handler,
+        }
     }
 }
 
@@ -115,13 +134,29 @@ impl Route {
     pub(crate) const fn returns(self, response: ResponseSchema) -> Self {
         Self { response, ..self }
     }
+
+    /// Happens once within a day with an `Idempotency-Key`.
+    pub(crate) const fn once(self) -> Self {
+        Self { idempotency: Idempotency::Taken, ..self }
+    }
+
+    /// The same, and the key must be sent: money must not be posted twice.
+    pub(crate) const fn only_once(self) -> Self {
+        Self { idempotency: Idempotency::Required, ..self }
+    }
+
+    /// Takes an `If-Match`.
+    pub(crate) const fn at_revision(self) -> Self {
+        Self { takes_revision: true, ..self }
+    }
 }
 
-impl Route {
-    /// Whether a request needs an `Idempotency-Key`: money must not be posted twice.
-    pub(crate) fn needs_idempotency_key(&self) -> bool {
-        self.method == Method::Post && self.resource == "ledger"
-    }
+/// What a route does with the header `Idempotency-Key`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Idempotency {
+    Ignored,
+    Taken,
+    Required,
 }
 
 impl fmt::Debug for Route {

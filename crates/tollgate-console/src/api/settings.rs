@@ -87,6 +87,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(set),
         )
         .takes(&NEW_VALUE, WriteMode::Create)
+        .at_revision()
         .returns(ResponseSchema::Object(&SETTING)),
     RESOURCE
         .route(
@@ -95,7 +96,8 @@ pub(super) static ROUTES: &[Route] = &[
             "unset_setting",
             "Removes the stored value of a setting: its default applies again.",
             handler!(unset),
-        ),
+        )
+        .at_revision(),
 ];
 
 /// More than there are settings.

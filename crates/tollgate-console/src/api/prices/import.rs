@@ -111,6 +111,8 @@ pub(in crate::api) static ROUTES: &[Route] = &[RESOURCE
     .query(&[previews::CONFIRM])
     .takes(&IMPORT, WriteMode::Create)
     .takes_bytes(BODY_BYTES)
+    .once()
+    .at_revision()
     .returns(ResponseSchema::Object(&IMPORT))];
 
 async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollgate_testkit::Request;
 
-use super::{Admin, refusal, refused, refused_whole, text};
+use super::{Admin, ok, refusal, refused, refused_whole, text};
 
 fn post(admin: &Admin, path: &str, body: &Value) -> (u16, String, Option<String>) {
     refusal(&admin.call("POST", &format!("/admin/v1/{path}"), Some(body)))
@@ -166,6 +166,37 @@ fn weak_etag_matches_its_revision() {
     };
     assert_eq!(weak(&row["revision"]).status, 200);
     assert_eq!(refusal(&weak(&row["revision"])), refused_whole(409, "revision_conflict"));
+}
+
+#[test]
+fn malformed_conditions_are_refused_wherever_they_are_described() {
+    let admin = Admin::echo();
+    let (mut idempotent, mut conditional) = (0, 0);
+    for (template, operations) in admin.document()["paths"].as_object().unwrap() {
+        let path: Vec<&str> = template.split('/').map(|part| if part.starts_with('{') { "any" } else { part }).collect();
+        let path = path.join("/");
+        for (method, operation) in operations.as_object().unwrap() {
+            for header in operation["parameters"].as_array().unwrap().iter().filter(|parameter| parameter["in"] == "header") {
+                let name = header["name"].as_str().unwrap();
+                let malformed = Request::post(&path, &json!({})).bearer(&admin.key).header(&name.to_lowercase(), &"x".repeat(201));
+                let answer = admin.send(&method.to_uppercase(), &path, &malformed);
+                assert_eq!(refusal(&answer), refused(400, "invalid_value", name), "{method} {template}");
+                *(if name == "If-Match" { &mut conditional } else { &mut idempotent }) += 1;
+            }
+        }
+    }
+    assert!(idempotent >= 10 && conditional >= 15, "{idempotent} and {conditional}");
+}
+
+#[test]
+fn whole_numbers_may_be_written_with_a_fraction_of_zero() {
+    let admin = Admin::echo();
+    let raw = Request::post_bytes(
+        "/admin/v1/keys",
+        br#"{"name": "k", "rpm": 60.0, "budget": {"amount": 5.0, "window": "day"}}"#.to_vec(),
+    );
+    let made = ok(&admin.send("POST", "/admin/v1/keys", &raw.bearer(&admin.key)));
+    assert_eq!((&made["rpm"], &made["budget"]["amount"]), (&json!(60), &json!("5.00")));
 }
 
 #[test]
