@@ -10,6 +10,7 @@ mod overload;
 pub(crate) mod peers;
 mod report;
 pub(crate) mod targets;
+mod usage_api;
 mod usage_store;
 
 use std::{
@@ -51,6 +52,9 @@ pub(crate) struct BenchOptions {
     /// Number of usage records that the scenario `usage` stores in each database.
     #[arg(long, default_value_t = 400_000)]
     records: u64,
+    /// Number of keys that these records are of.
+    #[arg(long, default_value_t = 200)]
+    keys: u64,
     /// Number of requests whose instructions are counted.
     #[arg(long, default_value_t = 3_000)]
     requests: u64,
@@ -212,7 +216,7 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
         report[run.name] = by_name(pair, &rows);
     }
     if options.only.as_deref().is_none_or(|only| only == "usage") {
-        report["usage"] = usage_store::measure(programs, folder, options.records)?;
+        report["usage"] = usage_store::measure(programs, folder, options.records, options.keys)?;
     }
     if options.only.as_deref().is_none_or(|only| only == overload::NAME) {
         drop((background, group));

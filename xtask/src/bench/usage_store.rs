@@ -6,15 +6,16 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+use super::usage_api;
 use crate::{servers, shell};
 
 /// Stores this many records in each database, one after the other, and queries them.
-pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Value> {
+pub(super) fn measure(programs: &Path, folder: &Path, records: u64, keys: u64) -> Result<Value> {
     println!(
-        "\nusage: {records} records into each database in the usage writer's batches; then pages, sums, an export and verification"
+        "\nusage: {records} records of {keys} keys into each database in the usage writer's batches; then pages, sums, an export and verification"
     );
     println!(
-        "{:<16}{:>12}{:>18}{:>18}{:>16}{:>20}{:>15}{:>18}{:>22}",
+        "{:<16}{:>12}{:>18}{:>18}{:>16}{:>20}{:>15}{:>18}{:>22}{:>16}",
         "",
         "per second",
         "slowest page, ms",
@@ -23,28 +24,32 @@ pub(super) fn measure(programs: &Path, folder: &Path, records: u64) -> Result<Va
         "by two groups, ms",
         "filtered, ms",
         "exported a second",
-        "verify 10 million, s"
+        "verify 10 million, s",
+        "admin API, ms"
     );
     let server = servers::postgres("fsync=on")?;
-    let sqlite = measure_database(programs, folder, "SQLite", records, None)?;
-    let postgres = measure_database(programs, folder, "PostgreSQL", records, Some(&server.url()))?;
+    let sqlite = measure_database(programs, folder, "SQLite", [records, keys], None)?;
+    let postgres = measure_database(programs, folder, "PostgreSQL", [records, keys], Some(&server.url()))?;
     Ok(json!({ "SQLite": sqlite, "PostgreSQL": postgres }))
 }
 
-fn measure_database(programs: &Path, folder: &Path, name: &str, records: u64, url: Option<&str>) -> Result<Value> {
+fn measure_database(programs: &Path, folder: &Path, name: &str, [records, keys]: [u64; 2], url: Option<&str>) -> Result<Value> {
     let data = folder.join(format!("usage-{name}"));
     fs::create_dir_all(&data)?;
     let mut command = Command::new(programs.join("usage-records"));
-    command.arg(&data).arg(records.to_string()).args(url);
+    command.arg(&data).arg(records.to_string()).args(url).args(["--rows", "--keys"]).arg(keys.to_string());
     let text = shell::output(&mut command)?;
     let last = text.lines().last().context("usage-records printed nothing")?;
-    let row: Value = serde_json::from_str(last).context("the last line of usage-records is not JSON")?;
+    let mut row: Value = serde_json::from_str(last).context("the last line of usage-records is not JSON")?;
+    row["api_ms"] = usage_api::ask(programs, &data, url)?.into();
     fs::remove_dir_all(&data)?;
     let show = |figure: &str, digits: usize| row[figure].as_f64().map_or("–".to_owned(), |value| format!("{value:.digits$}"));
     let (rate, page) = (show("per_second", 0), show("page_ms", 1));
     let (sums, unaligned) = (show("chart_ms", 1), show("unaligned_ms", 1));
     let (grouped, filtered) = (show("grouped_ms", 1), show("filtered_ms", 1));
-    let (exported, verified) = (show("exported_per_second", 0), show("verify_10_million_s", 1));
-    println!("{name:<16}{rate:>12}{page:>18}{sums:>18}{unaligned:>16}{grouped:>20}{filtered:>15}{exported:>18}{verified:>22}");
+    let (exported, verified, api) = (show("exported_per_second", 0), show("verify_10_million_s", 1), show("api_ms", 1));
+    println!(
+        "{name:<16}{rate:>12}{page:>18}{sums:>18}{unaligned:>16}{grouped:>20}{filtered:>15}{exported:>18}{verified:>22}{api:>16}"
+    );
     Ok(row)
 }

@@ -2,10 +2,12 @@
 
 use tollgate_bench::{id_bytes, usage_record};
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, NanoUsd, Outcome, RequestId, Tags, Timestamp, TokenSource,
-    Tokens, TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, NanoUsd, Outcome, RequestId, Tags, Timestamp, TokenSource, Tokens,
+    TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
+
+use super::rows;
 
 /// Keys, unless said otherwise.
 pub(super) const KEYS: u64 = 200;
@@ -34,10 +36,6 @@ pub(super) struct Shape {
 
 pub(super) const fn at(day: i64, more: i64) -> Timestamp {
     Timestamp(BEGIN + day * DAY + more)
-}
-
-pub(super) fn key(number: u64) -> KeyId {
-    KeyId::from_parts(Timestamp(BEGIN), id_bytes(number))
 }
 
 pub(super) fn account(number: u64) -> AccountId {
@@ -109,6 +107,8 @@ pub(super) fn record(number: u64, Shape { count, keys, models, tags }: Shape) ->
     };
     let tokens = Tokens { input: 800, output: 200, source: TokenSource::Provider, ..Tokens::default() };
     UsageRecord {
+        key: rows::key(caller),
+        member: rows::member(caller % (keys / 4)),
         protocol_out: Some(Protocol::OpenAi),
         model: Some(format!("model-{}", model + hash / keys / 5 % (models / MODELS) * MODELS)),
         stream: number.is_multiple_of(2),

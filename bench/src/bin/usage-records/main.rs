@@ -8,6 +8,7 @@
 //!
 //! `--keys COUNT` spreads the records over as many keys (200 unless said otherwise) and a quarter as many members, `--models COUNT` over
 //! as many models (20 unless said otherwise).
+//! `--rows` makes rows of these keys and members, so that a gateway on the database has names for them.
 //! `--tags` gives half of them a tag with fifty values, and a tenth a tag with a value of its own.
 //! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
 //! may, and asks nothing; under callgrind it shows what a record costs.
@@ -16,6 +17,7 @@
 
 mod data;
 mod questions;
+mod rows;
 
 use std::{
     pin::pin,
@@ -34,12 +36,12 @@ use data::{BEGIN, DAY, DAYS, KEYS, MODELS, Shape, at, record, service_record};
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 16_384;
 const USAGE: &str =
-    "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--tags] [--batch RECORDS] [--service]";
+    "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--rows] [--tags] [--batch RECORDS] [--service]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut flag = |name: &str| arguments.iter().position(|argument| argument == name).map(|at| arguments.remove(at)).is_some();
-    let (service, tags) = (flag("--service"), flag("--tags"));
+    let (service, tags, has_rows) = (flag("--service"), flag("--tags"), flag("--rows"));
     let keys = match arguments.iter().position(|argument| argument == "--keys") {
         Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?.max(4),
         None => KEYS,
@@ -59,6 +61,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             fill(&store, count, batch, service_record).await?;
             store.close().await;
             return Ok(());
+        }
+        if has_rows {
+            rows::prepare(&store, keys).await?;
         }
         let empty = store.usage.page(&UsageFilter::default()).await?.items.is_empty();
         let rate = if empty {

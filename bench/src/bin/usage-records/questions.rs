@@ -8,7 +8,10 @@ use tollgate_store::{
     UsageFilter,
 };
 
-use super::data::{BUSY_EVERY, BUSY_TIMES, HOUR, account, at, channel, group, key};
+use super::{
+    data::{BUSY_EVERY, BUSY_TIMES, HOUR, account, at, channel, group},
+    rows::key,
+};
 
 /// Runs of each query; the slowest counts.
 const RUNS: usize = 5;

@@ -1,0 +1,95 @@
+//! What a gateway on a database with many records and keys takes to answer the questions of operators over the admin API, names of keys,
+//! members and channels included.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::targets::{free_ports, start, wait_for};
+use crate::shell;
+
+/// Times each question is asked; the slowest counts.
+const RUNS: usize = 5;
+/// Questions about everything, thirty days, and the days before them.
+const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";
+const QUESTIONS: [&str; 30] = [
+    "usage?limit=100",
+    "usage?limit=100&model=model-11",
+    "usage?limit=100&outcome=upstream_broke",
+    "usage?limit=100&status=500",
+    "usage/summary?by=nothing",
+    "usage/summary?by=day",
+    "usage/summary?by=month",
+    "usage/summary?by=key&MONTH",
+    "usage/summary?by=key&sort=sale&rows=20&MONTH",
+    "usage/summary?by=key&sort=sale&rows=20&previous=true&MONTH",
+    "usage/summary?by=key",
+    "usage/summary?by=member",
+    "usage/summary?by=member&previous=true&MONTH",
+    "usage/summary?by=model",
+    "usage/summary?by=model,day&MONTH",
+    "usage/summary?by=member,model&rows=100&sort=sale&MONTH",
+    "usage/summary?by=key,day&rows=100&sort=sale&MONTH",
+    "usage/summary?by=channel,outcome&MONTH",
+    "usage/summary?by=account,error&MONTH",
+    "usage/summary?by=hour&MONTH",
+    "usage/histogram?MONTH",
+    "keys?limit=1000",
+    "keys?name=key 7",
+    "members?limit=1000",
+    "budgets?subject=key&limit=1000",
+    "prices",
+    "prices/unpriced",
+    "audit?limit=100",
+    "health/history",
+    "alerts",
+];
+
+/// Milliseconds of the slowest question.
+pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64> {
+    let tollgate = |arguments: &[&str]| {
+        let mut command = Command::new(programs.join("tollgate"));
+        command.args(arguments).arg("--data").arg(data).current_dir(data).env("TOLLGATE_LOG__LEVEL", "error");
+        if let Some(url) = url {
+            command.env("TOLLGATE_DATABASE__URL", url);
+        }
+        command
+    };
+    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "operator"]))?;
+    let key = serde_json::from_str::<Value>(&made)?["key"].as_str().context("the admin key")?.to_owned();
+    let address = format!("127.0.0.1:{}", free_ports(1)?[0]);
+    let _gateway = start(&mut tollgate(&["serve", "--listen", &address]))?;
+    wait_for(&address)?;
+    let mut slowest = Duration::ZERO;
+    for question in QUESTIONS {
+        let path = format!("/admin/v1/{}", question.replace("MONTH", MONTH).replace(' ', "%20"));
+        let mut longest = Duration::ZERO;
+        for _ in 0..RUNS {
+            longest = longest.max(get(&address, &path, &key)?);
+        }
+        println!("  {question}: at most {longest:.1?}");
+        slowest = slowest.max(longest);
+    }
+    Ok(slowest.as_secs_f64() * 1_000.0)
+}
+
+/// Time until the whole answer is there.
+fn get(address: &str, path: &str, key: &str) -> Result<Duration> {
+    #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+    let started = Instant::now();
+    let mut stream = TcpStream::connect(address)?;
+    let head = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\r\n");
+    stream.write_all(head.as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    let status = answer.get(9..12).unwrap_or_default();
+    ensure!(status == b"200", "{path} was answered with {}", String::from_utf8_lossy(&answer[..answer.len().min(600)]));
+    Ok(started.elapsed())
+}
