@@ -1,9 +1,11 @@
 """Fixtures: the scripted provider, a collector and the gateway, started once per session, and the official clients."""
 
+import gzip
 import http.server
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import tempfile
 import threading
@@ -25,6 +27,8 @@ class Collector(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         body = self.rfile.read(int(self.headers["content-length"]))
+        if self.headers["content-encoding"] == "gzip":
+            body = gzip.decompress(body)
         self.received.append((self.path, self.headers["content-type"], body))
         self.send_response(200)
         self.send_header("content-length", "0")
@@ -34,12 +38,29 @@ class Collector(http.server.BaseHTTPRequestHandler):
         pass
 
 
+def free_address():
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{found.getsockname()[1]}"
+
+
 @pytest.fixture(scope="session")
 def collector():
-    """A collector of OTLP over HTTP."""
+    """Where OTLP over HTTP goes: to a real collector, which passes on to the one above what it could read, or to that at once."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield server
+    endpoint = f"http://127.0.0.1:{server.server_port}"
+    program = os.environ.get("COLLECTOR")
+    if program:
+        receiver = free_address()
+        arguments = ["--otlp-http-endpoint", receiver, "--otlp-grpc-endpoint", free_address(), "--disable-batching"]
+        arguments += ["--exporter", "otlp", "--otlp-exporter-protocol", "http", "--otlp-exporter-endpoint", endpoint]
+        process = subprocess.Popen([program, "start", *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        yield f"http://{receiver}"
+        process.terminate()
+        process.wait(timeout=30)
+    else:
+        yield endpoint
     server.shutdown()
 
 
@@ -55,7 +76,7 @@ def base(collector):
         gateway = subprocess.Popen(
             [os.environ["TOLLGATE"], "serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", folder + "/data"],
             stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder, env=os.environ | {
-                "TOLLGATE_TELEMETRY__OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+                "TOLLGATE_TELEMETRY__OTLP_ENDPOINT": collector,
                 "TOLLGATE_TELEMETRY__METRICS_INTERVAL_MS": "500",
             },
         )

@@ -9,8 +9,10 @@ mod dev;
 mod docs;
 mod faults;
 mod fuzz;
+mod packages;
 mod page;
 mod prices;
+mod schemathesis;
 mod sdk;
 mod servers;
 mod shell;
@@ -39,6 +41,8 @@ enum Command {
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
+    /// Sends requests made from the OpenAPI document to the real binary and checks every answer.
+    Schemathesis(schemathesis::SchemathesisOptions),
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -60,6 +64,7 @@ fn main() -> anyhow::Result<()> {
         Command::Check { require_all } => check::run(require_all),
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
+        Command::Schemathesis(options) => schemathesis::run_alone(&options),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

@@ -1,11 +1,18 @@
 //! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider, and signing in at a real
 //! OpenID provider.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
-use crate::shell::{self, StepOutcome};
+use crate::{
+    packages,
+    shell::{self, StepOutcome},
+};
 
 /// `cargo xtask sdk`.
 pub(crate) fn run_alone() -> Result<()> {
@@ -34,28 +41,27 @@ fn suite_environment(command: &mut Command) -> &mut Command {
 }
 
 fn python() -> Result<Option<String>> {
-    if !shell::has("python3") && shell::ensure_debian("python3", "python3-venv python3-pip").is_err() {
-        return Ok(Some("there is no python3".to_owned()));
+    let source = shell::root().join("sdk-tests/python");
+    let Some(programs) = packages::python("python", &source.join("requirements.txt"), "the Python SDKs")? else {
+        return Ok(Some(packages::NO_PYTHON.to_owned()));
+    };
+    let mut command = Command::new(programs.join("python"));
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(source).env("PYTHONDONTWRITEBYTECODE", "1");
+    match collector() {
+        Ok(program) => drop(command.env("COLLECTOR", program)),
+        Err(error) => println!("    telemetry goes straight to the tests, as no collector can be installed: {error:#}"),
     }
-    let home = shell::workshop().join("python");
-    let wanted = shell::root().join("sdk-tests/python/requirements.txt");
-    if !is_current(&home, &wanted) {
-        println!("    installing the Python SDKs");
-        let _ = fs::remove_dir_all(&home);
-        if shell::output(Command::new("python3").args(["-m", "venv"]).arg(&home)).is_err() {
-            shell::ensure_debian("tollgate-no-such-program", "python3-venv").ok();
-            shell::output(Command::new("python3").args(["-m", "venv"]).arg(&home))?;
-        }
-        shell::output(
-            Command::new(home.join("bin/pip")).args(["install", "--quiet", "--disable-pip-version-check", "-r"]).arg(&wanted),
-        )?;
-        mark_current(&home, &wanted)?;
-    }
-    let mut command = Command::new(home.join("bin/python"));
-    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(shell::root().join("sdk-tests/python"));
-    command.env("PYTHONDONTWRITEBYTECODE", "1");
     shell::run(suite_environment(&mut command))?;
     Ok(None)
+}
+
+/// A collector of OpenTelemetry from `PyPI`, which has it for some systems only.
+fn collector() -> Result<PathBuf> {
+    let list = shell::root().join("sdk-tests/collector/requirements.txt");
+    let programs = packages::python("collector", &list, "an OpenTelemetry collector")?.context(packages::NO_PYTHON)?;
+    let folder = "import importlib.util; print(importlib.util.find_spec('rotel').submodule_search_locations[0])";
+    let folder = shell::output(Command::new(programs.join("python")).args(["-c", folder]))?;
+    Ok(Path::new(folder.trim()).join("rotel-agent"))
 }
 
 fn node() -> Result<Option<String>> {
@@ -75,7 +81,7 @@ fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
     let home = shell::workshop().join(folder);
     let source = shell::root().join("sdk-tests").join(folder);
     let wanted = source.join("package-lock.json");
-    if !is_current(&home, &wanted) {
+    if !packages::is_current(&home, &wanted) {
         println!("    installing the {packages}");
         let _ = fs::remove_dir_all(&home);
         fs::create_dir_all(&home)?;
@@ -83,7 +89,7 @@ fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
             fs::copy(source.join(name), home.join(name))?;
         }
         shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
-        mark_current(&home, &wanted)?;
+        packages::mark_current(&home, &wanted)?;
     }
     for entry in fs::read_dir(&source)? {
         let path = entry?.path();
@@ -95,15 +101,4 @@ fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
     command.args(["test", "--silent"]).current_dir(&home);
     shell::run(suite_environment(&mut command))?;
     Ok(None)
-}
-
-/// True when the packages in a folder were installed from this list.
-fn is_current(home: &Path, list: &Path) -> bool {
-    let installed = fs::read(home.join("installed-from")).unwrap_or_default();
-    !installed.is_empty() && fs::read(list).is_ok_and(|wanted| wanted == installed)
-}
-
-fn mark_current(home: &Path, list: &Path) -> Result<()> {
-    fs::copy(list, home.join("installed-from"))?;
-    Ok(())
 }
