@@ -168,7 +168,8 @@ impl ApiError {
 
     /// 403: a group leaves changes of its keys to operators.
     pub(crate) fn no_self_service(group: &str) -> Self {
-        let message = format!("Keys of the group '{group}' are changed by operators; ask one, or for self_service of the group.");
+        let message =
+            format!("Keys of the group '{group}' are made and changed by operators; ask one, or for self_service of the group.");
         Self::new(StatusCode::FORBIDDEN, "operator_only", message)
     }
 

@@ -5,7 +5,7 @@ pub(super) mod self_service;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{KeyId, KeyStatus, MemberStatus, Timestamp};
+use tollgate_core::{KeyId, KeyStatus, MemberStatus, PriceEffects, Timestamp};
 use tollgate_store::{
     AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, StoredRow,
     fields::{Access, KeyInput, Kind, Object, Row as _, WriteMode, whole},
@@ -56,8 +56,7 @@ pub(super) static ROUTES: &[Route] = &[
             both("revoked", Kind::Flag, "Revoked ones too."),
         ])
         .returns(ResponseSchema::Page(&KEY)),
-    RESOURCE
-        .route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
+    READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
         .query(previews::QUERY)
         .takes(&KEY, WriteMode::Create)
         .once()
@@ -155,8 +154,9 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut spec = changed(&context, KeyInput::blank().spec)?;
     rows::require_future(&context, "expires_at")?;
+    let own = self_service::may_make(&context, &spec).await?;
     if spec.member.is_empty() {
-        "owner".clone_into(&mut spec.member);
+        spec.member = own.clone().unwrap_or_else(|| "owner".to_owned());
     }
     let new = NewKey::generate(&RandomSource::system());
     let secret = Some(new.secret(&context.state.store.hasher));
@@ -164,13 +164,15 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut changes = Vec::from_iter(context.idempotency_change()?);
     changes.push(Change::ExpectNew { kind: RowKind::Key, parent: member.clone(), name: name.clone() });
     changes.push(Change::PutKey { key: Box::new(spec.clone()), secret });
-    let effects = previews::preview_effects(&context, &changes).await?;
+    // They name accounts, which members do not see.
+    let effects = if own.is_some() { PriceEffects::default() } else { previews::preview_effects(&context, &changes).await? };
     if previews::is_dry_run(&context) {
         let row = StoredRow::draft(RowKind::Key, rows::prefix(RowKind::Key), &name, context.now());
         let standing = Standing::of(&context, &[&row]).await?;
         return Ok(ApiResponse::ok(previews::beside(show(&row, &spec, &standing), &effects)));
     }
-    if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
+    let applied = if own.is_some() { context.apply_as(&context.actor(), &changes).await? } else { context.apply(&changes).await? };
+    if let ApplyOutcome::Replayed(id) = applied {
         let row = rows::find(&context, RowKind::Key, None, &id).await?;
         return Ok(shown(&context, &row).await?.header("idempotent-replayed", "true"));
     }

@@ -1,9 +1,9 @@
-//! What members may do with their own keys: replace the secret, disable the key, and see what is left of its budgets. The first two where
-//! every group of the key allows it; operators always may.
+//! What members may do with their own keys: make one, replace the secret, disable the key, and see what is left of its budgets. All but
+//! the last where every group of the key allows it; operators always may.
 
 use std::sync::Arc;
 
-use tollgate_core::{KeyId, KeyStatus};
+use tollgate_core::{KeyId, KeyStatus, Visibility};
 use tollgate_store::{
     AdminScope, Change, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, StoredRow,
     fields::{FieldShape, Kind, Object},
@@ -25,6 +25,8 @@ use crate::{
 /// Seconds for which the secret before is valid, too, unless a request says otherwise.
 const DEFAULT_OVERLAP_S: i64 = 86_400;
 const MAX_OVERLAP_S: i64 = 30 * 86_400;
+/// Keys that a member may have when it makes another one.
+const MAX_OWN_KEYS: u32 = 100;
 /// The group of keys without groups whose members have no default group.
 const DEFAULT_GROUP: &str = "default";
 
@@ -142,28 +144,59 @@ async fn shown(context: &RequestContext, id: &str) -> Result<(StoredRow, serde_j
 async fn changeable(context: &RequestContext) -> Result<(StoredRow, KeyId), ApiError> {
     let row = rows::find(context, RowKind::Key, None, context.path_param("key")).await?;
     let id = KeyId::parse(&row.id).ok_or_else(|| ApiError::not_found(RowKind::Key))?;
-    if context.objects != ObjectScope::Everything
-        && let Some(group) = group_without_self_service(context, &row).await?
-    {
-        return Err(ApiError::no_self_service(&group));
+    if context.objects != ObjectScope::Everything {
+        let member: MemberSpec = rows::find(context, RowKind::Member, None, &row.parent).await?.read()?;
+        for (name, group) in groups_of(context, &row.read()?, &member).await? {
+            require_self_service(&name, group.as_ref())?;
+        }
     }
     Ok((row, id))
 }
 
-/// The first group of a key that leaves changes to operators.
-async fn group_without_self_service(context: &RequestContext, key: &StoredRow) -> Result<Option<String>, ApiError> {
-    let mut groups = key.read::<KeySpec>()?.groups;
-    if groups.is_empty() {
-        let member = rows::find(context, RowKind::Member, None, &key.parent).await?;
-        groups.push(member.read::<MemberSpec>()?.default_group.unwrap_or_else(|| DEFAULT_GROUP.to_owned()));
+/// Whether the sender may make a key of this kind. Returns the name of a member that makes one of its own: every group must be one that
+/// the member may use, and allow it.
+pub(super) async fn may_make(context: &RequestContext, key: &KeySpec) -> Result<Option<String>, ApiError> {
+    let ObjectScope::Member(id) = context.objects else { return Ok(None) };
+    let id = id.to_string();
+    let member: MemberSpec = rows::find(context, RowKind::Member, None, &id).await?.read()?;
+    if !key.member.is_empty() && key.member != member.name {
+        return Err(ApiError::not_found(RowKind::Member));
     }
-    for name in groups {
+    for (name, group) in groups_of(context, key, &member).await? {
+        let is_permitted = |group: &&GroupSpec| group.visibility == Visibility::Public || member.groups.contains(&name);
+        let group = group.as_ref().filter(is_permitted).ok_or_else(|| ApiError::not_found(RowKind::Group).about("groups"))?;
+        require_self_service(&name, Some(group))?;
+    }
+    let own = RowFilter { parent: Some(id), ..RowFilter::of(RowKind::Key, MAX_OWN_KEYS) };
+    let count = context.with_query_timeout(context.state.store.listing.page(&own)).await?.len();
+    if count >= MAX_OWN_KEYS as usize {
+        let message = format!(
+            "A member makes at most {MAX_OWN_KEYS} keys. Ask an operator to end some that are not used, or for another one."
+        );
+        return Err(ApiError::conflict("too_many_keys", message));
+    }
+    Ok(Some(member.name))
+}
+
+fn require_self_service(name: &str, group: Option<&GroupSpec>) -> Result<(), ApiError> {
+    if group.is_some_and(|group| group.self_service) { Ok(()) } else { Err(ApiError::no_self_service(name)) }
+}
+
+/// The groups of a key by name; `None` for one that is gone.
+async fn groups_of(
+    context: &RequestContext,
+    key: &KeySpec,
+    member: &MemberSpec,
+) -> Result<Vec<(String, Option<GroupSpec>)>, ApiError> {
+    let mut names = key.groups.clone();
+    if names.is_empty() {
+        names.push(member.default_group.clone().unwrap_or_else(|| DEFAULT_GROUP.to_owned()));
+    }
+    let mut groups = Vec::new();
+    for name in names {
         let named = RowFilter { name: Some(name.clone()), ..RowFilter::of(RowKind::Group, 1) };
         let row = context.with_query_timeout(context.state.store.listing.page(&named)).await?.pop();
-        let allows = row.map(|row| row.read::<GroupSpec>()).transpose()?.is_some_and(|group| group.self_service);
-        if !allows {
-            return Ok(Some(name));
-        }
+        groups.push((name, row.map(|row| row.read::<GroupSpec>()).transpose()?));
     }
-    Ok(None)
+    Ok(groups)
 }

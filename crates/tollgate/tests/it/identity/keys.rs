@@ -119,10 +119,44 @@ fn members_change_keys_only_where_every_group_allows_it() {
     let patch = json!({"rpm": 0});
     assert_eq!(it.ann.send(&it.admin, "PATCH", &path, Some(&patch)).status, 403);
     assert_eq!(it.ann.send(&it.admin, "DELETE", &path, None).status, 403);
-    let made = it.ann.send(&it.admin, "POST", "/admin/v1/keys", Some(&json!({"name": "own"})));
+    let made = it.ann.send(&it.admin, "POST", "/admin/v1/keys", Some(&json!({"name": "own", "groups": ["echo"]})));
     assert_eq!(refusal(&made), refused_whole(403, "operator_only"));
     let unknown = it.admin.call("PATCH", "/admin/v1/groups/echo", Some(&json!({"self_service": "yes"})));
     assert_eq!(refusal(&unknown), refused(400, "invalid_type", "self_service"));
+}
+
+#[test]
+fn members_make_keys_for_themselves_where_every_group_allows_it() {
+    let it = fixture(true);
+    let make = |body: Value| it.ann.send(&it.admin, "POST", "/admin/v1/keys", Some(&body));
+    let made = ok(&make(json!({"name": "laptop", "groups": ["echo"], "rpm": 60, "expires_at": "2100-01-01T00:00:00Z"})));
+    assert_eq!((&made["member"], &made["rpm"], &made["state"]), (&json!("ann"), &json!(60), &json!("active")));
+    let secret = made["key"].as_str().unwrap();
+    within_a_second("the key works", || it.status(secret) == 200);
+    let audit = it.admin.get(&format!("/admin/v1/audit?kind=key&id={}", made["id"].as_str().unwrap()));
+    assert!(audit["items"][0]["actor"].as_str().unwrap().starts_with("ann ("), "{audit}");
+    assert!(!audit.to_string().contains(secret) && !it.admin.gateway.log().contains(secret));
+    // Others, their groups and what there is not are not found.
+    it.admin.post("/admin/v1/groups", &json!({"name": "hidden", "visibility": "private", "self_service": true}));
+    it.admin.post("/admin/v1/groups", &json!({"name": "strict"}));
+    for groups in [json!(["hidden"]), json!(["echo", "hidden"]), json!(["none"])] {
+        assert_eq!(refusal(&make(json!({"name": "k", "groups": groups}))), refused(404, "not_found", "groups"), "{groups}");
+    }
+    for body in [json!({"name": "k", "groups": ["echo", "strict"]}), json!({"name": "k"})] {
+        assert_eq!(refusal(&make(body.clone())), refused_whole(403, "operator_only"), "{body}");
+    }
+    assert_eq!(make(json!({"name": "k", "groups": ["echo"], "member": "owner"})).status, 404);
+    let again = make(json!({"name": "laptop", "groups": ["echo"]}));
+    assert_eq!(refusal(&again), refused_whole(409, "already_exists"));
+    it.admin.patch("/admin/v1/members/ann", &json!({"groups": ["hidden"]}));
+    ok(&make(json!({"name": "granted", "groups": ["hidden"]})));
+    // Members have a bound, operators have none.
+    for number in 3..100 {
+        ok(&it.admin.as_operator("POST", "/admin/v1/keys", Some(&json!({"name": format!("k{number}"), "member": "ann"}))));
+    }
+    let more = json!({"name": "more", "groups": ["echo"], "member": "ann"});
+    assert_eq!(refusal(&make(more.clone())), refused_whole(409, "too_many_keys"));
+    ok(&it.admin.as_operator("POST", "/admin/v1/keys", Some(&more)));
 }
 
 #[test]
