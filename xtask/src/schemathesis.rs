@@ -58,26 +58,30 @@ fn run(arguments: &[String]) -> Result<StepOutcome> {
     let mut command = Command::new(programs.join("schemathesis"));
     command.arg("--config-file").arg(source.join("schemathesis.toml")).arg("run").args(arguments);
     command.arg(format!("{}/admin/openapi.json", gateway.url)).current_dir(folder.path());
-    command.env("ADMIN_KEY", &gateway.key);
+    command.env("ADMIN_KEY", &gateway.key).env("OTHER_ADMIN_KEY", &gateway.other_key);
     let found = shell::run(&mut command);
     gateway.stop()?;
     found?;
     Ok(StepOutcome::Passed)
 }
 
-/// A gateway with an admin key and a row of each kind.
+/// A gateway with an admin key, and another one that may be revoked.
 struct Gateway {
     folder: PathBuf,
     url: String,
     key: String,
+    /// Its id.
+    other_key: String,
     process: ChildGuard,
 }
 
 impl Gateway {
     fn start(folder: &Path) -> Result<Self> {
-        let arguments = ["--json", "admin-key", "create", "schemathesis", "--scope", "admin"];
-        let made: Value = serde_json::from_str(&shell::output(&mut tollgate(folder, &arguments))?)?;
-        let key = made["key"].as_str().context("the admin key")?.to_owned();
+        let make = |name: &str, field: &str| {
+            let made = shell::output(&mut tollgate(folder, &["--json", "admin-key", "create", name, "--scope", "admin"]))?;
+            serde_json::from_str::<Value>(&made)?[field].as_str().map(str::to_owned).context("an admin key")
+        };
+        let (key, other_key) = (make("schemathesis", "key")?, make("other", "id")?);
         let mut command = tollgate(folder, &["--json", "serve", "--listen", "127.0.0.1:0"]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(folder.join("log"))?);
         let mut process = ChildGuard(command.spawn().context("cannot start the gateway")?);
@@ -85,12 +89,14 @@ impl Gateway {
         BufReader::new(process.0.stdout.take().context("its output")?).read_line(&mut line)?;
         let started: Value = serde_json::from_str(&line).with_context(|| log(folder))?;
         let url = started["url"].as_str().context("the gateway prints its address")?.to_owned();
-        Ok(Self { folder: folder.to_owned(), url, key, process })
+        Ok(Self { folder: folder.to_owned(), url, key, other_key, process })
     }
 
-    /// Stops it in order; an error if it has met an error of its own, or its accounts do not agree.
+    /// Stops it in order; an error if it no longer admits the key, has met an error of its own, or its accounts do not agree.
     fn stop(mut self) -> Result<()> {
         ensure!(self.process.0.try_wait()?.is_none(), "the gateway ended:\n{}", log(&self.folder));
+        let mut ask = Command::new(shell::target_dir().join("debug/tollgate"));
+        shell::output(ask.args(["--url", &self.url, "--admin-key", &self.key, "admin-key", "list"]))?;
         drop(self.process);
         let log = log(&self.folder);
         let errors: Vec<&str> = log.lines().filter(|line| line.contains("panicked") || line.contains("ERROR")).collect();
