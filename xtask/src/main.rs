@@ -3,12 +3,14 @@
 #![expect(clippy::print_stdout, reason = "developer commands print their results")]
 
 mod bench;
+mod browser;
 mod check;
 mod deny;
 mod dev;
 mod docs;
 mod faults;
 mod fuzz;
+mod npm;
 mod page;
 mod prices;
 mod sdk;
@@ -39,6 +41,8 @@ enum Command {
     Tidy,
     /// Runs the official SDKs (Python and JavaScript) against the real binary.
     Sdk,
+    /// Runs the pages of the console in Chromium against the real binary.
+    Browser,
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -60,6 +64,7 @@ fn main() -> anyhow::Result<()> {
         Command::Check { require_all } => check::run(require_all),
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
+        Command::Browser => browser::run_alone(),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

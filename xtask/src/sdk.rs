@@ -1,11 +1,14 @@
 //! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider, and signing in at a real
 //! OpenID provider.
 
-use std::{fs, path::Path, process::Command};
+use std::{fs, process::Command};
 
 use anyhow::{Result, bail};
 
-use crate::shell::{self, StepOutcome};
+use crate::{
+    npm::{self, is_current, mark_current},
+    shell::{self, StepOutcome},
+};
 
 /// `cargo xtask sdk`.
 pub(crate) fn run_alone() -> Result<()> {
@@ -59,51 +62,12 @@ fn python() -> Result<Option<String>> {
 }
 
 fn node() -> Result<Option<String>> {
-    npm("node", "JavaScript SDKs")
+    let source = shell::root().join("sdk-tests/node");
+    npm::suite("node", &source, "JavaScript SDKs", suite_environment)
 }
 
 /// Signing in at a real OpenID provider, which is an npm package.
 fn oidc() -> Result<Option<String>> {
-    npm("oidc", "OpenID provider")
-}
-
-/// Installs the packages of a folder of `sdk-tests`, and runs its tests.
-fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
-    if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
-        return Ok(Some("there is no npm".to_owned()));
-    }
-    let home = shell::workshop().join(folder);
-    let source = shell::root().join("sdk-tests").join(folder);
-    let wanted = source.join("package-lock.json");
-    if !is_current(&home, &wanted) {
-        println!("    installing the {packages}");
-        let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(&home)?;
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(source.join(name), home.join(name))?;
-        }
-        shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
-        mark_current(&home, &wanted)?;
-    }
-    for entry in fs::read_dir(&source)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "mjs") {
-            fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
-        }
-    }
-    let mut command = Command::new("npm");
-    command.args(["test", "--silent"]).current_dir(&home);
-    shell::run(suite_environment(&mut command))?;
-    Ok(None)
-}
-
-/// True when the packages in a folder were installed from this list.
-fn is_current(home: &Path, list: &Path) -> bool {
-    let installed = fs::read(home.join("installed-from")).unwrap_or_default();
-    !installed.is_empty() && fs::read(list).is_ok_and(|wanted| wanted == installed)
-}
-
-fn mark_current(home: &Path, list: &Path) -> Result<()> {
-    fs::copy(list, home.join("installed-from"))?;
-    Ok(())
+    let source = shell::root().join("sdk-tests/oidc");
+    npm::suite("oidc", &source, "OpenID provider", suite_environment)
 }
