@@ -38,7 +38,7 @@ use axum::{
 };
 use http::{HeaderMap, Request, Response, header};
 
-use crate::{dispatch::method_filter, state::ConsoleState};
+use crate::{api::route::Method, dispatch::method_filter, state::ConsoleState};
 use route::PageRoute;
 pub(crate) use serve::{failure, not_found};
 
@@ -60,6 +60,11 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
     ]
     .into_iter()
     .flatten()
+}
+
+/// Whether there is a page with this path.
+fn has_page(path: &str) -> bool {
+    routes().any(|route| route.path == path && route.method == Method::Get)
 }
 
 /// Adds the pages and their assets.

@@ -55,30 +55,62 @@ pub(crate) struct NavEntry {
     pub(crate) path: &'static str,
     pub(crate) icon: &'static str,
     pub(crate) label: &'static str,
+    /// The letter after `g` that goes there.
+    pub(crate) letter: &'static str,
     pub(crate) is_current: bool,
+    /// Whether visitors see it, too.
+    pub(crate) is_public: bool,
 }
 
-/// The navigation: path, icon, and who sees the entry; for the section with this title.
-type SectionEntries = &'static [(&'static str, &'static str, SeenBy)];
+/// An entry of the navigation: path, icon, letter, and who sees it.
+type Entry = (&'static str, &'static str, &'static str, SeenBy);
 
-const SECTIONS: &[(Section, SectionEntries)] = &[
+const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
+
+/// The navigation. An entry whose path has no page is left out.
+const SECTIONS: &[(Section, &[Entry])] = &[
     (
         Section::Use,
         &[
-            ("/console", "home", SeenBy::Role(AdminScope::Member)),
-            ("/models", "models", SeenBy::Anyone),
-            ("/keys", "key", SeenBy::Role(AdminScope::Member)),
-            ("/log", "log", SeenBy::Role(AdminScope::Member)),
-            ("/status", "bolt", SeenBy::Anyone),
+            ("/overview", "overview", "o", OPERATOR),
+            ("/console", "home", "h", MEMBER),
+            ("/models", "models", "m", SeenBy::Anyone),
+            ("/playground", "play", "p", MEMBER),
+            ("/keys", "key", "k", MEMBER),
+            ("/log", "log", "l", MEMBER),
+            ("/status", "bolt", "s", SeenBy::Anyone),
         ],
     ),
-    (Section::Own, &[("/profile", "user", SeenBy::Role(AdminScope::Member))]),
+    (
+        Section::Operate,
+        &[
+            ("/channels", "channel", "c", OPERATOR),
+            ("/groups", "group", "g", OPERATOR),
+            ("/pricing", "price", "r", OPERATOR),
+            ("/members", "members", "e", OPERATOR),
+        ],
+    ),
+    (
+        Section::System,
+        &[
+            ("/alerts", "bell", "a", OPERATOR),
+            ("/ledger", "table", "b", ADMIN),
+            ("/audit", "audit", "u", ADMIN),
+            ("/settings", "gear", "t", ADMIN),
+            ("/system", "system", "y", OPERATOR),
+        ],
+    ),
+    (Section::Own, &[("/profile", "user", "i", MEMBER)]),
 ];
 
 #[derive(Clone, Copy, Debug)]
 enum Section {
     /// Without a title.
     Use,
+    Operate,
+    System,
     Own,
 }
 
@@ -86,6 +118,8 @@ impl Section {
     fn title(self, t: Locale) -> &'static str {
         match self {
             Self::Use => "",
+            Self::Operate => t.say("nav.operate"),
+            Self::System => t.say("nav.system_section"),
             Self::Own => t.say("nav.account"),
         }
     }
@@ -93,17 +127,29 @@ impl Section {
 
 fn label(t: Locale, path: &str) -> &'static str {
     match path {
+        "/overview" => t.say("nav.overview"),
         "/console" => t.say("nav.home"),
         "/models" => t.say("nav.models"),
+        "/playground" => t.say("nav.playground"),
         "/keys" => t.say("nav.keys"),
         "/log" => t.say("nav.log"),
         "/status" => t.say("nav.status"),
+        "/channels" => t.say("nav.channels"),
+        "/groups" => t.say("nav.groups"),
+        "/pricing" => t.say("nav.pricing"),
+        "/members" => t.say("nav.members"),
+        "/alerts" => t.say("nav.alerts"),
+        "/ledger" => t.say("nav.ledger"),
+        "/audit" => t.say("nav.audit"),
+        "/settings" => t.say("nav.settings"),
+        "/system" => t.say("nav.system"),
         _ => t.say("nav.profile"),
     }
 }
 
-/// Entries at the bottom of a phone; the menu has the rest.
-const ON_PHONES: usize = 4;
+/// Pages at the bottom of a phone, the first of them that the reader sees; the menu has the rest.
+const ON_PHONES: [&str; 6] = ["/overview", "/console", "/models", "/keys", "/log", "/status"];
+const MOST_ON_PHONES: usize = 4;
 
 pub(crate) fn role(t: Locale, scope: AdminScope) -> &'static str {
     match scope {
@@ -123,13 +169,15 @@ impl Layout {
             SeenBy::Role(least) => scope.is_some_and(|scope| scope >= least),
         };
         let is_current = |path: &str| here.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-        let entries = |entries: SectionEntries| {
-            let seen = entries.iter().filter(|(_, _, seen_by)| is_seen(*seen_by));
-            let entry = |(path, icon, _): &(&'static str, &'static str, SeenBy)| NavEntry {
+        let entries = |entries: &'static [Entry]| {
+            let seen = entries.iter().filter(|(path, _, _, seen_by)| is_seen(*seen_by) && super::has_page(path));
+            let entry = |(path, icon, letter, seen_by): &Entry| NavEntry {
                 path,
                 icon,
                 label: label(t, path),
+                letter,
                 is_current: is_current(path),
+                is_public: *seen_by == SeenBy::Anyone,
             };
             seen.map(entry).collect::<Vec<_>>()
         };
@@ -166,9 +214,17 @@ impl Layout {
         Self { above: Some((path, title)), ..self }
     }
 
-    /// The entries at the bottom of a phone.
+    /// The entries at the bottom of a phone. Operators begin with the overview instead of their own use.
     pub(crate) fn dock(&self) -> impl Iterator<Item = &NavEntry> {
-        self.entries().take(ON_PHONES)
+        let has_overview = self.entries().any(|entry| entry.path == "/overview");
+        let is_home = |entry: &NavEntry| entry.path == "/console";
+        let shown = self.entries().filter(move |entry| ON_PHONES.contains(&entry.path) && !(has_overview && is_home(entry)));
+        shown.take(MOST_ON_PHONES)
+    }
+
+    /// The entries in the bar of the public pages.
+    pub(crate) fn public_entries(&self) -> impl Iterator<Item = &NavEntry> {
+        self.entries().filter(|entry| entry.is_public)
     }
 
     pub(crate) fn entries(&self) -> impl Iterator<Item = &NavEntry> {
