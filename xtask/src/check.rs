@@ -5,7 +5,7 @@ use std::time::Instant;
 use anyhow::{Result, bail};
 
 use crate::{
-    deny, fuzz, schemathesis, sdk, servers,
+    browser, deny, fuzz, schemathesis, sdk, servers,
     shell::{self, StepOutcome},
     tidy,
 };
@@ -15,7 +15,7 @@ type Step = fn(bool) -> Result<StepOutcome>;
 
 /// Runs every step, stops at the first failure, and lists skipped ones.
 pub(crate) fn run(require_all: bool) -> Result<()> {
-    let steps: [(&str, Step); 8] = [
+    let steps: [(&str, Step); 9] = [
         ("format", |_| format()),
         ("tidy", |_| tidy::run().map(|()| StepOutcome::Passed)),
         ("clippy", |_| clippy()),
@@ -23,6 +23,7 @@ pub(crate) fn run(require_all: bool) -> Result<()> {
         ("tests", tests),
         ("fuzz targets", |_| fuzz::step()),
         ("official SDKs", |_| sdk::run()),
+        ("browser", |_| browser::run()),
         ("requests made from the OpenAPI document", |_| schemathesis::step()),
     ];
     let mut skipped = Vec::new();

@@ -3,12 +3,14 @@
 #![expect(clippy::print_stdout, reason = "developer commands print their results")]
 
 mod bench;
+mod browser;
 mod check;
 mod deny;
 mod dev;
 mod docs;
 mod faults;
 mod fuzz;
+mod npm;
 mod packages;
 mod page;
 mod prices;
@@ -43,6 +45,8 @@ enum Command {
     Sdk,
     /// Sends requests made from the OpenAPI document to the real binary and checks every answer.
     Schemathesis(schemathesis::SchemathesisOptions),
+    /// Runs the pages of the console in Chromium against the real binary.
+    Browser,
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -65,6 +69,7 @@ fn main() -> anyhow::Result<()> {
         Command::Tidy => tidy::run(),
         Command::Sdk => sdk::run_alone(),
         Command::Schemathesis(options) => schemathesis::run_alone(&options),
+        Command::Browser => browser::run_alone(),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

@@ -2,7 +2,6 @@
 //! OpenID provider.
 
 use std::{
-    fs,
     path::{Path, PathBuf},
     process::Command,
 };
@@ -10,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result, bail};
 
 use crate::{
-    packages,
+    npm, packages,
     shell::{self, StepOutcome},
 };
 
@@ -65,40 +64,12 @@ fn collector() -> Result<PathBuf> {
 }
 
 fn node() -> Result<Option<String>> {
-    npm("node", "JavaScript SDKs")
+    let source = shell::root().join("sdk-tests/node");
+    npm::suite("node", &source, "JavaScript SDKs", suite_environment)
 }
 
 /// Signing in at a real OpenID provider, which is an npm package.
 fn oidc() -> Result<Option<String>> {
-    npm("oidc", "OpenID provider")
-}
-
-/// Installs the packages of a folder of `sdk-tests`, and runs its tests.
-fn npm(folder: &str, packages: &str) -> Result<Option<String>> {
-    if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
-        return Ok(Some("there is no npm".to_owned()));
-    }
-    let home = shell::workshop().join(folder);
-    let source = shell::root().join("sdk-tests").join(folder);
-    let wanted = source.join("package-lock.json");
-    if !packages::is_current(&home, &wanted) {
-        println!("    installing the {packages}");
-        let _ = fs::remove_dir_all(&home);
-        fs::create_dir_all(&home)?;
-        for name in ["package.json", "package-lock.json"] {
-            fs::copy(source.join(name), home.join(name))?;
-        }
-        shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
-        packages::mark_current(&home, &wanted)?;
-    }
-    for entry in fs::read_dir(&source)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "mjs") {
-            fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
-        }
-    }
-    let mut command = Command::new("npm");
-    command.args(["test", "--silent"]).current_dir(&home);
-    shell::run(suite_environment(&mut command))?;
-    Ok(None)
+    let source = shell::root().join("sdk-tests/oidc");
+    npm::suite("oidc", &source, "OpenID provider", suite_environment)
 }

@@ -31,6 +31,7 @@ mod named_resource;
 mod named_rows;
 mod oidc;
 mod password;
+pub(crate) mod preferences;
 pub(crate) mod previews;
 mod prices;
 mod session;
@@ -65,6 +66,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         password::ROUTES,
         totp::ROUTES,
         me::ROUTES,
+        preferences::ROUTES,
         admin_keys::ROUTES,
         keys::ROUTES,
         keys::self_service::ROUTES,
@@ -99,6 +101,11 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
     .flatten()
 }
 
+/// The route with this id.
+pub(crate) fn route_of(id: &str) -> Option<&'static Route> {
+    routes().find(|route| route.id == id)
+}
+
 async fn show_openapi(_: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(openapi::document(routes(), env!("CARGO_PKG_VERSION"))))
 }
@@ -131,7 +138,7 @@ pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>,
 
 /// The object that the route with this id takes as its body, and for what.
 fn request_object(id: &str) -> Option<(&'static Object, WriteMode)> {
-    match routes().find(|route| route.id == id)?.request {
+    match route_of(id)?.request {
         RequestSchema::Body(object, mode) => Some((object, mode)),
         RequestSchema::Optional(object) => Some((object, WriteMode::Create)),
         RequestSchema::Empty => None,

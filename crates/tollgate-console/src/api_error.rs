@@ -17,6 +17,8 @@ pub(crate) struct ApiError {
     kind: &'static str,
     code: &'static str,
     param: Option<String>,
+    /// What is wrong with the value, for pages, which say it in the reader's language.
+    reason: Option<&'static str>,
     message: String,
     retry_after: Option<u32>,
     faults: Vec<FileError>,
@@ -34,6 +36,7 @@ impl ApiError {
             kind: INVALID,
             code,
             param: None,
+            reason: None,
             message: message.into(),
             retry_after: None,
             faults: Vec::new(),
@@ -170,7 +173,7 @@ impl ApiError {
     pub(crate) fn no_self_service(group: &str) -> Self {
         let message =
             format!("Keys of the group '{group}' are made and changed by operators; ask one, or for self_service of the group.");
-        Self::new(StatusCode::FORBIDDEN, "operator_only", message)
+        Self::new(StatusCode::FORBIDDEN, "operator_only", message).because("no_self_service")
     }
 
     /// Names the parameter that the error is about.
@@ -377,6 +380,31 @@ impl ApiError {
 
     pub(crate) fn message(&self) -> &str {
         &self.message
+    }
+
+    pub(crate) const fn code(&self) -> &'static str {
+        self.code
+    }
+
+    pub(crate) fn param(&self) -> Option<&str> {
+        self.param.as_deref()
+    }
+
+    pub(crate) const fn reason(&self) -> Option<&'static str> {
+        self.reason
+    }
+
+    /// Seconds after which the request may succeed.
+    pub(crate) const fn retry_after(&self) -> Option<u32> {
+        self.retry_after
+    }
+
+    pub(crate) const fn cause(&self) -> Option<&InternalFailure> {
+        self.cause.as_ref()
+    }
+
+    pub(crate) fn because(self, reason: &'static str) -> Self {
+        Self { reason: Some(reason), ..self }
     }
 
     /// Whether another request wrote the same row, or made one of the same name, at the same time.

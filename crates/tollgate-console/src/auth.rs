@@ -1,7 +1,7 @@
 //! Authentication: an admin key as a bearer token in the `Authorization` header, or the cookie of a session. Wrong keys are counted
 //! per address. Writes of a session must come from the console's own pages and carry its token.
 
-use http::{HeaderMap, Method, header, request::Parts};
+use http::{HeaderMap, Method, Uri, header, request::Parts};
 use subtle::ConstantTimeEq as _;
 use tollgate_store::{looks_like_admin_key, looks_like_session};
 
@@ -29,7 +29,8 @@ pub(crate) async fn authenticate(state: &ConsoleState, request_meta: &RequestMet
         None => return Err(ApiError::no_key()),
     };
     if parts.method != Method::GET && parts.method != Method::HEAD {
-        check_write(state, parts, &signed_in)?;
+        let sent = parts.headers.get(CSRF_HEADER).map_or(&[][..], http::HeaderValue::as_bytes);
+        check_write(state, (&parts.headers, &parts.uri), &signed_in, sent)?;
     }
     touch(state, request_meta, &signed_in).await;
     Ok(Principal::Session(Box::new(signed_in)))
@@ -107,11 +108,15 @@ async fn session(state: &ConsoleState, token: &str) -> Result<Option<SignedIn>, 
 }
 
 /// A write of a session comes from the console's own pages, and carries the token that only they can read.
-fn check_write(state: &ConsoleState, parts: &Parts, signed_in: &SignedIn) -> Result<(), ApiError> {
-    if origin_of(&parts.headers, &parts.uri, &state.identity.settings.url) != RequestOrigin::Same {
+pub(crate) fn check_write(
+    state: &ConsoleState,
+    (headers, uri): (&HeaderMap, &Uri),
+    signed_in: &SignedIn,
+    sent: &[u8],
+) -> Result<(), ApiError> {
+    if origin_of(headers, uri, &state.identity.settings.url) != RequestOrigin::Same {
         return Err(ApiError::other_origin());
     }
-    let sent = parts.headers.get(CSRF_HEADER).map_or(&[][..], http::HeaderValue::as_bytes);
     if bool::from(sent.ct_eq(signed_in.csrf_token.as_bytes())) { Ok(()) } else { Err(ApiError::no_csrf_token()) }
 }
 

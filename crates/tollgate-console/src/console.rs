@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use axum::{Router, body::Body};
 use bytes::Bytes;
-use http::{HeaderValue, Request, Response};
+use http::{HeaderValue, Request, Response, Uri, uri::PathAndQuery};
 use http_body::Body as HttpBody;
 use tokio::sync::Semaphore;
 use tollgate_store::{Actor, Store};
@@ -19,6 +19,7 @@ use crate::{
     gateway_handle::GatewayHandle,
     identity::{Identity, IdentitySettings},
     jobs::Jobs,
+    pages,
     shares::{FilePermits, HeavyPermits, RequestShares, Shares},
     square::Square,
     state::{ConsoleState, LocalOperator, RequestMeta},
@@ -73,10 +74,7 @@ impl Console {
             caller_permits: Semaphore::new(MAX_CALLER_QUERIES),
             square: Square::default(),
         });
-        let router = dispatch::router(api::routes(), &state).layer(CatchPanicLayer::custom(|_| {
-            tracing::error!("a handler of the admin API panicked");
-            ApiError::internal().answer().response()
-        }));
+        let router = catch_panics(dispatch::router(api::routes(), &state));
         Self { state, router, request_permits: Arc::new(Semaphore::new(MAX_REQUESTS)) }
     }
 
@@ -95,16 +93,83 @@ impl Console {
     {
         // Callers have shares of their own. The semaphore is never closed.
         let permit = if is_caller_path(request.uri().path()) { None } else { Some(self.request_permits.acquire().await) };
-        let mut request = request.map(Body::new);
+        let mut request = without_base(self.state.identity.settings.base(), request.map(Body::new));
         request.extensions_mut().insert(request_meta);
+        let of_person = pages::is_page_path(request.uri().path()) && pages::takes_html(request.headers());
+        let of_person = of_person.then(|| dispatch::without_body(&request));
         let mut response = match self.router.clone().oneshot(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
+        if let Some(request) = of_person
+            && response.extensions().get::<Panicked>().is_some()
+        {
+            response = pages::failure(&self.state, &request, ApiError::internal()).await;
+        }
         drop(permit);
         if let Ok(id) = HeaderValue::from_str(&request_meta.id.to_string()) {
             response.headers_mut().insert("x-request-id", id);
         }
         response
+    }
+}
+
+/// Marks the answer to a request whose handler panicked.
+#[derive(Clone, Copy, Debug)]
+struct Panicked;
+
+/// Answers requests whose handlers panic as an internal error.
+fn catch_panics(router: Router) -> Router {
+    router.layer(CatchPanicLayer::custom(|_| {
+        tracing::error!("a handler of the console panicked");
+        let mut response = ApiError::internal().answer().response();
+        response.extensions_mut().insert(Panicked);
+        response
+    }))
+}
+
+/// Removes the console's own path from the address of a request, for proxies that leave it there.
+fn without_base(base: &str, mut request: Request<Body>) -> Request<Body> {
+    let path = request.uri().path_and_query().map_or("", PathAndQuery::as_str);
+    let Some(rest) = path.strip_prefix(base).filter(|rest| !base.is_empty() && rest.starts_with(['/', '?'])) else {
+        return request;
+    };
+    let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+    let mut parts = request.uri().clone().into_parts();
+    parts.path_and_query = rest.parse().ok();
+    if let Ok(uri) = Uri::from_parts(parts) {
+        *request.uri_mut() = uri;
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn panic_is_an_internal_error_that_is_told_apart() {
+        async fn fail() {
+            panic!("a handler fails");
+        }
+        let router = catch_panics(Router::new().route("/", axum::routing::get(fail)));
+        let response = router.oneshot(Request::builder().uri("/").body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status(), http::StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(response.extensions().get::<Panicked>().is_some());
+    }
+
+    #[test]
+    fn own_path_is_removed_once_and_only_whole() {
+        for (base, sent, expected) in [
+            ("", "/models", "/models"),
+            ("/gate", "/gate/models?group=a", "/models?group=a"),
+            ("/gate", "/models", "/models"),
+            ("/gate", "/gateway", "/gateway"),
+            ("/gate", "/gate/gate/x", "/gate/x"),
+            ("/gate", "/gate?x", "/?x"),
+        ] {
+            let request = Request::builder().uri(sent).body(Body::empty()).unwrap();
+            assert_eq!(without_base(base, request).uri().to_string(), expected, "{base} {sent}");
+        }
     }
 }

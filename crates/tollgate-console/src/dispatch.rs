@@ -23,7 +23,7 @@ use crate::{
         route::{Method, Needs, RequestSchema, Route, may_exist},
     },
     api_error::ApiError,
-    auth, caller, json,
+    auth, caller, json, pages,
     principal::Principal,
     response::ApiResponse,
     square,
@@ -49,9 +49,12 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
         let state = Arc::clone(state);
         move |request: Request<Body>| serve_metrics(Arc::clone(&state), request)
     };
-    square::add_routes(caller::add_routes(router, state), state)
+    pages::add_routes(square::add_routes(caller::add_routes(router, state), state), state)
         .route("/metrics", on(MethodFilter::GET, metrics))
-        .fallback(unknown_path)
+        .fallback({
+            let state = Arc::clone(state);
+            move |request: Request<Body>| unknown_path(Arc::clone(&state), request)
+        })
         .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
 }
 
@@ -59,7 +62,10 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
 #[derive(Clone, Copy, Debug)]
 pub struct NotOfConsole;
 
-async fn unknown_path(request: Request<Body>) -> Response<Body> {
+async fn unknown_path(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
+    if pages::is_for_people(&request) {
+        return pages::not_found(state, request).await;
+    }
     let mut response = ApiError::no_path().answer().response();
     if !request.uri().path().starts_with("/admin") {
         response.extensions_mut().insert(NotOfConsole);
@@ -67,7 +73,7 @@ async fn unknown_path(request: Request<Body>) -> Response<Body> {
     response
 }
 
-const fn method_filter(method: Method) -> MethodFilter {
+pub(crate) const fn method_filter(method: Method) -> MethodFilter {
     match method {
         Method::Get => MethodFilter::GET,
         Method::Post => MethodFilter::POST,
@@ -78,7 +84,7 @@ const fn method_filter(method: Method) -> MethodFilter {
 }
 
 /// Id and peer of a request; every listener sets them.
-pub(crate) fn request_meta(request: &Request<Body>, state: &ConsoleState) -> RequestMeta {
+pub(crate) fn request_meta<B>(request: &Request<B>, state: &ConsoleState) -> RequestMeta {
     let known = request.extensions().get::<RequestMeta>().copied();
     known.unwrap_or_else(|| RequestMeta {
         id: tollgate_core::RequestId::from_parts(state.gateway.now(), [0; 10]),
@@ -91,12 +97,17 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
     let started = state.gateway.now();
     let request_meta = request_meta(&request, &state);
     let mut principal = None;
+    let of_browser = for_browser(route, &request);
     let deadline = if request.extensions().get::<LocalOperator>().is_some() { NO_TIMEOUT } else { RESPONSE_TIMEOUT };
     let answered = match timeout(deadline, handle(Arc::clone(&state), route, request_meta, request, &mut principal)).await {
         Ok(answered) => answered,
         Err(_) => Err(ApiError::overloaded("The answer took too long.")),
     };
-    let response = answered.unwrap_or_else(|problem| problem.answer()).response();
+    let response = match (answered, of_browser) {
+        (Ok(answer), _) => answer.response(),
+        (Err(problem), None) => problem.answer().response(),
+        (Err(problem), Some(request)) => pages::failure(&state, &request, problem).await,
+    };
     tracing::info!(
         request.id = %request_meta.id,
         http.method = ?route.method,
@@ -107,6 +118,24 @@ async fn serve(state: Arc<ConsoleState>, route: &'static Route, request: Request
         "admin request"
     );
     response
+}
+
+/// The request without its body if a browser goes to this route and a person reads the failure: the way to the OpenID provider and back.
+fn for_browser(route: &Route, request: &Request<Body>) -> Option<Request<()>> {
+    let is_way = route.path.starts_with("/admin/v1/oidc/") && pages::takes_html(request.headers());
+    is_way.then(|| without_body(request))
+}
+
+/// Address, headers and id of a request.
+pub(crate) fn without_body(request: &Request<Body>) -> Request<()> {
+    let mut copy = Request::new(());
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    copy.headers_mut().clone_from(request.headers());
+    if let Some(meta) = request.extensions().get::<RequestMeta>() {
+        copy.extensions_mut().insert(*meta);
+    }
+    copy
 }
 
 /// Authenticates, authorises and validates a request, then calls the handler. `found` receives the principal for the log.
@@ -151,6 +180,38 @@ async fn handle(
     (route.handler)(context).await
 }
 
+/// What a page sends to a route of the admin API.
+#[derive(Debug, Default)]
+pub(crate) struct ApiCall {
+    pub(crate) path: HashMap<String, String>,
+    /// The query, form-encoded.
+    pub(crate) query: String,
+    pub(crate) body: Map<String, Value>,
+}
+
+/// Calls a route for a page: authorised, validated and recorded as a request for the route itself. `headers` are those of the page's
+/// request, for the browser's name.
+pub(crate) async fn call(
+    state: &Arc<ConsoleState>,
+    route: &'static Route,
+    (principal, request_meta, headers): (Principal, &RequestMeta, &HeaderMap),
+    ApiCall { path, query, body }: ApiCall,
+) -> Result<ApiResponse, ApiError> {
+    let objects = principal.objects(route.needs)?;
+    if !path.iter().all(|(name, value)| may_exist(name, value)) {
+        return Err(ApiError::no_path());
+    }
+    let query = InputFields(check::query(route.query, &query)?);
+    let body = InputFields(match route.request {
+        RequestSchema::Empty => Map::new(),
+        RequestSchema::Body(object, mode) => check::body(object, body.into(), mode)?,
+        RequestSchema::Optional(object) => check::body(object, body.into(), WriteMode::Create)?,
+    });
+    let (state, address) = (Arc::clone(state), request_meta.address);
+    let context = RequestContext { state, route, principal, objects, address, path, query, headers: headers.clone(), body };
+    (route.handler)(context).await
+}
+
 /// Reads a JSON body; `empty` is the value of an empty one, an error if `None`.
 async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize, empty: Option<Value>) -> Result<Value, ApiError> {
     if let Some(sent) = headers.get(header::CONTENT_TYPE) {
@@ -170,7 +231,7 @@ async fn read_json(headers: &HeaderMap, body: Body, max_bytes: usize, empty: Opt
     }
 }
 
-async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
+pub(crate) async fn read(body: Body, max_bytes: usize) -> Result<Bytes, ApiError> {
     match timeout(BODY_TIMEOUT, Limited::new(body, max_bytes).collect()).await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(ApiError::too_large(max_bytes)),
@@ -193,4 +254,38 @@ async fn serve_metrics(state: Arc<ConsoleState>, request: Request<Body>) -> Resp
     let mut response = Response::new(Body::from(text));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     response
+}
+
+/// Whether a text is a path of this console: a browser must not be sent anywhere else. Headers take ASCII only; other characters are
+/// percent-encoded.
+pub(crate) fn is_local_path(text: &str) -> bool {
+    text.starts_with('/') && !text.starts_with("//") && !text.contains('\\') && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_of_this_console_are_local() {
+        for good in ["/", "/console", "/console?tab=keys#x", "/a//b"] {
+            assert!(is_local_path(good), "{good}");
+        }
+        for bad in [
+            "",
+            "console",
+            "//evil.example.com",
+            "/\\evil.example.com",
+            "\\\\evil.example.com",
+            "https://evil.example.com",
+            "javascript:alert(1)",
+            "/a b",
+            "/\t/evil.example.com",
+            "/\r\nset-cookie: a=b",
+            "/ä",
+            "/\u{2028}",
+        ] {
+            assert!(!is_local_path(bad), "{bad}");
+        }
+    }
 }

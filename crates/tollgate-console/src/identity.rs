@@ -34,6 +34,12 @@ impl IdentitySettings {
         self.url.scheme() == "https"
     }
 
+    /// The path that all paths of the console begin with, behind a proxy that serves other things too; empty without one. It has no
+    /// slash at its end.
+    pub fn base(&self) -> &str {
+        self.url.path().trim_end_matches('/')
+    }
+
     /// The address of a page of the console; `path` begins without a slash.
     pub(crate) fn page(&self, path: &str, token: &str) -> String {
         format!("{}/{path}?token={token}", self.url.as_str().trim_end_matches('/'))

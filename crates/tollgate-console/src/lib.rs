@@ -1,4 +1,4 @@
-//! The control plane: the admin API, and how members sign in to it.
+//! The control plane: the admin API, the pages of the console, and how members sign in.
 //!
 //! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
 //! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
@@ -15,6 +15,7 @@ mod identity;
 mod jobs;
 mod json;
 mod oidc;
+mod pages;
 mod price_import;
 mod principal;
 mod response;

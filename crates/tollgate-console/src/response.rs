@@ -93,6 +93,15 @@ impl ApiResponse {
         self
     }
 
+    /// The JSON body and the headers, for a page; the value is null without a body.
+    pub(crate) fn into_parts(self) -> (Value, Vec<(HeaderName, HeaderValue)>) {
+        let value = match self.body {
+            Content::Json(value) => value,
+            Content::Empty | Content::Stream(..) => Value::Null,
+        };
+        (value, self.headers)
+    }
+
     pub(crate) fn response(self) -> Response<Body> {
         let (content_type, body) = match self.body {
             Content::Empty => (None, Body::empty()),

@@ -19,7 +19,8 @@ use axum::{
     body::Body,
     routing::{MethodFilter, on},
 };
-use http::{Request, Response, request::Parts};
+use bytes::Bytes;
+use http::{HeaderMap, Request, Response, request::Parts};
 use tollgate_store::fields::FieldShape;
 
 use crate::{
@@ -33,6 +34,7 @@ use crate::{
     state::{ConsoleState, RequestMeta},
 };
 use conditional::Representation;
+pub(crate) use conditional::accepts_gzip;
 pub(crate) use document::{SQUARE, document_of_group};
 pub(crate) use snapshot::Square;
 use viewer::Viewer;
@@ -92,4 +94,17 @@ async fn represent(
         Feed::Atom => atom::represent(&snapshot, &viewer),
     };
     Ok((representation, viewer))
+}
+
+/// What `/models.json` says to the sender of a request, for pages. 401 if a visitor may not see it.
+pub(crate) async fn document_for(
+    state: &Arc<ConsoleState>,
+    (meta, headers): (&RequestMeta, &HeaderMap),
+    model: Option<&str>,
+    group: Option<&str>,
+) -> Result<Bytes, ApiError> {
+    state.gateway.square_request(meta.address).map_err(ApiError::too_many_of_address)?;
+    let snapshot = snapshot::snapshot(state).await?;
+    let viewer = Viewer::of(state, meta, headers, &snapshot.catalog).await?;
+    Ok(document::represent(&snapshot, &viewer, model, group)?.body().clone())
 }

@@ -257,6 +257,7 @@ conformance! {
         session_ends_with_role_password_status_and_time,
         sessions_are_listed_by_member_and_bounded,
         one_time_code_is_used_once,
+        preferences_are_kept_with_the_login,
         invite_makes_one_member,
         link_sets_a_password_once,
         admins_are_listed_with_their_logins,

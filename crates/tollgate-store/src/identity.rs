@@ -14,6 +14,16 @@ pub const MAX_SESSIONS: usize = 50;
 /// Invites that can be accepted at the same time.
 pub const MAX_INVITES: usize = 1_000;
 
+/// How a member wants pages shown; `None`: as the browser and the system say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberPreferences {
+    /// Language as browsers name it, such as `zh-CN`.
+    pub language: Option<String>,
+    /// `light` or `dark`.
+    pub theme: Option<String>,
+}
+
 /// What a member signs in with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
@@ -30,6 +40,7 @@ pub struct Login {
     pub signed_in_at: Option<Timestamp>,
     /// Changes with the password and the one-time codes; ends the sessions that began before.
     pub version: i64,
+    pub preferences: MemberPreferences,
 }
 
 /// A member together with the login, which is empty if there is none.
@@ -234,6 +245,10 @@ pub enum IdentityChange {
         member: String,
         recovery_codes: Vec<KeyHash>,
     },
+    SetPreferences {
+        member: String,
+        preferences: MemberPreferences,
+    },
     /// Without a subject: ends the member's sessions.
     SetSubject {
         member: String,
@@ -287,6 +302,7 @@ impl IdentityChange {
             | Self::EnableTotp { .. }
             | Self::DisableTotp { .. }
             | Self::SetRecoveryCodes { .. }
+            | Self::SetPreferences { .. }
             | Self::OpenSession { .. }
             | Self::EndSession { .. } => AdminScope::Member,
             Self::SetEmail { .. }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{InviteId, Secret, SessionId, Timestamp};
 
 use crate::{
-    Invite, KeyHash, LinkKind, Login, Session, StoreError,
+    Invite, KeyHash, LinkKind, Login, MemberPreferences, Session, StoreError,
     seal::{SealContext, Sealer},
 };
 
@@ -31,6 +31,8 @@ pub(crate) struct LoginState {
     pub(crate) recovery_codes: Vec<String>,
     pub(crate) version: i64,
     pub(crate) signed_in_at: Option<Timestamp>,
+    #[serde(default)]
+    pub(crate) preferences: MemberPreferences,
 }
 
 impl std::fmt::Debug for LoginState {
@@ -63,7 +65,7 @@ impl LoginRow {
             bytes.map(KeyHash).ok_or_else(|| self.broken("the hash of a recovery code has not 32 bytes"))
         };
         let recovery_codes = self.state.recovery_codes.iter().map(hash).collect::<Result<_, _>>()?;
-        let LoginState { password, signed_in_at, version, .. } = self.state;
+        let LoginState { password, signed_in_at, version, preferences, .. } = self.state;
         Ok(Login {
             email: self.email,
             subject: self.subject,
@@ -72,6 +74,7 @@ impl LoginRow {
             recovery_codes,
             signed_in_at,
             version,
+            preferences,
         })
     }
 

@@ -75,7 +75,8 @@ pub use health_history::{
 };
 pub use identity::{
     IdentityChange, IdentityRefusal, IdentityStore, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember, MAX_INVITES,
-    MAX_SESSIONS, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
+    MAX_SESSIONS, MemberPreferences, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec,
+    SignInMethod,
 };
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,

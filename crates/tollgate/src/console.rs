@@ -76,6 +76,8 @@ impl ConsoleSocket {
 #[derive(Clone, Debug)]
 pub(crate) struct OwnAddress {
     pub(crate) address: SocketAddr,
+    /// The console's own path.
+    base: String,
     socket: ConsoleSocket,
     /// Ends serving there. The requests that it passes on are still answered.
     stop: CancellationToken,
@@ -124,6 +126,7 @@ pub(crate) fn start(
     };
     let own_address = own_listener.as_ref().map_or(model_address, |(_, address)| *address);
     let identity = compose::identity(config, own_address)?;
+    let base = identity.base().to_owned();
     let tls = match &config.console_tls {
         None => None,
         Some((certificate, key)) => {
@@ -164,19 +167,19 @@ pub(crate) fn start(
             tasks.spawn_on(certificate.follow(stop.clone()), runtime.handle());
             acceptor
         });
-        let own = OwnAddress { address, socket: ConsoleSocket::default(), stop: stop.child_token() };
+        let own = OwnAddress { address, base, socket: ConsoleSocket::default(), stop: stop.child_token() };
         let serving =
             serve_own_address(Arc::clone(shared), (listener, own.clone()), tls, (callers.clone(), queue, rng), store.clone());
         tasks.spawn_on(serving, runtime.handle());
         // The address of model requests has the paths of callers only.
-        let fallback = Arc::new(ConsoleFallback { callers, console: None });
+        let fallback = Arc::new(ConsoleFallback { callers, console: None, base: String::new() });
         return Ok(ConsoleServer { fallback, own: Some(own), runtime, stop, tasks });
     }
     let open = Arc::new(AtomicBool::new(model_address.ip().is_loopback()));
     let opening = open_after_first_admin(store.clone(), Arc::clone(&open), stop.clone());
     tasks.spawn_on(opening, runtime.handle());
     Ok(ConsoleServer {
-        fallback: Arc::new(ConsoleFallback { callers, console: Some((queue, open)) }),
+        fallback: Arc::new(ConsoleFallback { callers, console: Some((queue, open)), base }),
         own: None,
         runtime,
         stop,
@@ -231,6 +234,8 @@ struct ConsoleFallback {
     callers: FallbackQueue,
     /// The queue of the console and whether it is open, unless it has an address of its own.
     console: Option<(FallbackQueue, Arc<AtomicBool>)>,
+    /// The console's own path.
+    base: String,
 }
 
 #[async_trait]
@@ -241,7 +246,7 @@ impl FallbackService for ConsoleFallback {
             return self.callers.call(request).await;
         }
         match &self.console {
-            Some((queue, open)) if open.load(Ordering::Acquire) || is_set_up_path(path) => queue.call(request).await,
+            Some((queue, open)) if open.load(Ordering::Acquire) || is_set_up_path(&self.base, path) => queue.call(request).await,
             Some(_) | None => FallbackResponse::NotFound,
         }
     }
@@ -296,7 +301,7 @@ async fn serve_queue(console: Console, mut requests: FallbackRequests, stop: Can
 /// Serves on a separate address; a non-loopback one opens once there is an admin.
 async fn serve_own_address(
     shared: Arc<Shared>,
-    (listener, OwnAddress { address, socket, stop }): (std::net::TcpListener, OwnAddress),
+    (listener, OwnAddress { address, base, socket, stop }): (std::net::TcpListener, OwnAddress),
     tls: Option<TlsAcceptor>,
     (callers, queue, rng): (FallbackQueue, FallbackQueue, CoreRng),
     store: Store,
@@ -310,7 +315,7 @@ async fn serve_own_address(
         );
     }
     let opening = open_after_first_admin(store, Arc::clone(&open), stop.clone());
-    let fallback = Arc::new(ConsoleFallback { callers, console: Some((queue, open)) });
+    let fallback = Arc::new(ConsoleFallback { callers, console: Some((queue, open)), base });
     match TcpListener::from_std(listener) {
         Ok(listener) => {
             socket.open(&listener);

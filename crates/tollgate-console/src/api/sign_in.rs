@@ -150,6 +150,6 @@ pub(super) async fn hash_password(
     names: &[&str],
 ) -> Result<tollgate_core::Secret, ApiError> {
     let sent = context.body.text(field).unwrap_or_default();
-    password::check(sent, names).map_err(|reason| ApiError::value(field, reason))?;
+    password::check(sent, names).map_err(|fault| ApiError::value(field, fault).because(fault.word()))?;
     context.state.identity.passwords.hash(sent, &context.state.identity.random).await
 }

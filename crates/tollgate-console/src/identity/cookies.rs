@@ -35,7 +35,8 @@ const fn oidc_name(secure: bool) -> &'static str {
     if secure { "__Host-tollgate_oidc" } else { "tollgate_oidc" }
 }
 
-fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+/// The value of a cookie that is sent once.
+pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let lines = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let pairs = lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='));
     let mut found = pairs.filter(|(known, _)| *known == name).map(|(_, value)| value);

@@ -65,7 +65,27 @@ pub(crate) const SET_UP_PAGE: &str = "setup";
 pub(crate) const RESET_PAGE: &str = "reset-password";
 pub(crate) const INVITE_PAGE: &str = "invite";
 
-/// Whether a path is needed to set up the first admin, and must be served before anybody can sign in.
-pub fn is_set_up_path(path: &str) -> bool {
-    path == "/setup" || path.starts_with("/admin/v1/password-links/")
+/// Whether a path is needed to set up the first admin, and must be served before anybody can sign in: the page of the link and the step
+/// after it, which needs the session that the link opens; the check and the use of the link; and files that are part of the program.
+/// `base` is the console's own path, which a proxy may leave there.
+pub fn is_set_up_path(base: &str, path: &str) -> bool {
+    let own = path.strip_prefix(base).filter(|rest| rest.starts_with('/')).unwrap_or(path);
+    matches!(own, "/setup" | "/setup/gateway") || own.starts_with("/assets/") || own.starts_with("/admin/v1/password-links/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_the_link_needs_is_a_set_up_path() {
+        for path in ["/setup", "/setup/gateway", "/assets/page.js", "/admin/v1/password-links/use"] {
+            assert!(is_set_up_path("", path) && is_set_up_path("/gate", &format!("/gate{path}")), "{path}");
+        }
+        for path in ["/", "/sign-in", "/setup/", "/setup/other", "/setupx", "/assets", "/gate/sign-in", "/admin/v1/me", "/console"]
+        {
+            assert!(!is_set_up_path("/gate", path), "{path}");
+        }
+        assert!(!is_set_up_path("", "/gate/setup"));
+    }
 }

@@ -1,6 +1,6 @@
 //! Passwords: their rules, and argon2id with the parameters that OWASP recommends, computed for few at a time.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use argon2::{
     Algorithm, Argon2, Params, PasswordHash, PasswordHasher as _, PasswordVerifier as _, Version, password_hash::SaltString,
@@ -87,19 +87,50 @@ const COMMON: [&str; 60] = [
     "welcome123",
 ];
 
-/// Checks a new password. `names` are those the member signs in with. The error is the end of a sentence.
-pub(crate) fn check(password: &str, names: &[&str]) -> Result<(), String> {
+/// What is wrong with a new password. Its text is the end of a sentence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PasswordFault {
+    Length(usize),
+    Common,
+    IsName,
+}
+
+impl PasswordFault {
+    /// As [`ApiError::reason`] names it.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Self::Length(_) => "password_length",
+            Self::Common => "password_common",
+            Self::IsName => "password_is_name",
+        }
+    }
+}
+
+impl fmt::Display for PasswordFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Length(length) => {
+                write!(f, "a password has {MIN_CHARS} to {MAX_CHARS} characters, this one has {length}")
+            }
+            Self::Common => f.write_str("it is one of the passwords that are tried first; choose another one"),
+            Self::IsName => f.write_str("it is the name to sign in with; choose another one"),
+        }
+    }
+}
+
+/// Checks a new password. `names` are those the member signs in with.
+pub(crate) fn check(password: &str, names: &[&str]) -> Result<(), PasswordFault> {
     let length = password.chars().count();
     if !(MIN_CHARS..=MAX_CHARS).contains(&length) {
-        return Err(format!("a password has {MIN_CHARS} to {MAX_CHARS} characters, this one has {length}"));
+        return Err(PasswordFault::Length(length));
     }
     let lower = password.to_lowercase();
     let first = lower.chars().next();
     if COMMON.contains(&lower.as_str()) || lower.chars().all(|c| Some(c) == first) {
-        return Err("it is one of the passwords that are tried first; choose another one".to_owned());
+        return Err(PasswordFault::Common);
     }
     if names.iter().any(|name| name.to_lowercase() == lower) {
-        return Err("it is the name to sign in with; choose another one".to_owned());
+        return Err(PasswordFault::IsName);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, Revision, Role, Secret, Se
 use super::{Batch, refused};
 use crate::{
     AuditEvent, AuditKind, ChangeRefusal, FieldProblem, IdentityChange, IdentityRefusal, Invite, InviteState, KeyHash, LinkKind,
-    MAX_INVITES, MAX_SESSIONS, MemberSpec, NewSession, RowKind, SecondFactor, Session, SessionSpec, StoreError,
+    MAX_INVITES, MAX_SESSIONS, MemberPreferences, MemberSpec, NewSession, RowKind, SecondFactor, Session, SessionSpec, StoreError,
     identity_rows::{InviteRow, LinkRow, LoginRow, SessionRow, totp_context},
     rows::CatalogRow,
 };
@@ -51,6 +51,7 @@ impl Batch<'_> {
                 let replace = |login: &mut LoginRow| login.state.recovery_codes = codes;
                 self.edit_login(member, "replace_recovery_codes", LoginEdit::KeepsSessions, replace).await
             }
+            IdentityChange::SetPreferences { member, preferences } => self.set_preferences(member, preferences).await,
             IdentityChange::SetSubject { member, subject } => self.set_subject(member, subject.as_deref()).await,
             IdentityChange::OpenSession { member, session, factor } => self.open_session(member, session, *factor).await,
             IdentityChange::EndSession { session } => self.end_session(*session).await,
@@ -112,6 +113,19 @@ impl Batch<'_> {
         let detail = json!({"before": before, "after": login.email});
         self.rows.put_login(&login).await?;
         self.record_identity(AuditKind::Login, "set_email", &row.id, &row.name, &detail);
+        Ok(())
+    }
+
+    async fn set_preferences(&mut self, member: &str, preferences: &MemberPreferences) -> Result<(), StoreError> {
+        let row = self.need(RowKind::Member, "", member).await?;
+        let mut login = self.login_of(&row).await?;
+        if login.state.preferences == *preferences {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut login.state.preferences, preferences.clone());
+        self.rows.put_login(&login).await?;
+        let detail = json!({"before": before, "after": preferences});
+        self.record_identity(AuditKind::Login, "set_preferences", &row.id, &row.name, &detail);
         Ok(())
     }
 

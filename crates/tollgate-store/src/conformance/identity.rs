@@ -5,8 +5,8 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, T
 use super::{apply, put_group, put_key, refusal};
 use crate::{
     AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState,
-    KeyHash, LinkKind, MAX_SESSIONS, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource, RowFilter, RowKind, SecondFactor,
-    SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
+    KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource, RowFilter,
+    RowKind, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -155,6 +155,18 @@ pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
     assert!(list(SessionFilter { scope: ObjectScope::Member(bob), ..one }).await.is_empty());
     assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(DAY_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
     assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(HOUR_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
+}
+
+pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
+    apply(store, &[member("ann", Role::Member), open("ann", 1, SecondFactor::None)]).await.unwrap();
+    let of = async || store.identity.find_login("ann").await.unwrap().unwrap().login.preferences;
+    assert_eq!(of().await, MemberPreferences::default());
+    let preferences = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None };
+    let change = IdentityChange::SetPreferences { member: "ann".to_owned(), preferences: preferences.clone() };
+    apply(store, &[identity(change.clone())]).await.unwrap();
+    apply(store, &[identity(change)]).await.unwrap();
+    assert_eq!(of().await, preferences);
+    assert!(is_valid(store, 1, MIDNIGHT).await, "sessions go on");
 }
 
 pub(super) async fn one_time_code_is_used_once(store: &Store) {

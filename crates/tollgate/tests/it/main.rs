@@ -43,6 +43,7 @@ mod money;
 mod nodes;
 mod outages;
 mod overload;
+mod pages;
 mod price_header;
 mod price_limits;
 mod redis_restart;

@@ -51,6 +51,21 @@ fn set_up_link_is_all_that_a_public_address_answers_before_there_is_an_admin() {
     let sign_in = Request::post("/admin/v1/session", &json!({"login": "owner", "password": PASSWORD}));
     assert_eq!(send(&sign_in).status, 404);
     assert_eq!(send(&Request::get("/admin/v1/me")).status, 404);
+    for path in ["/", "/sign-in", "/models", "/status", "/console", "/setup/../sign-in", "/assets", "/openapi.json"] {
+        assert_eq!(send(&Request::get(path).header("accept", "text/html")).status, 404, "{path}");
+    }
+    for path in ["/assets/../admin/v1/me", "/assets/%2e%2e/sign-in", "/assets/unknown.js"] {
+        assert_eq!(send(&Request::get(path)).status, 404, "{path}");
+    }
+    let page = send(&Request::get("/setup/gateway").header("accept", "text/html"));
+    assert_eq!(page.header("location"), Some("/sign-in?to=%2Fsetup%2Fgateway"), "the step after the link needs its session");
+    for token in ["", "tgl-x"] {
+        let page = send(&Request::get(&format!("/setup?token={token}")).header("accept", "text/html"));
+        assert!(!page.text().contains("new_password"), "the page needs a valid link: {}", page.text());
+        let fields = [("token", token), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
+        let sent = send(&crate::pages::form("/setup", &fields).header("origin", &format!("http://{near}")));
+        assert!(sent.status != 303 && sent.header("set-cookie").is_none(), "{}", sent.text());
+    }
     let out = gateway.run(&["setup-link", "--json"]);
     let made: Value = serde_json::from_slice(&out.stdout).unwrap();
     let old = token_of(gateway.startup()["setup_link"].as_str().unwrap()).to_owned();

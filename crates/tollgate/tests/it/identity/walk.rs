@@ -58,6 +58,8 @@ pub(crate) fn walk(admin: &Admin) {
     let second = Browser::of(&try_sign_in(admin, "ann", "another good one"));
     let id = second.get(admin, "/admin/v1/me")["id"].as_str().unwrap().to_owned();
     browser.get(admin, "/admin/v1/sessions");
+    browser.get(admin, "/admin/v1/me/preferences");
+    ok(&browser.send(admin, "PATCH", "/admin/v1/me/preferences", Some(&json!({"theme": "dark"}))));
     assert_eq!(browser.send(admin, "DELETE", &format!("/admin/v1/sessions/{id}"), None).status, 204);
     assert_eq!(browser.send(admin, "DELETE", "/admin/v1/session", None).status, 204);
 }

@@ -1,0 +1,59 @@
+// Debian's Chromium, and what is checked on every page: accessibility, overflow, and errors of the browser.
+import assert from "node:assert/strict";
+import { mkdirSync, readFileSync } from "node:fs";
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { chromium } from "playwright-core";
+
+const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+
+export const VIEWS = {
+  light: { viewport: { width: 1440, height: 900 }, colorScheme: "light" },
+  dark: { viewport: { width: 1440, height: 900 }, colorScheme: "dark" },
+  phone: { viewport: { width: 390, height: 844 }, colorScheme: "light", isMobile: true, hasTouch: true },
+};
+
+export function launch() {
+  return chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: ["--no-sandbox"] });
+}
+
+// A page that fails the test on any error of the browser: a script that throws, or something that the policy blocks.
+export async function openPage(browser, options = {}) {
+  const context = await browser.newContext({ reducedMotion: "reduce", ...options });
+  const page = await context.newPage();
+  const faults = [];
+  page.on("pageerror", (error) => faults.push(String(error)));
+  page.on("console", (message) => {
+    // Statuses of pages that are refused on purpose are printed, too.
+    if (message.type() === "error" && !message.text().startsWith("Failed to load resource")) faults.push(message.text());
+  });
+  return { context, page, faults };
+}
+
+// axe runs in a world of its own, which the page's policy does not reach.
+export async function checkPage(page, faults, name) {
+  const client = await page.context().newCDPSession(page);
+  const { frameTree } = await client.send("Page.getFrameTree");
+  const { executionContextId } = await client.send("Page.createIsolatedWorld", { frameId: frameTree.frame.id });
+  await client.send("Runtime.evaluate", { expression: `${axe};0`, contextId: executionContextId });
+  const run = `axe.run(document, {runOnly: ${JSON.stringify(RULES)}}).then((result) => result.violations.map((violation) =>
+    violation.id + ": " + violation.nodes.map((node) => node.target + " " + node.failureSummary).join("; ")))`;
+  const { result } = await client.send("Runtime.evaluate", {
+    expression: run, contextId: executionContextId, awaitPromise: true, returnByValue: true,
+  });
+  assert.deepEqual(result.value, [], `axe on ${name}`);
+  const overflow = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  assert.ok(overflow <= 0, `${name} is ${overflow} px too wide`);
+  assert.deepEqual(faults, [], `errors of the browser on ${name}`);
+}
+
+export async function screenshot(page, name) {
+  mkdirSync(process.env.SCREENSHOTS, { recursive: true });
+  // As tall as the page, so that what sticks to the window's edge is at the end.
+  const { width, height } = page.viewportSize();
+  const whole = await page.evaluate(() => document.documentElement.scrollHeight);
+  await page.setViewportSize({ width, height: Math.max(height, whole) });
+  await page.screenshot({ path: join(process.env.SCREENSHOTS, `${name}.png`) });
+  await page.setViewportSize({ width, height });
+}

@@ -1,0 +1,217 @@
+// The pages of the console as people use them: first run, signing in, model square, profile, without JavaScript, and by keyboard.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+
+const PASSWORD = "correct horse battery";
+let gateway;
+let browser;
+let keyPath;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+async function signIn(page) {
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.getByLabel("Password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/console");
+}
+
+test("the first admin sets a password and finds the console", async () => {
+  const { context, page, faults } = await openPage(browser, VIEWS.light);
+  await page.goto(gateway.setupLink);
+  await checkPage(page, faults, "set-up");
+  await screenshot(page, "set-up.light");
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill("something else");
+  await page.locator("main button.primary").click();
+  await page.getByText("The two passwords differ").waitFor();
+  assert.equal(await page.locator("#new_password_again").getAttribute("aria-invalid"), "true");
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/gateway");
+  await checkPage(page, faults, "set-up, gateway");
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/console");
+  await page.getByText("Base URL").waitFor();
+  await context.close();
+});
+
+// Requests that later tests see in the usage log: some answered, one refused.
+async function sendRequests(key) {
+  for (const model of ["acme-large", "acme/small:free", "acme-large", "no-such-model"]) {
+    await fetch(`${gateway.base}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify({ model, messages: [{ role: "user", content: "Say hello." }] }),
+    });
+  }
+}
+
+test("a key is made by keyboard, shown once, used, and found in the usage log", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/keys`);
+  await page.getByText("There is no key yet.").waitFor();
+  await checkPage(page, faults, "keys, empty");
+  await screenshot(page, "keys-empty.light");
+  await page.getByRole("link", { name: "New key" }).first().click();
+  await page.locator("#name:focus").waitFor();
+  await page.keyboard.type("mobile-app");
+  await page.getByText("Limits and budget").click();
+  await page.locator("#rpm").fill("many");
+  await page.locator("#budget_amount").fill("50");
+  await checkPage(page, faults, "new key");
+  await screenshot(page, "key-new.light");
+  await page.keyboard.press("Enter");
+  await page.getByText("Enter a whole number").waitFor();
+  assert.equal(await page.locator("#name").inputValue(), "mobile-app");
+  await page.locator("#rpm").fill("60");
+  await page.keyboard.press("Enter");
+  await page.getByText("The key is ready").waitFor();
+  await checkPage(page, faults, "key, just made");
+  await screenshot(page, "key-made.light");
+  const key = await page.locator("code.input").textContent();
+  await page.getByRole("radio", { name: "Python" }).focus();
+  await page.keyboard.press("ArrowRight");
+  await page.getByText('import OpenAI from "openai"').waitFor();
+  await sendRequests(key);
+  await page.goto(`${gateway.base}/keys`);
+  keyPath = await page.getByRole("link", { name: "mobile-app" }).getAttribute("href");
+  // Requests are in the log once they are booked.
+  for (let tries = 0; tries < 50 && await page.locator("[data-record]").count() < 4; tries += 1) {
+    await page.goto(`${gateway.base}/log?range=15m`);
+  }
+  assert.equal(await page.locator("[data-record]").count(), 4);
+  await page.evaluate(() => { window.kept = true; });
+  await page.getByLabel("Outcome", { exact: true }).selectOption("refused");
+  await page.waitForFunction(() => document.querySelectorAll("[data-record]").length === 1);
+  assert.ok(page.url().includes("outcome=refused") && await page.evaluate(() => window.kept), page.url());
+  assert.ok((await page.getByRole("link", { name: "CSV" }).getAttribute("href")).includes("outcome=refused"), "the export has the filter");
+  await page.locator("[data-record]").click();
+  await page.locator(".drawer").waitFor();
+  await checkPage(page, faults, "record beside the log");
+  await screenshot(page, "log-record.light");
+  await page.keyboard.press("Escape");
+  assert.equal(await page.locator(".drawer").count(), 0);
+  assert.ok(await page.evaluate(() => document.activeElement.matches("[data-record]")), "the focus returns to the row");
+  await context.close();
+});
+
+test("new records appear while the log is followed", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(gateway.base + keyPath);
+  await page.getByRole("button", { name: "Replace the key" }).click();
+  const key = await page.locator("code.input").textContent();
+  await page.goto(`${gateway.base}/log?range=15m`);
+  await page.getByRole("button", { name: "Follow" }).click();
+  await page.getByRole("button", { name: "Live" }).waitFor();
+  const before = await page.locator("[data-record]").count();
+  await sendRequests(key);
+  await page.waitForFunction((count) => document.querySelectorAll("[data-record]").length === count + 4, before);
+  await checkPage(page, faults, "log, followed");
+  await context.close();
+});
+
+for (const [view, options] of Object.entries(VIEWS)) {
+  for (const locale of ["en", "zh-CN"]) {
+    test(`public pages: ${view}, ${locale}`, async () => {
+      const { context, page, faults } = await openPage(browser, { ...options, locale });
+      for (const [name, path] of [
+        ["models", "/models"],
+        ["models-table", "/models?view=table"],
+        ["model", "/models/acme-large"],
+        ["status", "/status"],
+        ["sign-in", "/sign-in"],
+        ["not-found", "/no-such-page"],
+      ]) {
+        await page.goto(gateway.base + path);
+        assert.equal(await page.locator("html").getAttribute("lang"), locale);
+        await checkPage(page, faults, `${name}, ${view}, ${locale}`);
+        await screenshot(page, `${name}.${view}${locale === "en" ? "" : ".zh"}`);
+      }
+      await context.close();
+    });
+  }
+
+  for (const locale of ["en", "zh-CN"]) {
+    test(`pages of members: ${view}, ${locale}`, async () => {
+      const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
+      await signIn(page);
+      await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
+      await page.goto(`${gateway.base}/log?range=15m`);
+      const recordPath = await page.locator("[data-record]").last().getAttribute("href");
+      for (const [name, path] of [
+        ["home", "/console"],
+        ["profile", "/profile"],
+        ["codes", "/profile/codes"],
+        ["models-member", "/models"],
+        ["keys", "/keys"],
+        ["key", keyPath],
+        ["key-new", "/keys/new"],
+        ["log", "/log?range=15m"],
+        ["log-none", "/log?model=no-request-for-it"],
+        ["record", recordPath],
+        ["menu", "/menu"],
+      ]) {
+        await page.goto(gateway.base + path);
+        assert.equal(await page.locator("html").getAttribute("lang"), locale);
+        await checkPage(page, faults, `${name}, ${view}, ${locale}`);
+        await screenshot(page, `${name}.${view}${locale === "en" ? "" : ".zh"}`);
+      }
+      await context.close();
+    });
+  }
+}
+
+test("filters change the list and the address without loading the page", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(`${gateway.base}/models`);
+  await page.evaluate(() => { window.kept = true; });
+  await page.getByLabel("Free").check();
+  await page.getByText("1 of 3 models").waitFor();
+  assert.equal(await page.evaluate(() => window.kept), true);
+  assert.ok(page.url().includes("free=1"), page.url());
+  await page.reload();
+  assert.ok(await page.getByLabel("Free").isChecked());
+  await checkPage(page, faults, "models, filtered");
+  await context.close();
+});
+
+test("theme and language work with and without JavaScript", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await page.goto(`${gateway.base}/models`);
+    await page.getByRole("button", { name: "Dark" }).click();
+    await page.goto(`${gateway.base}/status`);
+    assert.equal(await page.locator("html").getAttribute("data-theme"), "dark");
+    await page.locator("#language").selectOption("zh-CN");
+    if (!javaScriptEnabled) await page.getByRole("button", { name: "Change" }).click();
+    await page.locator("html[lang=zh-CN]").waitFor();
+    await context.close();
+  }
+});
+
+test("signing in works without JavaScript and by keyboard alone", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled: false });
+  await page.goto(`${gateway.base}/profile`);
+  await page.waitForURL("**/sign-in?to=%2Fprofile");
+  await page.locator("#login:focus").waitFor();
+  await page.keyboard.type("owner");
+  await page.keyboard.press("Tab");
+  await page.keyboard.type(PASSWORD);
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/profile");
+  await context.close();
+});

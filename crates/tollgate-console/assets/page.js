@@ -1,0 +1,74 @@
+// What every page does with JavaScript: theme, copy buttons, local times, the search key. Pages work without it.
+const root = document.documentElement;
+
+// The server writes data-theme, so a page never flashes the wrong theme.
+for (const form of document.querySelectorAll("form[data-theme-form]")) {
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const theme = event.submitter?.value ?? "";
+    if (theme === "light" || theme === "dark") root.dataset.theme = theme; else delete root.dataset.theme;
+    document.cookie = `tollgate_theme=${theme}; path=/; max-age=31536000; samesite=lax`;
+    // The server keeps it for the member, too; the page need not wait.
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    fetch(form.action, { method: "POST", body, redirect: "manual", keepalive: true });
+    for (const button of form.querySelectorAll("button")) button.setAttribute("aria-pressed", String(button.value === theme));
+    root.dispatchEvent(new CustomEvent("themechange"));
+  });
+}
+
+for (const select of document.querySelectorAll("select[data-submit]")) {
+  select.addEventListener("change", () => select.form.requestSubmit());
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  try {
+    await navigator.clipboard.writeText(button.dataset.copy);
+    announce(root.dataset.copied);
+  } catch {
+    // Without permission, or over plain HTTP on another host: the text stays selectable.
+  }
+});
+
+function announce(text) {
+  const area = document.getElementById("toasts");
+  if (!area || !text) return;
+  const toast = document.createElement("div");
+  toast.className = "toast";
+  toast.textContent = text;
+  area.replaceChildren(toast);
+  setTimeout(() => toast.remove(), 4000);
+}
+
+// Times are sent in UTC and shown in the browser's zone; short ones without the date if it is today.
+function localTimes(within) {
+  const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const brief = new Intl.DateTimeFormat(root.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  for (const time of within.querySelectorAll("time[datetime][data-short]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.valueOf()) || time.title) continue;
+    time.title = time.textContent;
+    time.textContent = (at.toDateString() === new Date().toDateString() ? clock : brief).format(at);
+  }
+  const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "short" });
+  for (const time of within.querySelectorAll("time[datetime][data-local]")) {
+    const at = new Date(time.dateTime);
+    if (Number.isNaN(at.valueOf()) || time.title) continue;
+    time.title = time.textContent;
+    time.textContent = format.format(at);
+  }
+}
+localTimes(document);
+for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, () => localTimes(document));
+
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const search = document.querySelector("input[type=search]");
+  if (search) { event.preventDefault(); search.focus(); }
+});
+
+for (const form of document.querySelectorAll("form[method=post]")) {
+  form.addEventListener("submit", () => form.querySelector("button.primary")?.setAttribute("aria-busy", "true"));
+}

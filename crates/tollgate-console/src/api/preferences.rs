@@ -1,0 +1,85 @@
+//! How the member of a request wants pages shown.
+
+use serde_json::{Value, json};
+use tollgate_store::{
+    AdminScope, Change, IdentityChange, MemberPreferences,
+    fields::{Kind, Object, WriteMode},
+};
+
+use super::{
+    request_context::RequestContext,
+    route::{Method, Needs, Resource, ResponseSchema, Route, handler},
+    schema::both,
+};
+use crate::{api_error::ApiError, response::ApiResponse};
+
+pub(crate) const LANGUAGES: &[&str] = &["en", "zh-CN"];
+pub(crate) const THEMES: &[&str] = &["light", "dark"];
+
+static PREFERENCES: Object = Object::of(
+    "Preferences",
+    &[
+        both("language", Kind::Word(LANGUAGES), "Language of pages; null: the browser's.").or_null(),
+        both("theme", Kind::Word(THEMES), "Theme of pages; null: the system's.").or_null(),
+    ],
+);
+
+const RESOURCE: Resource = Resource { tag: "session", needs: Needs::Scope(AdminScope::Member) };
+
+pub(super) static ROUTES: &[Route] = &[
+    RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/me/preferences",
+            "get_preferences",
+            "How the member of this request wants pages shown.",
+            handler!(show),
+        )
+        .returns(ResponseSchema::Object(&PREFERENCES)),
+    RESOURCE
+        .route(
+            Method::Patch,
+            "/admin/v1/me/preferences",
+            "change_preferences",
+            "Changes what is sent; the rest stays.",
+            handler!(change),
+        )
+        .takes(&PREFERENCES, WriteMode::Update)
+        .returns(ResponseSchema::Object(&PREFERENCES)),
+];
+
+/// Name and preferences of the member; admin keys without one have none.
+async fn own(context: &RequestContext) -> Result<(String, MemberPreferences), ApiError> {
+    let (_, name) = context.principal.member().ok_or_else(no_member)?;
+    let found = context.state.store.identity.find_login(name).await?;
+    Ok((name.to_owned(), found.ok_or_else(no_member)?.login.preferences))
+}
+
+fn no_member() -> ApiError {
+    ApiError::conflict("needs_session", "Preferences belong to a member: sign in, or use an admin key of a member.")
+}
+
+fn answer(preferences: &MemberPreferences) -> ApiResponse {
+    ApiResponse::ok(json!({"language": preferences.language, "theme": preferences.theme}))
+}
+
+async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(answer(&own(&context).await?.1))
+}
+
+async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let (member, mut preferences) = own(&context).await?;
+    for (name, kept) in [("language", &mut preferences.language), ("theme", &mut preferences.theme)] {
+        if let Some(value) = context.body.0.get(name) {
+            *kept = value.as_str().map(str::to_owned);
+        }
+    }
+    let change = IdentityChange::SetPreferences { member, preferences: preferences.clone() };
+    context.apply(&[Change::Identity(Box::new(change))]).await?;
+    Ok(answer(&preferences))
+}
+
+/// A choice as the body has it: an unknown or empty word is none.
+pub(crate) fn choice(known: &[&str], word: &str) -> Value {
+    known.iter().find(|one| **one == word).map_or(Value::Null, |one| Value::from(*one))
+}

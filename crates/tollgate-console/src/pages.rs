@@ -1,0 +1,109 @@
+//! The pages of the console, for people: server-rendered HTML that works without JavaScript. A page reads and writes through the routes
+//! of the admin API, so that both have the same authorisation, validation and audit log, and contains no SQL.
+//!
+//! The table of pages says who may see each; [`serve`] checks that, and what a form was sent with, before a page is called.
+
+pub(crate) mod assets;
+mod bars;
+mod form;
+mod format;
+mod home;
+mod invite;
+mod keys;
+mod layout;
+mod locale;
+mod log;
+mod mark;
+mod menu;
+mod models;
+mod operations;
+mod password_link;
+mod preferences;
+mod problem;
+mod profile;
+mod reply;
+mod request;
+mod route;
+mod serve;
+mod set_up;
+mod sign_in;
+mod status;
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    body::Body,
+    routing::{MethodFilter, on},
+};
+use http::{HeaderMap, Request, Response, header};
+
+use crate::{api::route::Method, dispatch::method_filter, state::ConsoleState};
+use route::PageRoute;
+pub(crate) use serve::{failure, not_found};
+
+/// All pages.
+fn routes() -> impl Iterator<Item = &'static PageRoute> {
+    [
+        home::ROUTES,
+        sign_in::ROUTES,
+        password_link::ROUTES,
+        set_up::ROUTES,
+        invite::ROUTES,
+        profile::ROUTES,
+        keys::ROUTES,
+        log::ROUTES,
+        menu::ROUTES,
+        models::ROUTES,
+        status::ROUTES,
+        preferences::ROUTES,
+    ]
+    .into_iter()
+    .flatten()
+}
+
+/// Whether there is a page with this path.
+fn has_page(path: &str) -> bool {
+    routes().any(|route| route.path == path && route.method == Method::Get)
+}
+
+/// Adds the pages and their assets.
+pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Router {
+    for route in routes() {
+        let state = Arc::clone(state);
+        let service =
+            on(method_filter(route.method), move |request: Request<Body>| serve::serve(Arc::clone(&state), route, request));
+        router = router.route(route.path, service);
+    }
+    let state = Arc::clone(state);
+    let asset = on(MethodFilter::GET, move |request: Request<Body>| serve_asset(Arc::clone(&state), request));
+    router.route("/assets/{file}", asset)
+}
+
+async fn serve_asset(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
+    let file = request.uri().path().strip_prefix(assets::FOLDER).unwrap_or_default();
+    match assets::serve(file, request.headers()) {
+        Some(response) => response,
+        // Of another version, or unknown: the page that refers to it is loaded again.
+        None => not_found(state, request).await,
+    }
+}
+
+/// Whether a request to an unknown path is that of a person with a browser, who reads a page rather than JSON.
+pub(crate) fn is_for_people<B>(request: &Request<B>) -> bool {
+    request.method() == http::Method::GET && is_page_path(request.uri().path()) && takes_html(request.headers())
+}
+
+/// Whether a path can be that of a page: neither of the admin API nor of the model API.
+pub(crate) fn is_page_path(path: &str) -> bool {
+    !path.starts_with("/admin/") && !path.starts_with("/v1")
+}
+
+/// Whether a client shows HTML: a browser that goes to an address or sends a form.
+pub(crate) fn takes_html(headers: &HeaderMap) -> bool {
+    let names_html = |value: &http::HeaderValue| value.to_str().is_ok_and(|text| text.contains("text/html"));
+    headers.get_all(header::ACCEPT).iter().any(names_html)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Stacked bars over time, drawn by the server: they need no script, and follow the theme. Each bar leads to the records of its time;
+//! the same figures are in a table.
+
+use super::{
+    format::{self, TimeText},
+    locale::Locale,
+};
+
+/// Height of the drawing in its own units.
+const HEIGHT: u64 = 1_000;
+/// Width of a bar with the gaps beside it.
+const STEP: usize = 20;
+const BAR: usize = 16;
+/// The same where there are few.
+const FEW: usize = 12;
+const BAR_OF_FEW: usize = 6;
+/// Times that are named below the bars.
+const NAMED: usize = 6;
+
+/// A kind of what is counted: class of its colour, and its name.
+#[derive(Clone, Debug)]
+pub(crate) struct Series {
+    pub(crate) class: &'static str,
+    pub(crate) label: String,
+    pub(crate) total: String,
+}
+
+/// The figures of a bar, one for each series.
+#[derive(Debug)]
+pub(crate) struct BarFigures {
+    /// Beginning of its time in RFC 3339.
+    pub(crate) at: String,
+    pub(crate) figures: Vec<u64>,
+    /// What it leads to.
+    pub(crate) link: String,
+}
+
+#[derive(Debug)]
+pub(crate) struct Chart {
+    pub(crate) label: String,
+    pub(crate) width: usize,
+    pub(crate) height: u64,
+    pub(crate) bar_width: usize,
+    pub(crate) series: Vec<Series>,
+    pub(crate) bars: Vec<Bar>,
+    /// Figures beside the lines, the highest first.
+    pub(crate) scale: Vec<String>,
+    /// Times below the bars: evenly from the first to the last.
+    pub(crate) times: Vec<TimeText>,
+    pub(crate) is_empty: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Bar {
+    pub(crate) at: TimeText,
+    pub(crate) x: usize,
+    pub(crate) link: String,
+    pub(crate) total: String,
+    pub(crate) parts: Vec<Part>,
+    /// The figures as text, one for each series.
+    pub(crate) figures: Vec<String>,
+}
+
+/// A rectangle of a bar.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) class: &'static str,
+    pub(crate) y: u64,
+    pub(crate) height: u64,
+}
+
+impl Chart {
+    pub(crate) fn of(t: Locale, label: &str, series: Vec<Series>, figures: Vec<BarFigures>) -> Self {
+        let total = |figures: &[u64]| figures.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure));
+        let most = figures.iter().map(|bar| total(&bar.figures)).max().unwrap_or(0);
+        let top = round_up(most);
+        let times = if figures.len() > NAMED {
+            (0..NAMED).map(|index| index * (figures.len() - 1) / (NAMED - 1)).collect()
+        } else {
+            (0..figures.len()).collect::<Vec<_>>()
+        };
+        let times = times.into_iter().filter_map(|index| format::time(t, &figures[index].at)).collect();
+        let width = figures.len() * STEP;
+        let bar_width = if figures.len() <= FEW { BAR_OF_FEW } else { BAR };
+        let bars = figures.into_iter().enumerate().filter_map(|(index, bar)| {
+            Some(Bar {
+                at: format::time(t, &bar.at)?,
+                x: index * STEP + (STEP - bar_width) / 2,
+                link: bar.link,
+                total: format::integer(total(&bar.figures)),
+                parts: parts(&series, &bar.figures, top),
+                figures: bar.figures.iter().map(|figure| format::integer(*figure)).collect(),
+            })
+        });
+        let bars = bars.collect();
+        let scale = [top, top / 2, 0].map(|figure| format::compact(t, figure)).to_vec();
+        Self { label: label.to_owned(), width, height: HEIGHT, bar_width, series, bars, scale, times, is_empty: most == 0 }
+    }
+}
+
+/// The rectangles of a bar from the bottom up. What is there at all is seen.
+fn parts(series: &[Series], figures: &[u64], top: u64) -> Vec<Part> {
+    let mut bottom = HEIGHT;
+    let mut parts = Vec::new();
+    for (series, figure) in series.iter().zip(figures) {
+        if *figure == 0 {
+            continue;
+        }
+        let height = u64::try_from(u128::from(*figure) * u128::from(HEIGHT) / u128::from(top.max(1))).unwrap_or(HEIGHT);
+        let height = height.clamp(12, HEIGHT).min(bottom);
+        bottom -= height;
+        parts.push(Part { class: series.class, y: bottom, height });
+    }
+    parts
+}
+
+/// The next even number of one or two digits and noughts.
+fn round_up(most: u64) -> u64 {
+    let mut unit = 1_u64;
+    loop {
+        for step in [2, 4, 6, 8, 10] {
+            let bound = unit.saturating_mul(step);
+            if bound >= most {
+                return bound;
+            }
+        }
+        unit = match unit.checked_mul(10) {
+            Some(unit) => unit,
+            None => return u64::MAX,
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scale_ends_above_the_highest_bar() {
+        for (most, top) in [(0, 2), (1, 2), (3, 4), (9, 10), (11, 20), (99, 100), (101, 200), (u64::MAX, u64::MAX)] {
+            assert_eq!(round_up(most), top, "{most}");
+        }
+    }
+
+    #[test]
+    fn parts_stand_on_each_other_and_small_ones_are_seen() {
+        let series = ["completed", "broke"].map(|class| Series { class, label: String::new(), total: String::new() });
+        let found = parts(&series, &[50, 1], 100);
+        assert_eq!(found, [Part { class: "completed", y: 500, height: 500 }, Part { class: "broke", y: 488, height: 12 }]);
+        assert!(parts(&series, &[0, 0], 100).is_empty());
+        let full = parts(&series, &[100, 5], 100);
+        assert_eq!((full[0].height, full[1].y, full[1].height), (1_000, 0, 0));
+    }
+
+    #[test]
+    fn a_few_times_are_named() {
+        let figures = (0..60_u64).map(|minute| BarFigures {
+            at: format!("2026-11-23T10:{minute:02}:00Z"),
+            figures: vec![minute],
+            link: String::new(),
+        });
+        let series = vec![Series { class: "completed", label: String::new(), total: String::new() }];
+        let chart = Chart::of(Locale::En, "", series, figures.collect());
+        assert_eq!((chart.times.len(), chart.bars.len(), chart.width), (6, 60, 1_200));
+        assert!(chart.times[5].machine.contains("10:59"));
+    }
+}

@@ -1,0 +1,231 @@
+//! Forms: what was sent, what is wrong with it, and the fields that show both.
+
+use std::fmt;
+
+use askama::Template;
+use http::StatusCode;
+
+use super::{locale::Locale, problem, reply::PageFailure};
+use crate::api_error::ApiError;
+
+/// Largest form.
+pub(crate) const MAX_BYTES: usize = 64 << 10;
+/// Fields of a form or of a query.
+const MAX_FIELDS: usize = 200;
+
+/// The pairs of a form or of a query. Secrets may be among them: they are not shown by `Debug`.
+#[derive(Clone, Default)]
+pub(crate) struct FormData(Vec<(String, String)>);
+
+impl fmt::Debug for FormData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+impl FormData {
+    /// Decodes pairs; those beyond the bound are left out.
+    pub(crate) fn parse(text: &[u8]) -> Self {
+        Self(
+            url::form_urlencoded::parse(text)
+                .take(MAX_FIELDS)
+                .map(|(name, value)| (name.into_owned(), value.into_owned()))
+                .collect(),
+        )
+    }
+
+    /// Pairs that are not from a request, such as what a form holds before it is changed.
+    pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
+        Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
+    /// The first value; empty if the field was not sent.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.0.iter().find(|(known, _)| known == name).map_or("", |(_, value)| value)
+    }
+
+    /// The value without white space around it; `None` if nothing is left.
+    pub(crate) fn filled(&self, name: &str) -> Option<&str> {
+        Some(self.value(name).trim()).filter(|value| !value.is_empty())
+    }
+
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.0.iter().filter(move |(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name.as_str(), value.as_str()))
+    }
+}
+
+/// A form as it is shown: what was typed, and what is wrong.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FormState {
+    values: FormData,
+    fault: Option<FormFault>,
+    /// 200 for a form that was not sent yet.
+    status: StatusCode,
+}
+
+#[derive(Clone, Debug)]
+struct FormFault {
+    /// The field that it is about; `None`: the whole form.
+    field: Option<String>,
+    text: String,
+}
+
+impl FormState {
+    /// A form that was not sent yet, with what it holds.
+    pub(crate) fn of(values: FormData) -> Self {
+        Self { values, ..Self::default() }
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.values.has(name)
+    }
+
+    /// What was typed into a field.
+    pub(crate) fn value(&self, name: &str) -> &str {
+        self.values.value(name)
+    }
+
+    /// A form that was sent and refused. Errors that have nothing to do with what was typed are passed on.
+    pub(crate) fn refused(t: Locale, values: &FormData, error: &ApiError, fields: &[&str]) -> Result<Self, PageFailure> {
+        let is_about_input = error.status.is_client_error()
+            && !matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
+            && error.code() != "session_ended";
+        if !is_about_input {
+            return Err(error.clone().into());
+        }
+        let field = error.param().filter(|param| fields.contains(param)).map(str::to_owned);
+        let status = if error.status == StatusCode::TOO_MANY_REQUESTS { error.status } else { StatusCode::UNPROCESSABLE_ENTITY };
+        Ok(Self { values: values.clone(), fault: Some(FormFault { field, text: problem::say(t, error) }), status })
+    }
+
+    pub(crate) const fn status(&self) -> StatusCode {
+        self.status
+    }
+
+    /// What is wrong with the form as a whole.
+    pub(crate) fn banner(&self) -> Option<String> {
+        self.fault.as_ref().filter(|fault| fault.field.is_none()).map(|fault| fault.text.clone())
+    }
+
+    /// A field of text that keeps what was typed.
+    pub(crate) fn field(&self, name: &'static str, label: &'static str) -> FormField {
+        let fault = self.fault.as_ref().filter(|fault| fault.field.as_deref() == Some(name));
+        FormField {
+            name,
+            label,
+            kind: "text",
+            value: self.values.value(name).to_owned(),
+            autocomplete: "off",
+            hint: None,
+            fault: fault.map(|fault| fault.text.clone()),
+            is_required: true,
+            has_focus: false,
+            max: 254,
+            is_numeric: false,
+        }
+    }
+
+    /// A field of a password, which is never sent back.
+    pub(crate) fn password(&self, name: &'static str, label: &'static str, autocomplete: &'static str) -> FormField {
+        FormField { kind: "password", value: String::new(), autocomplete, max: 500, ..self.field(name, label) }
+    }
+}
+
+/// A field with its label, hint, and what is wrong with it.
+#[derive(Debug, Template)]
+#[template(path = "parts/field.html")]
+pub(crate) struct FormField {
+    name: &'static str,
+    label: &'static str,
+    kind: &'static str,
+    value: String,
+    autocomplete: &'static str,
+    hint: Option<String>,
+    fault: Option<String>,
+    is_required: bool,
+    has_focus: bool,
+    max: u32,
+    /// Phones show digits to type.
+    is_numeric: bool,
+}
+
+impl FormField {
+    pub(crate) fn autocomplete(self, autocomplete: &'static str) -> Self {
+        Self { autocomplete, ..self }
+    }
+
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn optional(self) -> Self {
+        Self { is_required: false, ..self }
+    }
+
+    /// Longest text, in characters.
+    pub(crate) fn max(self, max: u32) -> Self {
+        Self { max, ..self }
+    }
+
+    pub(crate) fn numeric(self) -> Self {
+        Self { is_numeric: true, max: 30, ..self }
+    }
+
+    pub(crate) const fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    pub(crate) fn focus(self) -> Self {
+        Self { has_focus: true, ..self }
+    }
+
+    /// The type of the input, such as `email`.
+    pub(crate) fn kind(self, kind: &'static str) -> Self {
+        Self { kind, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_kept_and_passwords_are_not() {
+        let sent = FormData::parse(b"login=%3Cb%3Eann%22&password=hunter2hunter2");
+        let error = ApiError::value("login", "bad");
+        let form = FormState::refused(Locale::En, &sent, &error, &["login", "password"]).unwrap();
+        let login = form.field("login", "Name").render().unwrap();
+        assert!(login.contains("&#60;b&#62;ann&#34;") && !login.contains("<b>") && login.contains("aria-invalid"), "{login}");
+        let password = form.password("password", "Password", "current-password").render().unwrap();
+        assert!(!password.contains("hunter2") && !password.contains("aria-invalid"), "{password}");
+        assert!(!format!("{sent:?}").contains("hunter2"));
+        assert_eq!(form.banner(), None);
+    }
+
+    #[test]
+    fn errors_of_other_fields_are_about_the_form() {
+        let error = ApiError::wrong_login();
+        let form = FormState::refused(Locale::En, &FormData::default(), &error, &["login"]).unwrap();
+        assert!(form.banner().is_some());
+        assert_eq!(form.status(), StatusCode::UNPROCESSABLE_ENTITY);
+        assert!(FormState::refused(Locale::En, &FormData::default(), &ApiError::internal(), &[]).is_err());
+        assert_eq!(
+            FormState::refused(Locale::En, &FormData::default(), &ApiError::too_many_sign_ins(9), &[]).unwrap().status(),
+            StatusCode::TOO_MANY_REQUESTS
+        );
+    }
+
+    #[test]
+    fn number_of_fields_is_bounded() {
+        let many = "a=1&".repeat(10_000);
+        assert_eq!(FormData::parse(many.as_bytes()).0.len(), MAX_FIELDS);
+    }
+}

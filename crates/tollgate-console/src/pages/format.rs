@@ -1,0 +1,230 @@
+//! Numbers, money and times as pages show them, in each language. Compact on the page, exact in a title.
+
+use tollgate_core::{NanoUsd, Timestamp};
+
+use super::locale::Locale;
+
+/// A whole number with its thousands apart.
+pub(crate) fn integer(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A number with three significant digits: 12.4k, in Chinese 1.24万.
+pub(crate) fn compact(t: Locale, number: u64) -> String {
+    let units: &[(u64, &str)] = match t {
+        Locale::En => &[(1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")],
+        Locale::ZhCn => &[(100_000_000, "亿"), (10_000, "万")],
+    };
+    match units.iter().find(|(unit, _)| number >= *unit) {
+        None => integer(number),
+        Some((unit, word)) => {
+            let (whole, hundredths) = (number / unit, number % unit * 100 / unit);
+            let text = match whole {
+                0..10 => format!("{whole}.{hundredths:02}"),
+                10..100 => format!("{whole}.{}", hundredths / 10),
+                _ => integer(whole),
+            };
+            let text = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+            format!("{text}{word}")
+        }
+    }
+}
+
+/// An amount in USD, a decimal text, with its thousands apart and at least two decimals.
+pub(crate) fn usd(decimal: &str) -> String {
+    let (sign, unsigned) = decimal.strip_prefix('-').map_or(("", decimal), |rest| ("−", rest));
+    let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), integer);
+    format!("{sign}${whole}.{}", with_cents(fraction.trim_end_matches('0')))
+}
+
+fn with_cents(fraction: &str) -> String {
+    format!("{fraction:0<2}")
+}
+
+/// An amount that is shown among many: six significant digits. The exact one is in the title.
+pub(crate) fn usd_short(decimal: &str) -> String {
+    const DIGITS: usize = 6;
+    let exact = usd(decimal);
+    let Some((whole, fraction)) = exact.split_once('.') else { return exact };
+    let of_whole = whole.chars().filter(char::is_ascii_digit).count();
+    let leading = if whole.ends_with("$0") { fraction.len() - fraction.trim_start_matches('0').len() } else { of_whole };
+    let kept = if whole.ends_with("$0") { leading + DIGITS } else { DIGITS.saturating_sub(leading).max(2) };
+    let short: String = fraction.chars().take(kept).collect();
+    format!("{whole}.{}", with_cents(short.trim_end_matches('0')))
+}
+
+/// A share as a percentage with two decimals, never 100 when something is missing.
+pub(crate) fn percent(share: f64) -> String {
+    let hundredths = (share * 10_000.0).floor() / 100.0;
+    if hundredths >= 100.0 { "100 %".to_owned() } else { format!("{hundredths:.2} %") }
+}
+
+/// A time span in milliseconds.
+pub(crate) fn milliseconds(t: Locale, ms: f64) -> String {
+    match t {
+        _ if ms < 1_000.0 => format!("{ms:.0} ms"),
+        Locale::En => format!("{:.2} s", ms / 1_000.0),
+        Locale::ZhCn => format!("{:.2} 秒", ms / 1_000.0),
+    }
+}
+
+/// A time span in microseconds.
+#[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
+pub(crate) fn micros(t: Locale, us: u64) -> String {
+    if us < 10_000 { format!("{:.2} ms", us as f64 / 1e3) } else { milliseconds(t, us as f64 / 1e3) }
+}
+
+/// A share of a number as a percentage; a dash of nothing.
+#[expect(clippy::cast_precision_loss, reason = "a percentage needs no exact figures")]
+pub(crate) fn ratio(part: u64, whole: u64) -> String {
+    if whole == 0 { "–".to_owned() } else { percent(part as f64 / whole as f64) }
+}
+
+/// A point in time, as text and as `datetime` of a `<time>`, in which scripts find it to show it in the browser's zone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TimeText {
+    pub(crate) text: String,
+    pub(crate) machine: String,
+}
+
+/// A point in time out of RFC 3339; `None` for other texts.
+pub(crate) fn time(t: Locale, rfc3339: &str) -> Option<TimeText> {
+    let at: jiff::Timestamp = rfc3339.parse().ok()?;
+    let utc = at.to_zoned(jiff::tz::TimeZone::UTC);
+    let text = match t {
+        Locale::En => utc.strftime("%-d %b %Y, %H:%M UTC").to_string(),
+        Locale::ZhCn => utc.strftime("%Y年%-m月%-d日 %H:%M UTC").to_string(),
+    };
+    Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() })
+}
+
+/// A UTC day, such as 2026-11-23.
+pub(crate) fn day(t: Locale, date: &str) -> String {
+    let Ok(date) = date.parse::<jiff::civil::Date>() else { return date.to_owned() };
+    match t {
+        Locale::En => date.strftime("%a %-d %b").to_string(),
+        Locale::ZhCn => date.strftime("%-m月%-d日").to_string(),
+    }
+}
+
+/// The UTC day of a point in time in RFC 3339.
+pub(crate) fn date(t: Locale, rfc3339: &str) -> Option<TimeText> {
+    let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
+    let text = match t {
+        Locale::En => utc.strftime("%-d %b %Y").to_string(),
+        Locale::ZhCn => utc.strftime("%Y年%-m月%-d日").to_string(),
+    };
+    Some(TimeText { text, machine: utc.strftime("%Y-%m-%d").to_string() })
+}
+
+/// Whole days until a point in time in RFC 3339; negative once it is over.
+pub(crate) fn days_until(rfc3339: &str, now: Timestamp) -> Option<i64> {
+    let at = Timestamp(rfc3339.parse::<jiff::Timestamp>().ok()?.as_microsecond());
+    Some(at.ms_since(now).div_euclid(86_400_000))
+}
+
+/// The beginning of the UTC month.
+pub(crate) fn month_begin(now: Timestamp) -> String {
+    crate::time::rfc3339(Timestamp::of_month(now.month()))
+}
+
+/// How much of an amount is spent, in percent, at most 100. For the width of a meter only.
+pub(crate) fn share_of(spent: &str, amount: &str) -> u32 {
+    let number = |text: &str| NanoUsd::parse(text).map_or(0, |amount| i128::from(amount.0.max(0)));
+    let (spent, amount) = (number(spent), number(amount));
+    if amount == 0 { 100 } else { u32::try_from((spent * 100 / amount).min(100)).unwrap_or(100) }
+}
+
+/// How long ago a point in time is.
+pub(crate) fn ago(t: Locale, rfc3339: &str, now: Timestamp) -> String {
+    let Ok(at) = rfc3339.parse::<jiff::Timestamp>() else { return String::new() };
+    let minutes = u64::try_from(now.ms_since(Timestamp(at.as_microsecond())).max(0) / 60_000).unwrap_or(0);
+    match minutes {
+        0 => t.say("ago.now").to_owned(),
+        1..60 => t.say_count("ago.minute", "ago.minutes", minutes),
+        60..1_440 => t.say_count("ago.hour", "ago.hours", minutes / 60),
+        _ => t.say_count("ago.day", "ago.days", minutes / 1_440),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn meter_is_between_nothing_and_all() {
+        for (spent, amount, expected) in [("0", "10", 0), ("2.5", "10", 25), ("11", "10", 100), ("-1", "10", 0), ("0", "0", 100)] {
+            assert_eq!(share_of(spent, amount), expected, "{spent} of {amount}");
+        }
+    }
+
+    #[test]
+    fn days_are_whole_ones() {
+        let now = Timestamp(1_795_219_200_000_000);
+        assert_eq!(month_begin(now).get(..10), Some("2026-11-01"));
+        for (at, days) in [("2026-11-21T12:00:00Z", 0), ("2026-11-24T00:00:00Z", 3), ("2026-11-20T23:00:00Z", -1)] {
+            assert_eq!(days_until(at, now), Some(days), "{at}");
+        }
+        assert_eq!(date(Locale::ZhCn, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日");
+    }
+
+    #[test]
+    fn numbers_are_grouped_and_shortened() {
+        for (number, expected) in [(0, "0"), (999, "999"), (1_000, "1,000"), (1_234_567, "1,234,567")] {
+            assert_eq!(integer(number), expected);
+        }
+        for (number, en, zh) in [
+            (999, "999", "999"),
+            (1_000, "1k", "1,000"),
+            (12_480, "12.4k", "1.24万"),
+            (128_000, "128k", "12.8万"),
+            (1_048_576, "1.04M", "104万"),
+            (2_500_000_000, "2.5B", "25亿"),
+        ] {
+            assert_eq!((compact(Locale::En, number).as_str(), compact(Locale::ZhCn, number).as_str()), (en, zh), "{number}");
+        }
+    }
+
+    #[test]
+    fn money_keeps_the_digits_it_needs() {
+        for (amount, exact, short) in [
+            ("0", "$0.00", "$0.00"),
+            ("2.5", "$2.50", "$2.50"),
+            ("-1234.5", "−$1,234.50", "−$1,234.50"),
+            ("0.000000037", "$0.000000037", "$0.000000037"),
+            ("0.123456789", "$0.123456789", "$0.123456"),
+            ("12.123456789", "$12.123456789", "$12.1234"),
+            ("1234567.891234", "$1,234,567.891234", "$1,234,567.89"),
+        ] {
+            assert_eq!((usd(amount).as_str(), usd_short(amount).as_str()), (exact, short), "{amount}");
+        }
+    }
+
+    #[test]
+    fn shares_are_not_rounded_up_to_all() {
+        assert_eq!(percent(1.0), "100 %");
+        assert_eq!(percent(0.999_99), "99.99 %");
+        assert_eq!(percent(0.5), "50.00 %");
+    }
+
+    #[test]
+    fn times_are_written_in_each_language() {
+        let at = "2026-11-03T09:05:07.123456Z";
+        assert_eq!(time(Locale::En, at).unwrap().text, "3 Nov 2026, 09:05 UTC");
+        assert_eq!(time(Locale::ZhCn, at).unwrap().text, "2026年11月3日 09:05 UTC");
+        assert_eq!(time(Locale::En, at).unwrap().machine, "2026-11-03T09:05:07Z");
+        assert_eq!(time(Locale::En, "soon"), None);
+        assert_eq!(day(Locale::ZhCn, "2026-11-03"), "11月3日");
+        assert_eq!(milliseconds(Locale::En, 573.6), "574 ms");
+        assert_eq!(milliseconds(Locale::ZhCn, 1_710.0), "1.71 秒");
+    }
+}

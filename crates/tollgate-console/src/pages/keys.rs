@@ -1,0 +1,301 @@
+//! Service keys: the list, each key with what is left of its budgets and how clients use it, and what changes it. Members see their own
+//! keys, operators those of all.
+
+mod clients;
+mod form;
+mod view;
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde_json::Value;
+use tollgate_store::AdminScope;
+
+use self::{
+    clients::{Snippet, snippets},
+    form::KeyForm,
+    view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow, KeyUse},
+};
+use super::{
+    form::{FormField, FormState},
+    format,
+    home::model_url,
+    layout::Layout,
+    locale::Locale,
+    operations,
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/keys", MEMBER, page!(list)),
+    PageRoute::get("/keys/new", OPERATOR, page!(new)),
+    PageRoute::post("/keys/new", OPERATOR, page!(make)),
+    PageRoute::get("/keys/{key}", MEMBER, page!(detail)),
+    PageRoute::post("/keys/{key}", OPERATOR, page!(change)),
+    PageRoute::post("/keys/{key}/rotate", MEMBER, page!(rotate)),
+    PageRoute::post("/keys/{key}/disable", MEMBER, page!(disable)),
+    PageRoute::post("/keys/{key}/enable", OPERATOR, page!(enable)),
+    PageRoute::post("/keys/{key}/revoke", OPERATOR, page!(revoke)),
+];
+
+/// Keys on a page of the list.
+const PAGE: usize = 50;
+/// What stands for a key in examples.
+const NO_KEY: &str = "$TOLLGATE_KEY";
+
+#[derive(Debug, Template)]
+#[template(path = "keys.html")]
+struct KeysPage {
+    layout: Layout,
+    t: Locale,
+    is_operator: bool,
+    is_filtered: bool,
+    name: String,
+    member: String,
+    with_revoked: bool,
+    rows: Vec<KeyRow>,
+    count: String,
+    /// The query of the next page.
+    next: Option<String>,
+    is_first: bool,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "key.html")]
+struct KeyPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    /// The key itself, once.
+    secret: Option<String>,
+    key: KeyDetail,
+    budgets: Vec<BudgetRow>,
+    base_url: String,
+    chat_url: String,
+    snippets: Vec<Snippet>,
+    form: Option<KeyForm>,
+    may_enable: bool,
+    revoke_name: FormField,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "key_new.html")]
+struct NewKeyPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    name: FormField,
+    member: FormField,
+    form: KeyForm,
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let with_revoked = query.value("revoked") == "true";
+    let limit = PAGE.to_string();
+    let mut filter = vec![("limit", limit.as_str())];
+    filter.extend(["name", "member", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
+    filter.extend(with_revoked.then_some(("revoked", "true")));
+    let found = match request.read::<ApiPage<KeyObject>>(operations::LIST_KEYS, get(&filter)).await {
+        Ok(found) => found,
+        // A member that is not there has no keys.
+        Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
+        Err(error) => return Err(error.into()),
+    };
+    let uses = uses(&request, found.items.len()).await?;
+    let now = request.state.gateway.now();
+    let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, uses.get(&key.id), now)).collect();
+    let next = found.next.map(|next| {
+        let kept = query.pairs().filter(|(name, _)| *name != "after");
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).append_pair("after", &next).finish()
+    });
+    let template = KeysPage {
+        layout: request.layout(t.say("nav.keys")).wide(),
+        t,
+        is_operator: request.is_operator(),
+        is_filtered: ["name", "member"].iter().any(|field| query.filled(field).is_some()),
+        name: query.value("name").to_owned(),
+        member: query.value("member").to_owned(),
+        with_revoked,
+        count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
+        rows,
+        next,
+        is_first: !query.has("after"),
+    };
+    PageReply::ok(&template)
+}
+
+/// What keys were used for in this UTC month, by id. Empty if there are no keys to show, and when the database is busy: the list matters
+/// more.
+async fn uses(request: &PageRequest, keys: usize) -> Result<HashMap<String, KeyUse>, ApiError> {
+    if keys == 0 {
+        return Ok(HashMap::new());
+    }
+    let since = format::month_begin(request.state.gateway.now());
+    let mut query = vec![("by", "key"), ("since", since.as_str())];
+    query.extend(request.query.filled("member").map(|member| ("member", member)));
+    match request.read::<ApiPage<KeyUse>>(operations::SUM_USAGE, get(&query)).await {
+        Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
+        Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn key_path(request: &PageRequest) -> HashMap<String, String> {
+    path_of(&[("key", request.path_param("key"))])
+}
+
+fn of_key(request: &PageRequest) -> ApiCall {
+    ApiCall { path: key_path(request), ..ApiCall::default() }
+}
+
+async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    key_page(&request, &FormState::default(), None).await
+}
+
+/// The page of a key; with `secret` just after it was made or replaced.
+async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Value>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let (id, shown) = match secret {
+        Some(made) => (made["id"].as_str().unwrap_or_default().to_owned(), made["key"].as_str()),
+        None => (request.path_param("key").to_owned(), None),
+    };
+    let call = || ApiCall { path: path_of(&[("key", &id)]), ..ApiCall::default() };
+    let key: KeyObject = request.read(operations::GET_KEY, call()).await?;
+    // A key that can no longer be used has no allowance.
+    let allowance = match request.read::<Allowance>(operations::GET_KEY_ALLOWANCE, call()).await {
+        Ok(allowance) => Some(allowance),
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => None,
+        Err(error) => return Err(error.into()),
+    };
+    let now = request.state.gateway.now();
+    let may_change = request.is_operator() && key.owner != "file" && key.state != "revoked";
+    let form = may_change.then(|| {
+        let was_sent = state.has("rpm");
+        let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
+        KeyForm::of(t, &state, key.budgets().len() > 1)
+    });
+    let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets).map(|budget| BudgetRow::of(t, budget)).collect();
+    let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str);
+    let base_url = model_url(request);
+    let template = KeyPage {
+        layout: request.layout(key.name.clone()).below("/keys", t.say("nav.keys")),
+        t,
+        banner: state.banner(),
+        secret: shown.map(str::to_owned),
+        snippets: snippets(&base_url, shown.unwrap_or(NO_KEY), model),
+        budgets,
+        chat_url: format!("{base_url}/v1"),
+        base_url,
+        may_enable: may_change && key.state == "disabled",
+        revoke_name: state.field("revoke_name", t.say("keys.type_name")),
+        key: KeyDetail::of(t, &key, allowance.as_ref(), now),
+        form,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    new_page(&request, &FormState::default())
+}
+
+fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let template = NewKeyPage {
+        layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")),
+        t,
+        banner: state.banner(),
+        name: state.field("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).focus(),
+        member: state.field("member", t.say("keys.member")).hint(t.say("keys.member_hint")).optional(),
+        form: KeyForm::of(t, state, false),
+    };
+    PageReply::page(state.status(), &template)
+}
+
+async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let refuse = |error: ApiError| new_page(&request, &form::refused(request.t(), form, error)?);
+    let mut body = match form::body(form, true) {
+        Ok(body) => body,
+        Err(error) => return refuse(error),
+    };
+    body.insert("name".to_owned(), form.value("name").trim().into());
+    let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
+    body.insert("member".to_owned(), form.filled("member").map_or(own, str::to_owned).into());
+    match request.call(operations::MAKE_KEY, ApiCall { body, ..ApiCall::default() }).await {
+        Ok(answer) => {
+            let made: Value = read_answer(answer)?;
+            key_page(&request, &FormState::default(), Some(&made)).await
+        }
+        Err(error) => refuse(error),
+    }
+}
+
+async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let sent = match form::body(form, form.has("budget_amount")) {
+        Ok(body) => request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await,
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(_) => Ok(to_key(&request, Toast::Saved)),
+        Err(error) => key_page(&request, &form::refused(request.t(), form, error)?, None).await,
+    }
+}
+
+fn to_key(request: &PageRequest, toast: Toast) -> PageReply {
+    PageReply::redirect(&request.url(&format!("/keys/{}", request.path_param("key")))).toast(toast)
+}
+
+async fn rotate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let overlap_s = request.form.value("overlap_s").parse::<i64>().ok();
+    let body = overlap_s.map(|seconds| ("overlap_s".to_owned(), Value::from(seconds))).into_iter().collect();
+    let answer = request.call(operations::ROTATE_KEY, ApiCall { body, ..of_key(&request) }).await;
+    match answer {
+        Ok(answer) => {
+            let made: Value = read_answer(answer)?;
+            key_page(&request, &FormState::default(), Some(&made)).await
+        }
+        Err(error) => refuse(&request, error).await,
+    }
+}
+
+async fn disable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match request.call(operations::DISABLE_KEY, of_key(&request)).await {
+        Ok(_) => Ok(to_key(&request, Toast::KeyOff)),
+        Err(error) => refuse(&request, error).await,
+    }
+}
+
+async fn enable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let body = [("status".to_owned(), Value::from("active"))].into_iter().collect();
+    match request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await {
+        Ok(_) => Ok(to_key(&request, Toast::KeyOn)),
+        Err(error) => refuse(&request, error).await,
+    }
+}
+
+/// Revoking is for good: the name is typed first.
+async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
+    if request.form.value("revoke_name").trim() != key.name {
+        let error = ApiError::value("revoke_name", "expected the name of the key").because("typed_name");
+        return refuse(&request, error).await;
+    }
+    match request.call(operations::REVOKE_KEY, of_key(&request)).await {
+        Ok(_) => Ok(to_key(&request, Toast::KeyRevoked)),
+        Err(error) => refuse(&request, error).await,
+    }
+}
+
+/// The page of the key with what was refused. Refusals by groups without self-service are shown there, too.
+async fn refuse(request: &PageRequest, error: ApiError) -> Result<PageReply, PageFailure> {
+    key_page(request, &form::refused(request.t(), &request.form, error)?, None).await
+}

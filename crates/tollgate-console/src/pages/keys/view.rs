@@ -1,0 +1,318 @@
+//! Keys as the admin API answers them, and as pages show them.
+
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate_core::Timestamp;
+
+use crate::pages::{
+    format::{self, TimeText},
+    locale::Locale,
+    mark::{self, Mark},
+};
+
+/// A key of the admin API.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyObject {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) member: String,
+    pub(super) prefix: String,
+    pub(super) suffix: String,
+    pub(super) state: String,
+    pub(super) owner: String,
+    pub(super) groups: Vec<String>,
+    pub(super) models: Vec<String>,
+    pub(super) ip_allow: Vec<String>,
+    pub(super) expires_at: Option<String>,
+    pub(super) rpm: u64,
+    pub(super) tpm: u64,
+    pub(super) concurrency: u64,
+    /// One, a list, or null.
+    pub(super) budget: Value,
+    pub(super) previous_until: Option<String>,
+    pub(super) created_at: String,
+    pub(super) revoked_at: Option<String>,
+}
+
+/// A budget of a key: amount, window and action.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct KeyBudget {
+    pub(super) amount: String,
+    pub(super) window: String,
+    pub(super) action: String,
+}
+
+impl KeyObject {
+    pub(super) fn budgets(&self) -> Vec<KeyBudget> {
+        let list = self.budget.as_array().map(Vec::as_slice);
+        let entries = list.unwrap_or(std::slice::from_ref(&self.budget));
+        entries.iter().filter_map(|entry| KeyBudget::deserialize(entry).ok()).collect()
+    }
+
+    /// The budget that is used up first within a month.
+    fn monthly(&self) -> Option<KeyBudget> {
+        self.budgets().into_iter().find(|budget| budget.window == "month")
+    }
+}
+
+/// Sums of a key's usage.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyUse {
+    pub(super) of: String,
+    requests: u64,
+    sale: String,
+}
+
+/// What a key may use, and what is left.
+#[derive(Debug, Deserialize)]
+pub(super) struct Allowance {
+    pub(super) groups: Vec<String>,
+    pub(super) models: Vec<String>,
+    pub(super) budgets: Vec<BudgetLeft>,
+    balance: Option<String>,
+    limits: AllowedLimits,
+    member_limits: AllowedLimits,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BudgetLeft {
+    of: String,
+    amount: String,
+    window: String,
+    action: String,
+    spent: String,
+    left: String,
+    renews_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AllowedLimits {
+    rpm: Option<u64>,
+    tpm: Option<u64>,
+    concurrency: Option<u64>,
+}
+
+/// A meter of an amount that is spent.
+#[derive(Debug)]
+pub(super) struct Meter {
+    pub(super) percent: u32,
+    /// Class of its bar.
+    pub(super) class: &'static str,
+    pub(super) label: String,
+}
+
+impl Meter {
+    fn of(t: Locale, spent: &str, amount: &str) -> Self {
+        let percent = format::share_of(spent, amount);
+        let class = match percent {
+            100.. => "down",
+            80.. => "part",
+            _ => "fill",
+        };
+        let label = t.say_with("home.spent_of", &[("spent", &format::usd(spent)), ("amount", &format::usd(amount))]);
+        Self { percent, class, label }
+    }
+}
+
+/// A key in the list.
+#[derive(Debug)]
+pub(super) struct KeyRow {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) shown: String,
+    pub(super) mark: Mark,
+    pub(super) member: String,
+    pub(super) groups: String,
+    pub(super) spent: String,
+    pub(super) spent_exact: String,
+    pub(super) budget: Option<String>,
+    pub(super) meter: Option<Meter>,
+    pub(super) requests: String,
+    pub(super) expires: Option<Expiry>,
+    pub(super) created: Option<TimeText>,
+}
+
+/// When a key ends.
+#[derive(Debug)]
+pub(super) struct Expiry {
+    pub(super) at: TimeText,
+    /// In the coming week.
+    pub(super) is_soon: bool,
+    pub(super) words: String,
+}
+
+impl Expiry {
+    fn of(t: Locale, at: Option<&str>, now: Timestamp) -> Option<Self> {
+        let (at, days) = (at?, format::days_until(at?, now)?);
+        let words = match days {
+            ..0 => t.say("key.expired").to_owned(),
+            0 => t.say("keys.within_a_day").to_owned(),
+            days => t.say_count("keys.in_day", "keys.in_days", u64::try_from(days).unwrap_or(0)),
+        };
+        Some(Self { at: format::time(t, at)?, is_soon: (0..7).contains(&days), words })
+    }
+}
+
+/// The first and the last characters of a key.
+fn shown(key: &KeyObject) -> String {
+    format!("{}••••{}", key.prefix, key.suffix)
+}
+
+impl KeyRow {
+    pub(super) fn of(t: Locale, key: &KeyObject, used: Option<&KeyUse>, now: Timestamp) -> Self {
+        let spent = used.map_or("0", |used| used.sale.as_str());
+        let monthly = key.monthly();
+        Self {
+            id: key.id.clone(),
+            name: key.name.clone(),
+            shown: shown(key),
+            mark: mark::of_key(t, &key.state),
+            member: key.member.clone(),
+            groups: key.groups.join(t.say("list.separator")),
+            spent: format::usd_short(spent),
+            spent_exact: format::usd(spent),
+            meter: monthly.as_ref().map(|budget| Meter::of(t, spent, &budget.amount)),
+            budget: monthly.map(|budget| t.say_with("keys.of_budget", &[("amount", &format::usd(&budget.amount))])),
+            requests: format::integer(used.map_or(0, |used| used.requests)),
+            expires: Expiry::of(t, key.expires_at.as_deref(), now),
+            created: format::date(t, &key.created_at),
+        }
+    }
+}
+
+/// A budget with what is left of it.
+#[derive(Debug)]
+pub(super) struct BudgetRow {
+    pub(super) label: &'static str,
+    pub(super) left: String,
+    pub(super) meter: Meter,
+    pub(super) window: &'static str,
+    pub(super) action: &'static str,
+    pub(super) renews_at: Option<TimeText>,
+}
+
+impl BudgetRow {
+    pub(super) fn of(t: Locale, budget: &BudgetLeft) -> Self {
+        Self {
+            label: if budget.of == "key" { t.say("keys.this_key") } else { t.say("home.budget_of_member") },
+            left: t.say_with("home.left", &[("amount", &format::usd_short(&budget.left))]),
+            meter: Meter::of(t, &budget.spent, &budget.amount),
+            window: window(t, &budget.window),
+            action: if budget.action == "block" { t.say("budget.block") } else { t.say("budget.alert") },
+            renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
+        }
+    }
+}
+
+pub(super) fn window(t: Locale, word: &str) -> &'static str {
+    match word {
+        "day" => t.say("window.day"),
+        "month" => t.say("window.month"),
+        _ => t.say("window.total"),
+    }
+}
+
+/// A key on its own page.
+#[derive(Debug)]
+pub(super) struct KeyDetail {
+    pub(super) id: String,
+    pub(super) shown: String,
+    pub(super) mark: Mark,
+    pub(super) member: String,
+    pub(super) is_active: bool,
+    pub(super) is_revoked: bool,
+    pub(super) is_of_file: bool,
+    pub(super) created: Option<TimeText>,
+    pub(super) expires: Option<Expiry>,
+    pub(super) previous_until: Option<TimeText>,
+    pub(super) revoked_at: Option<TimeText>,
+    pub(super) groups: String,
+    /// Models that the key may use, as far as they are listed.
+    pub(super) models: String,
+    pub(super) limits: Vec<String>,
+    pub(super) member_limits: Vec<String>,
+    pub(super) ip_allow: String,
+    pub(super) balance: Option<String>,
+}
+
+/// Models that are named; more are counted.
+const MODELS: usize = 6;
+
+impl KeyDetail {
+    pub(super) fn of(t: Locale, key: &KeyObject, allowance: Option<&Allowance>, now: Timestamp) -> Self {
+        let limits = |limits: &AllowedLimits| {
+            let line = |limit: Option<u64>, say: fn(Locale, &str) -> String| limit.map(|limit| say(t, &format::integer(limit)));
+            let lines = [
+                line(limits.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
+                line(limits.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
+                line(limits.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
+            ];
+            lines.into_iter().flatten().collect::<Vec<String>>()
+        };
+        Self {
+            id: key.id.clone(),
+            shown: shown(key),
+            mark: mark::of_key(t, &key.state),
+            member: key.member.clone(),
+            is_active: key.state == "active",
+            is_revoked: key.state == "revoked",
+            is_of_file: key.owner == "file",
+            created: format::time(t, &key.created_at),
+            expires: Expiry::of(t, key.expires_at.as_deref(), now),
+            previous_until: key.previous_until.as_deref().and_then(|at| format::time(t, at)),
+            revoked_at: key.revoked_at.as_deref().and_then(|at| format::time(t, at)),
+            groups: allowance.map_or(&key.groups, |allowance| &allowance.groups).join(t.say("list.separator")),
+            models: allowance.map(|allowance| models(t, &allowance.models)).unwrap_or_default(),
+            limits: allowance.map(|allowance| limits(&allowance.limits)).unwrap_or_default(),
+            member_limits: allowance.map(|allowance| limits(&allowance.member_limits)).unwrap_or_default(),
+            ip_allow: key.ip_allow.join(t.say("list.separator")),
+            balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(format::usd),
+        }
+    }
+}
+
+fn models(t: Locale, models: &[String]) -> String {
+    let named = models.iter().take(MODELS).cloned().collect::<Vec<_>>().join(t.say("list.separator"));
+    match models.len().saturating_sub(MODELS) {
+        0 => named,
+        more => t.say_with("keys.and_more", &[("names", &named), ("count", &more.to_string())]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn key(budget: &Value) -> KeyObject {
+        serde_json::from_value(json!({
+            "id": "key_1", "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": "active", "owner": "database",
+            "groups": ["a", "b"], "models": [], "ip_allow": [], "expires_at": "1970-01-03T00:00:00Z", "rpm": 0, "tpm": 0,
+            "concurrency": 0, "budget": budget, "previous_until": null, "created_at": "1970-01-01T00:00:00Z", "revoked_at": null,
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn row_has_the_meter_of_the_monthly_budget() {
+        let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
+        let used = KeyUse { of: "key_1".to_owned(), requests: 1_234, sale: "9".to_owned() };
+        let row = |budget| KeyRow::of(Locale::En, &key(&budget), Some(&used), Timestamp(0));
+        let monthly = row(json!([budget("1", "day"), budget("10", "month")]));
+        assert_eq!(
+            (monthly.meter.unwrap().percent, monthly.requests.as_str(), monthly.shown.as_str()),
+            (90, "1,234", "sk-tg-abcd••••wxyz")
+        );
+        assert!(row(budget("1", "day")).meter.is_none() && row(Value::Null).budget.is_none());
+        let expires = monthly.expires.unwrap();
+        assert!(expires.is_soon && expires.words.contains('2'), "{expires:?}");
+    }
+
+    #[test]
+    fn models_beyond_the_first_are_counted() {
+        let names: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
+        assert!(models(Locale::En, &names).contains("3 more"));
+        assert_eq!(models(Locale::En, &names[..2]), "m0, m1");
+    }
+}

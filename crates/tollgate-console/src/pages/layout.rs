@@ -1,0 +1,291 @@
+//! What all pages share: head, navigation by role, theme, language, and the message about what was done.
+
+use tollgate_store::AdminScope;
+
+use super::{assets, locale::Locale, preferences::Theme, request::PageRequest, route::SeenBy};
+
+#[derive(Debug)]
+pub(crate) struct Layout {
+    pub(crate) t: Locale,
+    pub(crate) title: String,
+    base: String,
+    pub(crate) theme: &'static str,
+    /// Sidebar for those who have signed in; else the bar of the public pages.
+    pub(crate) member: Option<LayoutMember>,
+    pub(crate) sections: Vec<NavSection>,
+    pub(crate) toast: Option<&'static str>,
+    /// Where the forms for language and theme return to.
+    pub(crate) back: String,
+    pub(crate) scripts: Vec<Script>,
+    pub(crate) is_public_shell: bool,
+    /// Tables take all the width.
+    pub(crate) is_wide: bool,
+    /// Path and title of the page above.
+    pub(crate) above: Option<(&'static str, &'static str)>,
+    pub(crate) is_menu: bool,
+}
+
+/// Who has signed in.
+#[derive(Debug)]
+pub(crate) struct LayoutMember {
+    pub(crate) name: String,
+    pub(crate) initial: String,
+    pub(crate) role: &'static str,
+    pub(crate) csrf_token: String,
+}
+
+/// Scripts that not every page needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Script {
+    Htmx,
+    Chart,
+    Log,
+}
+
+/// Entries of the navigation below a heading.
+#[derive(Debug)]
+pub(crate) struct NavSection {
+    /// Empty for the first.
+    pub(crate) title: &'static str,
+    pub(crate) entries: Vec<NavEntry>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct NavEntry {
+    pub(crate) path: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) label: &'static str,
+    /// The letter after `g` that goes there.
+    pub(crate) letter: &'static str,
+    pub(crate) is_current: bool,
+    /// Whether visitors see it, too.
+    pub(crate) is_public: bool,
+}
+
+/// An entry of the navigation: path, icon, letter, and who sees it.
+type Entry = (&'static str, &'static str, &'static str, SeenBy);
+
+const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
+
+/// The navigation. An entry whose path has no page is left out.
+const SECTIONS: &[(Section, &[Entry])] = &[
+    (
+        Section::Use,
+        &[
+            ("/overview", "overview", "o", OPERATOR),
+            ("/console", "home", "h", MEMBER),
+            ("/models", "models", "m", SeenBy::Anyone),
+            ("/playground", "play", "p", MEMBER),
+            ("/keys", "key", "k", MEMBER),
+            ("/log", "log", "l", MEMBER),
+            ("/status", "bolt", "s", SeenBy::Anyone),
+        ],
+    ),
+    (
+        Section::Operate,
+        &[
+            ("/channels", "channel", "c", OPERATOR),
+            ("/groups", "group", "g", OPERATOR),
+            ("/pricing", "price", "r", OPERATOR),
+            ("/members", "members", "e", OPERATOR),
+        ],
+    ),
+    (
+        Section::System,
+        &[
+            ("/alerts", "bell", "a", OPERATOR),
+            ("/ledger", "table", "b", ADMIN),
+            ("/audit", "audit", "u", ADMIN),
+            ("/settings", "gear", "t", ADMIN),
+            ("/system", "system", "y", OPERATOR),
+        ],
+    ),
+    (Section::Own, &[("/profile", "user", "i", MEMBER)]),
+];
+
+#[derive(Clone, Copy, Debug)]
+enum Section {
+    /// Without a title.
+    Use,
+    Operate,
+    System,
+    Own,
+}
+
+impl Section {
+    fn title(self, t: Locale) -> &'static str {
+        match self {
+            Self::Use => "",
+            Self::Operate => t.say("nav.operate"),
+            Self::System => t.say("nav.system_section"),
+            Self::Own => t.say("nav.account"),
+        }
+    }
+}
+
+fn label(t: Locale, path: &str) -> &'static str {
+    match path {
+        "/overview" => t.say("nav.overview"),
+        "/console" => t.say("nav.home"),
+        "/models" => t.say("nav.models"),
+        "/playground" => t.say("nav.playground"),
+        "/keys" => t.say("nav.keys"),
+        "/log" => t.say("nav.log"),
+        "/status" => t.say("nav.status"),
+        "/channels" => t.say("nav.channels"),
+        "/groups" => t.say("nav.groups"),
+        "/pricing" => t.say("nav.pricing"),
+        "/members" => t.say("nav.members"),
+        "/alerts" => t.say("nav.alerts"),
+        "/ledger" => t.say("nav.ledger"),
+        "/audit" => t.say("nav.audit"),
+        "/settings" => t.say("nav.settings"),
+        "/system" => t.say("nav.system"),
+        _ => t.say("nav.profile"),
+    }
+}
+
+/// Pages at the bottom of a phone, the first of them that the reader sees; the menu has the rest.
+const ON_PHONES: [&str; 6] = ["/overview", "/console", "/models", "/keys", "/log", "/status"];
+const MOST_ON_PHONES: usize = 4;
+
+pub(crate) fn role(t: Locale, scope: AdminScope) -> &'static str {
+    match scope {
+        AdminScope::Member => t.say("role.member"),
+        AdminScope::Operator => t.say("role.operator"),
+        AdminScope::Admin => t.say("role.admin"),
+    }
+}
+
+impl Layout {
+    pub(crate) fn of(request: &PageRequest, title: String) -> Self {
+        let (t, preferences) = (request.t(), request.preferences);
+        let scope = request.signed_in.as_ref().map(|signed_in| AdminScope::from(signed_in.member.role));
+        let here = request.address.split('?').next().unwrap_or_default();
+        let is_seen = |seen_by: SeenBy| match seen_by {
+            SeenBy::Anyone => true,
+            SeenBy::Role(least) => scope.is_some_and(|scope| scope >= least),
+        };
+        let is_current = |path: &str| here.strip_prefix(path).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+        let entries = |entries: &'static [Entry]| {
+            let seen = entries.iter().filter(|(path, _, _, seen_by)| is_seen(*seen_by) && super::has_page(path));
+            let entry = |(path, icon, letter, seen_by): &Entry| NavEntry {
+                path,
+                icon,
+                label: label(t, path),
+                letter,
+                is_current: is_current(path),
+                is_public: *seen_by == SeenBy::Anyone,
+            };
+            seen.map(entry).collect::<Vec<_>>()
+        };
+        let sections = SECTIONS.iter().map(|(section, found)| NavSection { title: section.title(t), entries: entries(found) });
+        let member = request.signed_in.as_ref().map(|signed_in| LayoutMember {
+            initial: signed_in.member.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
+            name: signed_in.member.name.clone(),
+            role: role(t, signed_in.member.role.into()),
+            csrf_token: signed_in.csrf_token.clone(),
+        });
+        Self {
+            t,
+            title,
+            base: request.state.identity.settings.base().to_owned(),
+            theme: preferences.theme.as_str(),
+            is_public_shell: member.is_none(),
+            member,
+            sections: sections.filter(|section| !section.entries.is_empty()).collect(),
+            toast: preferences.toast.map(|toast| toast.say(t)),
+            back: request.address.clone(),
+            scripts: Vec::new(),
+            is_wide: false,
+            above: None,
+            is_menu: here == "/menu",
+        }
+    }
+
+    pub(crate) fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
+    }
+
+    /// Shows the page above beside the title.
+    pub(crate) fn below(self, path: &'static str, title: &'static str) -> Self {
+        Self { above: Some((path, title)), ..self }
+    }
+
+    /// The entries at the bottom of a phone. Operators begin with the overview instead of their own use.
+    pub(crate) fn dock(&self) -> impl Iterator<Item = &NavEntry> {
+        let has_overview = self.entries().any(|entry| entry.path == "/overview");
+        let is_home = |entry: &NavEntry| entry.path == "/console";
+        let shown = self.entries().filter(move |entry| ON_PHONES.contains(&entry.path) && !(has_overview && is_home(entry)));
+        shown.take(MOST_ON_PHONES)
+    }
+
+    /// The entries in the bar of the public pages.
+    pub(crate) fn public_entries(&self) -> impl Iterator<Item = &NavEntry> {
+        self.entries().filter(|entry| entry.is_public)
+    }
+
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &NavEntry> {
+        self.sections.iter().flat_map(|section| &section.entries)
+    }
+
+    pub(crate) fn with(mut self, script: Script) -> Self {
+        self.scripts.push(script);
+        self
+    }
+
+    /// The bar of the public pages even for those who have signed in: set-up.
+    pub(crate) fn public_shell(self) -> Self {
+        Self { is_public_shell: true, ..self }
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base)
+    }
+
+    pub(crate) fn asset(&self, name: &str) -> String {
+        format!("{}{}", self.base, assets::path(name))
+    }
+
+    /// What `<use>` refers to.
+    pub(crate) fn icon(&self, name: &str) -> String {
+        format!("{}{}#i-{name}", self.base, assets::path("icons.svg"))
+    }
+
+    pub(crate) fn has(&self, script: Script) -> bool {
+        self.scripts.contains(&script)
+    }
+
+    pub(crate) fn uses_htmx(&self) -> bool {
+        self.has(Script::Htmx)
+    }
+
+    pub(crate) fn follows_log(&self) -> bool {
+        self.has(Script::Log)
+    }
+
+    pub(crate) fn draws_charts(&self) -> bool {
+        self.has(Script::Chart)
+    }
+
+    /// The token of forms; empty before a sign-in.
+    pub(crate) fn csrf(&self) -> &str {
+        self.member.as_ref().map_or("", |member| &member.csrf_token)
+    }
+
+    /// The languages, and whether each is the page's.
+    pub(crate) fn locales(&self) -> [(Locale, bool); 2] {
+        Locale::ALL.map(|locale| (locale, locale == self.t))
+    }
+
+    pub(crate) fn themes(&self) -> [(&'static str, &'static str, &'static str); 3] {
+        let t = self.t;
+        [
+            (Theme::Light.as_str(), "sun", t.say("theme.light")),
+            (Theme::System.as_str(), "system", t.say("theme.system")),
+            (Theme::Dark.as_str(), "moon", t.say("theme.dark")),
+        ]
+    }
+}

@@ -1,0 +1,193 @@
+//! The languages of the console and their texts. The files are read once; a test compares their keys with each other and with what
+//! templates and code say.
+
+use std::{collections::HashMap, sync::LazyLock};
+
+type Texts = HashMap<String, String>;
+
+static EN: LazyLock<Texts> = LazyLock::new(|| parse(include_str!("../../locales/en.json")));
+static ZH_CN: LazyLock<Texts> = LazyLock::new(|| parse(include_str!("../../locales/zh-CN.json")));
+
+fn parse(file: &str) -> Texts {
+    serde_json::from_str(file).expect("a test reads the files")
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Locale {
+    En,
+    ZhCn,
+}
+
+impl Locale {
+    pub(crate) const ALL: [Self; 2] = [Self::En, Self::ZhCn];
+
+    /// The language as browsers name it.
+    pub(crate) const fn tag(self) -> &'static str {
+        match self {
+            Self::En => "en",
+            Self::ZhCn => "zh-CN",
+        }
+    }
+
+    /// The language in its own words.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::En => "English",
+            Self::ZhCn => "简体中文",
+        }
+    }
+
+    pub(crate) fn of_tag(tag: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|locale| locale.tag() == tag)
+    }
+
+    /// The best of the languages in `Accept-Language`.
+    pub(crate) fn accepted(header: &str) -> Self {
+        let mut best = (0.0_f32, Self::En);
+        for entry in header.split(',').take(20) {
+            let mut parts = entry.split(';').map(str::trim);
+            let tag = parts.next().unwrap_or_default().to_ascii_lowercase();
+            let quality = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
+            let locale = match tag.split('-').next() {
+                Some("zh") => Self::ZhCn,
+                Some("en") => Self::En,
+                _ => continue,
+            };
+            if quality > best.0 {
+                best = (quality, locale);
+            }
+        }
+        best.1
+    }
+
+    fn texts(self) -> &'static Texts {
+        match self {
+            Self::En => &EN,
+            Self::ZhCn => &ZH_CN,
+        }
+    }
+
+    /// The text of a key. One that is missing is shown as the key; a test excludes that.
+    pub(crate) fn say(self, key: &'static str) -> &'static str {
+        self.texts().get(key).map_or(key, String::as_str)
+    }
+
+    /// A text with `{name}` replaced by values. Values are not looked at again.
+    pub(crate) fn say_with(self, key: &'static str, values: &[(&str, &str)]) -> String {
+        fill(self.say(key), values)
+    }
+
+    /// A text for a number of things, of `one` for exactly one and of `other` for the rest; `{count}` is the number.
+    pub(crate) fn say_count(self, one: &'static str, other: &'static str, count: u64) -> String {
+        let key = if count == 1 { one } else { other };
+        self.say_with(key, &[("count", &super::format::integer(count))])
+    }
+}
+
+fn fill(text: &str, values: &[(&str, &str)]) -> String {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('{') {
+        let Some((name, after)) = after.split_once('}') else { break };
+        filled.push_str(before);
+        filled.push_str(values.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value));
+        rest = after;
+    }
+    filled.push_str(rest);
+    filled
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        collections::BTreeSet,
+        fs,
+        path::{Path, PathBuf},
+    };
+
+    use super::*;
+
+    fn files(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                files(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+
+    /// The keys that templates and pages name: the quoted texts after `say(`, `say_with(` and `say_count(`.
+    fn used() -> BTreeSet<String> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let mut paths = Vec::new();
+        files(&root.join("templates"), &mut paths);
+        files(&root.join("src/pages"), &mut paths);
+        let mut keys = BTreeSet::new();
+        for path in paths.iter().filter(|path| !path.ends_with("pages/locale.rs")) {
+            let text = fs::read_to_string(path).unwrap();
+            for call in ["say(", "say_with(", "say_count("] {
+                for (at, _) in text.match_indices(call) {
+                    let mut rest = text[at + call.len()..].trim_start();
+                    let count = if call == "say_count(" { 2 } else { 1 };
+                    for _ in 0..count {
+                        let Some(key) = rest.strip_prefix('"').and_then(|rest| rest.split('"').next()) else { break };
+                        keys.insert(key.to_owned());
+                        rest = rest[key.len() + 2..].trim_start_matches([',', ' ', '\n']);
+                    }
+                }
+            }
+        }
+        keys
+    }
+
+    /// The names in braces of a text.
+    fn placeholders(text: &str) -> BTreeSet<&str> {
+        text.split('{').skip(1).filter_map(|part| part.split_once('}').map(|(name, _)| name)).collect()
+    }
+
+    #[test]
+    fn every_key_is_in_each_language_and_used() {
+        let used = used();
+        assert!(used.len() > 100, "{}", used.len());
+        for locale in Locale::ALL {
+            let known: BTreeSet<String> = locale.texts().keys().cloned().collect();
+            let missing: Vec<_> = used.difference(&known).collect();
+            let unused: Vec<_> = known.difference(&used).collect();
+            assert!(missing.is_empty() && unused.is_empty(), "{locale:?}: missing {missing:?}, unused {unused:?}");
+        }
+    }
+
+    #[test]
+    fn languages_have_the_same_placeholders() {
+        for (key, text) in EN.iter() {
+            let other = &ZH_CN[key];
+            assert!(!text.trim().is_empty() && !other.trim().is_empty(), "{key}");
+            assert_eq!(placeholders(text), placeholders(other), "{key}");
+            assert!(!text.contains('<') && !other.contains('<'), "{key} holds markup");
+        }
+    }
+
+    #[test]
+    fn best_language_of_the_browser_is_chosen() {
+        for (header, expected) in [
+            ("", Locale::En),
+            ("de-DE,de", Locale::En),
+            ("zh", Locale::ZhCn),
+            ("zh-TW", Locale::ZhCn),
+            ("en;q=0.5, zh-CN;q=0.9", Locale::ZhCn),
+            ("en, zh-CN;q=0.9", Locale::En),
+            ("zh;q=0", Locale::En),
+            ("zh;q=x", Locale::ZhCn),
+            ("\u{fffd},;;q=1", Locale::En),
+        ] {
+            assert_eq!(Locale::accepted(header), expected, "{header}");
+        }
+    }
+
+    #[test]
+    fn values_are_filled_in_once() {
+        assert_eq!(fill("a {b} c {d}", &[("b", "{d}"), ("d", "<i>")]), "a {d} c <i>");
+        assert_eq!(fill("{x} {", &[]), " {");
+    }
+}

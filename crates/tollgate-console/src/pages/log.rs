@@ -1,0 +1,292 @@
+//! The usage log: what a filter selects as a histogram with its sums and as rows, and each record with its attempts and the lines of its
+//! amounts. The filter is in the address, so that it can be kept and shared.
+
+mod filter;
+mod record;
+mod view;
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use tollgate_core::NanoUsd;
+use tollgate_store::AdminScope;
+
+use self::{
+    filter::{FilterField, LogFilter, RANGES},
+    record::{RecordDetail, RecordObject},
+    view::LogRow,
+};
+use super::{
+    bars::{BarFigures, Chart, Series},
+    format,
+    layout::{Layout, Script},
+    locale::Locale,
+    operations, problem,
+    reply::{PageFailure, PageReply},
+    request::{PageRequest, get, path_of},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+
+pub(super) static ROUTES: &[PageRoute] =
+    &[PageRoute::get("/log", MEMBER, page!(list)), PageRoute::get("/log/{record}", MEMBER, page!(one))];
+
+/// Records on a page.
+const PAGE: &str = "50";
+/// Bars of the histogram at most.
+const BARS: &str = "60";
+/// Outcomes in the order of the bars, with the class of their colour.
+const OUTCOMES: [(&str, &str); 5] = [
+    ("completed", "completed"),
+    ("caller_left", "left"),
+    ("refused", "refused"),
+    ("upstream_broke", "broke"),
+    ("gateway_stopped", "stopped"),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "log.html")]
+struct LogPage {
+    layout: Layout,
+    t: Locale,
+    fields: Vec<FilterField>,
+    hidden: Vec<(&'static str, String)>,
+    found: LogPart,
+}
+
+/// What changes with the filter.
+#[derive(Debug, Template)]
+#[template(path = "parts/log.html")]
+struct LogPart {
+    layout: Layout,
+    t: Locale,
+    is_operator: bool,
+    ranges: Vec<RangeChoice>,
+    exports: Vec<(&'static str, String)>,
+    /// Where new records are announced.
+    live: String,
+    problem: Option<String>,
+    figures: Option<LogFigures>,
+    chart: Option<Chart>,
+    rows: Vec<LogRow>,
+    is_filtered: bool,
+    clear: String,
+    /// The address of older records.
+    older: Option<String>,
+    newest: Option<String>,
+    /// How far a search got that took too long.
+    searched_until: Option<format::TimeText>,
+}
+
+#[derive(Debug)]
+struct RangeChoice {
+    label: &'static str,
+    link: String,
+    is_chosen: bool,
+}
+
+/// Sums of what the filter selects.
+#[derive(Debug)]
+struct LogFigures {
+    requests: String,
+    not_completed: String,
+    tokens: String,
+    tokens_exact: String,
+    sale: String,
+    sale_exact: String,
+    cost: Option<String>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "record.html")]
+struct RecordPage {
+    layout: Layout,
+    t: Locale,
+    is_operator: bool,
+    record: RecordDetail,
+}
+
+/// A record beside the list.
+#[derive(Debug, Template)]
+#[template(path = "parts/record_drawer.html")]
+struct RecordDrawer {
+    layout: Layout,
+    t: Locale,
+    is_operator: bool,
+    record: RecordDetail,
+}
+
+#[derive(Debug, Deserialize)]
+struct RecordsAnswer {
+    items: Vec<RecordObject>,
+    next: Option<String>,
+    searched_until: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Buckets {
+    items: Vec<Bucket>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Bucket {
+    at: String,
+    width_s: i64,
+    requests: u64,
+    completed: u64,
+    caller_left: u64,
+    upstream_broke: u64,
+    refused: u64,
+    gateway_stopped: u64,
+    tokens: u64,
+    sale: String,
+    cost: Option<String>,
+}
+
+impl Bucket {
+    fn of(&self, outcome: &str) -> u64 {
+        match outcome {
+            "completed" => self.completed,
+            "caller_left" => self.caller_left,
+            "upstream_broke" => self.upstream_broke,
+            "refused" => self.refused,
+            _ => self.gateway_stopped,
+        }
+    }
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, is_operator) = (request.t(), request.is_operator());
+    let filter = LogFilter::of(&request.query, request.state.gateway.now(), is_operator);
+    let found = find(&request, &filter, is_operator).await?;
+    if request.wants_part() {
+        return PageReply::ok(&found);
+    }
+    let template = LogPage {
+        layout: request.layout(t.say("nav.log")).wide().with(Script::Htmx).with(Script::Log),
+        t,
+        fields: filter.fields(t),
+        hidden: filter.hidden(),
+        found,
+    };
+    PageReply::ok(&template)
+}
+
+async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<LogPart, PageFailure> {
+    let t = request.t();
+    let ranges = RANGES.iter().map(|range| RangeChoice {
+        label: range.label(t),
+        link: request.url(&format!("/log?{}", filter.with_range(range.word))),
+        is_chosen: filter.range == Some(range.word),
+    });
+    let export = |format: &str| request.url(&format!("/admin/v1/usage/export?format={format}&{}", filter.fixed_query()));
+    let mut part = LogPart {
+        layout: request.layout(t.say("nav.log")),
+        t,
+        is_operator,
+        ranges: ranges.collect(),
+        exports: vec![("CSV", export("csv")), ("JSONL", export("jsonl")), ("Parquet", export("parquet"))],
+        live: request.url(&format!("/admin/v1/usage/tail?{}", filter.live_query())),
+        problem: None,
+        figures: None,
+        chart: None,
+        rows: Vec::new(),
+        is_filtered: filter.is_set(),
+        clear: request.url("/log"),
+        older: None,
+        newest: filter.after.as_ref().map(|_| request.url(&format!("/log?{}", filter.query(None)))),
+        searched_until: None,
+    };
+    let mut query = filter.api_query();
+    query.push(("limit", PAGE));
+    query.extend(filter.after.as_deref().map(|after| ("after", after)));
+    let records: RecordsAnswer = match request.read(operations::LIST_USAGE, get(&query)).await {
+        Ok(records) => records,
+        Err(error) => {
+            part.problem = Some(about_filter(t, error)?);
+            return Ok(part);
+        }
+    };
+    part.rows = records.items.iter().map(|record| LogRow::of(t, record)).collect();
+    part.older = records.next.map(|next| request.url(&format!("/log?{}", filter.query(Some(&next)))));
+    part.searched_until = records.searched_until.and_then(|at| format::time(t, &at));
+    if filter.after.is_none() {
+        let mut query = filter.api_query();
+        query.push(("buckets", BARS));
+        match request.read::<Buckets>(operations::DRAW_USAGE, get(&query)).await {
+            Ok(buckets) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
+            // Some filters can be summed over a shorter time only: the rows are there.
+            Err(error) if error.status == http::StatusCode::BAD_REQUEST => part.problem = Some(t.say("log.no_sums").to_owned()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(part)
+}
+
+/// A filter that names what is not there, or has a value that cannot be: said above an empty list.
+fn about_filter(t: Locale, error: ApiError) -> Result<String, PageFailure> {
+    let is_about_filter = error.status == http::StatusCode::NOT_FOUND || error.param().is_some();
+    if !is_about_filter {
+        return Err(error.into());
+    }
+    Ok(match error.param() {
+        Some(field) if error.status == http::StatusCode::BAD_REQUEST => {
+            t.say_with("log.wrong_filter", &[("field", filter::label(t, field))])
+        }
+        _ if error.status == http::StatusCode::NOT_FOUND => t.say("log.unknown_name").to_owned(),
+        _ => problem::say(t, &error),
+    })
+}
+
+fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
+    let sum = |figure: fn(&Bucket) -> u64| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(figure(bucket)));
+    let money = |amount: fn(&Bucket) -> Option<&str>| {
+        let amounts = buckets.items.iter().filter_map(|bucket| NanoUsd::parse(amount(bucket)?).ok());
+        amounts.fold(NanoUsd::ZERO, |sum, amount| NanoUsd(sum.0.saturating_add(amount.0))).to_usd_string()
+    };
+    let (requests, completed, tokens) =
+        (sum(|bucket| bucket.requests), sum(|bucket| bucket.completed), sum(|bucket| bucket.tokens));
+    let sale = money(|bucket| Some(&bucket.sale));
+    let has_cost = buckets.items.iter().any(|bucket| bucket.cost.is_some());
+    LogFigures {
+        requests: format::integer(requests),
+        not_completed: format::ratio(requests.saturating_sub(completed), requests),
+        tokens: format::compact(t, tokens),
+        tokens_exact: format::integer(tokens),
+        sale: format::usd_short(&sale),
+        sale_exact: format::usd(&sale),
+        cost: has_cost.then(|| format::usd_short(&money(|bucket| bucket.cost.as_deref()))),
+    }
+}
+
+fn chart(request: &PageRequest, filter: &LogFilter, buckets: &Buckets) -> Chart {
+    let t = request.t();
+    let total = |outcome: &str| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.of(outcome)));
+    let series = OUTCOMES.map(|(outcome, class)| Series {
+        class,
+        label: super::mark::of_outcome(t, outcome).word,
+        total: format::integer(total(outcome)),
+    });
+    let bars = buckets.items.iter().map(|bucket| BarFigures {
+        link: request.url(&format!("/log?{}", filter.within(&bucket.at, bucket.width_s))),
+        at: bucket.at.clone(),
+        figures: OUTCOMES.map(|(outcome, _)| bucket.of(outcome)).to_vec(),
+    });
+    Chart::of(t, t.say("log.by_outcome"), series.to_vec(), bars.collect())
+}
+
+async fn one(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, is_operator) = (request.t(), request.is_operator());
+    let call = ApiCall { path: path_of(&[("record", request.path_param("record"))]), ..ApiCall::default() };
+    let record: RecordObject = request.read(operations::GET_USAGE, call).await?;
+    let back = LogFilter::of(&request.query, request.state.gateway.now(), is_operator).query(None);
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")));
+    let layout = request.layout(record.title.clone()).below("/log", t.say("nav.log"));
+    if request.wants_part() {
+        return PageReply::ok(&RecordDrawer { layout, t, is_operator, record });
+    }
+    PageReply::ok(&RecordPage { layout, t, is_operator, record })
+}

@@ -1,0 +1,256 @@
+//! The filter of the usage log as an address holds it.
+
+use tollgate_core::Timestamp;
+use url::form_urlencoded::Serializer;
+
+use crate::{
+    pages::{form::FormData, locale::Locale, mark},
+    time::rfc3339,
+};
+
+/// A time until now that can be chosen.
+#[derive(Debug)]
+pub(super) struct Range {
+    pub(super) word: &'static str,
+    minutes: i64,
+}
+
+pub(super) const RANGES: [Range; 5] = [
+    Range { word: "15m", minutes: 15 },
+    Range { word: "1h", minutes: 60 },
+    Range { word: "24h", minutes: 1_440 },
+    Range { word: "7d", minutes: 10_080 },
+    Range { word: "30d", minutes: 43_200 },
+];
+const DEFAULT_RANGE: &str = "24h";
+
+impl Range {
+    pub(super) fn label(&self, t: Locale) -> &'static str {
+        match self.word {
+            "15m" => t.say("range.15m"),
+            "1h" => t.say("range.1h"),
+            "24h" => t.say("range.24h"),
+            "7d" => t.say("range.7d"),
+            _ => t.say("range.30d"),
+        }
+    }
+}
+
+/// Fields that are filled in; those for operators last.
+const FIELDS: [&str; 14] = [
+    "model",
+    "key",
+    "outcome",
+    "status",
+    "reason",
+    "protocol",
+    "min_sale",
+    "min_tokens",
+    "min_duration_ms",
+    "tags",
+    "client_request_id",
+    "address",
+    "member",
+    "channel",
+];
+/// Those that others than operators cannot ask for.
+const FOR_OPERATORS: [&str; 2] = ["member", "channel"];
+const PROTOCOLS: [&str; 2] = ["openai", "gemini"];
+const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
+
+pub(super) fn label(t: Locale, field: &str) -> &'static str {
+    match field {
+        "model" => t.say("log.model"),
+        "key" => t.say("log.key"),
+        "outcome" => t.say("log.outcome"),
+        "status" => t.say("log.status"),
+        "reason" => t.say("log.reason"),
+        "protocol" => t.say("facet.protocol"),
+        "min_sale" => t.say("log.min_sale"),
+        "min_tokens" => t.say("log.min_tokens"),
+        "min_duration_ms" => t.say("log.min_duration"),
+        "tags" => t.say("log.tags"),
+        "client_request_id" => t.say("log.client_request_id"),
+        "address" => t.say("profile.address"),
+        "member" => t.say("keys.member"),
+        "channel" => t.say("log.channel"),
+        _ => t.say("log.time"),
+    }
+}
+
+/// A field of the filter as it is shown.
+#[derive(Debug)]
+pub(super) struct FilterField {
+    pub(super) name: &'static str,
+    pub(super) label: &'static str,
+    pub(super) value: String,
+    pub(super) hint: &'static str,
+    /// Value, label and whether it is chosen, of a field with a fixed set of values.
+    pub(super) options: Vec<(&'static str, String, bool)>,
+    /// Fields that are used often stand above the others.
+    pub(super) is_common: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct LogFilter {
+    /// The chosen range until now; `None` for a fixed time.
+    pub(super) range: Option<&'static str>,
+    since: String,
+    until: Option<String>,
+    values: Vec<(&'static str, String)>,
+    pub(super) after: Option<String>,
+    is_operator: bool,
+}
+
+impl LogFilter {
+    pub(super) fn of(query: &FormData, now: Timestamp, is_operator: bool) -> Self {
+        let fixed = query.filled("since").map(str::to_owned);
+        let range = RANGES.iter().find(|range| range.word == query.value("range"));
+        let range = range.or_else(|| RANGES.iter().find(|range| range.word == DEFAULT_RANGE)).filter(|_| fixed.is_none());
+        let begin = range.map(|range| rfc3339(now.plus_ms(-range.minutes * 60_000)));
+        let fields = FIELDS.into_iter().filter(|field| is_operator || !FOR_OPERATORS.contains(field));
+        Self {
+            range: range.map(|range| range.word),
+            since: fixed.or(begin).unwrap_or_default(),
+            until: query.filled("until").map(str::to_owned),
+            values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
+            after: query.filled("after").map(str::to_owned),
+            is_operator,
+        }
+    }
+
+    fn value(&self, field: &str) -> &str {
+        self.values.iter().find(|(known, _)| *known == field).map_or("", |(_, value)| value)
+    }
+
+    /// Whether it selects by more than the time.
+    pub(super) fn is_set(&self) -> bool {
+        !self.values.is_empty()
+    }
+
+    /// The parameters of the admin API.
+    pub(super) fn api_query(&self) -> Vec<(&str, &str)> {
+        let mut pairs: Vec<(&str, &str)> = self.values.iter().map(|(field, value)| (*field, value.as_str())).collect();
+        pairs.push(("since", &self.since));
+        pairs.extend(self.until.as_deref().map(|until| ("until", until)));
+        pairs
+    }
+
+    /// The same as text: what is exported is what is seen, even later.
+    pub(super) fn fixed_query(&self) -> String {
+        Serializer::new(String::new()).extend_pairs(self.api_query()).finish()
+    }
+
+    /// What selects new records.
+    pub(super) fn live_query(&self) -> String {
+        Serializer::new(String::new()).extend_pairs(self.values.iter().map(|(field, value)| (*field, value.as_str()))).finish()
+    }
+
+    /// The query of the page's own address.
+    pub(super) fn query(&self, after: Option<&str>) -> String {
+        let time = self.time_pairs();
+        self.address(&time, after)
+    }
+
+    /// The page with another range until now.
+    pub(super) fn with_range(&self, word: &str) -> String {
+        self.address(&[("range", word.to_owned())], None)
+    }
+
+    /// The page with the time of one bar of the histogram.
+    pub(super) fn within(&self, at: &str, width_s: i64) -> String {
+        let begin = at.parse::<jiff::Timestamp>().map(|at| Timestamp(at.as_microsecond()));
+        let until = begin.map(|begin| rfc3339(begin.plus_ms(width_s * 1_000))).unwrap_or_default();
+        self.address(&[("since", at.to_owned()), ("until", until)], None)
+    }
+
+    fn time_pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = match self.range {
+            Some(DEFAULT_RANGE) => Vec::new(),
+            Some(word) => vec![("range", word.to_owned())],
+            None => vec![("since", self.since.clone())],
+        };
+        pairs.extend(self.until.clone().map(|until| ("until", until)));
+        pairs
+    }
+
+    fn address(&self, time: &[(&str, String)], after: Option<&str>) -> String {
+        let mut query = Serializer::new(String::new());
+        query.extend_pairs(time).extend_pairs(&self.values);
+        query.extend_pairs(after.map(|after| ("after", after)));
+        query.finish()
+    }
+
+    /// What the form keeps besides its fields.
+    pub(super) fn hidden(&self) -> Vec<(&'static str, String)> {
+        self.time_pairs()
+    }
+
+    pub(super) fn fields(&self, t: Locale) -> Vec<FilterField> {
+        let field = |name: &'static str| {
+            let value = self.value(name).to_owned();
+            let words = |words: &[&'static str], label: &dyn Fn(&str) -> String| {
+                words.iter().map(|word| (*word, label(word), *word == value)).collect::<Vec<_>>()
+            };
+            let options = match name {
+                "outcome" => words(&OUTCOMES, &|word| mark::of_outcome(t, word).word),
+                "protocol" => words(&PROTOCOLS, &|word| {
+                    if word == "openai" { t.say("protocol.openai").to_owned() } else { t.say("protocol.gemini").to_owned() }
+                }),
+                _ => Vec::new(),
+            };
+            let hint = match name {
+                "status" => "429, 5xx",
+                "reason" => "E40",
+                "min_sale" => "0.01",
+                "min_tokens" => "1000",
+                "min_duration_ms" => "5000",
+                "tags" => "project=web",
+                _ => "",
+            };
+            let is_common = matches!(name, "model" | "key" | "outcome" | "status" | "member" | "channel");
+            FilterField { name, label: label(t, name), value, hint, options, is_common }
+        };
+        FIELDS.into_iter().filter(|name| self.is_operator || !FOR_OPERATORS.contains(name)).map(field).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp(1_795_219_200_000_000);
+
+    fn of(query: &str, is_operator: bool) -> LogFilter {
+        LogFilter::of(&FormData::parse(query.as_bytes()), NOW, is_operator)
+    }
+
+    #[test]
+    fn address_keeps_the_filter_and_the_range() {
+        let filter = of("range=1h&model=a%26b&outcome=refused&unknown=x&after=req_1", true);
+        assert_eq!(filter.query(None), "range=1h&model=a%26b&outcome=refused");
+        assert_eq!(filter.query(Some("req_2")), "range=1h&model=a%26b&outcome=refused&after=req_2");
+        assert_eq!(filter.with_range("7d"), "range=7d&model=a%26b&outcome=refused");
+        assert!(filter.fixed_query().ends_with("&since=2026-11-20T23%3A00%3A00Z"), "{}", filter.fixed_query());
+        assert_eq!(of("", true).query(None), "", "the default range needs no address");
+        assert_eq!(of("range=forever", true).range, Some("24h"));
+    }
+
+    #[test]
+    fn bar_leads_to_its_time() {
+        let filter = of("model=m", false);
+        assert_eq!(
+            filter.within("2026-11-21T00:00:00Z", 300),
+            "since=2026-11-21T00%3A00%3A00Z&until=2026-11-21T00%3A05%3A00Z&model=m"
+        );
+        let fixed = of("since=2026-11-21T00:00:00Z&until=2026-11-21T00:05:00Z", false);
+        assert_eq!((fixed.range, fixed.hidden().len()), (None, 2));
+    }
+
+    #[test]
+    fn members_have_no_field_for_what_they_do_not_see() {
+        assert!(of("channel=c&member=m", false).values.is_empty());
+        assert!(of("", false).fields(Locale::En).iter().all(|field| field.name != "channel"));
+        assert_eq!(of("channel=c&member=m", true).values.len(), 2);
+    }
+}

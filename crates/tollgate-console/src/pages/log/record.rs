@@ -1,0 +1,380 @@
+//! A record of the usage log with all that is known of it.
+
+use serde::Deserialize;
+
+use super::view::{outcome_mark, protocol, speed};
+use crate::pages::{
+    format::{self, TimeText},
+    locale::Locale,
+    mark::Mark,
+};
+
+/// A record of the admin API. `pricing` is there if one record was asked for.
+#[derive(Debug, Deserialize)]
+pub(super) struct RecordObject {
+    pub(super) id: String,
+    pub(super) at: String,
+    pub(super) outcome: String,
+    pub(super) reason: Option<String>,
+    pub(super) detail: Option<String>,
+    pub(super) status: u16,
+    key: String,
+    pub(super) key_name: String,
+    group: Option<String>,
+    pub(super) protocol_in: String,
+    pub(super) protocol_out: Option<String>,
+    method: String,
+    pub(super) model: Option<String>,
+    pub(super) stream: bool,
+    pub(super) tokens: TokenCounts,
+    pub(super) sale: Option<String>,
+    cost: Option<String>,
+    price_version: u64,
+    pub(super) ttft_us: Option<u64>,
+    pub(super) duration_us: u64,
+    overhead_us: Option<u64>,
+    pub(super) address: Option<String>,
+    client_request_id: Option<String>,
+    tags: std::collections::BTreeMap<String, String>,
+    dropped: Vec<String>,
+    trace: Vec<TraceObject>,
+    pub(super) attempts: Vec<AttemptObject>,
+    pricing: Option<PricingObject>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct TokenCounts {
+    input: u64,
+    output: u64,
+    pub(super) cache_read: u64,
+    cache_write: u64,
+    thinking: u64,
+    image: u64,
+    audio: u64,
+    source: String,
+}
+
+impl TokenCounts {
+    pub(super) const fn prompt(&self) -> u64 {
+        let of_text = self.input.saturating_add(self.cache_read).saturating_add(self.cache_write);
+        of_text.saturating_add(self.image).saturating_add(self.audio)
+    }
+
+    pub(super) const fn answer(&self) -> u64 {
+        self.output.saturating_add(self.thinking)
+    }
+}
+
+#[derive(Debug, Deserialize)]
+struct TraceObject {
+    channel: String,
+    account: Option<String>,
+    code: String,
+    detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AttemptObject {
+    pub(super) channel: String,
+    account: String,
+    pub(super) upstream_model: String,
+    at: String,
+    status: Option<u16>,
+    result: String,
+    error: Option<String>,
+    cost: Option<String>,
+    first_byte_us: Option<u64>,
+    duration_us: u64,
+    upstream_request_id: Option<String>,
+    pub(super) beside: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct PricingObject {
+    sale: Option<LinesObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinesObject {
+    amount: Option<String>,
+    exact: Option<String>,
+    multiplier: String,
+    lines: Vec<LineObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LineObject {
+    kind: String,
+    count: u64,
+    unit_price: String,
+    amount: Option<String>,
+}
+
+/// A record as its page shows it.
+#[derive(Debug)]
+pub(super) struct RecordDetail {
+    pub(super) id: String,
+    pub(super) title: String,
+    /// The list that it was opened from.
+    pub(super) back: String,
+    pub(super) at: Option<TimeText>,
+    pub(super) mark: Mark,
+    pub(super) figures: Vec<(&'static str, String, String)>,
+    pub(super) key: String,
+    pub(super) key_name: String,
+    pub(super) facts: Vec<(&'static str, String)>,
+    /// What the caller was told.
+    pub(super) problem: Option<String>,
+    pub(super) attempts: Vec<AttemptRow>,
+    pub(super) price: Option<PriceTable>,
+    pub(super) trace: Vec<TraceRow>,
+    pub(super) catalog: String,
+}
+
+/// An attempt with its place on the clock of the request, in thousandths.
+#[derive(Debug)]
+pub(super) struct AttemptRow {
+    pub(super) number: usize,
+    pub(super) channel: String,
+    pub(super) account: String,
+    pub(super) mark: Mark,
+    pub(super) begin: u64,
+    pub(super) wait: u64,
+    pub(super) stream: u64,
+    pub(super) is_failed: bool,
+    pub(super) label: String,
+    pub(super) first: String,
+    pub(super) total: String,
+    pub(super) cost: String,
+    pub(super) error: Option<String>,
+    pub(super) upstream_request_id: Option<String>,
+}
+
+impl AttemptRow {
+    /// The whole attempt, for one that failed.
+    pub(super) const fn width(&self) -> u64 {
+        let width = self.wait.saturating_add(self.stream);
+        if width < 6 { 6 } else { width }
+    }
+
+    pub(super) const fn streams_at(&self) -> u64 {
+        self.begin.saturating_add(self.wait)
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct PriceTable {
+    pub(super) lines: Vec<PriceLine>,
+    pub(super) multiplier: String,
+    pub(super) exact: Option<String>,
+    pub(super) amount: String,
+}
+
+#[derive(Debug)]
+pub(super) struct PriceLine {
+    pub(super) kind: &'static str,
+    pub(super) count: String,
+    pub(super) unit_price: String,
+    pub(super) amount: String,
+}
+
+#[derive(Debug)]
+pub(super) struct TraceRow {
+    pub(super) channel: String,
+    pub(super) account: String,
+    pub(super) code: String,
+    pub(super) detail: String,
+    pub(super) is_planned: bool,
+}
+
+impl RecordDetail {
+    pub(super) fn of(t: Locale, record: &RecordObject, back: String) -> Self {
+        Self {
+            id: record.id.clone(),
+            title: record.model.clone().unwrap_or_else(|| record.id.clone()),
+            back,
+            at: format::time(t, &record.at),
+            mark: outcome_mark(t, record),
+            figures: figures(t, record),
+            key: record.key.clone(),
+            key_name: record.key_name.clone(),
+            facts: facts(t, record),
+            problem: problem(t, record),
+            attempts: attempts(t, record),
+            price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
+            trace: record.trace.iter().map(trace).collect(),
+            catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
+        }
+    }
+}
+
+fn figures(t: Locale, record: &RecordObject) -> Vec<(&'static str, String, String)> {
+    let mut figures = Vec::new();
+    let mut money = |label, amount: Option<&str>| {
+        figures.extend(amount.map(|amount| (label, format::usd_short(amount), format::usd(amount))));
+    };
+    money(t.say("log.charged"), record.sale.as_deref());
+    money(t.say("log.cost"), record.cost.as_deref());
+    let exact = |us: u64| format!("{} µs", format::integer(us));
+    let mut time = |label, us: Option<u64>| figures.extend(us.map(|us| (label, format::micros(t, us), exact(us))));
+    time(t.say("log.first"), record.ttft_us);
+    time(t.say("log.total"), Some(record.duration_us));
+    time(t.say("record.gateway"), record.overhead_us);
+    let speed = speed(record).map(|speed| t.say_with("unit.tokens_per_s", &[("speed", &format!("{speed:.1}"))]));
+    figures.extend(speed.map(|speed| (t.say("availability.speed"), speed, String::new())));
+    figures
+}
+
+fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
+    let mut asked = format!("{} · {}", record.method, protocol(t, &record.protocol_in));
+    if let Some(out) = record.protocol_out.as_deref().filter(|out| *out != record.protocol_in) {
+        asked = format!("{asked} → {}", protocol(t, out));
+    }
+    if record.stream {
+        asked = format!("{asked} · {}", t.say("log.stream"));
+    }
+    let source = match record.tokens.source.as_str() {
+        "provider" => t.say("record.source_provider"),
+        "counted" => t.say("record.source_counted"),
+        "estimated" => t.say("record.source_estimated"),
+        _ => "–",
+    };
+    let separator = t.say("list.separator");
+    let tags = record.tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator);
+    let known = [
+        (t.say("log.group"), record.group.clone()),
+        (t.say("record.asked"), Some(asked)),
+        (t.say("record.usage"), Some(source.to_owned())),
+        (t.say("record.dropped"), Some(record.dropped.join(separator)).filter(|names| !names.is_empty())),
+        (t.say("log.tags"), Some(tags).filter(|tags| !tags.is_empty())),
+        (t.say("log.client_request_id"), record.client_request_id.clone()),
+        (t.say("profile.address"), record.address.clone()),
+    ];
+    known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+}
+
+fn problem(t: Locale, record: &RecordObject) -> Option<String> {
+    match (&record.reason, &record.detail) {
+        (Some(reason), Some(detail)) => Some(t.say_with("record.reason", &[("code", reason), ("text", detail)])),
+        (Some(text), None) | (None, Some(text)) => Some(text.clone()),
+        (None, None) => None,
+    }
+}
+
+fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
+    let micros = |at: &str| at.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_microsecond);
+    let (begin, length) = (micros(&record.at), record.duration_us.max(1));
+    let share = |us: u64| u64::try_from(u128::from(us) * 1_000 / u128::from(length)).unwrap_or(1_000).min(1_000);
+    let rows = record.attempts.iter().enumerate().map(|(index, attempt)| {
+        let offset = u64::try_from(micros(&attempt.at) - begin).unwrap_or(0);
+        let first = attempt.first_byte_us.unwrap_or(attempt.duration_us).min(attempt.duration_us);
+        let mark = result(t, attempt);
+        let (begin, wait) = (share(offset), share(first));
+        AttemptRow {
+            number: index + 1,
+            channel: attempt.channel.clone(),
+            account: attempt.account.clone(),
+            begin,
+            wait,
+            stream: share(attempt.duration_us - first).min(1_000_u64.saturating_sub(begin + wait)),
+            is_failed: attempt.result != "answered" && attempt.result != "cancelled",
+            label: t.say_with(
+                "record.attempt_label",
+                &[("channel", &attempt.channel), ("result", &mark.word), ("time", &format::micros(t, attempt.duration_us))],
+            ),
+            mark,
+            first: attempt.first_byte_us.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
+            total: format::micros(t, attempt.duration_us),
+            cost: attempt.cost.as_deref().map_or_else(|| "–".to_owned(), format::usd_short),
+            error: attempt.error.clone(),
+            upstream_request_id: attempt.upstream_request_id.clone(),
+        }
+    });
+    rows.collect()
+}
+
+fn result(t: Locale, attempt: &AttemptObject) -> Mark {
+    let status = attempt.status.map_or_else(String::new, |status| format!("{status} "));
+    let (tone, icon, word) = match attempt.result.as_str() {
+        "answered" => ("ok", "okc", t.say("record.answered")),
+        "cancelled" => ("off", "left", t.say("record.cancelled")),
+        "refused" => ("warn", "out", t.say("record.refused")),
+        "not_sent" => ("bad", "badc", t.say("record.not_sent")),
+        "broke" => ("bad", "badc", t.say("record.broke")),
+        _ => ("bad", "badc", t.say("record.failed")),
+    };
+    Mark::new(tone, icon, format!("{status}{word}"))
+}
+
+fn price(t: Locale, lines: &LinesObject) -> PriceTable {
+    let line = |line: &LineObject| PriceLine {
+        kind: kind(t, &line.kind),
+        count: format::integer(line.count),
+        unit_price: format::usd(&line.unit_price),
+        amount: line.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd),
+    };
+    PriceTable {
+        lines: lines.lines.iter().map(line).collect(),
+        multiplier: lines.multiplier.clone(),
+        exact: lines.exact.as_deref().map(format::usd),
+        amount: lines.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd),
+    }
+}
+
+fn kind(t: Locale, word: &str) -> &'static str {
+    match word {
+        "input" => t.say("price.input"),
+        "output" => t.say("price.output"),
+        "cache_read" => t.say("price.cache_read"),
+        "cache_write" => t.say("price.cache_write"),
+        "cache_write_1h" => t.say("price.cache_write_1h"),
+        "thinking" => t.say("price.thinking"),
+        "image" => t.say("price.image"),
+        "audio" => t.say("price.audio"),
+        _ => t.say("price.per_request"),
+    }
+}
+
+fn trace(entry: &TraceObject) -> TraceRow {
+    TraceRow {
+        channel: entry.channel.clone(),
+        account: entry.account.clone().unwrap_or_default(),
+        code: entry.code.clone(),
+        detail: entry.detail.clone().unwrap_or_default(),
+        is_planned: entry.code == "planned",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn attempts_stand_on_the_clock_of_the_request() {
+        let tokens = json!({"input": 10, "output": 5, "cache_read": 0, "cache_write": 0, "cache_write_1h": 0, "thinking": 0, "image": 0,
+            "audio": 0, "source": "provider"});
+        let attempt = |at: &str, result: &str, first: Option<u64>, duration: u64| {
+            json!({"channel": "c", "account": "a", "protocol": "openai", "upstream_model": "m", "at": at, "status": 200, "result": result,
+                "error": null, "tokens": tokens, "cost": "0.1", "first_byte_us": first, "duration_us": duration,
+                "upstream_request_id": null, "beside": false})
+        };
+        let record: RecordObject = serde_json::from_value(json!({
+            "id": "req_1", "at": "2026-11-23T10:00:00Z", "outcome": "completed", "reason": null, "detail": null, "status": 200,
+            "key": "key_1", "key_name": "ci", "member": "mbr_1", "group": "default", "protocol_in": "openai", "protocol_out": "gemini",
+            "method": "chat", "model": "m", "stream": true, "tokens": tokens, "sale": "1.5", "cost": "0.2", "price_version": 4,
+            "ttft_us": 500_000, "duration_us": 1_000_000, "overhead_us": 10, "address": null, "client_request_id": null,
+            "tags": {"a": "b"}, "dropped": [], "trace": [{"channel": "c", "account": null, "code": "cooling", "detail": null}],
+            "attempts": [attempt("2026-11-23T10:00:00Z", "refused", None, 100_000),
+                attempt("2026-11-23T10:00:00.1Z", "answered", Some(400_000), 900_000)],
+            "pricing": {"sale": null, "cost": []},
+        }))
+        .unwrap();
+        let detail = RecordDetail::of(Locale::En, &record, String::new());
+        let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
+        assert_eq!(places, [(0, 100, 0, true), (100, 400, 500, false)]);
+        assert_eq!(speed(&record), Some(10.0));
+        assert!(detail.facts.iter().any(|(_, text)| text == "chat · OpenAI → Native · streamed"), "{:?}", detail.facts);
+    }
+}

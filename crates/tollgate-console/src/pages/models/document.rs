@@ -1,0 +1,115 @@
+//! The document of the model square as pages read it.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareDocument {
+    pub(crate) groups: Vec<SquareGroup>,
+    pub(crate) parameter_sets: Vec<SquareParameters>,
+    pub(crate) data: Vec<SquareEntry>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareGroup {
+    pub(crate) name: String,
+    pub(crate) multiplier: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareParameters {
+    pub(crate) id: String,
+    pub(crate) supported: Vec<String>,
+    pub(crate) dropped: Vec<String>,
+    pub(crate) unsupported: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareEntry {
+    pub(crate) id: String,
+    pub(crate) display_name: Option<String>,
+    pub(crate) vendor: Option<String>,
+    pub(crate) description: Option<String>,
+    pub(crate) context: Option<u64>,
+    pub(crate) max_output: Option<u64>,
+    pub(crate) input_modalities: Option<Vec<String>>,
+    pub(crate) output_modalities: Option<Vec<String>>,
+    pub(crate) added_at: Option<String>,
+    pub(crate) popularity: Option<u64>,
+    pub(crate) groups: Vec<ModelOffer>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ModelOffer {
+    pub(crate) group: String,
+    pub(crate) kind: String,
+    pub(crate) multiplier: String,
+    /// After the multiplier; null: not priced.
+    pub(crate) price: Value,
+    pub(crate) base_price: Value,
+    pub(crate) protocols: Vec<SquareProtocol>,
+    pub(crate) state: SquareState,
+    pub(crate) day: SquareFigures,
+    pub(crate) week: SquareFigures,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareProtocol {
+    pub(crate) protocol: String,
+    pub(crate) endpoints: Vec<String>,
+    pub(crate) parameters: String,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareState {
+    pub(crate) now: String,
+    pub(crate) since: Option<String>,
+    pub(crate) until: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareFigures {
+    pub(crate) availability: Option<f64>,
+    pub(crate) first_content_ms: Option<SquareTimes>,
+    pub(crate) output_tokens_per_s: Option<f64>,
+    pub(crate) buckets: Vec<Option<f64>>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct SquareTimes {
+    pub(crate) p50: f64,
+    pub(crate) p95: f64,
+}
+
+impl SquareEntry {
+    /// The offer of a group, or that of the first group.
+    pub(crate) fn offer(&self, group: Option<&str>) -> Option<&ModelOffer> {
+        match group {
+            Some(group) => self.groups.iter().find(|offer| offer.group == group),
+            None => self.groups.first(),
+        }
+    }
+}
+
+impl ModelOffer {
+    pub(crate) fn has_protocol(&self, protocol: &str) -> bool {
+        self.protocols.iter().any(|offered| offered.protocol == protocol)
+    }
+}
+
+/// An offer as `/models.json` shows it.
+#[cfg(test)]
+pub(crate) fn example_offer() -> Value {
+    let figures = |count: usize| {
+        serde_json::json!({
+            "availability": 0.9988, "first_content_ms": {"p50": 574.0, "p95": 1_710.0}, "output_tokens_per_s": 71.0,
+            "buckets": vec![Some(1.0); count],
+        })
+    };
+    serde_json::json!({
+        "group": "default", "kind": "generation", "multiplier": "0.9", "price": {"input": "2.16", "output": "10.8"},
+        "base_price": {"input": "2.4", "output": "12"}, "next_price": null,
+        "protocols": [{"protocol": "openai", "endpoints": ["/v1/chat/completions"], "translated": false, "parameters": "p1"}],
+        "state": {"now": "available", "since": null, "until": null}, "day": figures(24), "week": figures(7),
+    })
+}

@@ -1,0 +1,316 @@
+//! What a reader filters and sorts the model square by: all of it is in the address.
+
+use std::cmp::Ordering;
+
+use tollgate_core::NanoUsd;
+use url::form_urlencoded::Serializer;
+
+use super::document::{ModelOffer, SquareEntry};
+use crate::pages::{form::FormData, locale::Locale};
+
+/// Longest text of a search.
+const MAX_SEARCH: usize = 200;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SquareSort {
+    Popular,
+    Price,
+    Context,
+    Newest,
+    Fastest,
+    Name,
+}
+
+impl SquareSort {
+    pub(crate) const ALL: [Self; 6] = [Self::Popular, Self::Price, Self::Context, Self::Newest, Self::Fastest, Self::Name];
+
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Popular => "popular",
+            Self::Price => "price",
+            Self::Context => "context",
+            Self::Newest => "newest",
+            Self::Fastest => "fastest",
+            Self::Name => "name",
+        }
+    }
+
+    fn label(self, t: Locale) -> &'static str {
+        match self {
+            Self::Popular => t.say("sort.popular"),
+            Self::Price => t.say("sort.price"),
+            Self::Context => t.say("sort.context"),
+            Self::Newest => t.say("sort.newest"),
+            Self::Fastest => t.say("sort.fastest"),
+            Self::Name => t.say("sort.name"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct SquareFilter {
+    pub(crate) search: String,
+    /// Empty: the first group that offers each model.
+    pub(crate) group: String,
+    vendors: Vec<String>,
+    protocols: Vec<String>,
+    inputs: Vec<String>,
+    is_available: bool,
+    is_free: bool,
+    min_context: u64,
+    pub(crate) sort: SquareSort,
+    pub(crate) is_table: bool,
+}
+
+/// A criterion with its options.
+#[derive(Debug)]
+pub(crate) struct Facet {
+    pub(crate) title: &'static str,
+    pub(crate) kind: &'static str,
+    pub(crate) name: &'static str,
+    pub(crate) options: Vec<FacetOption>,
+}
+
+#[derive(Debug)]
+pub(crate) struct FacetOption {
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) count: usize,
+    pub(crate) is_chosen: bool,
+}
+
+/// A model with the offer that its price is shown of.
+type Found<'a> = (&'a SquareEntry, &'a ModelOffer);
+
+impl SquareFilter {
+    pub(crate) fn of(query: &FormData) -> Self {
+        let all = |name: &str| query.all(name).filter(|value| !value.is_empty()).map(str::to_owned).collect::<Vec<_>>();
+        Self {
+            search: query.value("q").trim().chars().take(MAX_SEARCH).collect(),
+            group: query.value("group").to_owned(),
+            vendors: all("vendor"),
+            protocols: all("protocol"),
+            inputs: all("input"),
+            is_available: query.value("available") == "1",
+            is_free: query.value("free") == "1",
+            min_context: query.value("context").parse().unwrap_or(0),
+            sort: SquareSort::ALL.into_iter().find(|sort| sort.as_str() == query.value("sort")).unwrap_or(SquareSort::Popular),
+            is_table: query.value("view") == "table",
+        }
+    }
+
+    /// Whether anything is left out.
+    pub(crate) fn is_set(&self) -> bool {
+        !self.search.is_empty()
+            || !self.vendors.is_empty()
+            || !self.protocols.is_empty()
+            || !self.inputs.is_empty()
+            || self.is_available
+            || self.is_free
+            || self.min_context > 0
+    }
+
+    /// The query of the same list as cards or as a table.
+    pub(crate) fn query_of_view(&self, view: &str) -> String {
+        let mut query = Serializer::new(String::new());
+        for (name, value) in [("q", &self.search), ("group", &self.group)] {
+            if !value.is_empty() {
+                query.append_pair(name, value);
+            }
+        }
+        for (name, values) in [("vendor", &self.vendors), ("protocol", &self.protocols), ("input", &self.inputs)] {
+            query.extend_pairs(values.iter().map(|value| (name, value)));
+        }
+        for (name, is_set) in [("available", self.is_available), ("free", self.is_free)] {
+            if is_set {
+                query.append_pair(name, "1");
+            }
+        }
+        if self.min_context > 0 {
+            query.append_pair("context", &self.min_context.to_string());
+        }
+        query.append_pair("sort", self.sort.as_str()).append_pair("view", view).finish()
+    }
+
+    pub(crate) fn sorts(&self, t: Locale) -> Vec<(&'static str, &'static str, bool)> {
+        SquareSort::ALL.into_iter().map(|sort| (sort.as_str(), sort.label(t), sort == self.sort)).collect()
+    }
+
+    fn matches(&self, (model, offer): Found<'_>) -> bool {
+        self.matches_search(model)
+            && (self.vendors.is_empty() || model.vendor.as_ref().is_some_and(|vendor| self.vendors.contains(vendor)))
+            && self.protocols.iter().all(|protocol| offer.has_protocol(protocol))
+            && self.inputs.iter().all(|input| reads(model, input))
+            && (!self.is_available || offer.state.now != "unavailable")
+            && (!self.is_free || is_free(offer))
+            && model.context.unwrap_or(0) >= self.min_context
+    }
+
+    fn matches_search(&self, model: &SquareEntry) -> bool {
+        let search = self.search.to_lowercase();
+        let texts = [Some(&model.id), model.display_name.as_ref(), model.vendor.as_ref(), model.description.as_ref()];
+        search.split_whitespace().all(|word| texts.iter().flatten().any(|text| text.to_lowercase().contains(word)))
+    }
+
+    /// The models that match, in order.
+    pub(crate) fn select<'a>(&self, all: &[&'a SquareEntry], group: Option<&str>) -> Vec<&'a SquareEntry> {
+        let offered = all.iter().filter_map(|model| Some((*model, model.offer(group)?)));
+        let mut found: Vec<Found<'a>> = offered.filter(|found| self.matches(*found)).collect();
+        found.sort_by(|one, other| self.compare(*one, *other).then_with(|| one.0.id.cmp(&other.0.id)));
+        found.into_iter().map(|(model, _)| model).collect()
+    }
+
+    fn compare(&self, (one, one_offer): Found<'_>, (other, other_offer): Found<'_>) -> Ordering {
+        // Models without the figure come last.
+        match self.sort {
+            SquareSort::Popular => known_first(one.popularity, other.popularity),
+            SquareSort::Price => known_first(input_price(one_offer), input_price(other_offer)),
+            SquareSort::Context => other.context.cmp(&one.context),
+            SquareSort::Newest => other.added_at.cmp(&one.added_at),
+            SquareSort::Fastest => {
+                let speed = |offer: &ModelOffer| offer.day.output_tokens_per_s.unwrap_or(-1.0);
+                speed(other_offer).total_cmp(&speed(one_offer))
+            }
+            SquareSort::Name => Ordering::Equal,
+        }
+    }
+
+    /// The criteria that tell the models apart, each option with the number of models that have it.
+    pub(crate) fn facets(&self, t: Locale, all: &[&SquareEntry], group: Option<&str>) -> Vec<Facet> {
+        let offered: Vec<Found<'_>> = all.iter().filter_map(|model| Some((*model, model.offer(group)?))).collect();
+        let option = |value: String, label: String, is_chosen: bool, has: &dyn Fn(Found<'_>) -> bool| FacetOption {
+            count: offered.iter().filter(|found| has(**found)).count(),
+            value,
+            label,
+            is_chosen,
+        };
+        let mut vendors: Vec<&String> = all.iter().filter_map(|model| model.vendor.as_ref()).collect();
+        vendors.sort_unstable();
+        vendors.dedup();
+        let vendor = |vendor: &&String| {
+            let is_chosen = self.vendors.contains(*vendor);
+            option((*vendor).clone(), (*vendor).clone(), is_chosen, &|(model, _)| model.vendor.as_ref() == Some(*vendor))
+        };
+        let protocol = |(value, label): (&str, &'static str)| {
+            let is_chosen = self.protocols.iter().any(|chosen| chosen == value);
+            option(value.to_owned(), label.to_owned(), is_chosen, &|(_, offer)| offer.has_protocol(value))
+        };
+        let input = |(value, label): (&str, &'static str)| {
+            let is_chosen = self.inputs.iter().any(|chosen| chosen == value);
+            option(value.to_owned(), label.to_owned(), is_chosen, &|(model, _)| reads(model, value))
+        };
+        let context = |least: u64| {
+            let label = match least {
+                0 => t.say("facet.any").to_owned(),
+                least => format!("≥ {}", crate::pages::format::compact(t, least)),
+            };
+            option(least.to_string(), label, self.min_context == least, &|(model, _)| model.context.unwrap_or(0) >= least)
+        };
+        let inputs = [("image", t.say("modality.image")), ("audio", t.say("modality.audio")), ("video", t.say("modality.video"))];
+        let facets = vec![
+            Facet { title: t.say("facet.vendor"), kind: "checkbox", name: "vendor", options: vendors.iter().map(vendor).collect() },
+            Facet {
+                title: t.say("facet.protocol"),
+                kind: "checkbox",
+                name: "protocol",
+                options: [("openai", t.say("protocol.openai")), ("gemini", t.say("protocol.gemini"))].map(protocol).into(),
+            },
+            Facet { title: t.say("facet.input"), kind: "checkbox", name: "input", options: inputs.map(input).into() },
+            Facet {
+                title: t.say("facet.context"),
+                kind: "radio",
+                name: "context",
+                options: [0, 128_000, 200_000, 1_000_000].map(context).into(),
+            },
+            Facet {
+                title: t.say("facet.available"),
+                kind: "checkbox",
+                name: "available",
+                options: vec![option("1".into(), t.say("state.usable").into(), self.is_available, &|(_, offer)| {
+                    offer.state.now != "unavailable"
+                })],
+            },
+            Facet {
+                title: t.say("facet.price"),
+                kind: "checkbox",
+                name: "free",
+                options: vec![option("1".into(), t.say("price.free").into(), self.is_free, &|(_, offer)| is_free(offer))],
+            },
+        ];
+        facets.into_iter().filter(|facet| facet.options.iter().any(|option| option.count > 0 || option.is_chosen)).collect()
+    }
+}
+
+fn reads(model: &SquareEntry, modality: &str) -> bool {
+    model.input_modalities.as_ref().is_some_and(|known| known.iter().any(|known| known == modality))
+}
+
+fn is_free(offer: &ModelOffer) -> bool {
+    offer.price["free"] == true
+}
+
+/// The price per million input tokens; a free model costs nothing.
+fn input_price(offer: &ModelOffer) -> Option<i64> {
+    if is_free(offer) {
+        return Some(0);
+    }
+    NanoUsd::parse(offer.price["input"].as_str()?).ok().map(|price| price.0)
+}
+
+fn known_first<T: Ord>(one: Option<T>, other: Option<T>) -> Ordering {
+    match (one, other) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        (one, other) => other.is_some().cmp(&one.is_some()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::pages::models::document::example_offer;
+
+    fn model(id: &str, vendor: &str, price: &str, context: u64) -> SquareEntry {
+        let mut offer = example_offer();
+        offer["price"] = if price == "free" { json!({"free": true}) } else { json!({"input": price}) };
+        serde_json::from_value(json!({
+            "id": id, "display_name": null, "vendor": vendor, "description": "Fast <b>and</b> small", "context": context,
+            "max_output": null, "input_modalities": ["text", "image"], "output_modalities": null, "added_at": null,
+            "popularity": null, "groups": [offer],
+        }))
+        .unwrap()
+    }
+
+    fn select(query: &str) -> Vec<String> {
+        let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000), model("c", "One", "free", 1_000_000)];
+        let filter = SquareFilter::of(&FormData::parse(query.as_bytes()));
+        filter.select(&models.iter().collect::<Vec<_>>(), None).into_iter().map(|model| model.id.clone()).collect()
+    }
+
+    #[test]
+    fn models_are_filtered_and_sorted_by_the_query() {
+        assert_eq!(select(""), ["a", "b", "c"]);
+        assert_eq!(select("sort=price"), ["c", "b", "a"]);
+        assert_eq!(select("sort=context"), ["c", "a", "b"]);
+        assert_eq!(select("vendor=One"), ["a", "c"]);
+        assert_eq!(select("vendor=One&context=1000000"), ["c"]);
+        assert_eq!(select("free=1"), ["c"]);
+        assert_eq!(select("q=small+two"), ["b"]);
+        assert_eq!(select("input=audio"), Vec::<String>::new());
+        assert_eq!(select("protocol=openai&protocol=gemini"), Vec::<String>::new());
+        assert_eq!(select("sort=%00&context=-1&group=unknown"), ["a", "b", "c"], "what is unknown changes nothing");
+    }
+
+    #[test]
+    fn options_have_their_counts_and_the_view_keeps_the_filters() {
+        let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000)];
+        let filter = SquareFilter::of(&FormData::parse(b"vendor=One&q=a+b&available=1"));
+        let facets = filter.facets(Locale::En, &models.iter().collect::<Vec<_>>(), None);
+        let vendors: Vec<_> =
+            facets[0].options.iter().map(|option| (option.label.as_str(), option.count, option.is_chosen)).collect();
+        assert_eq!(vendors, [("One", 1, true), ("Two", 1, false)]);
+        assert!(!facets.iter().any(|facet| facet.name == "free"), "no model has it");
+        assert_eq!(filter.query_of_view("table"), "q=a+b&vendor=One&available=1&sort=popular&view=table");
+    }
+}

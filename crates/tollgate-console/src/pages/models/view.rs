@@ -1,0 +1,323 @@
+//! What the cards, tables and pages of models show.
+
+use serde_json::Value;
+
+use super::document::{ModelOffer, SquareDocument, SquareEntry, SquareFigures};
+use crate::pages::{
+    format::{self, TimeText},
+    locale::Locale,
+};
+
+/// A price of one kind of token, after the multiplier and before it if that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PriceText {
+    pub(crate) label: &'static str,
+    pub(crate) price: String,
+    pub(crate) base: Option<String>,
+}
+
+/// The state of an offer: mark, word, and until when.
+#[derive(Clone, Debug)]
+pub(crate) struct StateText {
+    pub(crate) tone: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) word: &'static str,
+    pub(crate) since: Option<TimeText>,
+    pub(crate) until: Option<TimeText>,
+}
+
+/// Availability over a span of time: figures, and a strip of which each cell is a span.
+#[derive(Debug)]
+pub(crate) struct Availability {
+    pub(crate) share: Option<String>,
+    pub(crate) first_content: Option<String>,
+    pub(crate) first_content_p95: Option<String>,
+    pub(crate) speed: Option<String>,
+    pub(crate) cells: Vec<StripCell>,
+    pub(crate) width: usize,
+    pub(crate) label: String,
+}
+
+/// A cell of a strip. Its height tells as much as its colour.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct StripCell {
+    pub(crate) x: usize,
+    pub(crate) y: u8,
+    pub(crate) height: u8,
+    pub(crate) class: &'static str,
+}
+
+#[derive(Debug)]
+pub(crate) struct ModelCard {
+    pub(crate) id: String,
+    /// The name as a path.
+    pub(crate) link: String,
+    pub(crate) title: Option<String>,
+    pub(crate) vendor: Option<String>,
+    pub(crate) initial: String,
+    pub(crate) description: Option<String>,
+    pub(crate) prices: Vec<PriceText>,
+    /// The same as the columns of the table, those that are missing included.
+    pub(crate) columns: Vec<(&'static str, Option<PriceText>)>,
+    pub(crate) is_priced: bool,
+    pub(crate) is_free: bool,
+    pub(crate) protocols: Vec<(&'static str, &'static str)>,
+    pub(crate) context: Option<String>,
+    pub(crate) max_output: Option<String>,
+    pub(crate) state: StateText,
+    pub(crate) day: Availability,
+}
+
+/// Facts of a model's page: label, text, exact text.
+#[derive(Debug)]
+pub(crate) struct ModelFacts {
+    pub(crate) rows: Vec<(&'static str, String, String)>,
+}
+
+/// What a group asks for a model.
+#[derive(Debug)]
+pub(crate) struct OfferRow {
+    pub(crate) group: String,
+    pub(crate) multiplier: String,
+    pub(crate) is_chosen: bool,
+    pub(crate) is_priced: bool,
+    pub(crate) is_free: bool,
+    pub(crate) prices: Vec<PriceText>,
+    pub(crate) tiers: Vec<TierRow>,
+}
+
+/// Prices of long prompts.
+#[derive(Debug)]
+pub(crate) struct TierRow {
+    pub(crate) above: String,
+    pub(crate) prices: Vec<PriceText>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct ParameterRow {
+    pub(crate) names: Vec<String>,
+    pub(crate) protocol: &'static str,
+    pub(crate) tone: &'static str,
+    pub(crate) icon: &'static str,
+    pub(crate) word: &'static str,
+}
+
+const CELL: usize = 4;
+
+pub(crate) fn availability(t: Locale, figures: &SquareFigures) -> Availability {
+    let cell = |(index, share): (usize, &Option<f64>)| {
+        let (class, y, height) = match share {
+            None => ("idle", 14, 2),
+            Some(share) if *share >= 0.99 => ("up", 5, 11),
+            Some(share) if *share >= 0.9 => ("part", 2, 14),
+            Some(_) => ("down", 0, 16),
+        };
+        StripCell { x: index * CELL, y, height, class }
+    };
+    let share = figures.availability.map(format::percent);
+    let label = match &share {
+        Some(share) => t.say_with("availability.sentence", &[("share", share)]),
+        None => t.say("availability.unknown").to_owned(),
+    };
+    let times = figures.first_content_ms.as_ref();
+    Availability {
+        share,
+        first_content: times.map(|times| format::milliseconds(t, times.p50)),
+        first_content_p95: times.map(|times| format::milliseconds(t, times.p95)),
+        speed: figures.output_tokens_per_s.map(|speed| t.say_with("unit.tokens_per_s", &[("speed", &format!("{speed:.0}"))])),
+        cells: figures.buckets.iter().enumerate().map(cell).collect(),
+        width: (figures.buckets.len() * CELL).saturating_sub(1).max(1),
+        label,
+    }
+}
+
+pub(crate) fn state(t: Locale, offer: &ModelOffer) -> StateText {
+    let (tone, icon, word) = match offer.state.now.as_str() {
+        "available" => ("ok", "okc", t.say("state.available")),
+        "degraded" => ("warn", "warn", t.say("state.degraded")),
+        "unavailable" => ("bad", "badc", t.say("state.unavailable")),
+        _ => ("off", "minus", t.say("state.unknown")),
+    };
+    let time = |at: &Option<String>| at.as_deref().and_then(|at| format::time(t, at));
+    StateText { tone, icon, word, since: time(&offer.state.since), until: time(&offer.state.until) }
+}
+
+/// Kinds of tokens that every card shows.
+const MAIN: [&str; 3] = ["input", "output", "cache_read"];
+/// The others, in the order of the price table.
+const OTHERS: [&str; 8] =
+    ["cache_write", "cache_write_1h", "thinking", "image", "audio", "per_request", "web_search", "server_tools"];
+
+fn kind_label(t: Locale, kind: &str) -> &'static str {
+    match kind {
+        "input" => t.say("price.input"),
+        "output" => t.say("price.output"),
+        "cache_read" => t.say("price.cache_read"),
+        "cache_write" => t.say("price.cache_write"),
+        "cache_write_1h" => t.say("price.cache_write_1h"),
+        "thinking" => t.say("price.thinking"),
+        "image" => t.say("price.image"),
+        "audio" => t.say("price.audio"),
+        "per_request" => t.say("price.per_request"),
+        "web_search" => t.say("price.web_search"),
+        _ => t.say("price.server_tools"),
+    }
+}
+
+fn prices(t: Locale, price: &Value, base: &Value, kinds: &[&str]) -> Vec<PriceText> {
+    let text = |kind: &&str| {
+        let price = price[*kind].as_str()?;
+        let base = base[*kind].as_str().filter(|base| *base != price);
+        Some(PriceText { label: kind_label(t, kind), price: format::usd(price), base: base.map(format::usd) })
+    };
+    kinds.iter().filter_map(text).collect()
+}
+
+impl ModelCard {
+    /// `None` if the group does not offer the model.
+    pub(crate) fn of(t: Locale, model: &SquareEntry, group: Option<&str>) -> Option<Self> {
+        let offer = model.offer(group)?;
+        let protocol = |offered: &super::document::SquareProtocol| match offered.protocol.as_str() {
+            "openai" => Some(("info", t.say("protocol.openai"))),
+            "gemini" => Some(("alt", t.say("protocol.gemini"))),
+            _ => None,
+        };
+        let vendor = model.vendor.clone();
+        let column = |kind: &str| (kind_label(t, kind), prices(t, &offer.price, &offer.base_price, &[kind]).pop());
+        Some(Self {
+            columns: MAIN.map(column).into(),
+            link: path_of_name(&model.id),
+            title: model.display_name.clone().filter(|name| *name != model.id),
+            initial: vendor.as_ref().unwrap_or(&model.id).chars().next().map(|c| c.to_uppercase().to_string()).unwrap_or_default(),
+            vendor,
+            description: model.description.clone(),
+            prices: prices(t, &offer.price, &offer.base_price, &MAIN),
+            is_priced: !offer.price.is_null(),
+            is_free: offer.price["free"] == true,
+            protocols: offer.protocols.iter().filter_map(protocol).collect(),
+            context: model.context.map(|context| format::compact(t, context)),
+            max_output: model.max_output.map(|max| format::compact(t, max)),
+            state: state(t, offer),
+            day: availability(t, &offer.day),
+            id: model.id.clone(),
+        })
+    }
+}
+
+/// A model's name as the end of a path: its slashes stay.
+pub(crate) fn path_of_name(name: &str) -> String {
+    let mut path = String::new();
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:@".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            path.extend(url::form_urlencoded::byte_serialize(&[byte]).map(|encoded| if encoded == "+" { "%20" } else { encoded }));
+        }
+    }
+    path
+}
+
+impl ModelFacts {
+    pub(crate) fn of(t: Locale, model: &SquareEntry) -> Self {
+        let mut facts = Vec::new();
+        let mut add = |label: &'static str, text: Option<(String, String)>| {
+            facts.extend(text.map(|(text, exact)| (label, text, exact)));
+        };
+        let tokens = |count: Option<u64>| count.map(|count| (format::compact(t, count), format::integer(count)));
+        let plain = |text: Option<String>| text.map(|text| (text, String::new()));
+        let modalities = |known: &Option<Vec<String>>| {
+            known.as_ref().map(|known| known.iter().map(|word| modality(t, word)).collect::<Vec<_>>().join(t.say("list.separator")))
+        };
+        add(t.say("facet.vendor"), plain(model.vendor.clone()));
+        add(t.say("model.context"), tokens(model.context));
+        add(t.say("model.max_output"), tokens(model.max_output));
+        add(t.say("model.reads"), plain(modalities(&model.input_modalities)));
+        add(t.say("model.writes"), plain(modalities(&model.output_modalities)));
+        let added = model.added_at.as_deref().and_then(|at| format::time(t, at)).map(|at| at.text);
+        add(t.say("model.added"), plain(added));
+        Self { rows: facts }
+    }
+}
+
+fn modality(t: Locale, word: &str) -> &'static str {
+    match word {
+        "image" => t.say("modality.image"),
+        "audio" => t.say("modality.audio"),
+        "video" => t.say("modality.video"),
+        "document" => t.say("modality.document"),
+        _ => t.say("modality.text"),
+    }
+}
+
+impl OfferRow {
+    pub(crate) fn of(t: Locale, offer: &ModelOffer, is_chosen: bool) -> Self {
+        let kinds: Vec<&str> = MAIN.into_iter().chain(OTHERS).collect();
+        let tier = |(index, tier): (usize, &Value)| TierRow {
+            above: t.say_with("price.above", &[("tokens", &format::integer(tier["above"].as_u64().unwrap_or(0)))]),
+            prices: prices(t, tier, &offer.base_price["tiers"][index], &kinds),
+        };
+        let tiers = offer.price["tiers"].as_array();
+        Self {
+            group: offer.group.clone(),
+            multiplier: offer.multiplier.clone(),
+            is_chosen,
+            is_priced: !offer.price.is_null(),
+            is_free: offer.price["free"] == true,
+            prices: prices(t, &offer.price, &offer.base_price, &kinds),
+            tiers: tiers.into_iter().flatten().enumerate().map(tier).collect(),
+        }
+    }
+}
+
+/// The parameters of an offer by protocol and by what happens to them: those that are refused first.
+pub(crate) fn parameters(t: Locale, document: &SquareDocument, offer: &ModelOffer) -> Vec<ParameterRow> {
+    let mut rows = Vec::new();
+    for offered in &offer.protocols {
+        let Some(set) = document.parameter_sets.iter().find(|set| set.id == offered.parameters) else { continue };
+        let protocol = if offered.protocol == "gemini" { t.say("protocol.gemini") } else { t.say("protocol.openai") };
+        for (names, tone, icon, word) in [
+            (&set.unsupported, "bad", "out", t.say("parameter.refused")),
+            (&set.dropped, "warn", "minus", t.say("parameter.dropped")),
+            (&set.supported, "ok", "okc", t.say("parameter.supported")),
+        ] {
+            if !names.is_empty() {
+                rows.push(ParameterRow { names: names.clone(), protocol, tone, icon, word });
+            }
+        }
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn price_before_the_multiplier_is_shown_where_it_differs() {
+        let price = json!({"input": "2.16", "output": "12", "cache_read": null});
+        let base = json!({"input": "2.4", "output": "12"});
+        let shown = prices(Locale::En, &price, &base, &MAIN);
+        let shown: Vec<_> = shown.iter().map(|text| (text.price.as_str(), text.base.as_deref())).collect();
+        assert_eq!(shown, [("$2.16", Some("$2.40")), ("$12.00", None)]);
+        assert!(prices(Locale::En, &Value::Null, &Value::Null, &MAIN).is_empty(), "not priced is no price of 0");
+    }
+
+    #[test]
+    fn strip_tells_no_traffic_from_failures() {
+        let figures: SquareFigures = serde_json::from_value(json!({
+            "availability": null, "first_content_ms": null, "output_tokens_per_s": null, "buckets": [null, 1.0, 0.95, 0.2],
+        }))
+        .unwrap();
+        let strip = availability(Locale::En, &figures);
+        assert_eq!(strip.cells.iter().map(|cell| cell.class).collect::<Vec<_>>(), ["idle", "up", "part", "down"]);
+        assert_eq!((strip.width, strip.cells[3].x, strip.share), (15, 12, None));
+    }
+
+    #[test]
+    fn names_are_safe_in_paths() {
+        assert_eq!(path_of_name("openai/gpt-x:free"), "openai/gpt-x:free");
+        assert_eq!(path_of_name("a b?\"<script>#/../ü"), "a%20b%3F%22%3Cscript%3E%23/../%C3%BC");
+    }
+}

@@ -1,0 +1,113 @@
+//! One-time links that set a password: that of the first admin at the first start, and those for members who forgot theirs.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+
+use super::{
+    form::{FormData, FormField, FormState},
+    format::{self, TimeText},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    reply::{PageFailure, PageReply},
+    request::{PageRequest, read_answer},
+    route::{PageRoute, SeenBy, page},
+    sign_in::{HOME, SignInStep, proceed},
+};
+use crate::api_error::ApiError;
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/setup", SeenBy::Anyone, page!(show)),
+    PageRoute::post("/setup", SeenBy::Anyone, page!(send)),
+    PageRoute::get("/reset-password", SeenBy::Anyone, page!(show)),
+    PageRoute::post("/reset-password", SeenBy::Anyone, page!(send)),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "password_link.html")]
+struct PasswordLinkPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    link: LinkView,
+    token: String,
+    password: FormField,
+    again: FormField,
+    expires_at: Option<TimeText>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinkView {
+    member: String,
+    kind: String,
+    expires_at: String,
+}
+
+impl LinkView {
+    fn is_set_up(&self) -> bool {
+        self.kind == "set_up"
+    }
+}
+
+/// Refuses a new password that was typed differently the second time.
+pub(super) fn check_repeated(form: &FormData) -> Result<&str, ApiError> {
+    let password = form.value("new_password");
+    if form.value("new_password_again") == password {
+        Ok(password)
+    } else {
+        Err(ApiError::value("new_password_again", "the two passwords differ"))
+    }
+}
+
+/// The two fields of a new password.
+pub(super) fn new_password(t: Locale, form: &FormState) -> (FormField, FormField) {
+    let (min, max) = (crate::identity::password::MIN_CHARS.to_string(), crate::identity::password::MAX_CHARS.to_string());
+    let hint = t.say_with("password.hint", &[("min", &min), ("max", &max)]);
+    (
+        form.password("new_password", t.say("password.new"), "new-password").hint(hint),
+        form.password("new_password_again", t.say("password.again"), "new-password"),
+    )
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    link_page(&request, request.query.value("token"), &FormState::default()).await
+}
+
+async fn link_page(request: &PageRequest, token: &str, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let link: LinkView = read_answer(request.send(operations::CHECK_PASSWORD_LINK, &[("token", token)]).await?)?;
+    let title = if link.is_set_up() { t.say("set_up.title") } else { t.say("reset.title") };
+    let (password, again) = new_password(t, form);
+    let template = PasswordLinkPage {
+        layout: request.layout(title).public_shell(),
+        t,
+        banner: form.banner(),
+        token: token.to_owned(),
+        password: password.focus(),
+        again,
+        expires_at: format::time(t, &link.expires_at),
+        link,
+    };
+    PageReply::page(form.status(), &template)
+}
+
+async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (form, token) = (&request.form, request.form.value("token"));
+    let sent = match check_repeated(form) {
+        Ok(password) => request.send(operations::USE_PASSWORD_LINK, &[("token", token), ("new_password", password)]).await,
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(answer) => {
+            let is_set_up = request.address.starts_with("/setup");
+            proceed(&request, SignInStep::of(answer), if is_set_up { "/setup/gateway" } else { HOME })
+        }
+        Err(error) if error.param() == Some("token") => Err(error.into()),
+        Err(error) => {
+            let form = FormState::refused(request.t(), form, &error, &["new_password", "new_password_again"])?;
+            link_page(&request, token, &form).await
+        }
+    }
+}

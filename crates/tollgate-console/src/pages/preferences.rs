@@ -1,0 +1,204 @@
+//! What a reader prefers: language and theme. Those of a member are kept with the login, those of a visitor in cookies; without any the
+//! browser's languages and the system's theme decide. The message for the next page is a cookie, too.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, header};
+use serde_json::Map;
+use tollgate_store::MemberPreferences;
+
+use super::{
+    locale::Locale,
+    operations,
+    reply::{PageFailure, PageReply},
+    request::PageRequest,
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{
+    api::preferences::{LANGUAGES, THEMES, choice},
+    dispatch::ApiCall,
+    identity::cookies::cookie,
+};
+
+const LANGUAGE: &str = "tollgate_language";
+const THEME: &str = "tollgate_theme";
+const TOAST: &str = "tollgate_toast";
+const YEAR_S: u32 = 31_536_000;
+const TOAST_S: u32 = 60;
+
+pub(super) static ROUTES: &[PageRoute] = &[PageRoute::post("/preferences", SeenBy::Anyone, page!(change))];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Theme {
+    Light,
+    Dark,
+    System,
+}
+
+impl Theme {
+    /// The value of `data-theme`; empty for the system's.
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::Light => "light",
+            Self::Dark => "dark",
+            Self::System => "",
+        }
+    }
+
+    fn read(text: &str) -> Self {
+        match text {
+            "light" => Self::Light,
+            "dark" => Self::Dark,
+            _ => Self::System,
+        }
+    }
+}
+
+/// A message about what was done, on the next page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Toast {
+    SignedOut,
+    PasswordChanged,
+    CodesOff,
+    SessionEnded,
+    Saved,
+    KeyOff,
+    KeyOn,
+    KeyRevoked,
+}
+
+impl Toast {
+    const ALL: [Self; 8] = [
+        Self::SignedOut,
+        Self::PasswordChanged,
+        Self::CodesOff,
+        Self::SessionEnded,
+        Self::Saved,
+        Self::KeyOff,
+        Self::KeyOn,
+        Self::KeyRevoked,
+    ];
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::SignedOut => "signed-out",
+            Self::PasswordChanged => "password-changed",
+            Self::CodesOff => "codes-off",
+            Self::SessionEnded => "session-ended",
+            Self::Saved => "saved",
+            Self::KeyOff => "key-off",
+            Self::KeyOn => "key-on",
+            Self::KeyRevoked => "key-revoked",
+        }
+    }
+
+    pub(crate) fn say(self, t: Locale) -> &'static str {
+        match self {
+            Self::SignedOut => t.say("toast.signed_out"),
+            Self::PasswordChanged => t.say("toast.password_changed"),
+            Self::CodesOff => t.say("toast.codes_off"),
+            Self::SessionEnded => t.say("toast.session_ended"),
+            Self::Saved => t.say("toast.saved"),
+            Self::KeyOff => t.say("toast.key_off"),
+            Self::KeyOn => t.say("toast.key_on"),
+            Self::KeyRevoked => t.say("toast.key_revoked"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Preferences {
+    pub(crate) locale: Locale,
+    pub(crate) theme: Theme,
+    pub(crate) toast: Option<Toast>,
+}
+
+impl Preferences {
+    /// Those of the member who has signed in come first, then those of the browser.
+    pub(crate) fn of(headers: &HeaderMap, member: Option<&MemberPreferences>) -> Self {
+        let of_browser = Self::of_browser(headers);
+        let language = member.and_then(|member| member.language.as_deref()).and_then(Locale::of_tag);
+        let theme = member.and_then(|member| member.theme.as_deref()).map(Theme::read);
+        Self { locale: language.unwrap_or(of_browser.locale), theme: theme.unwrap_or(of_browser.theme), toast: of_browser.toast }
+    }
+
+    fn of_browser(headers: &HeaderMap) -> Self {
+        let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+        let chosen = cookie(headers, LANGUAGE).and_then(Locale::of_tag);
+        let toast = cookie(headers, TOAST).and_then(|word| Toast::ALL.into_iter().find(|toast| toast.as_str() == word));
+        Self {
+            locale: chosen.unwrap_or_else(|| Locale::accepted(accepted)),
+            theme: cookie(headers, THEME).map_or(Theme::System, Theme::read),
+            toast,
+        }
+    }
+}
+
+/// `Set-Cookie` for the message of the next page; `None` removes it.
+pub(crate) fn set_toast(toast: Option<Toast>) -> String {
+    let (word, age) = toast.map_or(("", 0), |toast| (toast.as_str(), TOAST_S));
+    format!("{TOAST}={word}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age}")
+}
+
+/// Scripts of the page set the theme, too.
+fn set(name: &str, value: &str) -> String {
+    format!("{name}={value}; Path=/; SameSite=Lax; Max-Age={YEAR_S}")
+}
+
+async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    if request.signed_in.is_some() {
+        let mut body = Map::new();
+        if form.has("language") {
+            body.insert("language".to_owned(), choice(LANGUAGES, form.value("language")));
+        }
+        if form.has("theme") {
+            body.insert("theme".to_owned(), choice(THEMES, form.value("theme")));
+        }
+        request.call(operations::CHANGE_PREFERENCES, ApiCall { body, ..ApiCall::default() }).await?;
+    }
+    // The browser keeps them for the pages before the sign-in, too.
+    let mut reply = PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/")));
+    if let Some(locale) = Locale::of_tag(form.value("language")) {
+        reply = reply.header("set-cookie", &set(LANGUAGE, locale.tag()));
+    }
+    if form.has("theme") {
+        reply = reply.header("set-cookie", &set(THEME, Theme::read(form.value("theme")).as_str()));
+    }
+    Ok(reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    #[test]
+    fn choice_of_the_member_comes_first() {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
+        let member = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None };
+        let found = Preferences::of(&headers, Some(&member));
+        assert_eq!((found.locale, found.theme), (Locale::ZhCn, Theme::Dark));
+        assert_eq!(LANGUAGES, Locale::ALL.map(Locale::tag));
+        assert_eq!(THEMES, [Theme::Light, Theme::Dark].map(Theme::as_str));
+    }
+
+    #[test]
+    fn choice_comes_before_the_browsers_languages() {
+        let of = |cookies: &str, languages: &str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::COOKIE, HeaderValue::from_str(cookies).unwrap());
+            headers.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_str(languages).unwrap());
+            Preferences::of_browser(&headers)
+        };
+        assert_eq!(of("a=b", "zh-CN,zh;q=0.9,en;q=0.8").locale, Locale::ZhCn);
+        assert_eq!(of("tollgate_language=en", "zh-CN").locale, Locale::En);
+        assert_eq!(of("tollgate_language=tlh", "zh-CN").locale, Locale::ZhCn);
+        assert_eq!(of("tollgate_theme=dark", "").theme, Theme::Dark);
+        assert_eq!(of("tollgate_theme=\"><script>", "").theme, Theme::System);
+        assert_eq!(of("tollgate_toast=saved", "").toast, Some(Toast::Saved));
+        assert_eq!(of("tollgate_toast=<b>free text</b>", "").toast, None);
+    }
+}

@@ -1,0 +1,133 @@
+//! Errors of the admin API in the reader's language, and the page that shows one.
+
+use askama::Template;
+use http::StatusCode;
+
+use super::{
+    layout::Layout,
+    locale::Locale,
+    reply::{PageFailure, PageReply},
+    request::PageRequest,
+};
+use crate::{api_error::ApiError, identity::password};
+
+#[derive(Debug, Template)]
+#[template(path = "problem.html")]
+struct ProblemPage {
+    layout: Layout,
+    t: Locale,
+    status: u16,
+    title: &'static str,
+    text: String,
+    request_id: String,
+    may_retry: bool,
+    /// The sign-in that failed can begin again.
+    may_sign_in: bool,
+}
+
+/// An error as a sentence that says what to do.
+pub(crate) fn say(t: Locale, error: &ApiError) -> String {
+    if let Some(text) = error.reason().and_then(|reason| said(t, reason)) {
+        return text.to_owned();
+    }
+    let text = match (error.code(), error.param(), error.reason()) {
+        ("wrong_login", ..) => t.say("problem.wrong_login"),
+        ("wrong_code", ..) | ("invalid_value" | "missing_required_parameter", Some("code"), _) => t.say("problem.wrong_code"),
+        ("challenge_ended", ..) => t.say("problem.challenge_ended"),
+        ("invalid_value", Some("challenge"), _) => t.say("problem.secret_ended"),
+        ("session_ended" | "missing_api_key", ..) => t.say("problem.session_ended"),
+        ("invalid_token", ..) | (_, Some("token"), _) => t.say("problem.link_invalid"),
+        (_, _, Some("password_common")) => t.say("problem.password_common"),
+        (_, _, Some("password_is_name")) => t.say("problem.password_is_name"),
+        (_, Some("new_password"), _) => {
+            let (min, max) = (password::MIN_CHARS.to_string(), password::MAX_CHARS.to_string());
+            return t.say_with("problem.password_length", &[("min", &min), ("max", &max)]);
+        }
+        (_, Some("new_password_again"), _) => t.say("problem.password_again"),
+        (_, _, Some("wrong_password")) | ("invalid_value" | "missing_required_parameter", Some("password"), _) => {
+            t.say("problem.wrong_password")
+        }
+        ("already_exists", ..) => t.say("problem.already_exists"),
+        (_, Some("name"), _) => t.say("problem.member_name"),
+        (_, Some("email"), _) => t.say("problem.email"),
+        ("oidc_failed", ..) => t.say("problem.oidc_failed"),
+        ("oidc_refused", ..) => t.say("problem.oidc_refused"),
+        ("not_admitted", ..) => t.say("problem.not_admitted"),
+        ("no_password", ..) => t.say("problem.no_password"),
+        ("no_totp", ..) => t.say("problem.no_totp"),
+        ("rate_limit_exceeded", ..) => {
+            let seconds = error.retry_after().unwrap_or(1).to_string();
+            return t.say_with("problem.too_many", &[("seconds", &seconds)]);
+        }
+        ("other_origin" | "wrong_csrf_token", ..) => t.say("problem.form_expired"),
+        ("operator_only" | "admin_only", ..) => t.say("problem.role"),
+        ("not_found" | "unknown_url", ..) => t.say("problem.not_found"),
+        ("method_not_supported", ..) => t.say("problem.method"),
+        ("request_too_large", ..) => t.say("problem.too_large"),
+        ("unsupported_media_type", ..) => t.say("problem.media_type"),
+        ("request_timeout", ..) => t.say("problem.too_slow"),
+        ("server_overloaded", ..) => t.say("problem.overloaded"),
+        ("database_unavailable", ..) => t.say("problem.no_database"),
+        ("internal_error", ..) => t.say("problem.internal"),
+        // Others have no page yet that causes them: the text of the admin API is better than none.
+        _ => error.message(),
+    };
+    text.to_owned()
+}
+
+/// What is wrong with a field of a form about rows.
+fn said(t: Locale, reason: &str) -> Option<&'static str> {
+    Some(match reason {
+        "amount" => t.say("problem.amount"),
+        "key_exists" => t.say("problem.key_exists"),
+        "key_name" => t.say("problem.key_name"),
+        "model_pattern" => t.say("problem.model_pattern"),
+        "network" => t.say("problem.network"),
+        "no_self_service" => t.say("problem.no_self_service"),
+        "past" => t.say("problem.past"),
+        "typed_name" => t.say("problem.typed_name"),
+        "unknown_group" => t.say("problem.unknown_group"),
+        "unknown_member" => t.say("problem.unknown_member"),
+        "whole_number" => t.say("problem.whole_number"),
+        _ => return None,
+    })
+}
+
+fn title(t: Locale, status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::FORBIDDEN => t.say("problem.title.forbidden"),
+        StatusCode::NOT_FOUND => t.say("problem.title.not_found"),
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE => t.say("problem.title.busy"),
+        status if status.is_client_error() => t.say("problem.title.request"),
+        _ => t.say("problem.title.internal"),
+    }
+}
+
+/// The page for a failure.
+pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
+    let internal = ApiError::internal();
+    let error = match failure {
+        PageFailure::Api(error) => error,
+        PageFailure::Template(error) => {
+            tracing::error!(%error, "a page cannot be rendered");
+            &internal
+        }
+    };
+    let t = request.t();
+    let template = ProblemPage {
+        layout: request.layout(title(t, error.status)),
+        t,
+        status: error.status.as_u16(),
+        title: title(t, error.status),
+        text: say(t, error),
+        request_id: request.meta.id.to_string(),
+        may_sign_in: matches!(error.code(), "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted"),
+        may_retry: error.status.is_server_error() || error.retry_after().is_some(),
+    };
+    let reply = PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/")));
+    let reply = match error.retry_after() {
+        Some(seconds) => reply.header("retry-after", &seconds.to_string()),
+        None => reply,
+    };
+    reply.with_cause(error.cause().cloned())
+}

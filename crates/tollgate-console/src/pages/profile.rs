@@ -1,0 +1,314 @@
+//! The member's own page: password, one-time codes, sessions. Language and theme are forms of every page.
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde::Deserialize;
+use tollgate_store::AdminScope;
+
+use super::{
+    form::{FormField, FormState},
+    format::{self, TimeText},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    password_link::{check_repeated, new_password},
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
+/// Sessions that are listed.
+const MAX_SESSIONS: usize = 100;
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/profile", MEMBER, page!(show)),
+    PageRoute::post("/profile/password", MEMBER, page!(change_password)),
+    PageRoute::get("/profile/codes", MEMBER, page!(begin_codes)),
+    PageRoute::post("/profile/codes", MEMBER, page!(enable_codes)),
+    PageRoute::post("/profile/codes/off", MEMBER, page!(disable_codes)),
+    PageRoute::post("/profile/codes/renew", MEMBER, page!(renew_codes)),
+    PageRoute::post("/profile/sessions/{session}/end", MEMBER, page!(end_session)),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "profile.html")]
+struct ProfilePage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    login: LoginView,
+    codes_left: String,
+    sessions: Vec<SessionEntry>,
+    password: FormField,
+    new_password: FormField,
+    again: FormField,
+    codes_password: FormField,
+}
+
+#[derive(Debug, Deserialize)]
+struct LoginView {
+    email: Option<String>,
+    password: bool,
+    totp: bool,
+    oidc: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct TotpView {
+    recovery_codes_left: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct SessionView {
+    id: String,
+    current: bool,
+    method: String,
+    address: String,
+    agent: String,
+    created_at: String,
+    seen_at: String,
+}
+
+#[derive(Debug)]
+struct SessionEntry {
+    id: String,
+    is_current: bool,
+    method: &'static str,
+    address: String,
+    /// Name of the browser and of the system, out of `agent`.
+    browser: String,
+    agent: String,
+    created_at: Option<TimeText>,
+    seen: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "profile_codes.html")]
+struct CodesPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    secret: SecretView,
+    code: FormField,
+    password: FormField,
+}
+
+#[derive(Debug, Deserialize)]
+struct SecretView {
+    /// In groups of four, as people type it.
+    secret: String,
+    uri: String,
+    challenge: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "recovery_codes.html")]
+struct RecoveryPage {
+    layout: Layout,
+    t: Locale,
+    codes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct RecoveryView {
+    recovery_codes: Vec<String>,
+}
+
+fn own_name(request: &PageRequest) -> Result<&str, ApiError> {
+    request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).ok_or_else(ApiError::no_session)
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    profile_page(&request, &FormState::default()).await
+}
+
+async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+    let (t, name) = (request.t(), own_name(request)?);
+    let own = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
+    let login: LoginView = request.read(operations::GET_LOGIN, own).await?;
+    let totp: TotpView = request.read(operations::GET_TOTP, ApiCall::default()).await?;
+    let call = get(&[("limit", &MAX_SESSIONS.to_string()), ("member", name)]);
+    let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, call).await?;
+    let now = request.state.gateway.now();
+    let entry = |session: SessionView| SessionEntry {
+        is_current: session.current,
+        method: match session.method.as_str() {
+            "oidc" => t.say("profile.method.oidc"),
+            "link" => t.say("profile.method.link"),
+            _ => t.say("profile.method.password"),
+        },
+        created_at: format::time(t, &session.created_at),
+        seen: format::ago(t, &session.seen_at, now),
+        id: session.id,
+        address: session.address,
+        browser: browser(&session.agent),
+        agent: session.agent,
+    };
+    let (new, again) = new_password(t, form);
+    let template = ProfilePage {
+        layout: request.layout(t.say("nav.profile")),
+        t,
+        banner: form.banner(),
+        login,
+        codes_left: t.say_count("codes.left_one", "codes.left", totp.recovery_codes_left),
+        sessions: sessions.items.into_iter().map(entry).collect(),
+        password: form.password("password", t.say("profile.current_password"), "current-password"),
+        new_password: new,
+        again,
+        codes_password: form.password("password_for_codes", t.say("profile.current_password"), "current-password"),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+/// The profile with what is wrong.
+async fn refuse(request: &PageRequest, error: ApiError, fields: &[&str]) -> Result<PageReply, PageFailure> {
+    let form = FormState::refused(request.t(), &request.form, &error, fields)?;
+    profile_page(request, &form).await
+}
+
+async fn change_password(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let sent = match check_repeated(form) {
+        Ok(new) => request.send(operations::CHANGE_PASSWORD, &[("password", form.value("password")), ("new_password", new)]).await,
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(answer) => {
+            let reply = PageReply::redirect(&request.url("/profile")).cookies(answer.into_parts().1);
+            Ok(reply.toast(Toast::PasswordChanged))
+        }
+        Err(error) => refuse(&request, error, &["password", "new_password", "new_password_again"]).await,
+    }
+}
+
+async fn begin_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let secret: SecretView = request.read(operations::MAKE_TOTP_SECRET, ApiCall::default()).await?;
+    codes_page(&request, secret, &FormState::default())
+}
+
+fn codes_page(request: &PageRequest, secret: SecretView, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let template = CodesPage {
+        layout: request.layout(t.say("codes.title")),
+        t,
+        banner: form.banner(),
+        secret: SecretView { secret: in_fours(&secret.secret), ..secret },
+        code: form.field("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("codes.code_hint")),
+        password: form.password("password", t.say("profile.current_password"), "current-password"),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+fn in_fours(secret: &str) -> String {
+    let digits: Vec<char> = secret.chars().filter(|c| !c.is_whitespace()).collect();
+    digits.chunks(4).map(String::from_iter).collect::<Vec<_>>().join(" ")
+}
+
+async fn enable_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let code: String = form.value("code").chars().filter(|c| !c.is_whitespace()).collect();
+    let sent = [("challenge", form.value("challenge")), ("code", code.as_str()), ("password", form.value("password"))];
+    match request.send(operations::ENABLE_TOTP, &sent).await {
+        Ok(answer) => {
+            let (value, cookies) = answer.into_parts();
+            let made: RecoveryView = serde_json::from_value(value).map_err(|_| ApiError::internal())?;
+            Ok(recovery_page(&request, made.recovery_codes)?.cookies(cookies))
+        }
+        Err(error) => {
+            let state = FormState::refused(request.t(), form, &error, &["code", "password"])?;
+            let of = |name: &str| form.value(name).to_owned();
+            let secret = SecretView { secret: of("secret"), uri: of("uri"), challenge: of("challenge") };
+            codes_page(&request, secret, &state)
+        }
+    }
+}
+
+fn recovery_page(request: &PageRequest, codes: Vec<String>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    PageReply::ok(&RecoveryPage { layout: request.layout(t.say("codes.recovery_title")), t, codes })
+}
+
+async fn disable_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match request.send(operations::DISABLE_TOTP, &[("password", request.form.value("password_for_codes"))]).await {
+        Ok(answer) => {
+            let reply = PageReply::redirect(&request.url("/profile")).cookies(answer.into_parts().1);
+            Ok(reply.toast(Toast::CodesOff))
+        }
+        Err(error) => refuse(&request, for_codes(error), &["password_for_codes"]).await,
+    }
+}
+
+async fn renew_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match request.send(operations::MAKE_RECOVERY_CODES, &[("password", request.form.value("password_for_codes"))]).await {
+        Ok(answer) => recovery_page(&request, read_answer::<RecoveryView>(answer)?.recovery_codes),
+        Err(error) => refuse(&request, for_codes(error), &["password_for_codes"]).await,
+    }
+}
+
+/// The page has two fields for the current password; this one is beside the codes.
+fn for_codes(error: ApiError) -> ApiError {
+    if error.param() == Some("password") { error.because("wrong_password").about("password_for_codes") } else { error }
+}
+
+/// Browser and system of a `User-Agent` in a few words; the whole text if it is none of a browser.
+fn browser(agent: &str) -> String {
+    // Others claim to be Chrome and Safari, too: the most special comes first.
+    let known = [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari")];
+    let systems = [
+        ("Android", "Android"),
+        ("iPhone", "iPhone"),
+        ("iPad", "iPad"),
+        ("Mac OS X", "macOS"),
+        ("Windows", "Windows"),
+        ("Linux", "Linux"),
+    ];
+    let version = |mark: &str| {
+        let (_, rest) = agent.split_once(mark)?;
+        rest.split(|c: char| !c.is_ascii_digit()).next().filter(|digits| !digits.is_empty())
+    };
+    let browser = known.iter().find_map(|(mark, name)| Some(format!("{name} {}", version(mark)?)));
+    let system = systems.iter().find(|(mark, _)| agent.contains(mark)).map(|(_, name)| *name);
+    match (browser, system) {
+        (Some(browser), Some(system)) => format!("{browser} · {system}"),
+        (Some(browser), None) => browser,
+        (None, _) => agent.to_owned(),
+    }
+}
+
+async fn end_session(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let path: HashMap<String, String> = path_of(&[("session", request.path_param("session"))]);
+    let answer = request.call(operations::END_SESSION, ApiCall { path, ..ApiCall::default() }).await?;
+    Ok(PageReply::redirect(&request.url("/profile")).cookies(answer.into_parts().1).toast(Toast::SessionEnded))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn browsers_are_named() {
+        for (agent, expected) in [
+            (
+                "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0.0.0 Safari/537.36",
+                "Chrome 148 · Linux",
+            ),
+            (
+                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36 Edg/140.0.0.0",
+                "Edge 140 · Windows",
+            ),
+            (
+                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1",
+                "Safari 18 · iPhone",
+            ),
+            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10.15; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140 · macOS"),
+            ("curl/8.14.1", "curl/8.14.1"),
+            ("", ""),
+        ] {
+            assert_eq!(browser(agent), expected, "{agent}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! What a page answers: HTML, or a redirect, with the headers that all pages have.
+
+use askama::Template;
+use axum::body::Body;
+use http::{HeaderName, HeaderValue, Response, StatusCode, header};
+
+use super::preferences::{self, Toast};
+use crate::{api_error::ApiError, response::InternalFailure};
+
+/// Everything comes from the console itself, nothing is inline, no other site shows it in a frame.
+pub(crate) const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
+    font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+const HEADERS: &[(&str, &str)] = &[
+    ("content-security-policy", CONTENT_SECURITY_POLICY),
+    ("x-content-type-options", "nosniff"),
+    ("x-frame-options", "DENY"),
+    // Browsers send `Origin: null` with forms under a stricter policy.
+    ("referrer-policy", "same-origin"),
+    ("permissions-policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
+    ("cross-origin-opener-policy", "same-origin"),
+];
+
+/// What a page answers.
+#[derive(Debug)]
+pub(crate) struct PageReply {
+    status: StatusCode,
+    headers: Vec<(HeaderName, HeaderValue)>,
+    html: String,
+    cause: Option<InternalFailure>,
+}
+
+/// Why a page is not shown.
+#[derive(Debug)]
+pub(crate) enum PageFailure {
+    Api(ApiError),
+    Template(askama::Error),
+}
+
+impl From<ApiError> for PageFailure {
+    fn from(error: ApiError) -> Self {
+        Self::Api(error)
+    }
+}
+
+impl From<askama::Error> for PageFailure {
+    fn from(error: askama::Error) -> Self {
+        Self::Template(error)
+    }
+}
+
+impl PageReply {
+    /// A rendered template.
+    pub(crate) fn page(status: StatusCode, template: &impl Template) -> Result<Self, PageFailure> {
+        Ok(Self { status, headers: Vec::new(), html: template.render()?, cause: None })
+    }
+
+    /// The same with status 200.
+    pub(crate) fn ok(template: &impl Template) -> Result<Self, PageFailure> {
+        Self::page(StatusCode::OK, template)
+    }
+
+    /// 303 to an address of the console.
+    pub(crate) fn redirect(location: &str) -> Self {
+        let reply = Self { status: StatusCode::SEE_OTHER, headers: Vec::new(), html: String::new(), cause: None };
+        reply.header("location", location)
+    }
+
+    /// Adds a header. Values that cannot be in a header are left out: they are addresses and cookies made by the console.
+    pub(crate) fn header(mut self, name: &'static str, value: &str) -> Self {
+        if let Ok(value) = HeaderValue::from_str(value) {
+            self.headers.push((HeaderName::from_static(name), value));
+        }
+        self
+    }
+
+    /// Adds the cookies of an answer of the admin API: those of sessions.
+    pub(crate) fn cookies(mut self, headers: Vec<(HeaderName, HeaderValue)>) -> Self {
+        self.headers.extend(headers.into_iter().filter(|(name, _)| *name == header::SET_COOKIE));
+        self
+    }
+
+    /// Shows a message on the next page.
+    pub(crate) fn toast(self, toast: Toast) -> Self {
+        self.header("set-cookie", &preferences::set_toast(Some(toast)))
+    }
+
+    pub(crate) fn with_cause(self, cause: Option<InternalFailure>) -> Self {
+        Self { cause, ..self }
+    }
+
+    pub(crate) fn response(self) -> Response<Body> {
+        let is_empty = self.html.is_empty();
+        let mut response = Response::new(Body::from(self.html));
+        *response.status_mut() = self.status;
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
+        let fields = response.headers_mut();
+        if !is_empty {
+            fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
+        }
+        // Pages hold what only their reader may see, and the token of the session.
+        fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, hx-request"));
+        for (name, value) in HEADERS {
+            fields.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        for (name, value) in self.headers {
+            fields.append(name, value);
+        }
+        response
+    }
+}

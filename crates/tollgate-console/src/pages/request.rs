@@ -1,0 +1,128 @@
+//! A request for a page as handlers see it, and the calls of the admin API that they make for its sender.
+
+use std::{collections::HashMap, sync::Arc};
+
+use http::HeaderMap;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Map, Value};
+use tollgate_store::AdminScope;
+use url::form_urlencoded::Serializer;
+
+use super::{form::FormData, layout::Layout, locale::Locale, preferences::Preferences};
+use crate::{
+    api::{self, route::Needs},
+    api_error::ApiError,
+    dispatch::{self, ApiCall},
+    identity::SignedIn,
+    principal::Principal,
+    response::ApiResponse,
+    state::{ConsoleState, RequestMeta},
+};
+
+#[derive(Debug)]
+pub(crate) struct PageRequest {
+    pub(crate) state: Arc<ConsoleState>,
+    pub(crate) meta: RequestMeta,
+    pub(crate) headers: HeaderMap,
+    /// Path and query, without the console's own path.
+    pub(crate) address: String,
+    pub(crate) path: HashMap<String, String>,
+    pub(crate) query: FormData,
+    /// What a form sent; empty for a page.
+    pub(crate) form: FormData,
+    pub(crate) signed_in: Option<SignedIn>,
+    pub(crate) preferences: Preferences,
+}
+
+impl PageRequest {
+    pub(crate) const fn t(&self) -> Locale {
+        self.preferences.locale
+    }
+
+    /// Whether an operator or an admin has signed in.
+    pub(crate) fn is_operator(&self) -> bool {
+        self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) >= AdminScope::Operator)
+    }
+
+    /// A path parameter; empty if the page has none of this name.
+    pub(crate) fn path_param(&self, name: &str) -> &str {
+        self.path.get(name).map_or("", String::as_str)
+    }
+
+    /// The address of a path of the console, for links and redirects.
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.state.identity.settings.base())
+    }
+
+    /// An address that a request asks to go to afterwards, if it is one of this console: below its own path, which is removed.
+    pub(crate) fn local_path<'a>(&self, text: &'a str) -> Option<&'a str> {
+        let path = text.strip_prefix(self.state.identity.settings.base()).filter(|rest| rest.starts_with('/')).unwrap_or(text);
+        dispatch::is_local_path(path).then_some(path)
+    }
+
+    /// Whether htmx asks for the part of the page that changes.
+    pub(crate) fn wants_part(&self) -> bool {
+        self.headers.contains_key("hx-request") && !self.headers.contains_key("hx-history-restore-request")
+    }
+
+    pub(crate) fn layout(&self, title: impl Into<String>) -> Layout {
+        Layout::of(self, title.into())
+    }
+
+    /// Calls a route of the admin API for the sender.
+    pub(crate) async fn call(&self, id: &'static str, call: ApiCall) -> Result<ApiResponse, ApiError> {
+        let Some(route) = api::route_of(id) else {
+            tracing::error!(id, "a page calls an unknown route");
+            return Err(ApiError::internal());
+        };
+        let principal = match &self.signed_in {
+            _ if route.needs == Needs::Nothing => Principal::Anonymous,
+            Some(signed_in) => Principal::Session(Box::new(signed_in.clone())),
+            None => return Err(ApiError::no_session()),
+        };
+        dispatch::call(&self.state, route, (principal, &self.meta, &self.headers), call).await
+    }
+
+    /// The same, with these fields as the body.
+    pub(crate) async fn send(&self, id: &'static str, fields: &[(&str, &str)]) -> Result<ApiResponse, ApiError> {
+        let body: Map<String, Value> = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+        self.call(id, ApiCall { body, ..ApiCall::default() }).await
+    }
+
+    /// What a route of the admin API answers, read.
+    pub(crate) async fn read<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
+        read_answer(self.call(id, call).await?)
+    }
+}
+
+/// A page of rows as the admin API answers it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct ApiPage<T> {
+    pub(crate) items: Vec<T>,
+    /// Where the next page begins.
+    pub(crate) next: Option<String>,
+}
+
+impl<T> ApiPage<T> {
+    pub(crate) const fn empty() -> Self {
+        Self { items: Vec::new(), next: None }
+    }
+}
+
+/// An answer of the admin API, read.
+pub(crate) fn read_answer<T: DeserializeOwned>(answer: ApiResponse) -> Result<T, ApiError> {
+    serde_json::from_value(answer.into_parts().0).map_err(|fault| {
+        tracing::error!(%fault, "a page cannot read an answer of the admin API");
+        ApiError::internal()
+    })
+}
+
+/// A call that reads, with these parameters in its query.
+pub(crate) fn get(pairs: &[(&str, &str)]) -> ApiCall {
+    ApiCall { query: Serializer::new(String::new()).extend_pairs(pairs).finish(), ..ApiCall::default() }
+}
+
+/// Path parameters of a call.
+pub(crate) fn path_of(values: &[(&str, &str)]) -> HashMap<String, String> {
+    values.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}

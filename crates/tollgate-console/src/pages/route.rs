@@ -1,0 +1,51 @@
+//! Entries of the table of pages.
+
+use std::{future::Future, pin::Pin, sync::Arc};
+
+use tollgate_store::AdminScope;
+
+use super::{
+    reply::{PageFailure, PageReply},
+    request::PageRequest,
+};
+use crate::api::route::Method;
+
+pub(crate) type PageFuture = Pin<Box<dyn Future<Output = Result<PageReply, PageFailure>> + Send>>;
+
+/// Who may see a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SeenBy {
+    /// Visitors, too.
+    Anyone,
+    /// Those who have signed in with at least this role; others are sent to the sign-in, or told that the page is not theirs.
+    Role(AdminScope),
+}
+
+/// A page, or what one of its forms is sent to.
+#[derive(Debug)]
+pub(crate) struct PageRoute {
+    pub(crate) method: Method,
+    /// Path pattern with `{name}` for parameters.
+    pub(crate) path: &'static str,
+    pub(crate) seen_by: SeenBy,
+    pub(crate) handler: fn(Arc<PageRequest>) -> PageFuture,
+}
+
+impl PageRoute {
+    pub(crate) const fn get(path: &'static str, seen_by: SeenBy, handler: fn(Arc<PageRequest>) -> PageFuture) -> Self {
+        Self { method: Method::Get, path, seen_by, handler }
+    }
+
+    /// What a form is sent to.
+    pub(crate) const fn post(path: &'static str, seen_by: SeenBy, handler: fn(Arc<PageRequest>) -> PageFuture) -> Self {
+        Self { method: Method::Post, path, seen_by, handler }
+    }
+}
+
+/// Wraps an async function as the [`PageRoute::handler`] of a table entry.
+macro_rules! page {
+    ($handler:path) => {
+        |request| Box::pin($handler(request))
+    };
+}
+pub(super) use page;

@@ -1,0 +1,160 @@
+//! Dispatch of requests for pages: who sends it, whether the page is theirs, what a form sent and from where; then the page. A failure is
+//! a page, too.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::{
+    body::Body,
+    extract::{FromRequestParts as _, RawPathParams},
+};
+use http::{Request, Response, header, request::Parts};
+use tokio::time::timeout;
+use tollgate_store::AdminScope;
+use url::form_urlencoded::byte_serialize;
+
+use super::{
+    form::{self, FormData},
+    preferences::{self, Preferences},
+    problem,
+    reply::{PageFailure, PageReply},
+    request::PageRequest,
+    route::{PageRoute, SeenBy},
+};
+use crate::{
+    api::route::{Method, may_exist},
+    api_error::ApiError,
+    auth, dispatch,
+    principal::Principal,
+    state::{ConsoleState, RequestMeta},
+};
+
+/// Longest time until a page is answered.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, request: Request<Body>) -> Response<Body> {
+    let started = state.gateway.now();
+    let meta = dispatch::request_meta(&request, &state);
+    let (mut parts, body) = request.into_parts();
+    let (page, session) = page_request(&state, meta, &mut parts).await;
+    let mut page = Arc::new(page);
+    let answered = match session {
+        Err(error) => Err(error.into()),
+        Ok(()) => match timeout(RESPONSE_TIMEOUT, answer(route, &mut page, &parts, body)).await {
+            Ok(answered) => answered,
+            Err(_) => Err(ApiError::overloaded("The answer took too long.").into()),
+        },
+    };
+    let response = finish(route, &page, answered).response();
+    tracing::info!(
+        request.id = %meta.id,
+        http.method = ?route.method,
+        http.route = route.path,
+        http.status = response.status().as_u16(),
+        principal.id = page.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()),
+        duration_ms = state.gateway.now().ms_since(started).max(0),
+        "page request"
+    );
+    response
+}
+
+/// The page for a path that does not exist.
+pub(crate) async fn not_found(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
+    failure(&state, &request.map(|_| ()), ApiError::no_path()).await
+}
+
+/// The page for the failure of a request that is not for a page, whose sender is a person with a browser.
+pub(crate) async fn failure(state: &Arc<ConsoleState>, request: &Request<()>, error: ApiError) -> Response<Body> {
+    let meta = dispatch::request_meta(request, state);
+    let (mut parts, ()) = request.clone().into_parts();
+    let (page, _) = page_request(state, meta, &mut parts).await;
+    problem::page(&page, &error.into()).response()
+}
+
+/// The request with its session, without the form. The error is that of the session's look-up.
+async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut Parts) -> (PageRequest, Result<(), ApiError>) {
+    let path = match RawPathParams::from_request_parts(parts, &()).await {
+        Ok(params) => params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+        Err(_) => std::collections::HashMap::new(),
+    };
+    let (signed_in, session) = match auth::reader(state, &meta, &parts.headers).await {
+        Ok(signed_in) => (signed_in, Ok(())),
+        Err(error) => (None, Err(error)),
+    };
+    let address = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+    let preferences = Preferences::of(&parts.headers, signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences));
+    let page = PageRequest {
+        state: Arc::clone(state),
+        meta,
+        headers: parts.headers.clone(),
+        address,
+        path,
+        query: FormData::parse(parts.uri.query().unwrap_or_default().as_bytes()),
+        form: FormData::default(),
+        signed_in,
+        preferences,
+    };
+    (page, session)
+}
+
+async fn answer(
+    route: &'static PageRoute,
+    page: &mut Arc<PageRequest>,
+    parts: &Parts,
+    body: Body,
+) -> Result<PageReply, PageFailure> {
+    let state = Arc::clone(&page.state);
+    if !page.path.iter().all(|(name, value)| may_exist(name, value)) {
+        return Err(ApiError::no_path().into());
+    }
+    if let SeenBy::Role(least) = route.seen_by {
+        let signed_in = page.signed_in.as_ref().ok_or_else(ApiError::no_session)?;
+        if AdminScope::from(signed_in.member.role) < least {
+            return Err(ApiError::forbidden("This page", least).into());
+        }
+    }
+    let principal = match &page.signed_in {
+        Some(signed_in) => Principal::Session(Box::new(signed_in.clone())),
+        None => Principal::Anonymous,
+    };
+    let _share = state.request_shares.claim(&principal, page.meta.address)?;
+    if route.method == Method::Post {
+        let form = read_form(parts, body).await?;
+        match &page.signed_in {
+            Some(signed_in) => auth::check_write(&state, (&parts.headers, &parts.uri), signed_in, form.value("csrf").as_bytes())?,
+            None => auth::refuse_other_origins(&state, parts)?,
+        }
+        if let Some(page) = Arc::get_mut(page) {
+            page.form = form;
+        }
+    }
+    (route.handler)(Arc::clone(page)).await
+}
+
+async fn read_form(parts: &Parts, body: Body) -> Result<FormData, ApiError> {
+    let media = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    if !media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
+        return Err(ApiError::media_type("The Content-Type"));
+    }
+    Ok(FormData::parse(&dispatch::read(body, form::MAX_BYTES).await?))
+}
+
+/// The answer of a page, or that for its failure. Visitors are sent to the sign-in, and come back after it.
+fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, PageFailure>) -> PageReply {
+    let failure = match answered {
+        Ok(reply) if page.preferences.toast.is_some() && route.method == Method::Get => {
+            return reply.header("set-cookie", &preferences::set_toast(None));
+        }
+        Ok(reply) => return reply,
+        Err(failure) => failure,
+    };
+    match &failure {
+        PageFailure::Api(error) if error.status == http::StatusCode::UNAUTHORIZED && page.signed_in.is_none() => {
+            let to: String = match route.method {
+                Method::Get => byte_serialize(page.address.as_bytes()).collect(),
+                Method::Post | Method::Patch | Method::Put | Method::Delete => String::from("%2Fconsole"),
+            };
+            PageReply::redirect(&page.url(&format!("/sign-in?to={to}")))
+        }
+        PageFailure::Api(_) | PageFailure::Template(_) => problem::page(page, &failure),
+    }
+}

@@ -1,0 +1,185 @@
+//! Signing in and out: password, one-time code, and the way to the OpenID provider.
+
+use std::sync::Arc;
+
+use askama::Template;
+use http::{HeaderName, HeaderValue};
+use serde::Deserialize;
+use tollgate_store::AdminScope;
+use url::form_urlencoded::byte_serialize;
+
+use super::{
+    form::{FormField, FormState},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::PageRequest,
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall, response::ApiResponse};
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/sign-in", SeenBy::Anyone, page!(show)),
+    PageRoute::post("/sign-in", SeenBy::Anyone, page!(send)),
+    PageRoute::post("/sign-in/code", SeenBy::Anyone, page!(send_code)),
+    PageRoute::post("/sign-out", SeenBy::Role(AdminScope::Member), page!(sign_out)),
+];
+
+/// Where those who signed in go unless they came from elsewhere.
+pub(super) const HOME: &str = "/console";
+/// Digits of a one-time code; anything else is a recovery code.
+const CODE_DIGITS: usize = 6;
+
+#[derive(Debug, Template)]
+#[template(path = "sign_in.html")]
+struct SignInPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    login: FormField,
+    password: FormField,
+    to: String,
+    oidc: Option<OidcButton>,
+}
+
+#[derive(Debug)]
+struct OidcButton {
+    label: String,
+    link: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "sign_in_code.html")]
+struct CodePage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    code: FormField,
+    challenge: String,
+    to: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Methods {
+    oidc: Option<String>,
+}
+
+/// The end of a step of signing in.
+#[derive(Debug)]
+pub(super) enum SignInStep {
+    /// The session's cookie.
+    Done(Vec<(HeaderName, HeaderValue)>),
+    /// A one-time code is needed, with this challenge.
+    Code(String),
+}
+
+impl SignInStep {
+    pub(super) fn of(answer: ApiResponse) -> Self {
+        let (value, headers) = answer.into_parts();
+        match value["challenge"].as_str() {
+            Some(challenge) => Self::Code(challenge.to_owned()),
+            None => Self::Done(headers),
+        }
+    }
+}
+
+/// Goes to the page, or asks for the one-time code first.
+pub(super) fn proceed(request: &PageRequest, step: SignInStep, to: &str) -> Result<PageReply, PageFailure> {
+    match step {
+        SignInStep::Done(headers) => Ok(PageReply::redirect(&request.url(to)).cookies(headers)),
+        SignInStep::Code(challenge) => code_page(request, &FormState::default(), &challenge, to),
+    }
+}
+
+/// The page to go to afterwards.
+fn target<'a>(request: &PageRequest, text: &'a str) -> &'a str {
+    request.local_path(text).unwrap_or(HOME)
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let to = target(&request, request.query.value("to"));
+    if request.signed_in.is_some() {
+        return Ok(PageReply::redirect(&request.url(to)));
+    }
+    password_page(&request, &FormState::default(), to).await
+}
+
+async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let methods: Methods = request.read(operations::LIST_SIGN_IN_METHODS, ApiCall::default()).await?;
+    let oidc = methods.oidc.map(|name| {
+        let local: String = byte_serialize(request.url(to).as_bytes()).collect();
+        OidcButton {
+            label: t.say_with("sign_in.oidc", &[("provider", &name)]),
+            link: request.url(&format!("/admin/v1/oidc/start?to={local}")),
+        }
+    });
+    let template = SignInPage {
+        layout: request.layout(t.say("sign_in.title")),
+        t,
+        banner: form.banner(),
+        login: form.field("login", t.say("sign_in.login")).autocomplete("username").focus(),
+        password: form.password("password", t.say("sign_in.password"), "current-password"),
+        to: to.to_owned(),
+        oidc,
+    };
+    PageReply::page(form.status(), &template)
+}
+
+fn code_page(request: &PageRequest, form: &FormState, challenge: &str, to: &str) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let code = form.field("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("sign_in.code_hint")).focus();
+    let template = CodePage {
+        layout: request.layout(t.say("sign_in.code_title")),
+        t,
+        banner: form.banner(),
+        code,
+        challenge: challenge.to_owned(),
+        to: to.to_owned(),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (form, to) = (&request.form, target(&request, request.form.value("to")));
+    if request.signed_in.is_some() {
+        return Ok(PageReply::redirect(&request.url(to)));
+    }
+    let sent = [("login", form.value("login").trim()), ("password", form.value("password"))];
+    match request.send(operations::SIGN_IN, &sent).await {
+        Ok(answer) => proceed(&request, SignInStep::of(answer), to),
+        // An empty or overlong name or password is a wrong one.
+        Err(error) => {
+            let error = if error.param().is_some() { ApiError::wrong_login() } else { error };
+            let form = FormState::refused(request.t(), form, &error, &[])?;
+            password_page(&request, &form, to).await
+        }
+    }
+}
+
+async fn send_code(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (form, to) = (&request.form, target(&request, request.form.value("to")));
+    let challenge = form.value("challenge");
+    let typed: String = form.value("code").chars().filter(|c| !c.is_whitespace()).collect();
+    let is_code = typed.len() == CODE_DIGITS && typed.bytes().all(|byte| byte.is_ascii_digit());
+    let field = if is_code { "code" } else { "recovery_code" };
+    match request.send(operations::SIGN_IN_WITH_CODE, &[("challenge", challenge), (field, &typed)]).await {
+        Ok(answer) => proceed(&request, SignInStep::of(answer), to),
+        Err(error) if error.code() == "challenge_ended" => {
+            let form = FormState::refused(request.t(), form, &error, &[])?;
+            password_page(&request, &form, to).await
+        }
+        Err(error) => {
+            let is_wrong = error.code() == "wrong_code" || error.param().is_some();
+            let error = if is_wrong { ApiError::wrong_code().about("code") } else { error };
+            code_page(&request, &FormState::refused(request.t(), form, &error, &["code"])?, challenge, to)
+        }
+    }
+}
+
+async fn sign_out(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (_, headers) = request.call(operations::SIGN_OUT, ApiCall::default()).await?.into_parts();
+    Ok(PageReply::redirect(&request.url("/sign-in")).cookies(headers).toast(Toast::SignedOut))
+}

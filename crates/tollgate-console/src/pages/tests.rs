@@ -1,0 +1,119 @@
+//! The pages against a store in memory would need a gateway; what they do with one is tested with the real binary. Here: the table, and
+//! what templates may not hold.
+
+use std::{collections::HashSet, fs, path::Path};
+
+use super::*;
+use crate::api;
+
+fn templates(folder: &Path, found: &mut Vec<(String, String)>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            templates(&path, found);
+        } else {
+            found.push((path.display().to_string(), fs::read_to_string(&path).unwrap()));
+        }
+    }
+}
+
+fn all_templates() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    templates(&Path::new(env!("CARGO_MANIFEST_DIR")).join("templates"), &mut found);
+    found
+}
+
+#[test]
+fn operations_of_pages_are_routes() {
+    for id in operations::ALL {
+        assert!(api::route_of(id).is_some(), "{id} is no route of the admin API");
+    }
+}
+
+#[test]
+fn pages_have_one_entry_each_and_no_path_of_another_part() {
+    let mut seen = HashSet::new();
+    for route in routes() {
+        assert!(seen.insert((route.path, format!("{:?}", route.method))), "{} occurs twice", route.path);
+        assert!(route.path.starts_with('/'), "{}", route.path);
+        for other in ["/admin", "/v1", "/metrics", "/assets", "/models.json"] {
+            assert!(!route.path.starts_with(other), "{}", route.path);
+        }
+    }
+}
+
+/// The policy allows no inline script, no inline style and no event handler.
+#[test]
+fn templates_hold_nothing_that_the_policy_forbids() {
+    for (path, text) in all_templates() {
+        for (at, _) in text.match_indices("<script") {
+            let tag = text[at..].split('>').next().unwrap();
+            assert!(tag.contains("src="), "{path}: {tag}");
+        }
+        for forbidden in
+            ["style=", "<style", "javascript:", "hx-on", " onclick", " onload", " onerror", " onsubmit", "http://", "https://"]
+        {
+            assert!(!text.contains(forbidden), "{path} holds {forbidden}");
+        }
+    }
+}
+
+/// Values are escaped everywhere; what is not are templates of their own.
+#[test]
+fn only_fields_are_not_escaped() {
+    let known = [
+        "login",
+        "password",
+        "code",
+        "again",
+        "name",
+        "email",
+        "member",
+        "new_password",
+        "codes_password",
+        "revoke_name",
+        // A template of its own.
+        "found",
+        "form.groups",
+        "form.models",
+        "form.expires",
+        "form.ip_allow",
+        "form.rpm",
+        "form.tpm",
+        "form.concurrency",
+        "form.budget_amount",
+    ];
+    for (path, text) in all_templates() {
+        for (at, _) in text.match_indices("|safe") {
+            let value = text[..at].rsplit("{{").next().unwrap().trim();
+            assert!(known.contains(&value), "{path} does not escape {value}");
+        }
+    }
+}
+
+#[test]
+fn forms_that_write_carry_the_token_of_the_session() {
+    // Those who have signed in are sent on instead.
+    let before_sign_in = ["sign_in.html", "sign_in_code.html"];
+    for (path, text) in all_templates().into_iter().filter(|(path, _)| !before_sign_in.iter().any(|open| path.ends_with(open))) {
+        for (at, _) in text.match_indices("method=\"post\"") {
+            let form = text[at..].split("</form>").next().unwrap();
+            assert!(form.contains("name=\"csrf\""), "{path}: {form}");
+        }
+    }
+}
+
+#[test]
+fn assets_of_templates_exist() {
+    for (path, text) in all_templates() {
+        for (at, _) in text.match_indices("layout.asset(\"") {
+            let name = text[at + 14..].split('"').next().unwrap();
+            assert!(!assets::path(name).is_empty(), "{path}: {name}");
+        }
+        for (at, _) in text.match_indices("layout.icon(\"") {
+            let name = text[at + 13..].split('"').next().unwrap();
+            let sprite = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/icons.svg")).unwrap();
+            assert!(sprite.contains(&format!("id=\"i-{name}\"")), "{path}: {name}");
+        }
+    }
+}

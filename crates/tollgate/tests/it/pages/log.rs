@@ -1,0 +1,84 @@
+//! The usage log: rows and sums of a filter, a record with its attempts, and what members do not see.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate_testkit::{Request, wait_for};
+
+use super::{Person, attacks::signed_in};
+use crate::{admin::Admin, identity::make_member, support};
+
+/// A gateway with a request of a member's key, and its id.
+fn with_request() -> (Admin, String) {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "eve", "member");
+    make_member(&admin, "op", "operator");
+    let key = admin.post("/admin/v1/keys", &json!({"name": "ci", "member": "ann"}))["key"].as_str().unwrap().to_owned();
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key);
+    let answer = admin.gateway.send(&chat.header("x-tollgate-tags", "project=web"));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let record = answer.header("x-request-id").unwrap().to_owned();
+    let path = format!("/admin/v1/usage/{record}");
+    wait_for("the request is booked", Duration::from_mins(1), || admin.call("GET", &path, None).status == 200);
+    (admin, record)
+}
+
+#[test]
+fn filter_selects_rows_sums_and_export() {
+    let (admin, record) = with_request();
+    let mut op = signed_in(&admin, "op");
+    let link = format!("/log/{record}");
+    for (query, is_found) in [
+        ("", true),
+        ("?range=15m&model=echo&key=ci&status=2xx&outcome=completed&tags=project%3Dweb&member=ann", true),
+        ("?model=other", false),
+        ("?outcome=refused", false),
+        ("?status=4xx", false),
+        ("?since=2001-01-01T00:00:00Z&until=2001-01-02T00:00:00Z", false),
+    ] {
+        let page = op.page(&admin.gateway, &format!("/log{query}"));
+        assert_eq!(page.contains(&link), is_found, "{query}: {page}");
+    }
+    let page = op.page(&admin.gateway, "/log?model=echo");
+    assert!(
+        page.contains("name=\"model\" value=\"echo\"") && page.contains("/admin/v1/usage/export?format=csv&#38;model=echo"),
+        "{page}"
+    );
+    let part = admin.gateway.send(&op.with_cookies(Request::get("/log?model=echo")).header("hx-request", "true")).text();
+    assert!(part.starts_with("<div class=\"stack\" id=\"rows\"") && part.contains(&link) && !part.contains("<html"), "{part}");
+    for (query, says) in [
+        ("status=teapot", "The filter “Status” has a value that cannot be."),
+        ("member=unknown", "There is nothing of the name"),
+        ("since=yesterday", "The filter “Time” has a value that cannot be."),
+        ("after=x", "has a value that cannot be."),
+    ] {
+        let page = op.page(&admin.gateway, &format!("/log?{query}"));
+        assert!(page.contains(says), "{query}: {page}");
+    }
+    let export = admin.gateway.send(&op.with_cookies(Request::get("/admin/v1/usage/export?format=csv&model=echo")));
+    assert!(export.status == 200 && export.text().contains(&record), "{}", export.text());
+}
+
+#[test]
+fn record_shows_its_attempts_to_operators_and_nothing_of_them_to_its_caller() {
+    let (admin, record) = with_request();
+    let path = format!("/log/{record}");
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, &path);
+    assert!(page.contains("Attempts") && page.contains("project=web") && page.contains(&record), "{page}");
+    let part = admin.gateway.send(&op.with_cookies(Request::get(&path)).header("hx-request", "true")).text();
+    assert!(part.trim_start().starts_with("<section class=\"drawer\""), "{part}");
+    let mut ann = signed_in(&admin, "ann");
+    let page = ann.page(&admin.gateway, &path);
+    assert!(page.contains(&record) && !page.contains("Attempts") && !page.contains("Selection"), "{page}");
+    let list = ann.page(&admin.gateway, "/log?channel=echo");
+    assert!(list.contains(&path) && !list.contains("name=\"channel\"") && !list.contains("name=\"member\""), "{list}");
+    let mut eve = signed_in(&admin, "eve");
+    assert!(!eve.page(&admin.gateway, "/log").contains(&path));
+    assert_eq!(eve.get(&admin.gateway, &path).status, 404);
+    assert_eq!(eve.get(&admin.gateway, "/log/req_1").status, 404);
+    assert_eq!(Person::default().get(&admin.gateway, "/log").status, 303);
+    let mut chinese = Person { language: Some("zh-CN"), ..ann };
+    assert!(chinese.page(&admin.gateway, &path).contains("使用日志"));
+}

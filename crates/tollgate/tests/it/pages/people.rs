@@ -1,0 +1,169 @@
+//! First run, invites, signing in with and without codes, and the profile.
+
+use serde_json::json;
+
+use super::{Person, location};
+use crate::{
+    admin::Admin,
+    identity::{PASSWORD, make_member},
+};
+
+fn path_of(link: &str) -> &str {
+    let rest = link.split_once("://").map_or(link, |(_, rest)| rest);
+    &rest[rest.find('/').unwrap()..]
+}
+
+#[test]
+fn first_run_leads_from_the_link_to_the_console() {
+    let admin = Admin::echo();
+    let link = admin.gateway.startup()["setup_link"].as_str().unwrap().to_owned();
+    let token = link.split_once("token=").unwrap().1.to_owned();
+    let mut person = Person::default();
+    let page = person.page(&admin.gateway, path_of(&link));
+    assert!(page.contains("Set up tollgate") && page.contains("owner"), "{page}");
+    let fields = |password: &'static str, again: &'static str| {
+        [("token", token.clone()), ("new_password", password.to_owned()), ("new_password_again", again.to_owned())]
+    };
+    for (password, again, text) in [
+        ("short", "short", "10 to 128 characters"),
+        (PASSWORD, "correct horse cattery", "The two passwords differ"),
+        ("password123", "password123", "tried first"),
+    ] {
+        let sent = fields(password, again);
+        let sent: Vec<_> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer = person.post(&admin.gateway, "/setup", &sent);
+        assert_eq!(answer.status, 422, "{text}");
+        let page = answer.text();
+        assert!(page.contains(text) && page.contains("aria-invalid") && !page.contains(password), "{page}");
+    }
+    let sent = fields(PASSWORD, PASSWORD);
+    let sent: Vec<_> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(location(&person.post(&admin.gateway, "/setup", &sent)), "/setup/gateway");
+    assert!(person.page(&admin.gateway, "/setup/gateway").contains("This gateway"));
+    assert_eq!(location(&person.post(&admin.gateway, "/setup/gateway", &[])), "/console");
+    assert_eq!(admin.get("/admin/v1/settings/square.public")["value"], "false");
+    let page = person.page(&admin.gateway, "/console");
+    assert!(page.contains("Base URL") && page.contains("Saved") && page.contains("owner"), "{page}");
+    assert!(!person.page(&admin.gateway, "/console").contains("class=\"toast\""), "a message is shown once");
+    let again = Person::default().get(&admin.gateway, path_of(&link));
+    assert!(again.status == 400 && again.text().contains("The link is not valid"), "{}", again.text());
+    assert!(!admin.gateway.log().contains(&token), "the log holds the link");
+}
+
+#[test]
+fn member_signs_in_and_goes_where_the_link_pointed() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let mut person = Person::default();
+    assert_eq!(location(&person.get(&admin.gateway, "/profile?a=1&b=2")), "/sign-in?to=%2Fprofile%3Fa%3D1%26b%3D2");
+    let wrong = person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", "wrong"), ("to", "/profile")]);
+    let page = wrong.text();
+    assert!(wrong.status == 422 && page.contains("value=\"ann\"") && page.contains("value=\"/profile\""), "{page}");
+    assert!(!person.has_session() && !page.contains("\"wrong\""));
+    let right = [("login", "ann"), ("password", PASSWORD), ("to", "/profile")];
+    assert_eq!(location(&person.post(&admin.gateway, "/sign-in", &right)), "/profile");
+    assert!(person.page(&admin.gateway, "/profile").contains("ann"));
+    assert_eq!(location(&person.get(&admin.gateway, "/sign-in?to=/models")), "/models", "one who is in is sent on");
+    assert_eq!(location(&person.post(&admin.gateway, "/sign-out", &[])), "/sign-in");
+    assert!(!person.has_session() && person.page(&admin.gateway, "/sign-in").contains("You are signed out."));
+}
+
+#[test]
+fn too_many_attempts_are_told_when_to_come_back() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let mut person = Person::default();
+    let mut attempt = || person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", "wrong password")]);
+    let last = (0..11).map(|_| attempt()).last().unwrap();
+    assert!(last.status == 429 && last.text().contains("Too many attempts. Try again in"), "{}", last.text());
+}
+
+#[test]
+fn invite_is_accepted_on_its_page() {
+    let admin = Admin::echo();
+    make_member(&admin, "taken", "member");
+    let made = admin.post("/admin/v1/invites", &json!({"role": "operator"}));
+    let (link, token) = (made["link"].as_str().unwrap(), made["token"].as_str().unwrap());
+    let mut person = Person::default();
+    assert!(person.page(&admin.gateway, path_of(link)).contains("Operator"));
+    let mut accept = |name: &str, email: &str| {
+        let fields =
+            [("token", token), ("name", name), ("email", email), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
+        person.post(&admin.gateway, "/invite", &fields)
+    };
+    let taken = accept("taken", "");
+    let page = taken.text();
+    assert!(taken.status == 422 && page.contains("Another member has this name") && page.contains("value=\"taken\""), "{page}");
+    assert!(accept("ben", "no address").text().contains("such as ann@example.com"));
+    assert_eq!(location(&accept("ben", "")), "/console");
+    assert!(person.page(&admin.gateway, "/console").contains("ben"));
+}
+
+#[test]
+fn profile_changes_the_password_and_ends_sessions() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let sign_in = |password: &str| {
+        let mut person = Person::default();
+        person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", password)]);
+        person
+    };
+    let (mut person, mut other) = (sign_in(PASSWORD), sign_in(PASSWORD));
+    let change = |person: &mut Person, old: &str, new: &str| {
+        let fields = [("password", old), ("new_password", new), ("new_password_again", new)];
+        person.post(&admin.gateway, "/profile/password", &fields)
+    };
+    let wrong = change(&mut person, "wrong", "another good one");
+    assert!(wrong.status == 422 && wrong.text().contains("That is not your current password."), "{}", wrong.text());
+    assert_eq!(location(&change(&mut person, PASSWORD, "another good one")), "/profile");
+    assert!(person.page(&admin.gateway, "/profile").contains("The password is changed."));
+    assert_eq!(other.get(&admin.gateway, "/profile").status, 303, "other sessions end");
+    let mut other = sign_in("another good one");
+    let page = person.page(&admin.gateway, "/profile");
+    let rows = page.split("<tr>").filter_map(|row| Some((row.contains("this one"), row.split_once("/profile/sessions/")?.1)));
+    let mut ids: Vec<(bool, &str)> = rows.map(|(is_own, rest)| (is_own, rest.split('/').next().unwrap())).collect();
+    // The own one last.
+    ids.sort_unstable();
+    assert_eq!(ids.iter().map(|(is_own, _)| *is_own).collect::<Vec<_>>(), [false, true], "{page}");
+    for (_, id) in ids {
+        person.post(&admin.gateway, &format!("/profile/sessions/{id}/end"), &[]);
+    }
+    assert!(other.get(&admin.gateway, "/profile").status == 303 && person.get(&admin.gateway, "/profile").status == 303);
+}
+
+#[test]
+fn language_and_theme_belong_to_the_member() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let sign_in = || {
+        let mut person = Person::default();
+        person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", PASSWORD)]);
+        person
+    };
+    let mut person = sign_in();
+    assert!(person.page(&admin.gateway, "/console").contains("<html lang=\"en\" data-copied"));
+    person.post(&admin.gateway, "/preferences", &[("language", "zh-CN"), ("back", "/console")]);
+    person.post(&admin.gateway, "/preferences", &[("theme", "dark"), ("back", "/console")]);
+    let page = sign_in().page(&admin.gateway, "/console");
+    assert!(page.contains("<html lang=\"zh-CN\" data-theme=\"dark\""), "another browser has them, too: {page}");
+    person.post(&admin.gateway, "/preferences", &[("language", "tlh"), ("theme", ""), ("back", "/console")]);
+    assert!(sign_in().page(&admin.gateway, "/console").contains("<html lang=\"en\" data-copied"));
+}
+
+#[test]
+fn sessions_of_others_do_not_exist() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "eve", "member");
+    let sign_in = |name: &str| {
+        let mut person = Person::default();
+        person.post(&admin.gateway, "/sign-in", &[("login", name), ("password", PASSWORD)]);
+        person
+    };
+    let (mut ann, mut eve) = (sign_in("ann"), sign_in("eve"));
+    let page = ann.page(&admin.gateway, "/profile");
+    let id = page.split_once("/profile/sessions/").unwrap().1.split('/').next().unwrap().to_owned();
+    assert_eq!(eve.post(&admin.gateway, &format!("/profile/sessions/{id}/end"), &[]).status, 404);
+    assert_eq!(ann.get(&admin.gateway, "/profile").status, 200);
+    assert_eq!(eve.get(&admin.gateway, "/setup/gateway").status, 403);
+}

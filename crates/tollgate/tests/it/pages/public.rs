@@ -1,0 +1,109 @@
+//! What visitors see: the model square, the status page, errors, languages, assets, and paths behind a proxy.
+
+use serde_json::json;
+use tollgate_testkit::{Request, TestGateway};
+
+use super::{Person, location};
+use crate::{admin::Admin, support};
+
+#[test]
+fn square_shows_models_as_its_document_does() {
+    let admin = Admin::echo();
+    let mut visitor = Person::default();
+    let page = visitor.page(&admin.gateway, "/models");
+    assert!(page.contains("/models/echo") && page.contains("1 of 1 models"), "{page}");
+    assert!(visitor.page(&admin.gateway, "/models?view=table&q=ech&sort=price").contains("/models/echo"));
+    assert!(visitor.page(&admin.gateway, "/models?q=nothing").contains("No model matches."));
+    let detail = visitor.page(&admin.gateway, "/models/echo");
+    assert!(detail.contains("curl ") && detail.contains("/v1/chat/completions"), "{detail}");
+    assert_eq!(visitor.get(&admin.gateway, "/models/unknown").status, 404);
+    assert!(visitor.page(&admin.gateway, "/status").contains("All models are available."));
+    assert_eq!(location(&visitor.get(&admin.gateway, "/")), "/models");
+    admin.call("PUT", "/admin/v1/settings/square.public", Some(&json!({"value": false})));
+    assert_eq!(location(&visitor.get(&admin.gateway, "/models")), "/sign-in?to=%2Fmodels");
+    assert_eq!(location(&visitor.get(&admin.gateway, "/")), "/sign-in");
+}
+
+#[test]
+fn filters_answer_the_part_that_changes() {
+    let admin = Admin::echo();
+    let part = admin.gateway.send(&Request::get("/models?q=echo").header("hx-request", "true"));
+    let text = part.text();
+    assert!(part.status == 200 && text.contains("id=\"found\"") && !text.contains("<html"), "{text}");
+    assert!(part.header("vary").unwrap().contains("hx-request"));
+}
+
+#[test]
+fn language_is_the_browsers_or_the_chosen_one() {
+    let admin = Admin::echo();
+    let mut person = Person { language: Some("zh-CN,zh;q=0.9"), ..Person::default() };
+    let page = person.page(&admin.gateway, "/models");
+    assert!(page.contains("lang=\"zh-CN\"") && page.contains("模型广场"), "{page}");
+    let chosen = person.post(&admin.gateway, "/preferences", &[("language", "en"), ("theme", "dark"), ("back", "/status")]);
+    assert_eq!(location(&chosen), "/status");
+    let page = person.page(&admin.gateway, "/status");
+    assert!(page.contains("lang=\"en\"") && page.contains("data-theme=\"dark\""), "{page}");
+}
+
+#[test]
+fn errors_are_pages_for_people_and_json_for_programs() {
+    let admin = Admin::echo();
+    let mut person = Person::default();
+    let missing = person.get(&admin.gateway, "/no-such-page");
+    let text = missing.text();
+    assert!(missing.status == 404 && text.contains(missing.header("x-request-id").unwrap()), "{text}");
+    assert!(missing.header("content-security-policy").is_some());
+    let program = admin.gateway.send(&Request::get("/no-such-page"));
+    assert!(program.status == 404 && program.json()["error"].is_object());
+    assert!(person.get(&admin.gateway, "/admin/v1/nothing").json()["error"].is_object());
+}
+
+#[test]
+fn assets_are_immutable_and_pages_are_not_kept() {
+    let admin = Admin::echo();
+    let page = admin.gateway.send(&Request::get("/models"));
+    assert_eq!(page.header("cache-control"), Some("no-store"));
+    let text = page.text();
+    let assets: Vec<&str> =
+        text.split('"').filter(|value| value.starts_with("/assets/")).map(|value| value.split('#').next().unwrap()).collect();
+    assert!(assets.len() > 5, "{text}");
+    for path in assets {
+        let asset = admin.gateway.send(&Request::get(path));
+        assert_eq!((asset.status, asset.header("cache-control")), (200, Some("public, max-age=31536000, immutable")), "{path}");
+    }
+    assert_eq!(admin.gateway.send(&Request::get("/assets/page.0000000000000000.js")).status, 404);
+}
+
+#[test]
+fn pages_work_below_a_path_whether_the_proxy_removes_it_or_not() {
+    let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "https://gate.example.com/llm/").spawn();
+    for path in ["/models", "/llm/models"] {
+        let page = gateway.send(&Request::get(path));
+        let text = page.text();
+        assert_eq!(page.status, 200, "{path}");
+        assert!(text.contains("href=\"/llm/models/echo\"") && text.contains("href=\"/llm/assets/"), "{text}");
+        assert!(!text.contains("href=\"/models") && !text.contains("src=\"/assets"), "{text}");
+    }
+    let answer = gateway.send(&Request::get("/llm/profile"));
+    assert_eq!(location(&answer), "/llm/sign-in?to=%2Fprofile");
+}
+
+#[test]
+fn failed_sign_in_at_the_provider_is_a_page_for_people_and_json_for_programs() {
+    let gateway = [
+        ("TOLLGATE_CONSOLE__URL", "https://gateway.example.com"),
+        ("TOLLGATE_OIDC__ISSUER", "https://id.example.com"),
+        ("TOLLGATE_OIDC__CLIENT_ID", "tollgate"),
+    ]
+    .into_iter()
+    .fold(TestGateway::builder(support::PROGRAM), |builder, (name, value)| builder.env(name, value))
+    .spawn();
+    for path in ["/admin/v1/oidc/callback", "/admin/v1/oidc/callback?state=x&code=y"] {
+        let page = gateway.send(&Request::get(path).header("accept", "text/html"));
+        assert_eq!(page.status, 401, "{}", page.text());
+        assert!(page.text().contains("The sign-in took too long.") && page.text().contains("href=\"/sign-in\""), "{}", page.text());
+        assert!(page.header("content-security-policy").is_some());
+        let json = gateway.send(&Request::get(path));
+        assert_eq!(json.json()["error"]["code"], "challenge_ended");
+    }
+}
