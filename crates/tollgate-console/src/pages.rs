@@ -21,6 +21,7 @@ mod password_link;
 mod preferences;
 mod problem;
 mod profile;
+mod protocols;
 mod reply;
 mod request;
 mod route;

@@ -4,7 +4,7 @@ use tollgate_core::Timestamp;
 use url::form_urlencoded::Serializer;
 
 use crate::{
-    pages::{form::FormData, locale::Locale, mark},
+    pages::{form::FormData, locale::Locale, mark, protocols},
     time::rfc3339,
 };
 
@@ -55,7 +55,6 @@ const FIELDS: [&str; 14] = [
 ];
 /// Those that others than operators cannot ask for.
 const FOR_OPERATORS: [&str; 2] = ["member", "channel"];
-const PROTOCOLS: [&str; 2] = ["openai", "gemini"];
 const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
 
 pub(super) fn label(t: Locale, field: &str) -> &'static str {
@@ -194,9 +193,7 @@ impl LogFilter {
             };
             let options = match name {
                 "outcome" => words(&OUTCOMES, &|word| mark::of_outcome(t, word).word),
-                "protocol" => words(&PROTOCOLS, &|word| {
-                    if word == "openai" { t.say("protocol.openai").to_owned() } else { t.say("protocol.gemini").to_owned() }
-                }),
+                "protocol" => words(&protocols::words().collect::<Vec<_>>(), &|word| protocols::label(t, word).to_owned()),
                 _ => Vec::new(),
             };
             let hint = match name {

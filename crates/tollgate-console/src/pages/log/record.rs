@@ -2,11 +2,12 @@
 
 use serde::Deserialize;
 
-use super::view::{outcome_mark, protocol, speed};
+use super::view::{outcome_mark, speed};
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
+    protocols,
 };
 
 /// A record of the admin API. `pricing` is there if one record was asked for.
@@ -226,9 +227,9 @@ fn figures(t: Locale, record: &RecordObject) -> Vec<(&'static str, String, Strin
 }
 
 fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
-    let mut asked = format!("{} · {}", record.method, protocol(t, &record.protocol_in));
+    let mut asked = format!("{} · {}", record.method, protocols::label(t, &record.protocol_in));
     if let Some(out) = record.protocol_out.as_deref().filter(|out| *out != record.protocol_in) {
-        asked = format!("{asked} → {}", protocol(t, out));
+        asked = format!("{asked} → {}", protocols::label(t, out));
     }
     if record.stream {
         asked = format!("{asked} · {}", t.say("log.stream"));

@@ -5,6 +5,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::{self, Mark},
+    protocols,
 };
 
 #[derive(Debug)]
@@ -47,8 +48,8 @@ impl LogRow {
             key: record.key_name.clone(),
             channel: last.map(|attempt| attempt.channel.clone()),
             tries: (record.attempts.len() > 1).then(|| t.say_with("log.tries", &[("count", &record.attempts.len().to_string())])),
-            protocol: protocol(t, &record.protocol_in),
-            translated: record.protocol_out.as_deref().filter(|out| *out != record.protocol_in).map(|out| protocol(t, out)),
+            protocol: protocols::label(t, &record.protocol_in),
+            translated: record.protocol_out.as_deref().filter(|out| *out != record.protocol_in).map(|out| protocols::label(t, out)),
             is_stream: record.stream,
             input: some(tokens.prompt()),
             output: some(tokens.answer()),
@@ -68,14 +69,6 @@ pub(super) fn outcome_mark(t: Locale, record: &RecordObject) -> Mark {
     let mark = mark::of_outcome(t, &record.outcome);
     let word = if record.outcome == "completed" { record.status.to_string() } else { format!("{} {}", record.status, mark.word) };
     Mark { word, ..mark }
-}
-
-pub(super) fn protocol(t: Locale, word: &str) -> &'static str {
-    match word {
-        "openai" => t.say("protocol.openai"),
-        "gemini" => t.say("protocol.gemini"),
-        _ => t.say("protocol.other"),
-    }
 }
 
 /// Tokens of the answer per second after the first one.

@@ -6,7 +6,7 @@ use tollgate_core::NanoUsd;
 use url::form_urlencoded::Serializer;
 
 use super::document::{ModelOffer, SquareEntry};
-use crate::pages::{form::FormData, locale::Locale};
+use crate::pages::{form::FormData, locale::Locale, protocols};
 
 /// Longest text of a search.
 const MAX_SEARCH: usize = 200;
@@ -213,7 +213,7 @@ impl SquareFilter {
                 title: t.say("facet.protocol"),
                 kind: "checkbox",
                 name: "protocol",
-                options: [("openai", t.say("protocol.openai")), ("gemini", t.say("protocol.gemini"))].map(protocol).into(),
+                options: protocols::words().map(|word| protocol((word, protocols::label(t, word)))).collect(),
             },
             Facet { title: t.say("facet.input"), kind: "checkbox", name: "input", options: inputs.map(input).into() },
             Facet {

@@ -6,6 +6,7 @@ use super::document::{ModelOffer, SquareDocument, SquareEntry, SquareFigures};
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
+    protocols,
 };
 
 /// A price of one kind of token, after the multiplier and before it if that differs.
@@ -177,10 +178,8 @@ impl ModelCard {
     /// `None` if the group does not offer the model.
     pub(crate) fn of(t: Locale, model: &SquareEntry, group: Option<&str>) -> Option<Self> {
         let offer = model.offer(group)?;
-        let protocol = |offered: &super::document::SquareProtocol| match offered.protocol.as_str() {
-            "openai" => Some(("info", t.say("protocol.openai"))),
-            "gemini" => Some(("alt", t.say("protocol.gemini"))),
-            _ => None,
+        let protocol = |offered: &super::document::SquareProtocol| {
+            (protocols::tone(&offered.protocol), protocols::label(t, &offered.protocol))
         };
         let vendor = model.vendor.clone();
         let column = |kind: &str| (kind_label(t, kind), prices(t, &offer.price, &offer.base_price, &[kind]).pop());
@@ -194,7 +193,7 @@ impl ModelCard {
             prices: prices(t, &offer.price, &offer.base_price, &MAIN),
             is_priced: !offer.price.is_null(),
             is_free: offer.price["free"] == true,
-            protocols: offer.protocols.iter().filter_map(protocol).collect(),
+            protocols: offer.protocols.iter().map(protocol).collect(),
             context: model.context.map(|context| format::compact(t, context)),
             max_output: model.max_output.map(|max| format::compact(t, max)),
             state: state(t, offer),
@@ -274,7 +273,7 @@ pub(crate) fn parameters(t: Locale, document: &SquareDocument, offer: &ModelOffe
     let mut rows = Vec::new();
     for offered in &offer.protocols {
         let Some(set) = document.parameter_sets.iter().find(|set| set.id == offered.parameters) else { continue };
-        let protocol = if offered.protocol == "gemini" { t.say("protocol.gemini") } else { t.say("protocol.openai") };
+        let protocol = protocols::label(t, &offered.protocol);
         for (names, tone, icon, word) in [
             (&set.unsupported, "bad", "out", t.say("parameter.refused")),
             (&set.dropped, "warn", "minus", t.say("parameter.dropped")),
