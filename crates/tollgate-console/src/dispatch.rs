@@ -66,10 +66,13 @@ async fn unknown_path(state: Arc<ConsoleState>, request: Request<Body>) -> Respo
     if pages::is_for_people(&request) {
         return pages::not_found(state, request).await;
     }
+    if request.uri().path().starts_with("/admin") { ApiError::no_path().answer().response() } else { not_of_console() }
+}
+
+/// The response to a path outside the console.
+pub(crate) fn not_of_console() -> Response<Body> {
     let mut response = ApiError::no_path().answer().response();
-    if !request.uri().path().starts_with("/admin") {
-        response.extensions_mut().insert(NotOfConsole);
-    }
+    response.extensions_mut().insert(NotOfConsole);
     response
 }
 

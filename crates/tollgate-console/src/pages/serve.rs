@@ -7,7 +7,7 @@ use axum::{
     body::Body,
     extract::{FromRequestParts as _, RawPathParams},
 };
-use http::{Request, Response, header, request::Parts};
+use http::{HeaderMap, Request, Response, header, request::Parts};
 use tokio::time::timeout;
 use tollgate_store::AdminScope;
 use url::form_urlencoded::byte_serialize;
@@ -32,6 +32,9 @@ use crate::{
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, request: Request<Body>) -> Response<Body> {
+    if is_of_program(request.headers()) {
+        return dispatch::not_of_console();
+    }
     let started = state.gateway.now();
     let meta = dispatch::request_meta(&request, &state);
     let (mut parts, body) = request.into_parts();
@@ -55,6 +58,11 @@ pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, r
         "page request"
     );
     response
+}
+
+/// Whether a program asks, which has a key and does not show HTML. A client whose base URL lacks `/v1` asks for `/models`, and is told so.
+fn is_of_program(headers: &HeaderMap) -> bool {
+    headers.contains_key(header::AUTHORIZATION) && !super::takes_html(headers)
 }
 
 /// The page for a path that does not exist.
