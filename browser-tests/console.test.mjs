@@ -41,9 +41,37 @@ test("the first admin sets a password and finds the console", async () => {
   await page.locator("main button.primary").click();
   await page.waitForURL("**/setup/gateway");
   await checkPage(page, faults, "set-up, gateway");
+  await screenshot(page, "set-up-gateway.light");
   await page.locator("main button.primary").click();
-  await page.waitForURL("**/console");
-  await page.getByText("Base URL").waitFor();
+  await page.waitForURL("**/setup/channel");
+  await checkPage(page, faults, "set-up, channel");
+  await screenshot(page, "set-up-channel.light");
+  await page.getByRole("radio", { name: "Compatible" }).check();
+  await page.getByLabel("Name", { exact: true }).fill("local");
+  await page.getByLabel("Base URL").fill(`http://${gateway.provider}/v1`);
+  await page.getByLabel("Credential").fill("a credential");
+  await page.getByLabel("It may reach private addresses").check();
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/channel/local");
+  await page.getByRole("button", { name: "Fetch from the provider" }).click();
+  await page.getByLabel("chat-model", { exact: true }).check();
+  await checkPage(page, faults, "set-up, models");
+  await screenshot(page, "set-up-models.light");
+  await page.getByRole("button", { name: "Serve the chosen" }).click();
+  await page.getByRole("button", { name: "Run test" }).click();
+  await page.getByText("Passed").waitFor();
+  await checkPage(page, faults, "set-up, tested");
+  await screenshot(page, "set-up-tested.light");
+  await page.getByRole("link", { name: "Go on" }).click();
+  await page.waitForURL("**/setup/key");
+  await checkPage(page, faults, "set-up, key");
+  await page.locator("main button.primary").click();
+  await page.getByText("The key is ready").waitFor();
+  await checkPage(page, faults, "set-up, key made");
+  await screenshot(page, "set-up-key.light");
+  await page.getByRole("link", { name: "To the overview" }).click();
+  await page.waitForURL("**/overview");
+  await page.getByText("To get started").waitFor();
   await context.close();
 });
 
@@ -62,9 +90,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page);
   await page.goto(`${gateway.base}/keys`);
-  await page.getByText("There is no key yet.").waitFor();
-  await checkPage(page, faults, "keys, empty");
-  await screenshot(page, "keys-empty.light");
+  await page.getByRole("link", { name: "first", exact: true }).waitFor();
   await page.getByRole("link", { name: "New key" }).first().click();
   await page.locator("#name:focus").waitFor();
   await page.keyboard.type("mobile-app");
@@ -164,6 +190,18 @@ for (const [view, options] of Object.entries(VIEWS)) {
         ["log-none", "/log?model=no-request-for-it"],
         ["record", recordPath],
         ["menu", "/menu"],
+        ["search", "/search?q=a"],
+        ["shortcuts", "/shortcuts"],
+        ["overview", "/overview?range=1h"],
+        ["channels", "/channels"],
+        ["channel", "/channels/local?model=chat-model&caller=group%3Adefault"],
+        ["channel-new", "/channels/new"],
+        ["channel-edit", "/channels/local/edit"],
+        ["channel-models", "/channels/local/models"],
+        ["account", "/channels/local/accounts/main"],
+        ["account-new", "/channels/local/accounts/new"],
+        ["set-up-channel", "/setup/channel"],
+        ["set-up-key", "/setup/key"],
       ]) {
         await page.goto(gateway.base + path);
         assert.equal(await page.locator("html").getAttribute("lang"), locale);
@@ -174,6 +212,67 @@ for (const [view, options] of Object.entries(VIEWS)) {
     });
   }
 }
+
+test("a broken channel is found and repaired by its messages alone", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/channels/new`);
+  await page.getByRole("radio", { name: "Compatible" }).check();
+  await page.getByLabel("Name", { exact: true }).fill("broken");
+  await page.getByLabel("Base URL").fill("http://127.0.0.1:9/v1");
+  await page.getByLabel("It may reach private addresses").check();
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/channels/broken/models");
+  await page.getByLabel("Name for callers").fill("broken-model");
+  await page.getByRole("button", { name: "Serve it" }).click();
+  await page.goto(`${gateway.base}/channels/broken`);
+  await page.getByRole("button", { name: "Run test" }).click();
+  await page.locator(".stages li.bad").waitFor();
+  await checkPage(page, faults, "channel, failed test");
+  await screenshot(page, "channel-failed.light");
+  await page.getByRole("link", { name: "Edit" }).click();
+  await page.getByLabel("Base URL").fill(`http://${gateway.provider}/v1`);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/channels/broken");
+  await page.getByRole("button", { name: "Run test" }).click();
+  await page.getByText("Passed").waitFor();
+  await page.getByRole("button", { name: "Turn off" }).click();
+  await page.getByText("The channel is off.").waitFor();
+  await context.close();
+});
+
+test("a channel is tested without JavaScript", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled: false });
+  await signIn(page);
+  await page.goto(`${gateway.base}/channels/local`);
+  await page.getByRole("button", { name: "Run test" }).click();
+  await page.getByText("Passed").waitFor();
+  await page.getByRole("link", { name: "To local" }).click();
+  await page.waitForURL("**/channels/local");
+  await context.close();
+});
+
+test("the keyboard reaches every page", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.keyboard.press("g");
+  await page.keyboard.press("o");
+  await page.waitForURL("**/overview");
+  await page.keyboard.press("?");
+  await page.locator("dialog.palette kbd").first().waitFor();
+  await checkPage(page, faults, "shortcuts over the page");
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Control+k");
+  await page.locator("dialog.palette input:focus").waitFor();
+  await page.keyboard.type("local");
+  await page.locator("dialog.palette .hits a", { hasText: "local" }).waitFor();
+  await checkPage(page, faults, "search over the page");
+  await screenshot(page, "palette.light");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**/channels/local");
+  await context.close();
+});
 
 test("filters change the list and the address without loading the page", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });

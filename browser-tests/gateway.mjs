@@ -24,6 +24,7 @@ export async function start() {
   const startup = JSON.parse(await firstLine(gateway));
   return {
     base: `http://${startup.address}`,
+    provider: address,
     setupLink: startup.setup_link,
     async stop() {
       const exited = new Promise((resolve) => gateway.once("exit", resolve));

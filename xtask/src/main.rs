@@ -2,6 +2,7 @@
 
 #![expect(clippy::print_stdout, reason = "developer commands print their results")]
 
+mod agents;
 mod bench;
 mod browser;
 mod check;
@@ -47,6 +48,8 @@ enum Command {
     Schemathesis(schemathesis::SchemathesisOptions),
     /// Runs the pages of the console in Chromium against the real binary.
     Browser,
+    /// Runs coding agents (Claude Code) from their public packages against the real binary, over each kind of upstream.
+    Agents(agents::AgentsOptions),
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -70,6 +73,7 @@ fn main() -> anyhow::Result<()> {
         Command::Sdk => sdk::run_alone(),
         Command::Schemathesis(options) => schemathesis::run_alone(&options),
         Command::Browser => browser::run_alone(),
+        Command::Agents(options) => agents::run(&options),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

@@ -1,6 +1,10 @@
-//! Test suites that are npm packages: their locked packages are installed once, in cargo's output folder.
+//! Packages from npm, installed once from their locked lists into cargo's output folder, and the test suites among them.
 
-use std::{fs, path::Path, process::Command};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Command,
+};
 
 use anyhow::Result;
 
@@ -13,8 +17,25 @@ pub(crate) fn suite(
     contents: &str,
     configure: impl FnOnce(&mut Command) -> &mut Command,
 ) -> Result<Option<String>> {
+    let Some(home) = install(source, name, contents)? else { return Ok(Some("there is no npm".to_owned())) };
+    for entry in fs::read_dir(source)? {
+        let path = entry?.path();
+        if path.extension().is_some_and(|extension| extension == "mjs") {
+            fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
+        }
+    }
+    let mut command = Command::new("npm");
+    command.args(["test", "--silent"]).current_dir(&home);
+    configure(&mut command);
+    shell::run(&mut command)?;
+    Ok(None)
+}
+
+/// Installs the locked packages of a folder into the workshop's folder of this name, unless they are there, and returns that;
+/// `None` without npm.
+pub(crate) fn install(source: &Path, name: &str, contents: &str) -> Result<Option<PathBuf>> {
     if !shell::has("npm") && shell::ensure_debian("npm", "nodejs npm").is_err() {
-        return Ok(Some("there is no npm".to_owned()));
+        return Ok(None);
     }
     let home = shell::workshop().join(name);
     let wanted = source.join("package-lock.json");
@@ -28,15 +49,5 @@ pub(crate) fn suite(
         shell::output(Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&home))?;
         packages::mark_current(&home, &wanted)?;
     }
-    for entry in fs::read_dir(source)? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "mjs") {
-            fs::copy(&path, home.join(path.file_name().expect("files have names")))?;
-        }
-    }
-    let mut command = Command::new("npm");
-    command.args(["test", "--silent"]).current_dir(&home);
-    configure(&mut command);
-    shell::run(&mut command)?;
-    Ok(None)
+    Ok(Some(home))
 }

@@ -377,6 +377,8 @@ fn read_arguments() -> LoadOptions {
     let text = "plain words of a prompt that is as long as usual prompts are ".repeat(5);
     let body = if native {
         json!({"contents": [{"role": "user", "parts": [{"text": text}]}], "generationConfig": {"temperature": 0.7, "maxOutputTokens": 256}})
+    } else if path.ends_with("/messages") {
+        json!({"model": model, "system": "You are a helpful assistant.", "messages": [{"role": "user", "content": text}], "temperature": 0.7, "max_tokens": 256})
     } else if options.mode == "stream" {
         json!({"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 256, "stream": true, "stream_options": {"include_usage": true}})
     } else {

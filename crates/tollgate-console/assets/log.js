@@ -19,14 +19,116 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("htmx:after:swap", () => drawer.firstElementChild?.focus());
 
+function step(by) {
+  const records = [...document.querySelectorAll("[data-record]")];
+  const next = records[records.findIndex((record) => record === opener || record.href === opener?.href) + by];
+  if (next && drawer.firstElementChild) next.click();
+}
+
+drawer.addEventListener("click", (event) => {
+  const button = event.target.closest("[data-step]");
+  if (button) step(Number(button.dataset.step));
+});
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select")) return;
   if (event.key === "Escape") close();
-  if (event.key !== "[" && event.key !== "]") return;
-  const records = [...document.querySelectorAll("[data-record]")];
-  const next = records[records.findIndex((record) => record === opener || record.href === opener?.href) + (event.key === "]" ? 1 : -1)];
-  if (next && drawer.firstElementChild) next.click();
+  if (event.key === "[" || event.key === "]") step(event.key === "]" ? 1 : -1);
 });
+
+// Dragging over the bars selects their time. Each bar leads to its own.
+let drag;
+
+function barAt(svg, x) {
+  const { left, width } = svg.getBoundingClientRect();
+  const bars = [...svg.querySelectorAll("a")];
+  const at = Math.floor(((x - left) / width) * bars.length);
+  return Math.min(Math.max(at, 0), bars.length - 1);
+}
+
+document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".bars-plot")) event.preventDefault(); });
+
+document.addEventListener("pointerdown", (event) => {
+  const svg = event.target.closest?.("#rows .bars-plot svg");
+  if (!svg || event.button !== 0 || event.pointerType === "touch" || svg.querySelectorAll("a").length === 0) return;
+  drag = { svg, from: barAt(svg, event.clientX), brush: null };
+});
+
+document.addEventListener("pointermove", (event) => {
+  if (!drag) return;
+  const to = barAt(drag.svg, event.clientX);
+  if (to === drag.from && !drag.brush) return;
+  if (!drag.brush) {
+    drag.brush = document.createElementNS("http://www.w3.org/2000/svg", "rect");
+    drag.brush.setAttribute("class", "brush");
+    drag.svg.append(drag.brush);
+  }
+  const { width, height } = drag.svg.viewBox.baseVal;
+  const step = width / drag.svg.querySelectorAll("a").length;
+  const [first, last] = [Math.min(drag.from, to), Math.max(drag.from, to)];
+  for (const [name, value] of [["x", first * step], ["y", 0], ["width", (last - first + 1) * step], ["height", height]]) drag.brush.setAttribute(name, value);
+});
+
+document.addEventListener("pointerup", (event) => {
+  if (!drag) return;
+  const { svg, from, brush } = drag;
+  drag = undefined;
+  if (!brush) return;
+  brush.remove();
+  const to = barAt(svg, event.clientX);
+  const bars = [...svg.querySelectorAll("a")].map((bar) => new URL(bar.getAttribute("href"), location.href));
+  const chosen = new URL(bars[Math.min(from, to)]);
+  chosen.searchParams.set("until", bars[Math.max(from, to)].searchParams.get("until"));
+  // The click that ends a drag goes to no bar.
+  document.addEventListener("click", (click) => { click.preventDefault(); click.stopPropagation(); }, { capture: true, once: true });
+  location.assign(chosen);
+});
+
+// Saved views: named addresses of this browser.
+const KEPT = "tollgate.log.views";
+const MAX_VIEWS = 20;
+const views = document.querySelector("[data-views]");
+
+function stored() {
+  try { return JSON.parse(localStorage.getItem(KEPT)) ?? []; } catch { return []; }
+}
+
+function store(list) {
+  try { localStorage.setItem(KEPT, JSON.stringify(list.slice(0, MAX_VIEWS))); } catch { /* The browser keeps nothing. */ }
+  showViews();
+}
+
+function showViews() {
+  views.querySelector("[data-views-list]").replaceChildren(...stored().map((view) => {
+    const chip = document.createElement("span");
+    chip.className = "chip on";
+    const link = document.createElement("a");
+    link.href = `${location.pathname}?${view.query}`;
+    link.textContent = view.name;
+    const remove = document.createElement("button");
+    remove.type = "button";
+    remove.className = "plain";
+    remove.textContent = "×";
+    remove.setAttribute("aria-label", `${views.dataset.remove} ${view.name}`);
+    remove.addEventListener("click", () => store(stored().filter((one) => one.name !== view.name)));
+    chip.append(link, remove);
+    return chip;
+  }));
+}
+
+if (views) {
+  views.hidden = false;
+  showViews();
+  views.querySelector("[data-save-view]").addEventListener("submit", (event) => {
+    event.preventDefault();
+    const field = document.getElementById("view-name");
+    const query = new URLSearchParams(location.search);
+    query.delete("after");
+    store([{ name: field.value.trim(), query: String(query) }, ...stored().filter((view) => view.name !== field.value.trim())]);
+    field.value = "";
+    views.querySelector("details").open = false;
+  });
+}
 
 // New records are loaded with the list, at most once a second. The stream says only that there are some.
 const button = document.querySelector("[data-follow]");
@@ -50,11 +152,28 @@ async function reload() {
   document.dispatchEvent(new CustomEvent("rows:new"));
 }
 
+// A lost connection is said, and resumed: by the browser, or here if the gateway refused it. What was missed is loaded with the list.
+const RETRY_MS = 5000;
+let retry;
+
 function follow() {
+  clearTimeout(retry);
+  let wasLost = false;
   stream = new EventSource(document.getElementById("rows").dataset.live);
+  const mine = stream;
   stream.addEventListener("record", () => { waiting ??= setTimeout(reload, 1000); });
-  stream.addEventListener("open", () => say(button.dataset.liveOn, true));
-  stream.addEventListener("error", () => say(button.dataset.liveLost, true));
+  stream.addEventListener("open", () => {
+    say(button.dataset.liveOn, true);
+    if (wasLost) waiting ??= setTimeout(reload, 0);
+    wasLost = false;
+  });
+  stream.addEventListener("error", () => {
+    wasLost = true;
+    say(button.dataset.liveLost, true);
+    if (mine.readyState === EventSource.CLOSED && stream === mine) {
+      retry = setTimeout(() => { if (stream === mine) { follow(); waiting ??= setTimeout(reload, 1000); } }, RETRY_MS);
+    }
+  });
   say(button.dataset.liveOn, true);
 }
 

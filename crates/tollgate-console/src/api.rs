@@ -19,6 +19,7 @@ mod budgets;
 mod catalog;
 mod channels;
 mod explain;
+mod group_offers;
 mod health;
 mod health_history;
 mod invites;
@@ -70,10 +71,12 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         admin_keys::ROUTES,
         keys::ROUTES,
         keys::self_service::ROUTES,
+        keys::own::ROUTES,
         named_rows::MEMBER_ROUTES,
         logins::ROUTES,
         invites::ROUTES,
         named_rows::GROUP_ROUTES,
+        group_offers::ROUTES,
         channels::ROUTES,
         accounts::ROUTES,
         named_rows::MODEL_ROUTES,

@@ -111,6 +111,14 @@ impl ApiError {
         Self { kind: "server_error", ..Self::new(StatusCode::BAD_GATEWAY, "oidc_failed", message) }
     }
 
+    /// 502: a provider did not answer an operator's request as it should, with its words.
+    pub(crate) fn upstream(message: &str) -> Self {
+        Self {
+            kind: "server_error",
+            ..Self::new(StatusCode::BAD_GATEWAY, "upstream_failed", format!("The provider failed: {message}."))
+        }
+    }
+
     /// 401: the member did not complete the sign-in at the OpenID provider.
     pub(crate) fn oidc_refused() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "oidc_refused", "The OpenID provider did not complete the sign-in. Begin again.")

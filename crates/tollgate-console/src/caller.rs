@@ -28,11 +28,14 @@ use crate::{
     dispatch::request_meta,
     response::ApiResponse,
     square::is_square_path,
-    state::ConsoleState,
+    state::{ConsoleState, RequestMeta},
 };
 
 pub(crate) use access::CallerShares;
 pub(crate) use key::show as key_allowance;
+
+/// Last requests that the page of a key's holder shows.
+const CHECKED_RECORDS: u32 = 10;
 
 /// A request of a caller: the key that it came with, and the checked query.
 pub(crate) struct CallerRequest {
@@ -98,6 +101,15 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
         router = router.route(route.path, service);
     }
     router
+}
+
+/// What the holder of a key may know of it, for the page that checks keys: what `/v1/key` and `/v1/usage/records` answer with it.
+pub(crate) async fn check_key(state: &Arc<ConsoleState>, meta: &RequestMeta, presented: &str) -> Result<(Value, Value), ApiError> {
+    let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
+    let _share = state.caller_shares.claim(key.id, key.member.id)?;
+    let query = InputFields([("limit".to_owned(), Value::from(CHECKED_RECORDS))].into_iter().collect());
+    let request = CallerRequest { state: Arc::clone(state), key, query };
+    Ok((key::show(&request).await?, usage::records(&request).await?))
 }
 
 async fn serve(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Body>) -> Response<Body> {

@@ -56,6 +56,12 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Whether requests may use an account, and since when.
     fn standing(&self, channel: ChannelId, account: AccountId) -> AccountStanding;
 
+    /// Requests in progress on this node.
+    fn in_flight(&self) -> u64;
+
+    /// What an account with limits uses of them on this node. Accounts without limits are not counted.
+    fn account_use(&self, account: AccountId) -> AccountUse;
+
     /// Whether visitors without a key see the model square.
     fn is_square_public(&self) -> bool;
 
@@ -74,12 +80,25 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// account's cooldown.
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 
+    /// The models that the provider of a channel lists for the credential of an account (by name or id), or of its first one.
+    async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
+
     /// Sends a request of the console itself, to an OpenID provider. Bounded in time and size; follows no redirect, and reaches private
     /// addresses only if the settings allow it. The error says what failed.
     async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String>;
 
     /// Ends cooling and rest of accounts of a channel, as a passed test does. Returns their names.
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
+}
+
+/// What an account uses of its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AccountUse {
+    /// Requests in progress.
+    pub running: u64,
+    /// Requests and tokens of the last minute.
+    pub requests: u64,
+    pub tokens: u64,
 }
 
 /// How long a session lasts.
@@ -250,6 +269,8 @@ pub enum ChannelTestError {
     NotFound(&'static str),
     /// The channel is built in: it has no upstream.
     BuiltIn,
+    /// The provider did not answer as it should, with what it said.
+    Upstream(String),
     /// The catalog cannot be read, or health cannot be saved.
     Store(StoreError),
 }

@@ -33,8 +33,8 @@ pub use caller::is_caller_path;
 pub use console::Console;
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
-    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting, ExplainRequest,
-    GatewayHandle, KeyRefusal, OnTestEvent, SessionTimes, SettingKind, SettingRefusal, TestStep,
+    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
+    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, SessionTimes, SettingKind, SettingRefusal, TestStep,
 };
 pub use identity::{
     IdentitySettings,

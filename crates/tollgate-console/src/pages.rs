@@ -3,32 +3,51 @@
 //!
 //! The table of pages says who may see each; [`serve`] checks that, and what a form was sent with, before a page is called.
 
+mod alerts;
 pub(crate) mod assets;
+mod audit;
 mod bars;
+mod channels;
+mod clients;
+mod control;
 mod form;
 mod format;
+mod groups;
 mod home;
 mod invite;
 mod keys;
 mod layout;
+mod ledger;
+mod lines;
 mod locale;
 mod log;
 mod mark;
+mod members;
 mod menu;
 mod models;
 mod operations;
+mod overview;
+mod palette;
 mod password_link;
+mod period;
+mod playground;
 mod preferences;
+mod price_text;
+mod pricing;
 mod problem;
 mod profile;
 mod protocols;
+mod reasons;
 mod reply;
 mod request;
 mod route;
 mod serve;
 mod set_up;
+mod settings;
 mod sign_in;
 mod status;
+mod strip;
+mod system;
 
 use std::sync::Arc;
 
@@ -47,17 +66,29 @@ pub(crate) use serve::{failure, not_found};
 fn routes() -> impl Iterator<Item = &'static PageRoute> {
     [
         home::ROUTES,
+        overview::ROUTES,
+        palette::ROUTES,
+        channels::ROUTES,
         sign_in::ROUTES,
         password_link::ROUTES,
         set_up::ROUTES,
         invite::ROUTES,
         profile::ROUTES,
         keys::ROUTES,
+        playground::ROUTES,
         log::ROUTES,
         menu::ROUTES,
         models::ROUTES,
         status::ROUTES,
         preferences::ROUTES,
+        groups::ROUTES,
+        pricing::ROUTES,
+        members::ROUTES,
+        ledger::ROUTES,
+        audit::ROUTES,
+        alerts::ROUTES,
+        settings::ROUTES,
+        system::ROUTES,
     ]
     .into_iter()
     .flatten()

@@ -93,6 +93,15 @@ impl ApiResponse {
         self
     }
 
+    /// The body as it is sent, for a page that passes it on.
+    pub(crate) fn into_body(self) -> Body {
+        match self.body {
+            Content::Empty => Body::empty(),
+            Content::Json(value) => Body::from(value.to_string()),
+            Content::Stream(_, body) => body,
+        }
+    }
+
     /// The JSON body and the headers, for a page; the value is null without a body.
     pub(crate) fn into_parts(self) -> (Value, Vec<(HeaderName, HeaderValue)>) {
         let value = match self.body {

@@ -308,7 +308,7 @@ fn tags_text(tags: &Tags) -> String {
 
 /// Escapes text from a caller, such as a model name: spreadsheets evaluate cells that begin with one of these characters as
 /// formulas, and an apostrophe prevents that.
-fn escape_formula(text: &str) -> Cow<'_, str> {
+pub(crate) fn escape_formula(text: &str) -> Cow<'_, str> {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     if formula { Cow::Owned(format!("'{text}")) } else { Cow::Borrowed(text) }
 }

@@ -74,7 +74,7 @@ pub use offer::{
     Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, visible_model, visible_models,
     visible_offers,
 };
-pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, price_effects};
+pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, plain_key, price_effects};
 pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};
 pub use price_limit::{InvalidMaxPrice, money_is_bounded, parse_max_price, parse_max_prices};
 pub use price_list::{

@@ -242,7 +242,7 @@ fn difference(
 }
 
 /// A key with no settings but its groups, which are granted to its member.
-pub(crate) fn plain_key(groups: Vec<GroupId>, now: Timestamp) -> Key {
+pub fn plain_key(groups: Vec<GroupId>, now: Timestamp) -> Key {
     let zeros = [0; 10];
     let member = Member { granted: groups, ..Member::new(MemberId::from_parts(now, zeros), "") };
     Key::new(KeyId::from_parts(now, zeros), "", member, now)

@@ -52,8 +52,8 @@ impl Tags {
         Ok(tags)
     }
 
-    /// Adds entries of the request's own `metadata`, which is not only for the gateway: entries that are no tags, that have the name of
-    /// a tag which is there, or for which there is no room, are left out.
+    /// Adds entries of what is not only for the gateway, the request's own `metadata` and headers of clients: entries that are no tags,
+    /// that have the name of a tag which is there, or for which there is no room, are left out.
     pub fn add_metadata(&mut self, entries: &[(String, String)]) {
         for (name, value) in entries {
             if self.0.len() == MAX_TAGS {

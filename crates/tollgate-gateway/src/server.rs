@@ -15,6 +15,7 @@ mod fallback_listener;
 mod guard;
 mod head_scan;
 mod listen;
+mod pages_origin;
 mod respond;
 mod run;
 mod tls;

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
+use http::HeaderValue;
 use ipnet::IpNet;
 use smallvec::SmallVec;
 use tollgate_core::Budget;
@@ -43,6 +44,8 @@ pub struct Settings {
     pub wrong_key_memory: Duration,
     /// Access to `/metrics` on the model address.
     pub metrics: MetricsAccess,
+    /// The origin of the console's pages, if they have an address of their own: browsers may send model requests from them.
+    pub pages_origin: Option<HeaderValue>,
     /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
     /// Whether the streams of a key end when it is revoked or disabled or its member suspended.
@@ -66,6 +69,7 @@ impl Default for Settings {
             key_cache_entries: 100_000,
             wrong_key_memory: Duration::from_secs(10),
             metrics: MetricsAccess::Guarded,
+            pages_origin: None,
             drain: Duration::from_mins(10),
             end_revoked_streams: true,
         }

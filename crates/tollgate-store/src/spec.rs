@@ -37,7 +37,7 @@ pub struct GroupSpec {
     pub routing: Routing,
     pub hedge: Option<Hedge>,
     pub trace: bool,
-    /// Whether members may make, rotate and disable their own keys of this group.
+    /// Whether members may make, rotate, disable and revoke their own keys of this group.
     pub self_service: bool,
     pub limits: Limits,
     pub budgets: Vec<Budget>,

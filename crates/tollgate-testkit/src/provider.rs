@@ -4,6 +4,7 @@
 //! - text `say: X` gives `X`, `fail: 429` that status, any other text `you output: …`;
 //! - with tools and the text `use tools`, the model calls the first two tools in parallel, then the first one again, then
 //!   answers with all results;
+//! - lines `call: NAME {"a":1}` call these tools with these arguments, and the model answers with their results;
 //! - a JSON response format gives `{"answer":"…"}`; requested thinking precedes the text.
 //!
 //! It answers 400 where a real provider does: results without a call, ids of another protocol's form, lost signatures.
@@ -21,7 +22,12 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::wire;
+use crate::{ScriptedResponse, wire};
+
+/// Signature of the thinking of the Anthropic model, which comes back with it.
+pub const ANTHROPIC_SIGNATURE: &str = "c2lnbmVk";
+/// Signature of the calls of the Gemini model, which it wants back.
+pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 
 /// The parts of a request that the response depends on, for every protocol.
 #[derive(Clone, Debug, Default)]
@@ -29,18 +35,45 @@ pub(crate) struct ModelInput {
     /// Text of the last user turn.
     pub(crate) text: String,
     pub(crate) tools: Vec<String>,
-    /// Tool results so far, in order.
+    /// Tool results since that turn, in order.
     pub(crate) results: Vec<String>,
-    /// Number of turns with tool results.
+    /// Number of turns with tool results since then.
     pub(crate) rounds: usize,
+    /// Length of the conversation: ids contain it, because clients take what has the same id for the same.
+    pub(crate) messages: usize,
     /// A JSON response format is requested.
     pub(crate) json: bool,
     /// Thinking is requested.
     pub(crate) thinking: bool,
+    /// Thinking is requested, but not its text.
+    pub(crate) hides_thought: bool,
     /// Media parts in the last user turn.
     pub(crate) media: usize,
     /// Streaming is requested.
     pub(crate) stream: bool,
+}
+
+impl ModelInput {
+    /// Begins a user turn other than one of tool results.
+    pub(crate) fn begin_turn(&mut self, text: String, media: usize) {
+        (self.text, self.media) = (text, media);
+        self.results.clear();
+        self.rounds = 0;
+    }
+
+    /// The calls that the text asks for.
+    fn scripted_calls(&self) -> Result<Vec<(String, Value)>, ProviderError> {
+        let lines = self.text.lines().filter_map(|line| line.strip_prefix("call: "));
+        let call = |line: &str| {
+            let (name, arguments) = line.split_once(' ').unwrap_or((line, "{}"));
+            if !self.tools.iter().any(|known| known == name) {
+                return Err(ProviderError::bad(format!("there is no tool {name}, only {}", self.tools.join(", "))));
+            }
+            let arguments = serde_json::from_str(arguments).map_err(|error| ProviderError::bad(format!("{line}: {error}")))?;
+            Ok((name.to_owned(), arguments))
+        };
+        lines.map(call).collect()
+    }
 }
 
 /// A response, for every protocol.
@@ -49,6 +82,8 @@ pub(crate) struct ModelOutput {
     pub(crate) thought: Option<String>,
     pub(crate) text: Option<String>,
     pub(crate) calls: Vec<(String, Value)>,
+    /// Part of its ids, other than in the conversation so far.
+    pub(crate) number: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -63,6 +98,9 @@ impl ProviderError {
     }
 }
 
+/// Makes the body of an error in a protocol's form.
+type ErrorForm = fn(&ProviderError) -> Value;
+
 pub(crate) enum ResponseBody {
     Json(Value),
     /// Events including their framing.
@@ -71,13 +109,20 @@ pub(crate) enum ResponseBody {
 
 /// The model: from the input alone to the output.
 pub(crate) fn respond(input: &ModelInput) -> Result<ModelOutput, ProviderError> {
-    let mut output = ModelOutput { thought: input.thinking.then(|| "let me think".to_owned()), ..ModelOutput::default() };
+    let thought = input.thinking.then(|| if input.hides_thought { String::new() } else { "let me think".to_owned() });
+    let mut output = ModelOutput { thought, number: input.messages, ..ModelOutput::default() };
     let after = |prefix: &str| input.text.split_once(prefix).map(|(_, rest)| rest.trim().to_owned());
     if let Some(status) = after("fail: ").and_then(|text| text.parse().ok()) {
         return Err(ProviderError { status, message: "failing as requested".to_owned() });
     }
     let tool = |index: usize, city: &str| input.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
-    if input.text.contains("use tools") && !input.tools.is_empty() {
+    let calls = input.scripted_calls()?;
+    if !calls.is_empty() {
+        match input.rounds {
+            0 => output.calls = calls,
+            _ => output.text = Some(format!("results: {}", input.results.join(" | "))),
+        }
+    } else if input.text.contains("use tools") && !input.tools.is_empty() {
         match input.rounds {
             0 => output.calls = [tool(0, "Oslo"), tool(1, "Bergen")].into_iter().flatten().collect(),
             1 => output.calls = tool(0, "Tromsø").into_iter().collect(),
@@ -114,28 +159,45 @@ fn connection(stream: &TcpStream) -> io::Result<()> {
     let mut reader = BufReader::new(stream.try_clone()?);
     while let Some(head) = wire::read_head(&mut reader)? {
         let body = wire::read_body(&head, &mut reader)?;
-        let path = head.first_line.split(' ').nth(1).unwrap_or_default().to_owned();
-        let (error, result): (fn(&ProviderError) -> Value, _) = match serde_json::from_slice::<Value>(&body) {
-            Err(_) => (openai::error, Err(ProviderError::bad("the body is not JSON"))),
-            Ok(body) if path.contains("/chat/completions") => (openai::error, openai::answer(&body)),
-            Ok(body) if path.contains("/embeddings") => (openai::error, Ok(openai::embed(&body))),
-            Ok(_) if path.contains("/messages/count_tokens") => {
-                (anthropic::error, Ok(ResponseBody::Json(json!({"input_tokens": 11}))))
-            }
-            Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
-            Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(&path, &body)),
-            Ok(_) => (openai::error, Err(ProviderError { status: 404, message: format!("no such path {path}") })),
-        };
+        let (error, result) = answer(&head.first_line, &body);
         write(stream, error, result)?;
     }
     Ok(())
 }
 
-fn write(
-    mut stream: &TcpStream,
-    error: fn(&ProviderError) -> Value,
-    result: Result<ResponseBody, ProviderError>,
-) -> io::Result<()> {
+/// The models that are listed, for any protocol.
+fn models() -> Value {
+    let names = ["chat-model", "chat-model-mini", "embedding-model", "reasoning-model"];
+    let data: Vec<Value> = names.iter().map(|name| json!({"id": name, "object": "model"})).collect();
+    json!({"object": "list", "data": data})
+}
+
+/// The result of a request, with the form of errors of its protocol.
+fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderError>) {
+    let path = line.split(' ').nth(1).unwrap_or_default();
+    let is_list = line.starts_with("GET ") && path.split('?').next().is_some_and(|path| path.ends_with("/models"));
+    match serde_json::from_slice::<Value>(body) {
+        Err(_) if is_list => (openai::error, Ok(ResponseBody::Json(models()))),
+        Err(_) => (openai::error, Err(ProviderError::bad("the body is not JSON"))),
+        Ok(body) if path.contains("/chat/completions") => (openai::error, openai::answer(&body)),
+        Ok(body) if path.contains("/embeddings") => (openai::error, Ok(openai::embed(&body))),
+        Ok(_) if path.contains("/messages/count_tokens") => (anthropic::error, Ok(ResponseBody::Json(json!({"input_tokens": 11})))),
+        Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
+        Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(path, &body)),
+        Ok(_) => (openai::error, Err(ProviderError { status: 404, message: format!("no such path {path}") })),
+    }
+}
+
+/// The same for an [`Upstream`](crate::Upstream).
+pub(crate) fn response(line: &str, body: &[u8]) -> ScriptedResponse {
+    match answer(line, body) {
+        (error, Err(refused)) => ScriptedResponse::error(refused.status, &error(&refused)),
+        (_, Ok(ResponseBody::Json(body))) => ScriptedResponse::json(&body),
+        (_, Ok(ResponseBody::Events(events))) => ScriptedResponse::events(events),
+    }
+}
+
+fn write(mut stream: &TcpStream, error: ErrorForm, result: Result<ResponseBody, ProviderError>) -> io::Result<()> {
     let json = |status: u16, body: &Value| {
         let body = body.to_string();
         format!("HTTP/1.1 {status} Scripted\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}", body.len())

@@ -34,8 +34,10 @@ pub struct Upstream {
     state: Arc<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    /// Answers requests for which no response is queued or set.
+    answer: fn(&str, &[u8]) -> ScriptedResponse,
     queue: Mutex<VecDeque<ScriptedResponse>>,
     default: Mutex<Option<ScriptedResponse>>,
     received: Mutex<Vec<ReceivedRequest>>,
@@ -71,9 +73,25 @@ impl ReceivedRequest {
 impl Upstream {
     /// Starts on a free port. Without queued responses it answers each path with a plain success of its protocol.
     pub fn start() -> Self {
+        Self::answering(plain_success)
+    }
+
+    /// Starts on a free port. Without queued responses it answers as the model of [`provider`](crate::provider).
+    pub fn with_model() -> Self {
+        Self::answering(crate::provider::response)
+    }
+
+    fn answering(answer: fn(&str, &[u8]) -> ScriptedResponse) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a loopback port");
         let address = listener.local_addr().expect("it is bound");
-        let state = Arc::new(State::default());
+        let state = Arc::new(State {
+            answer,
+            queue: Mutex::default(),
+            default: Mutex::default(),
+            received: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            stopped: AtomicBool::new(false),
+        });
         let shared = Arc::clone(&state);
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
@@ -153,7 +171,7 @@ fn serve(state: &State, stream: &TcpStream) {
         let Ok(body) = wire::read_body(&head, &mut reader) else { return };
         let line = head.first_line.trim_end_matches(" HTTP/1.1").to_owned();
         let queued = lock(&state.queue).pop_front().or_else(|| lock(&state.default).clone());
-        let response = queued.unwrap_or_else(|| plain_success(&line, &body));
+        let response = queued.unwrap_or_else(|| (state.answer)(&line, &body));
         let index = {
             let mut received = lock(&state.received);
             received.push(ReceivedRequest { line, headers: head.headers, body, at, closed_at: None });

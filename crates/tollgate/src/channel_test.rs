@@ -6,7 +6,7 @@ use tollgate_console::{AccountTestResult, ChannelTest, ChannelTestError, Channel
 use tollgate_core::{Account, AccountId, Catalog, Channel, Provider};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
-    upstream::client::{ProbeStep, Trust, probe},
+    upstream::client::{ProbeStep, Trust, list_models, probe},
 };
 
 /// Runs a test. `on_pass` receives each account that passed, and whether cooldowns are enabled for the channel.
@@ -40,6 +40,15 @@ pub(crate) async fn run(
         tested.push(result);
     }
     Ok(tested)
+}
+
+/// The models that the provider of a channel lists.
+pub(crate) async fn models(catalog: &Catalog, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+    let (channel, accounts) = accounts(catalog, channel, account)?;
+    let account = accounts.first().ok_or_else(|| ChannelTestError::NotFound("account"))?;
+    let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
+    let listed = list_models(channel, account, Arc::new(Trust::default()), &clock).await;
+    listed.map_err(|fault| ChannelTestError::Upstream(fault.to_string()))
 }
 
 /// A channel and its account by name or id, or all its accounts.

@@ -9,6 +9,7 @@ use std::{
 };
 
 use arc_swap::ArcSwap;
+use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_console::{IdentitySettings, OidcSettings, SessionTimes};
@@ -416,6 +417,9 @@ pub(crate) fn configured(config: &Config) -> Settings {
             None if config.flag("metrics.public") => MetricsAccess::Public,
             None => MetricsAccess::Guarded,
         },
+        pages_origin: config
+            .console
+            .and_then(|address| HeaderValue::try_from(console_url(config, address).origin().ascii_serialization()).ok()),
         drain: config.millis("server.drain_timeout_ms"),
         end_revoked_streams: config.text("limits.revoked_streams") == "end",
         ..Settings::default()

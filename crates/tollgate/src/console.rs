@@ -22,8 +22,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, CheckedSetting, Console, EffectiveSetting, ExplainRequest, GatewayHandle,
-    Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
+    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, Console, EffectiveSetting, ExplainRequest,
+    GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal, is_caller_path,
+    is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
@@ -407,6 +408,15 @@ impl GatewayHandle for RunningGateway {
         self.records.standing(channel, account, self.now())
     }
 
+    fn in_flight(&self) -> u64 {
+        u64::try_from(self.shared.condition.in_flight()).unwrap_or(u64::MAX)
+    }
+
+    fn account_use(&self, account: AccountId) -> AccountUse {
+        let (running, requests, tokens) = self.shared.account_use(account);
+        AccountUse { running, requests, tokens }
+    }
+
     fn is_square_public(&self) -> bool {
         self.settings.current().flag("square.public")
     }
@@ -439,6 +449,11 @@ impl GatewayHandle for RunningGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
         self.save_tests(passed).await;
         tested
+    }
+
+    async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        channel_test::models(&catalog, channel, account).await
     }
 
     async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {

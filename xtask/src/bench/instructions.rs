@@ -32,10 +32,58 @@ const DRAIN: Duration = Duration::from_secs(4);
 /// Functions that are printed.
 const TOP: usize = 25;
 
-/// Counts the instructions of this many requests and prints them by thread group and function.
+/// A protocol of callers, and a model whose upstream speaks it too.
+struct CountedProtocol {
+    name: &'static str,
+    path: &'static str,
+    model: &'static str,
+    /// Arguments of the load client.
+    arguments: &'static [&'static str],
+}
+
+/// Chat completions first: the others are compared with it.
+const PROTOCOLS: [CountedProtocol; 3] = [
+    CountedProtocol { name: "chat", path: "v1/chat/completions", model: "bench-chat", arguments: &[] },
+    CountedProtocol {
+        name: "native",
+        path: "v1beta/models/bench-native:generateContent",
+        model: "bench-native",
+        arguments: &["--native"],
+    },
+    CountedProtocol {
+        name: "messages",
+        path: "v1/messages",
+        model: "bench-messages",
+        arguments: &["--header", "anthropic-version: 2023-06-01"],
+    },
+];
+
+/// Counts the instructions of this many requests of each protocol and prints them by thread group and function.
 pub(super) fn measure(programs: &Path, folder: &Path, requests: u64) -> Result<Value> {
     shell::ensure_debian("valgrind", "valgrind")?;
-    println!("\n{NAME}: {requests} requests on 8 connections, chat, JSON, booked into SQLite; user space only, under callgrind");
+    println!("\n{NAME}: {requests} requests on 8 connections, JSON, booked into SQLite; user space only, under callgrind");
+    let mut counts = Vec::new();
+    for counted in &PROTOCOLS {
+        let folder = folder.join(format!("{NAME}-{}", counted.name));
+        fs::create_dir(&folder)?;
+        println!("\n{}", counted.name);
+        counts.push((counted.name, measure_protocol(programs, &folder, counted, requests)?));
+    }
+    println!("\n{:<12}{:>14}{:>14}{:>14}{:>14}", "", "cores", "allocations", "all", "all to chat");
+    let figure = |row: &Value, pointer: &str| row.pointer(pointer).and_then(Value::as_f64).unwrap_or(f64::NAN);
+    let mut report = counts[0].1.clone();
+    for (name, row) in &counts {
+        let ratio = figure(row, "/per_request") / figure(&counts[0].1, "/per_request");
+        let (cores, allocations) = (figure(row, "/by_group/cores"), figure(row, "/allocations"));
+        println!("{name:<12}{cores:>14.0}{allocations:>14.1}{:>14.0}{ratio:>14.2}", figure(row, "/per_request"));
+        report["to_chat"][*name] = ratio.into();
+        report["by_protocol"][*name] = row.clone();
+    }
+    Ok(report)
+}
+
+/// The same of one protocol, on a gateway of its own.
+fn measure_protocol(programs: &Path, folder: &Path, counted: &CountedProtocol, requests: u64) -> Result<Value> {
     let ports = free_ports(2)?;
     let (upstream, address) = (format!("127.0.0.1:{}", ports[0]), format!("127.0.0.1:{}", ports[1]));
     let _upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", &upstream]))?;
@@ -47,10 +95,10 @@ pub(super) fn measure(programs: &Path, folder: &Path, requests: u64) -> Result<V
     wait_for(&address)?;
     http_get(&address, "/healthz")?;
 
-    send(programs, &address, WARM_UP)?;
+    send(programs, &address, counted, WARM_UP)?;
     sleep(DRAIN);
     control(pid, "instrumentation on")?;
-    send(programs, &address, requests)?;
+    send(programs, &address, counted, requests)?;
     sleep(DRAIN);
     control(pid, "instrumentation off")?;
     let booked = booked(&address)?;
@@ -79,10 +127,11 @@ fn start_under_callgrind(programs: &Path, folder: &Path, port: u16, upstream: &s
 }
 
 /// Sends exactly this many requests, all of which must be answered.
-fn send(programs: &Path, address: &str, requests: u64) -> Result<()> {
+fn send(programs: &Path, address: &str, counted: &CountedProtocol, requests: u64) -> Result<()> {
     let mut command = Command::new(programs.join("load"));
-    command.args(["max", "--connections", "8", "--requests", &requests.to_string(), "--model", "bench-chat"]);
-    command.args(["--url", &format!("http://{address}/v1/chat/completions"), "--header", &format!("authorization: Bearer {KEY}")]);
+    command.args(["max", "--connections", "8", "--requests", &requests.to_string(), "--model", counted.model]);
+    command.args(["--url", &format!("http://{address}/{}", counted.path), "--header", &format!("authorization: Bearer {KEY}")]);
+    command.args(counted.arguments);
     let row: Value = serde_json::from_str(shell::output(&mut command)?.trim())?;
     if row["errors"] != 0 {
         bail!("{} of {requests} requests failed, the last with: {}", row["errors"], row["last_error"]);

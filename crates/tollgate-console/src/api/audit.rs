@@ -1,18 +1,20 @@
 //! The audit log: changes of the catalog, jobs, and postings that people made to the ledger, in one list by time.
 
+mod export;
+
 use serde_json::{Value, json};
 use tollgate_core::{AccountSpec, ChannelSpec, MemberId, ModelSpec, Revision};
 use tollgate_store::{
     AdminKeySpec, AdminScope, AlertDestinationSpec, AuditEvent, AuditFilter, AuditKind, AuditPosition, GroupSpec, KeySpec,
     LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, MemberSpec, RowKind,
-    fields::{AccountInput, DestinationInput, KeyInput, Kind, Object, Row, whole},
+    fields::{AccountInput, DestinationInput, FieldShape, KeyInput, Kind, Object, Row, whole},
 };
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     row_names::rows_by_id,
-    schema::{COUNT, NAME, TEXT, both, read},
+    schema::{COUNT, NAME, TEXT, both, join, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -63,19 +65,28 @@ const POSTINGS_AT_ONCE: u32 = 1_000;
 const AUDIT: Resource = Resource { tag: "audit", needs: Needs::Scope(AdminScope::Admin) };
 const DOC: &str = "Changes to the catalog and to settings, postings to the ledger, and jobs, newest first.";
 
-pub(super) static ROUTES: &[Route] = &[AUDIT
-    .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
-    .query(&[
-        LIMIT,
-        AFTER,
-        both("kind", Kind::Word(KINDS), "Only changes of this kind of row, postings to the ledger, or jobs."),
-        both("id", NAME, "Only changes of the row with this id, or postings to this member."),
-        both("name", NAME, "Only changes of rows of this name, or postings to this member."),
-        both("actor", NAME, "Only changes by this author; for an admin key its name."),
-        both("since", Kind::Time, "At or after this time."),
-        both("until", Kind::Time, "Before this time."),
-    ])
-    .returns(ResponseSchema::Page(&EVENT))];
+/// What selects events.
+const FILTER: [FieldShape; 6] = [
+    both("kind", Kind::Word(KINDS), "Only changes of this kind of row, postings to the ledger, or jobs."),
+    both("id", NAME, "Only changes of the row with this id, or postings to this member."),
+    both("name", NAME, "Only changes of rows of this name, or postings to this member."),
+    both("actor", NAME, "Only changes by this author; for an admin key its name."),
+    both("since", Kind::Time, "At or after this time."),
+    both("until", Kind::Time, "Before this time."),
+];
+const LIST: &[FieldShape] = &join::<{ FILTER.len() + 2 }>(&[&[LIMIT, AFTER], &FILTER]);
+const EXPORT: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[export::FORMAT], &FILTER]);
+
+pub(super) static ROUTES: &[Route] = &[
+    AUDIT
+        .route(Method::Get, "/admin/v1/audit", "list_audit_events", DOC, handler!(list))
+        .query(LIST)
+        .returns(ResponseSchema::Page(&EVENT)),
+    AUDIT
+        .route(Method::Get, "/admin/v1/audit/export", "export_audit_events", export::DOC, handler!(export::export))
+        .query(EXPORT)
+        .returns(ResponseSchema::TextLines),
+];
 
 /// An entry of the list.
 enum AuditEntry {
@@ -106,9 +117,15 @@ impl AuditEntry {
     }
 }
 
-/// A posting stores only its actor. That of an admin key ends with the key's id.
+/// A posting stores only its actor. That of an admin key ends with the key's id, that of a session with the member's.
 fn origin_of(actor: &str) -> &'static str {
-    if actor.contains(" (adm_") { "api" } else { "cli" }
+    if actor.contains(" (adm_") {
+        "api"
+    } else if actor.contains(" (mbr_") {
+        "console"
+    } else {
+        "cli"
+    }
 }
 
 fn show_change(event: &AuditEvent) -> Value {
@@ -197,6 +214,13 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         None => Cursor::default(),
         Some(text) => Cursor::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))?,
     };
+    let (lines, next) = find(&context, after, context.limit()).await?;
+    let items: Vec<Value> = lines.iter().map(AuditEntry::show).collect();
+    Ok(ApiResponse::ok(json!({"items": items, "next": next.map(Cursor::text)})))
+}
+
+/// A page of events after a position, and where the next page begins.
+async fn find(context: &RequestContext, after: Cursor, limit: u32) -> Result<(Vec<AuditEntry>, Option<Cursor>), ApiError> {
     let text = |name: &str| context.query.text(name).map(str::to_owned);
     let filter = AuditFilter {
         kind: context.query.text("kind").and_then(AuditKind::parse),
@@ -206,7 +230,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         since: context.query.time("since"),
         until: context.query.time("until"),
         before: after.change,
-        limit: context.limit() + 1,
+        limit: limit + 1,
     };
     let kind = context.query.text("kind");
     let mut lines = Vec::new();
@@ -215,14 +239,14 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         lines.extend(changes.into_iter().map(|(position, event)| AuditEntry::Change(position, Box::new(event))));
     }
     if kind.is_none_or(|kind| kind == LEDGER) {
-        lines.extend(postings(&context, &filter, after.posting).await?);
+        lines.extend(postings(context, &filter, after.posting).await?);
     }
     // Stable: of the same time, changes come first, each list in its own order.
     lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
-    let more = lines.len() > context.limit() as usize;
-    lines.truncate(context.limit() as usize);
-    let next = more.then(|| lines.iter().fold(after, Cursor::after).text());
-    Ok(ApiResponse::ok(json!({"items": lines.iter().map(AuditEntry::show).collect::<Vec<_>>(), "next": next})))
+    let more = lines.len() > limit as usize;
+    lines.truncate(limit as usize);
+    let next = more.then(|| lines.iter().fold(after, Cursor::after));
+    Ok((lines, next))
 }
 
 /// Postings that people made, newest first, one more than a page has.

@@ -1,6 +1,6 @@
 //! `/admin/v1/explain`: how a request would be routed and why; the same object as `tollgate explain --json`.
 
-use tollgate_core::parse_max_price;
+use tollgate_core::{GroupId, Key, parse_max_price, plain_key};
 use tollgate_protocol::Protocol;
 use tollgate_store::{AdminScope, RowKind, fields::Kind};
 
@@ -23,7 +23,8 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     .route(Method::Get, "/admin/v1/explain", "explain", DOC, handler!(explain))
     .query(&[
         needed("model", MODEL_NAME, "Model name as sent by a caller."),
-        needed("key", NAME, "Key id, or key name if it is unambiguous."),
+        both("key", NAME, "Key id, or key name if it is unambiguous."),
+        both("group", NAME, "Instead of a key: a caller of this group without limits of its own, by name or id."),
         both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         both("fields", Kind::Text { min: 1, max: 1_000 }, "Optional fields of the request, separated by commas."),
         both("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
@@ -36,10 +37,27 @@ pub(super) static ROUTES: &[Route] = &[RESOURCE
     ])
     .returns(ResponseSchema::Document)];
 
+/// The key of the request, or one of its group that has no limits.
+async fn caller(context: &RequestContext) -> Result<Key, ApiError> {
+    match (context.query.text("key"), context.query.text("group")) {
+        (Some(key), None) => {
+            let id = rows::key_id(context, key).await?;
+            context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::not_found(RowKind::Key))
+        }
+        (None, Some(name)) => {
+            let row = rows::find(context, RowKind::Group, None, name).await?;
+            let group = GroupId::parse(&row.id).ok_or_else(ApiError::internal)?;
+            Ok(plain_key(vec![group], context.now()))
+        }
+        (Some(_), Some(_)) => Err(ApiError::value("group", "send a key or a group, not both")),
+        (None, None) => {
+            Err(ApiError::invalid("missing_required_parameter", "key", "Missing required parameter: 'key'. Send a key or a group."))
+        }
+    }
+}
+
 async fn explain(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let key_param = context.query.text("key").unwrap_or_default();
-    let id = rows::key_id(&context, key_param).await?;
-    let key = context.state.store.listing.key(id).await?.ok_or_else(|| ApiError::not_found(RowKind::Key))?;
+    let key = caller(&context).await?;
     let max_price = context.query.text("max_price").map(parse_max_price).transpose();
     let request = ExplainRequest {
         key,

@@ -10,8 +10,8 @@ use std::{
 use axum::body::Body;
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
-use serde_json::{Value, json};
-use tollgate_core::{AccountHealth, AccountId, AccountSpec, Availability, HealthState, Timestamp};
+use serde_json::{Map, Value, json};
+use tollgate_core::{AccountHealth, AccountId, AccountSpec, Availability, ChannelSpec, HealthState, Timestamp};
 use tollgate_store::{
     AdminScope, RowKind, StoredRow,
     fields::{Access, Kind, Object},
@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
-    gateway_handle::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
+    gateway_handle::{AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
     response::ApiResponse,
     time::time_value,
 };
@@ -51,8 +51,15 @@ static HEALTH: Object = Object::of(
             .or_null(),
         read("whole_answer_average_us", COUNT, "Moving average of the duration of responses without streaming, in microseconds.")
             .or_null(),
+        read("running", COUNT, "Requests in progress on this node; null without limits: they are not counted.").or_null(),
+        read("requests_minute", COUNT, "Requests of the last minute on this node; null as that.").or_null(),
+        read("tokens_minute", COUNT, "Tokens of the last minute on this node; null as that.").or_null(),
+        read("concurrency", COUNT, "Limit of requests in progress; 0: none."),
+        read("rpm", COUNT, "Limit of requests a minute; 0: none."),
+        read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
     ],
 );
+static LOAD: Object = Object::of("Load", &[read("in_flight", COUNT, "Requests in progress on this node.")]);
 
 static TEST: Object = Object::of(
     "ChannelTest",
@@ -60,6 +67,10 @@ static TEST: Object = Object::of(
         both("account", NAME, "Only this account, by name or id.").with(Access::WriteOnly),
         both("model", MODEL_NAME, "Model to use; default: the first one the channel serves.").with(Access::WriteOnly),
     ],
+);
+static UPSTREAM_MODEL: Object = Object::of(
+    "UpstreamModel",
+    &[read("id", MODEL_NAME, "Name of the model at the provider."), read("served", Kind::Flag, "Whether the channel serves it.")],
 );
 static ENDED: Object = Object::of(
     "EndedCooling",
@@ -95,6 +106,9 @@ pub(super) static ROUTES: &[Route] = &[
         .route(Method::Get, "/admin/v1/health", "list_health", "Current health of every account.", handler!(list))
         .query(&[LIMIT, AFTER])
         .returns(ResponseSchema::Page(&HEALTH)),
+    HEALTH_RESOURCE
+        .route(Method::Get, "/admin/v1/load", "get_load", "How busy this node is.", handler!(load))
+        .returns(ResponseSchema::Object(&LOAD)),
     Route {
         request: RequestSchema::Optional(&TEST),
         ..CHANNELS
@@ -108,6 +122,16 @@ pub(super) static ROUTES: &[Route] = &[
             .query(&[both("format", Kind::Word(&["json", "jsonl"]), "`jsonl`: streams one JSON object per step and per account.")])
             .returns(ResponseSchema::Progress(&TESTED))
     },
+    CHANNELS
+        .route(
+            Method::Get,
+            "/admin/v1/channels/{name}/upstream-models",
+            "list_upstream_models",
+            "Asks the provider of a channel which models it has.",
+            handler!(upstream_models),
+        )
+        .query(&[both("account", NAME, "The account whose credential is used, by name or id; default: the first one.")])
+        .returns(ResponseSchema::Page(&UPSTREAM_MODEL)),
     Route {
         request: RequestSchema::Optional(&ENDED),
         ..CHANNELS
@@ -139,12 +163,36 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
         let health = AccountId::parse(&row.id).map(|id| context.state.gateway.health(id)).unwrap_or_default();
         let channel = channels.get(&row.parent).map_or("", String::as_str);
-        show(channel, row, spec, &health, now)
+        let mut item = show(channel, row, spec, &health, now);
+        item.extend(limits(spec, AccountId::parse(&row.id).map(|id| context.state.gateway.account_use(id))));
+        Value::Object(item)
     };
     Ok(rows::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
 }
 
-fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth, now: Timestamp) -> Value {
+/// How busy this node is.
+async fn load(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    Ok(ApiResponse::ok(json!({"in_flight": context.state.gateway.in_flight()})))
+}
+
+/// The limits of an account and what is used of them.
+fn limits(spec: &AccountSpec, used: Option<AccountUse>) -> Map<String, Value> {
+    let has_limits = spec.concurrency > 0 || spec.rpm > 0 || spec.tpm > 0;
+    let used = used.filter(|_| has_limits);
+    object(json!({
+        "running": used.map(|used| used.running), "requests_minute": used.map(|used| used.requests),
+        "tokens_minute": used.map(|used| used.tokens), "concurrency": spec.concurrency, "rpm": spec.rpm, "tpm": spec.tpm,
+    }))
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(members) => members,
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
+    }
+}
+
+fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHealth, now: Timestamp) -> Map<String, Value> {
     let due = health.availability(now) == Availability::ProbeDue;
     let (state, reason, since, until) = match health.state {
         HealthState::Usable => ("usable", Value::Null, None, None),
@@ -157,12 +205,12 @@ fn show(channel: &str, row: &StoredRow, spec: &AccountSpec, health: &AccountHeal
     };
     let known = |average: u64| Some(average).filter(|average| *average > 0);
     let (first_token, whole_answer) = (known(health.first_token_average_us), known(health.whole_answer_average_us));
-    json!({
+    object(json!({
         "id": row.id, "channel": channel, "account": row.name, "status": if spec.on { "on" } else { "off" }, "state": state,
         "reason": reason, "since": since.map(time_value), "until": until.map(time_value), "failures": health.failures,
         "error_rate": f64::from(health.error_average) / 1e6, "first_token_average_us": first_token,
         "whole_answer_average_us": whole_answer,
-    })
+    }))
 }
 
 async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -183,6 +231,14 @@ async fn test(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
+async fn upstream_models(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?;
+    let spec: ChannelSpec = channel.read()?;
+    let found = context.state.gateway.upstream_models(&channel.name, context.query.text("account")).await.map_err(test_error)?;
+    let item = |name: &String| json!({"id": name, "served": spec.serves.iter().any(|served| served.upstream == *name)});
+    Ok(ApiResponse::ok(json!({"items": found.iter().map(item).collect::<Vec<_>>(), "next": null})))
+}
+
 async fn end_cooling(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = rows::find(&context, RowKind::Channel, None, context.path_param("name")).await?.name;
     let ended = context.state.gateway.end_cooling(&channel, context.body.text("account")).await.map_err(test_error)?;
@@ -197,6 +253,7 @@ fn test_error(error: ChannelTestError) -> ApiError {
     match error {
         ChannelTestError::NotFound(what) => ApiError::not_found(what),
         ChannelTestError::Store(error) => ApiError::store(&error, None),
+        ChannelTestError::Upstream(message) => ApiError::upstream(&message),
         ChannelTestError::BuiltIn => {
             ApiError::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach.")
         }

@@ -1,14 +1,16 @@
 //! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
+pub(super) mod own;
+mod search;
 pub(super) mod self_service;
 
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{KeyId, KeyStatus, MemberStatus, PriceEffects, Timestamp};
+use tollgate_core::{KeyStatus, MemberStatus, PriceEffects, Timestamp};
 use tollgate_store::{
     AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, StoredRow,
-    fields::{Access, KeyInput, Kind, Object, Row as _, WriteMode, whole},
+    fields::{Access, FieldShape, KeyInput, Kind, Object, Row as _, WriteMode, whole},
 };
 
 use super::{
@@ -44,17 +46,24 @@ static KEY: Object = row_object!(
 );
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
+/// What is one's own.
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
+
+/// The parameters of the list.
+const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 5 }>(&[
+    &[
+        LIMIT,
+        AFTER,
+        both("member", NAME, "Of this member, by name or id."),
+        both("name", NAME, "Of this name."),
+        both("revoked", Kind::Flag, "Revoked ones too."),
+    ],
+    &search::PARAMETERS,
+]);
 
 pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/keys", "list_keys", "Service keys, oldest first.", handler!(list))
-        .query(&[
-            LIMIT,
-            AFTER,
-            both("member", NAME, "Of this member, by name or id."),
-            both("name", NAME, "Of this name."),
-            both("revoked", Kind::Flag, "Revoked ones too."),
-        ])
+        .query(LIST)
         .returns(ResponseSchema::Page(&KEY)),
     READ.route(Method::Post, "/admin/v1/keys", "make_key", "Makes a service key and shows it, this once.", handler!(make))
         .query(previews::QUERY)
@@ -69,8 +78,7 @@ pub(super) static ROUTES: &[Route] = &[
         .takes(&KEY, WriteMode::Update)
         .at_revision()
         .returns(ResponseSchema::Object(&KEY)),
-    RESOURCE
-        .route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.", handler!(revoke))
+    READ.route(Method::Delete, "/admin/v1/keys/{key}", "revoke_key", "Ends a service key for good.", handler!(revoke))
         .at_revision()
         .returns(ResponseSchema::Object(&KEY)),
 ];
@@ -141,6 +149,9 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     if let Some(member) = context.query.text("member") {
         filter.parent = Some(rows::find(&context, RowKind::Member, None, member).await?.id);
     }
+    if search::is_asked(&context.query) {
+        return search::search(&context, filter).await;
+    }
     let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
     let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
@@ -204,10 +215,9 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let row = rows::edit(&context, RowKind::Key, None, context.path_param("key"), |row| {
-        let key = KeyId::parse(&row.id).ok_or_else(ApiError::internal)?;
-        Ok(vec![Change::RevokeKey { key }])
-    })
-    .await?;
-    shown(&context, &row).await
+    let (row, key) = self_service::changeable(&context).await?;
+    let expected = context.if_match()?.map(|revision| Change::ExpectRow { kind: RowKind::Key, id: row.id.clone(), revision });
+    let changes: Vec<Change> = expected.into_iter().chain([Change::RevokeKey { key }]).collect();
+    context.apply_as(&context.actor(), &changes).await?;
+    shown(&context, &rows::find(&context, RowKind::Key, None, &row.id).await?).await
 }

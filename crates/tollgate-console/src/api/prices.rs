@@ -77,6 +77,9 @@ pub(super) static ROUTES: &[Route] = &[
             AFTER,
             both("priced", Kind::Flag, "true: only models with a price; false: only models without one."),
             both("group", NAME, "Only channels of this group, and margins after its multiplier."),
+            both("model", MODEL_NAME, "Only this model."),
+            both("search", MODEL_NAME, "Only models with this text in the name."),
+            both("below_cost", Kind::Flag, "true: only models of which a kind of token sells below its cost on a channel."),
         ])
         .returns(ResponseSchema::Page(&PRICES)),
     RESOURCE
@@ -139,6 +142,10 @@ impl<'a> PriceTable<'a> {
         })
     }
 
+    fn sells_below_cost(&self, model: &str) -> bool {
+        self.show(model)["served_by"].as_array().is_some_and(|served| served.iter().any(|channel| !channel["below_cost"].is_null()))
+    }
+
     fn show_cost(&self, channel: &Channel, (at, mapping): (usize, &ModelMapping), sale: Option<(&Price, Multiplier)>) -> Value {
         let accounts = channel.accounts.iter().filter(|account| account.spec.on).map(|account| account.spec.cost_multiplier);
         let multiplier = accounts.max().unwrap_or_default();
@@ -185,6 +192,15 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let table = PriceTable::of(&catalog, &imported, group.map(std::sync::Arc::as_ref), context.now());
     let mut models = table.models();
     models.retain(|name| *name > after && priced.is_none_or(|priced| table.schedule(name).is_some() == priced));
+    if let Some(model) = context.query.text("model") {
+        models.retain(|name| *name == model);
+    }
+    if let Some(search) = context.query.text("search").map(str::to_lowercase) {
+        models.retain(|name| name.to_lowercase().contains(&search));
+    }
+    if context.query.flag("below_cost") {
+        models.retain(|name| table.sells_below_cost(name));
+    }
     models.truncate(context.limit() as usize + 1);
     Ok(rows::page(models, context.limit(), |name| (*name).to_owned(), |name| table.show(name)))
 }

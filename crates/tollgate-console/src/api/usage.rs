@@ -2,7 +2,7 @@
 
 mod export;
 mod filter;
-mod histogram;
+pub(crate) mod histogram;
 mod pricing;
 mod summary;
 mod tail;

@@ -1,6 +1,8 @@
 //! Stacked bars over time, drawn by the server: they need no script, and follow the theme. Each bar leads to the records of its time;
 //! the same figures are in a table.
 
+use tollgate_core::NanoUsd;
+
 use super::{
     format::{self, TimeText},
     locale::Locale,
@@ -14,8 +16,40 @@ const BAR: usize = 16;
 /// The same where there are few.
 const FEW: usize = 12;
 const BAR_OF_FEW: usize = 6;
-/// Times that are named below the bars.
+/// Times that are named below the bars: of a week all, of more bars these.
+const FEW_NAMED: usize = 7;
 const NAMED: usize = 6;
+
+/// What figures are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Count,
+    /// Nano-USD.
+    Money,
+}
+
+impl Unit {
+    /// A figure with all its digits.
+    pub(crate) fn exact(self, figure: u64) -> String {
+        match self {
+            Self::Count => format::integer(figure),
+            Self::Money => format::usd_short(&usd(figure)),
+        }
+    }
+
+    /// A figure beside the lines.
+    fn short(self, t: Locale, figure: u64) -> String {
+        match self {
+            Self::Count => format::compact(t, figure),
+            Self::Money if figure >= 2_000_000_000 => format!("${}", format::compact(t, figure / 1_000_000_000)),
+            Self::Money => format::usd_short(&usd(figure)),
+        }
+    }
+}
+
+fn usd(nano: u64) -> String {
+    NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
+}
 
 /// A kind of what is counted: class of its colour, and its name.
 #[derive(Clone, Debug)]
@@ -35,6 +69,11 @@ pub(crate) struct BarFigures {
     pub(crate) link: String,
 }
 
+/// Indices of so many of a number of times: evenly from the first to the last.
+pub(super) fn evenly(times: usize, named: usize) -> Vec<usize> {
+    if times > named { (0..named).map(|index| index * (times - 1) / (named - 1)).collect() } else { (0..times).collect() }
+}
+
 #[derive(Debug)]
 pub(crate) struct Chart {
     pub(crate) label: String,
@@ -48,6 +87,8 @@ pub(crate) struct Chart {
     /// Times below the bars: evenly from the first to the last.
     pub(crate) times: Vec<TimeText>,
     pub(crate) is_empty: bool,
+    /// Whether each bar is a UTC day: its time of the day says nothing, in no zone.
+    pub(crate) is_daily: bool,
 }
 
 #[derive(Debug)]
@@ -71,15 +112,21 @@ pub(crate) struct Part {
 
 impl Chart {
     pub(crate) fn of(t: Locale, label: &str, series: Vec<Series>, figures: Vec<BarFigures>) -> Self {
+        Self::in_unit(t, Unit::Count, label, (series, figures))
+    }
+
+    pub(crate) fn in_unit(t: Locale, unit: Unit, label: &str, (series, figures): (Vec<Series>, Vec<BarFigures>)) -> Self {
         let total = |figures: &[u64]| figures.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure));
         let most = figures.iter().map(|bar| total(&bar.figures)).max().unwrap_or(0);
         let top = round_up(most);
-        let times = if figures.len() > NAMED {
-            (0..NAMED).map(|index| index * (figures.len() - 1) / (NAMED - 1)).collect()
-        } else {
-            (0..figures.len()).collect::<Vec<_>>()
+        let is_daily = figures.len() > 1 && figures.iter().all(|bar| bar.at.ends_with("T00:00:00Z"));
+        let time = |index: usize| {
+            let at = &figures[index].at;
+            let text = format::time(t, at)?;
+            Some(if is_daily { TimeText { text: format::day(t, &at[..at.len() - 10]), ..text } } else { text })
         };
-        let times = times.into_iter().filter_map(|index| format::time(t, &figures[index].at)).collect();
+        let named = if figures.len() > FEW_NAMED { NAMED } else { FEW_NAMED };
+        let times = evenly(figures.len(), named).into_iter().filter_map(time).collect();
         let width = figures.len() * STEP;
         let bar_width = if figures.len() <= FEW { BAR_OF_FEW } else { BAR };
         let bars = figures.into_iter().enumerate().filter_map(|(index, bar)| {
@@ -87,14 +134,25 @@ impl Chart {
                 at: format::time(t, &bar.at)?,
                 x: index * STEP + (STEP - bar_width) / 2,
                 link: bar.link,
-                total: format::integer(total(&bar.figures)),
+                total: unit.exact(total(&bar.figures)),
                 parts: parts(&series, &bar.figures, top),
-                figures: bar.figures.iter().map(|figure| format::integer(*figure)).collect(),
+                figures: bar.figures.iter().map(|figure| unit.exact(*figure)).collect(),
             })
         });
         let bars = bars.collect();
-        let scale = [top, top / 2, 0].map(|figure| format::compact(t, figure)).to_vec();
-        Self { label: label.to_owned(), width, height: HEIGHT, bar_width, series, bars, scale, times, is_empty: most == 0 }
+        let scale = [top, top / 2, 0].map(|figure| unit.short(t, figure)).to_vec();
+        Self {
+            label: label.to_owned(),
+            width,
+            height: HEIGHT,
+            bar_width,
+            series,
+            bars,
+            scale,
+            times,
+            is_empty: most == 0,
+            is_daily,
+        }
     }
 }
 
@@ -115,7 +173,7 @@ fn parts(series: &[Series], figures: &[u64], top: u64) -> Vec<Part> {
 }
 
 /// The next even number of one or two digits and noughts.
-fn round_up(most: u64) -> u64 {
+pub(super) fn round_up(most: u64) -> u64 {
     let mut unit = 1_u64;
     loop {
         for step in [2, 4, 6, 8, 10] {
@@ -153,6 +211,13 @@ mod tests {
     }
 
     #[test]
+    fn money_is_shown_as_money() {
+        let scale = |nano: u64| Unit::Money.short(Locale::En, nano);
+        assert_eq!([150_000_000_000, 20_000_000, 0].map(scale), ["$150", "$0.02", "$0.00"]);
+        assert_eq!(Unit::Money.exact(1_500_000_000), "$1.50");
+    }
+
+    #[test]
     fn a_few_times_are_named() {
         let figures = (0..60_u64).map(|minute| BarFigures {
             at: format!("2026-11-23T10:{minute:02}:00Z"),
@@ -162,6 +227,9 @@ mod tests {
         let series = vec![Series { class: "completed", label: String::new(), total: String::new() }];
         let chart = Chart::of(Locale::En, "", series, figures.collect());
         assert_eq!((chart.times.len(), chart.bars.len(), chart.width), (6, 60, 1_200));
-        assert!(chart.times[5].machine.contains("10:59"));
+        assert!(chart.times[5].machine.contains("10:59") && !chart.is_daily);
+        let day = |day: u64| BarFigures { at: format!("2026-11-2{day}T00:00:00Z"), figures: vec![day], link: String::new() };
+        let week = Chart::of(Locale::En, "", Vec::new(), (0..7).map(day).collect());
+        assert_eq!((week.times.len(), week.times[3].text.as_str(), week.is_daily), (7, "Mon 23 Nov", true));
     }
 }

@@ -8,10 +8,12 @@ use http::StatusCode;
 use super::{locale::Locale, problem, reply::PageFailure};
 use crate::api_error::ApiError;
 
-/// Largest form.
+/// Largest form, unless a page takes larger ones.
 pub(crate) const MAX_BYTES: usize = 64 << 10;
 /// Fields of a form or of a query.
-const MAX_FIELDS: usize = 200;
+const MAX_FIELDS: usize = 256;
+/// Bytes of a form for each of its fields, at least.
+pub(crate) const BYTES_PER_FIELD: usize = MAX_BYTES / MAX_FIELDS;
 
 /// The pairs of a form or of a query. Secrets may be among them: they are not shown by `Debug`.
 #[derive(Clone, Default)]
@@ -26,9 +28,14 @@ impl fmt::Debug for FormData {
 impl FormData {
     /// Decodes pairs; those beyond the bound are left out.
     pub(crate) fn parse(text: &[u8]) -> Self {
+        Self::parse_up_to(text, MAX_FIELDS)
+    }
+
+    /// The same with another bound.
+    pub(crate) fn parse_up_to(text: &[u8], max_fields: usize) -> Self {
         Self(
             url::form_urlencoded::parse(text)
-                .take(MAX_FIELDS)
+                .take(max_fields)
                 .map(|(name, value)| (name.into_owned(), value.into_owned()))
                 .collect(),
         )
@@ -37,6 +44,18 @@ impl FormData {
     /// Pairs that are not from a request, such as what a form holds before it is changed.
     pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
         Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
+    }
+
+    /// The same with values that are owned.
+    pub(crate) const fn of_pairs(pairs: Vec<(String, String)>) -> Self {
+        Self(pairs)
+    }
+
+    /// The same with one more pair, or another value of it.
+    pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
+        self.0.retain(|(known, _)| known != name);
+        self.0.push((name.to_owned(), value.to_owned()));
+        self
     }
 
     pub(crate) fn has(&self, name: &str) -> bool {
@@ -93,17 +112,49 @@ impl FormState {
         self.values.value(name)
     }
 
+    /// The values of a name.
+    pub(crate) fn all<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
+        self.values.all(name)
+    }
+
+    /// What is wrong with a field.
+    pub(crate) fn fault(&self, name: &str) -> Option<&str> {
+        self.fault.as_ref().filter(|fault| fault.field.as_deref() == Some(name)).map(|fault| fault.text.as_str())
+    }
+
     /// A form that was sent and refused. Errors that have nothing to do with what was typed are passed on.
     pub(crate) fn refused(t: Locale, values: &FormData, error: &ApiError, fields: &[&str]) -> Result<Self, PageFailure> {
+        let known = error.param().filter(|param| fields.contains(param));
+        Self::refused_at(t, values, error, known)
+    }
+
+    /// The same, with the fault beside this field.
+    pub(crate) fn refused_at(t: Locale, values: &FormData, error: &ApiError, field: Option<&str>) -> Result<Self, PageFailure> {
         let is_about_input = error.status.is_client_error()
             && !matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
             && error.code() != "session_ended";
         if !is_about_input {
             return Err(error.clone().into());
         }
-        let field = error.param().filter(|param| fields.contains(param)).map(str::to_owned);
+        let field = field.map(str::to_owned);
         let status = if error.status == StatusCode::TOO_MANY_REQUESTS { error.status } else { StatusCode::UNPROCESSABLE_ENTITY };
         Ok(Self { values: values.clone(), fault: Some(FormFault { field, text: problem::say(t, error) }), status })
+    }
+
+    /// A form that was sent, with what is wrong about it as a whole in the words of the admin API.
+    pub(crate) fn about(t: Locale, values: &FormData, error: &ApiError) -> Self {
+        let fault = FormFault { field: None, text: problem::say(t, error) };
+        Self { values: values.clone(), fault: Some(fault), status: StatusCode::UNPROCESSABLE_ENTITY }
+    }
+
+    /// A form without what was typed, which was a secret, and what is wrong with one of its fields.
+    pub(crate) fn faulty(error: &ApiError, field: &str, text: String) -> Self {
+        let status = if error.status == StatusCode::TOO_MANY_REQUESTS || error.status.is_server_error() {
+            error.status
+        } else {
+            StatusCode::UNPROCESSABLE_ENTITY
+        };
+        Self { values: FormData::default(), fault: Some(FormFault { field: Some(field.to_owned()), text }), status }
     }
 
     pub(crate) const fn status(&self) -> StatusCode {
@@ -130,6 +181,7 @@ impl FormState {
             has_focus: false,
             max: 254,
             is_numeric: false,
+            rows: 0,
         }
     }
 
@@ -155,6 +207,40 @@ pub(crate) struct FormField {
     max: u32,
     /// Phones show digits to type.
     is_numeric: bool,
+    /// Lines of a text of several; 0: one line.
+    rows: u32,
+}
+
+/// A choice of one of a few values.
+#[derive(Debug, Template)]
+#[template(path = "parts/choice.html")]
+pub(crate) struct FormChoice {
+    pub(crate) name: &'static str,
+    pub(crate) label: &'static str,
+    /// Value, label, whether it is chosen.
+    pub(crate) options: Vec<(String, String, bool)>,
+    pub(crate) hint: Option<&'static str>,
+}
+
+/// A switch of a form: on if it is sent.
+#[derive(Debug, Template)]
+#[template(path = "parts/flag.html")]
+pub(crate) struct FormFlag {
+    pub(crate) name: &'static str,
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) hint: Option<&'static str>,
+    pub(crate) is_on: bool,
+}
+
+/// Fields that belong together.
+#[derive(Debug, Default)]
+pub(crate) struct FormSection {
+    pub(crate) title: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) fields: Vec<FormField>,
+    pub(crate) choices: Vec<FormChoice>,
+    pub(crate) flags: Vec<FormFlag>,
 }
 
 impl FormField {
@@ -177,6 +263,11 @@ impl FormField {
 
     pub(crate) fn numeric(self) -> Self {
         Self { is_numeric: true, max: 30, ..self }
+    }
+
+    /// A text of several lines.
+    pub(crate) fn lines(self, rows: u32) -> Self {
+        Self { rows, max: 20_000, ..self }
     }
 
     pub(crate) const fn has_fault(&self) -> bool {

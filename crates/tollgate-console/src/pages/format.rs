@@ -89,6 +89,43 @@ pub(crate) fn ratio(part: u64, whole: u64) -> String {
     if whole == 0 { "–".to_owned() } else { percent(part as f64 / whole as f64) }
 }
 
+/// A time span beside the lines of a chart: without fractions where there can be none.
+#[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
+pub(crate) fn micros_short(t: Locale, us: u64) -> String {
+    match us {
+        0 => "0".to_owned(),
+        1..1_000 => format!("{}.{:02} ms", us / 1_000, us % 1_000 / 10),
+        1_000..1_000_000 => milliseconds(t, (us / 1_000) as f64),
+        _ => {
+            let tenths = us / 100_000;
+            let number =
+                if tenths.is_multiple_of(10) { (tenths / 10).to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) };
+            match t {
+                Locale::En => format!("{number} s"),
+                Locale::ZhCn => format!("{number} 秒"),
+            }
+        }
+    }
+}
+
+/// A share of a number with one decimal; a dash of nothing.
+pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    let tenths = u128::from(part) * 1_000 / u128::from(whole);
+    format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+/// An amount without more than its cents where it has a dollar or more.
+pub(crate) fn usd_rounded(decimal: &str) -> String {
+    let short = usd_short(decimal);
+    match short.split_once('.') {
+        Some((whole, cents)) if !whole.ends_with("$0") && cents.len() > 2 => format!("{whole}.{}", &cents[..2]),
+        _ => short,
+    }
+}
+
 /// A point in time, as text and as `datetime` of a `<time>`, in which scripts find it to show it in the browser's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeText {

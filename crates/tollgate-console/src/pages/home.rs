@@ -1,18 +1,27 @@
-//! The first page of those who have signed in: where to send requests, what is left of budgets, and what was used.
+//! The first page of those who have signed in: where to send requests, the first steps, what is left of budgets, what was used, and how
+//! the models do that they use.
 
-use std::sync::Arc;
+mod usage;
+mod view;
+
+use std::{net::SocketAddr, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
-use tollgate_core::Timestamp;
+use tollgate_protocol::Protocol;
 use tollgate_store::AdminScope;
 
+use self::{
+    usage::{DAYS, DaySum, Measure, Tile, chart, day_text, models, tiles},
+    view::{AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, Steps, UsedModel, news, used_models},
+};
 use super::{
-    format::{self, TimeText},
+    bars::Chart,
+    format,
     layout::{Layout, Script},
     locale::Locale,
-    mark::{self, Mark},
-    operations,
+    models::document_for,
+    operations, protocols,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
@@ -22,8 +31,8 @@ use crate::{api_error::ApiError, dispatch::ApiCall};
 /// Keys that are listed, and of these those whose budgets are.
 const MAX_KEYS: usize = 20;
 const MAX_ALLOWANCES: usize = 3;
-/// Days of the chart.
-const DAYS: i64 = 7;
+/// Requests whose times to the first content are compared.
+const TIMED: &str = "100";
 
 pub(super) static ROUTES: &[PageRoute] =
     &[PageRoute::get("/", SeenBy::Anyone, page!(enter)), PageRoute::get("/console", SeenBy::Role(AdminScope::Member), page!(show))];
@@ -33,94 +42,33 @@ pub(super) static ROUTES: &[PageRoute] =
 struct HomePage {
     layout: Layout,
     t: Locale,
-    base_url: String,
+    bases: Vec<Base>,
+    steps: Option<Steps>,
+    /// Where new records are announced.
+    live: String,
     keys: Vec<KeyEntry>,
     balance: Option<String>,
     budgets: Vec<BudgetEntry>,
-    today: UsageFigures,
-    week: UsageFigures,
-    days: Vec<DayEntry>,
+    tiles: Vec<Tile>,
+    chart: Chart,
+    measures: Vec<(&'static str, &'static str, bool)>,
+    models: Vec<UsedModel>,
+    news: Vec<NewsEntry>,
     may_make_keys: bool,
 }
 
-#[derive(Debug, Deserialize)]
-struct KeyView {
-    id: String,
-    name: String,
-    prefix: String,
-    suffix: String,
-    state: String,
-}
-
+/// What clients of a protocol take as their base URL.
 #[derive(Debug)]
-struct KeyEntry {
-    id: String,
-    name: String,
-    /// Its first and last characters.
-    shown: String,
-    mark: Mark,
-}
-
-#[derive(Debug, Deserialize)]
-struct AllowanceView {
-    name: String,
-    budgets: Vec<BudgetView>,
-    balance: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct BudgetView {
-    of: String,
-    amount: String,
-    window: String,
-    spent: String,
-    left: String,
-    renews_at: Option<String>,
-}
-
-#[derive(Debug)]
-struct BudgetEntry {
-    label: String,
-    left: String,
-    amount: String,
-    spent: String,
-    window: &'static str,
-    renews_at: Option<TimeText>,
-    /// Percent that is spent, for the meter.
-    percent: u32,
-}
-
-#[derive(Debug, Deserialize)]
-struct SumView {
-    of: String,
-    requests: u64,
-    tokens_input: u64,
-    tokens_output: u64,
-    sale: String,
-}
-
-#[derive(Debug, Default)]
-struct UsageFigures {
-    requests: String,
-    tokens: String,
-    tokens_exact: String,
-    amount: String,
-    amount_exact: String,
-}
-
-#[derive(Debug)]
-struct DayEntry {
-    day: String,
-    machine: String,
-    requests: u64,
-    requests_text: String,
-    amount: String,
-    amount_exact: String,
+struct Base {
+    protocol: &'static str,
+    clients: &'static str,
+    url: String,
 }
 
 /// `/`: the page that fits the reader.
 async fn enter(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let to = match (&request.signed_in, request.state.gateway.is_square_public()) {
+        (Some(_), _) if request.is_operator() => "/overview",
         (Some(_), _) => "/console",
         (None, true) => "/models",
         (None, false) => "/sign-in",
@@ -129,35 +77,67 @@ async fn enter(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 }
 
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let t = request.t();
+    let (t, now) = (request.t(), request.state.gateway.now());
+    let measure = Measure::read(request.query.value("by"));
     let keys = own_keys(&request).await?;
     let (balance, budgets) = budgets(&request, &keys).await?;
     let sums = usage(&request).await?;
-    let now = request.state.gateway.now();
-    let days: Vec<DayEntry> = (0..DAYS).rev().map(|back| day_entry(t, &sums, day_text(now, back))).collect();
-    let today = day_text(now, 0);
+    let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
+    let base = model_url(&request);
+    let document = document_for(&request, None, None).await?;
+    let first_model = document.data.first().map_or("MODEL", |model| model.id.as_str());
+    let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()).unwrap_or_default();
+    let name = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).unwrap_or_default();
+    let link = |since: &str, until: &str| request.url(&log_query(&member, since, until));
+    let mut tiles = tiles(t, &sums, now);
+    tiles.extend(first_content(&request).await?);
     let template = HomePage {
-        layout: request.layout(t.say("nav.home")).with(Script::Chart),
+        layout: request.layout(t.say_with("home.hello", &[("name", name)])).with(Script::Home),
         t,
-        base_url: model_url(&request),
-        keys: keys.iter().map(|key| key_entry(t, key)).collect(),
+        steps: steps(&request, &keys, (&base, first_model)).await?,
+        live: request.url(&format!("/admin/v1/usage/tail?member={member}")),
+        bases: bases(t, &base),
+        keys: keys.iter().map(|key| KeyEntry::of(t, key)).collect(),
         balance: balance.map(|balance| format::usd(&balance)),
         budgets,
-        today: figures(t, sums.iter().filter(|sum| sum.of.starts_with(&today))),
-        week: figures(t, sums.iter()),
-        days,
-        may_make_keys: request.is_operator(),
+        tiles,
+        chart: chart(t, &sums, measure, now, link),
+        measures: Measure::ALL.map(|known| (known.word(), known.label(t), known == measure)).to_vec(),
+        models: used_models(t, &document, &models(&sums, Measure::Requests)),
+        news: news(t, &document, now),
+        may_make_keys,
     };
     PageReply::ok(&template)
+}
+
+fn log_query(member: &str, since: &str, until: &str) -> String {
+    let mut query = url::form_urlencoded::Serializer::new(String::from("/log?"));
+    query.append_pair("since", since).append_pair("until", until).append_pair("member", member).finish()
+}
+
+fn bases(t: Locale, base: &str) -> Vec<Base> {
+    let of = |protocol: Protocol| Base {
+        protocol: protocols::label(t, protocol.as_str()),
+        clients: protocols::clients(t, protocol),
+        url: protocols::client_base(protocol, base),
+    };
+    protocols::of_callers().map(|(protocol, _)| of(protocol)).collect()
 }
 
 /// Where callers send requests: the console's address, or that of model requests if the console has its own.
 pub(super) fn model_url(request: &PageRequest) -> String {
     let settings = request.state.gateway.settings();
     let value = |name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.clone());
-    match (value("console.listen").filter(|address| !address.is_empty()), value("server.listen")) {
-        (Some(_), Some(listen)) => format!("http://{listen}"),
-        _ => request.state.identity.settings.url.as_str().trim_end_matches('/').to_owned(),
+    let filled = |name: &str| value(name).filter(|text| !text.is_empty());
+    let console = &request.state.identity.settings.url;
+    match (filled("console.listen"), value("server.listen").and_then(|listen| listen.parse::<SocketAddr>().ok())) {
+        (Some(_), Some(listen)) => {
+            let scheme = if filled("server.tls_cert").is_some() { "https" } else { "http" };
+            // Every address of the machine: browsers reach it as they reach the console.
+            let host = console.host_str().filter(|_| listen.ip().is_unspecified());
+            host.map_or_else(|| format!("{scheme}://{listen}"), |host| format!("{scheme}://{host}:{}", listen.port()))
+        }
+        _ => console.as_str().trim_end_matches('/').to_owned(),
     }
 }
 
@@ -174,18 +154,9 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
     Ok(request.read::<ApiPage<KeyView>>(operations::LIST_KEYS, call).await?.items)
 }
 
-fn key_entry(t: Locale, key: &KeyView) -> KeyEntry {
-    KeyEntry {
-        id: key.id.clone(),
-        name: key.name.clone(),
-        shown: format!("{}••••{}", key.prefix, key.suffix),
-        mark: mark::of_key(t, &key.state),
-    }
-}
-
 /// The balance, and the budgets of the member and of the first active keys.
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<String>, Vec<BudgetEntry>), ApiError> {
-    let (t, mut balance, mut entries) = (request.t(), None, Vec::new());
+    let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
     let active = keys.iter().filter(|key| key.state == "active").take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
@@ -193,81 +164,65 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<Stri
         balance = balance.or(allowance.balance);
         // The member's budgets are the same for every key.
         let budgets = allowance.budgets.iter().filter(|budget| index == 0 || budget.of == "key");
-        entries.extend(budgets.map(|budget| budget_entry(t, budget, &allowance.name)));
+        entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, &allowance.name, now)));
     }
     Ok((balance, entries))
 }
 
-fn budget_entry(t: Locale, budget: &BudgetView, key: &str) -> BudgetEntry {
-    let label = match budget.of.as_str() {
-        "key" => t.say_with("home.budget_of_key", &[("key", key)]),
-        _ => t.say("home.budget_of_member").to_owned(),
-    };
-    BudgetEntry {
-        label,
-        left: format::usd_short(&budget.left),
-        amount: format::usd(&budget.amount),
-        spent: format::usd(&budget.spent),
-        window: match budget.window.as_str() {
-            "day" => t.say("window.day"),
-            "month" => t.say("window.month"),
-            _ => t.say("window.total"),
-        },
-        renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
-        percent: format::share_of(&budget.spent, &budget.amount),
-    }
-}
-
-/// The UTC day so many days back, such as 2026-11-23.
-fn day_text(now: Timestamp, back: i64) -> String {
-    crate::time::rfc3339(now.plus_ms(-back * 86_400_000)).chars().take(10).collect()
-}
-
-async fn usage(request: &PageRequest) -> Result<Vec<SumView>, ApiError> {
+async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {
     let since = format!("{}T00:00:00Z", day_text(request.state.gateway.now(), DAYS - 1));
-    let call = of_member(request, &[("by", "day"), ("since", &since)])?;
-    Ok(request.read::<ApiPage<SumView>>(operations::SUM_USAGE, call).await?.items)
+    let call = of_member(request, &[("by", "day,model"), ("since", &since)])?;
+    Ok(request.read::<ApiPage<DaySum>>(operations::SUM_USAGE, call).await?.items)
 }
 
-fn figures<'a>(t: Locale, sums: impl Iterator<Item = &'a SumView>) -> UsageFigures {
-    let (mut requests, mut tokens, mut amount) = (0_u64, 0_u64, tollgate_core::NanoUsd::ZERO);
-    for sum in sums {
-        requests = requests.saturating_add(sum.requests);
-        tokens = tokens.saturating_add(sum.tokens_input).saturating_add(sum.tokens_output);
-        let sale = tollgate_core::NanoUsd::parse(&sum.sale).unwrap_or(tollgate_core::NanoUsd::ZERO);
-        amount = tollgate_core::NanoUsd(amount.0.saturating_add(sale.0));
-    }
-    let amount = amount.to_usd_string();
-    UsageFigures {
-        requests: format::integer(requests),
-        tokens: format::compact(t, tokens),
-        tokens_exact: format::integer(tokens),
-        amount: format::usd_short(&amount),
-        amount_exact: format::usd(&amount),
-    }
+/// A record of the member.
+#[derive(Debug, Deserialize)]
+struct RecordView {
+    id: String,
+    outcome: String,
+    status: u16,
+    detail: Option<String>,
+    ttft_us: Option<u64>,
 }
 
-fn day_entry(t: Locale, sums: &[SumView], day: String) -> DayEntry {
-    let sum = sums.iter().find(|sum| sum.of.starts_with(&day));
-    let (requests, sale) = sum.map_or((0, "0"), |sum| (sum.requests, sum.sale.as_str()));
-    DayEntry {
-        day: format::day(t, &day),
-        machine: day,
-        requests,
-        requests_text: format::integer(requests),
-        amount: format::usd_short(sale),
-        amount_exact: format::usd(sale),
-    }
+#[derive(Debug, Deserialize)]
+struct RecordsAnswer {
+    items: Vec<RecordView>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The median of the times to the first content of the last requests of today.
+async fn first_content(request: &PageRequest) -> Result<Option<Tile>, ApiError> {
+    let t = request.t();
+    let since = format!("{}T00:00:00Z", day_text(request.state.gateway.now(), 0));
+    let call = of_member(request, &[("limit", TIMED), ("since", &since), ("outcome", "completed")])?;
+    let records: RecordsAnswer = request.read(operations::LIST_USAGE, call).await?;
+    let mut times: Vec<u64> = records.items.iter().filter_map(|record| record.ttft_us).collect();
+    times.sort_unstable();
+    let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)));
+    let (Some(median), Some(p95)) = (at(50), at(95)) else { return Ok(None) };
+    Ok(Some(Tile {
+        label: t.say("home.first_content"),
+        value: format::micros(t, *median),
+        exact: t.say_count("home.timed_one", "home.timed", u64::try_from(times.len()).unwrap_or(u64::MAX)),
+        context: t.say_with("home.p95", &[("time", &format::micros(t, *p95))]),
+        line: String::new(),
+        area: String::new(),
+    }))
+}
 
-    #[test]
-    fn days_are_utc() {
-        let now = Timestamp(1_795_219_200_000_000);
-        assert_eq!(day_text(now, 0), "2026-11-21");
-        assert_eq!(day_text(now, 6), "2026-11-15");
+/// The first steps, until a request was answered.
+async fn steps(request: &PageRequest, keys: &[KeyView], (base, model): (&str, &str)) -> Result<Option<Steps>, ApiError> {
+    let call = of_member(request, &[("limit", "1"), ("outcome", "completed")])?;
+    let answered: RecordsAnswer = request.read(operations::LIST_USAGE, call).await?;
+    if !answered.items.is_empty() {
+        return Ok(None);
     }
+    let call = of_member(request, &[("limit", "1")])?;
+    let last = request.read::<RecordsAnswer>(operations::LIST_USAGE, call).await?.items.pop();
+    let fault = last.map(|record| {
+        let text = record.detail.unwrap_or(record.outcome);
+        (record.id, request.t().say_with("home.last_failed", &[("status", &record.status.to_string()), ("text", &text)]))
+    });
+    let key = keys.iter().find(|key| key.state == "active").map(|key| key.name.clone());
+    Ok(Some(Steps::of(key, fault, base, model)))
 }

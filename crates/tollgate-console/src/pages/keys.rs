@@ -1,8 +1,10 @@
 //! Service keys: the list, each key with what is left of its budgets and how clients use it, and what changes it. Members see their own
 //! keys, operators those of all.
 
-mod clients;
+mod check;
+mod filter;
 mod form;
+mod making;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
@@ -12,17 +14,19 @@ use serde_json::Value;
 use tollgate_store::AdminScope;
 
 use self::{
-    clients::{Snippet, snippets},
+    filter::KeyFilter,
     form::KeyForm,
     view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow, KeyUse},
 };
 use super::{
+    clients::{self, Access, ProtocolLines},
     form::{FormField, FormState},
     format,
     home::model_url,
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
+    playground::groups_for_keys,
     preferences::Toast,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
@@ -34,15 +38,17 @@ const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
 pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/key", SeenBy::Anyone, page!(check::show)),
+    PageRoute::post("/key", SeenBy::Anyone, page!(check::check)),
     PageRoute::get("/keys", MEMBER, page!(list)),
-    PageRoute::get("/keys/new", OPERATOR, page!(new)),
-    PageRoute::post("/keys/new", OPERATOR, page!(make)),
+    PageRoute::get("/keys/new", MEMBER, page!(making::new)),
+    PageRoute::post("/keys/new", MEMBER, page!(making::make)),
     PageRoute::get("/keys/{key}", MEMBER, page!(detail)),
     PageRoute::post("/keys/{key}", OPERATOR, page!(change)),
     PageRoute::post("/keys/{key}/rotate", MEMBER, page!(rotate)),
     PageRoute::post("/keys/{key}/disable", MEMBER, page!(disable)),
     PageRoute::post("/keys/{key}/enable", OPERATOR, page!(enable)),
-    PageRoute::post("/keys/{key}/revoke", OPERATOR, page!(revoke)),
+    PageRoute::post("/keys/{key}/revoke", MEMBER, page!(revoke)),
 ];
 
 /// Keys on a page of the list.
@@ -56,10 +62,10 @@ struct KeysPage {
     layout: Layout,
     t: Locale,
     is_operator: bool,
-    is_filtered: bool,
-    name: String,
-    member: String,
-    with_revoked: bool,
+    may_make: bool,
+    filter: KeyFilter,
+    /// Value, label, and whether it is chosen.
+    states: Vec<(&'static str, String, bool)>,
     rows: Vec<KeyRow>,
     count: String,
     /// The query of the next page.
@@ -77,33 +83,23 @@ struct KeyPage {
     secret: Option<String>,
     key: KeyDetail,
     budgets: Vec<BudgetRow>,
-    base_url: String,
-    chat_url: String,
-    snippets: Vec<Snippet>,
+    by_protocol: Vec<ProtocolLines>,
+    /// Model that the playground begins with.
+    model: String,
     form: Option<KeyForm>,
     may_enable: bool,
+    may_make: bool,
     revoke_name: FormField,
-}
-
-#[derive(Debug, Template)]
-#[template(path = "key_new.html")]
-struct NewKeyPage {
-    layout: Layout,
-    t: Locale,
-    banner: Option<String>,
-    name: FormField,
-    member: FormField,
-    form: KeyForm,
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
-    let with_revoked = query.value("revoked") == "true";
+    let filter = KeyFilter::of(query, request.is_operator());
     let limit = PAGE.to_string();
-    let mut filter = vec![("limit", limit.as_str())];
-    filter.extend(["name", "member", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
-    filter.extend(with_revoked.then_some(("revoked", "true")));
-    let found = match request.read::<ApiPage<KeyObject>>(operations::LIST_KEYS, get(&filter)).await {
+    let mut pairs = filter.pairs();
+    pairs.push(("limit", limit.as_str()));
+    pairs.extend(query.filled("after").map(|after| ("after", after)));
+    let found = match request.read::<ApiPage<KeyObject>>(operations::LIST_KEYS, get(&pairs)).await {
         Ok(found) => found,
         // A member that is not there has no keys.
         Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
@@ -112,22 +108,17 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let uses = uses(&request, found.items.len()).await?;
     let now = request.state.gateway.now();
     let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, uses.get(&key.id), now)).collect();
-    let next = found.next.map(|next| {
-        let kept = query.pairs().filter(|(name, _)| *name != "after");
-        url::form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).append_pair("after", &next).finish()
-    });
     let template = KeysPage {
         layout: request.layout(t.say("nav.keys")).wide(),
         t,
         is_operator: request.is_operator(),
-        is_filtered: ["name", "member"].iter().any(|field| query.filled(field).is_some()),
-        name: query.value("name").to_owned(),
-        member: query.value("member").to_owned(),
-        with_revoked,
+        may_make: !groups_for_keys(&request).await?.is_empty(),
         count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
         rows,
-        next,
+        next: found.next.map(|next| filter.address(&[("after", &next)])),
         is_first: !query.has("after"),
+        states: filter.states(t),
+        filter,
     };
     PageReply::ok(&template)
 }
@@ -183,59 +174,24 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         KeyForm::of(t, &state, key.budgets().len() > 1)
     });
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets).map(|budget| BudgetRow::of(t, budget)).collect();
-    let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str);
-    let base_url = model_url(request);
+    let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str).to_owned();
+    let address = model_url(request);
+    let access = Access { address: &address, key: shown.unwrap_or(NO_KEY), model: &model };
     let template = KeyPage {
-        layout: request.layout(key.name.clone()).below("/keys", t.say("nav.keys")),
+        layout: request.layout(key.name.clone()).below("/keys", t.say("nav.keys")).with(Script::Download),
         t,
         banner: state.banner(),
         secret: shown.map(str::to_owned),
-        snippets: snippets(&base_url, shown.unwrap_or(NO_KEY), model),
+        by_protocol: clients::by_protocol(t, access, |_| true),
+        model,
         budgets,
-        chat_url: format!("{base_url}/v1"),
-        base_url,
+        may_make: !groups_for_keys(request).await?.is_empty(),
         may_enable: may_change && key.state == "disabled",
         revoke_name: state.field("revoke_name", t.say("keys.type_name")),
         key: KeyDetail::of(t, &key, allowance.as_ref(), now),
         form,
     };
     PageReply::page(state.status(), &template)
-}
-
-async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    new_page(&request, &FormState::default())
-}
-
-fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
-    let t = request.t();
-    let template = NewKeyPage {
-        layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")),
-        t,
-        banner: state.banner(),
-        name: state.field("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).focus(),
-        member: state.field("member", t.say("keys.member")).hint(t.say("keys.member_hint")).optional(),
-        form: KeyForm::of(t, state, false),
-    };
-    PageReply::page(state.status(), &template)
-}
-
-async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let form = &request.form;
-    let refuse = |error: ApiError| new_page(&request, &form::refused(request.t(), form, error)?);
-    let mut body = match form::body(form, true) {
-        Ok(body) => body,
-        Err(error) => return refuse(error),
-    };
-    body.insert("name".to_owned(), form.value("name").trim().into());
-    let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
-    body.insert("member".to_owned(), form.filled("member").map_or(own, str::to_owned).into());
-    match request.call(operations::MAKE_KEY, ApiCall { body, ..ApiCall::default() }).await {
-        Ok(answer) => {
-            let made: Value = read_answer(answer)?;
-            key_page(&request, &FormState::default(), Some(&made)).await
-        }
-        Err(error) => refuse(error),
-    }
 }
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

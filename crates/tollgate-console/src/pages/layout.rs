@@ -40,6 +40,15 @@ pub(crate) enum Script {
     Htmx,
     Chart,
     Log,
+    /// Parts that are loaded again while the page is open.
+    Refresh,
+    /// A list whose items come one by one.
+    Stages,
+    /// Files that fill a field, and jobs that are followed.
+    Operators,
+    Playground,
+    Home,
+    Download,
 }
 
 /// Entries of the navigation below a heading.
@@ -81,6 +90,7 @@ const SECTIONS: &[(Section, &[Entry])] = &[
             ("/keys", "key", "k", MEMBER),
             ("/log", "log", "l", MEMBER),
             ("/status", "bolt", "s", SeenBy::Anyone),
+            ("/key", "search", "q", SeenBy::Anyone),
         ],
     ),
     (
@@ -134,6 +144,7 @@ fn label(t: Locale, path: &str) -> &'static str {
         "/keys" => t.say("nav.keys"),
         "/log" => t.say("nav.log"),
         "/status" => t.say("nav.status"),
+        "/key" => t.say("nav.key_check"),
         "/channels" => t.say("nav.channels"),
         "/groups" => t.say("nav.groups"),
         "/pricing" => t.say("nav.pricing"),
@@ -209,6 +220,11 @@ impl Layout {
         Self { is_wide: true, ..self }
     }
 
+    /// Where the forms for language and theme return to, if not to the address of the request.
+    pub(crate) fn returns_to(self, path: &str) -> Self {
+        Self { back: path.to_owned(), ..self }
+    }
+
     /// Shows the page above beside the title.
     pub(crate) fn below(self, path: &'static str, title: &'static str) -> Self {
         Self { above: Some((path, title)), ..self }
@@ -254,6 +270,16 @@ impl Layout {
         format!("{}{}#i-{name}", self.base, assets::path("icons.svg"))
     }
 
+    /// The address of this page.
+    pub(crate) fn here(&self) -> String {
+        self.url(&self.back)
+    }
+
+    /// Whether the navigation has an entry for a path.
+    pub(crate) fn shows(&self, path: &str) -> bool {
+        self.entries().any(|entry| entry.path == path)
+    }
+
     pub(crate) fn has(&self, script: Script) -> bool {
         self.scripts.contains(&script)
     }
@@ -264,6 +290,35 @@ impl Layout {
 
     pub(crate) fn follows_log(&self) -> bool {
         self.has(Script::Log)
+    }
+
+    pub(crate) fn shows_stages(&self) -> bool {
+        self.has(Script::Stages)
+    }
+
+    /// The address of the icons, for parts that have no layout.
+    pub(crate) fn icons(&self) -> String {
+        self.asset("icons.svg")
+    }
+
+    pub(crate) fn refreshes(&self) -> bool {
+        self.has(Script::Refresh)
+    }
+
+    pub(crate) fn is_for_operators(&self) -> bool {
+        self.has(Script::Operators)
+    }
+
+    pub(crate) fn has_downloads(&self) -> bool {
+        self.has(Script::Download)
+    }
+
+    pub(crate) fn is_home(&self) -> bool {
+        self.has(Script::Home)
+    }
+
+    pub(crate) fn is_playground(&self) -> bool {
+        self.has(Script::Playground)
     }
 
     pub(crate) fn draws_charts(&self) -> bool {

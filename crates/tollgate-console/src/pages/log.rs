@@ -54,6 +54,8 @@ struct LogPage {
     t: Locale,
     fields: Vec<FilterField>,
     hidden: Vec<(&'static str, String)>,
+    since: String,
+    until: String,
     found: LogPart,
 }
 
@@ -126,14 +128,15 @@ struct RecordsAnswer {
     searched_until: Option<String>,
 }
 
+/// A histogram of the admin API.
 #[derive(Debug, Deserialize)]
-struct Buckets {
-    items: Vec<Bucket>,
+pub(super) struct Buckets {
+    pub(super) items: Vec<Bucket>,
 }
 
 #[derive(Debug, Deserialize)]
-struct Bucket {
-    at: String,
+pub(super) struct Bucket {
+    pub(super) at: String,
     width_s: i64,
     requests: u64,
     completed: u64,
@@ -147,7 +150,18 @@ struct Bucket {
 }
 
 impl Bucket {
-    fn of(&self, outcome: &str) -> u64 {
+    /// Its end in RFC 3339.
+    pub(super) fn end(&self) -> String {
+        let begin = crate::time::parse_rfc3339(&self.at).map_or(0, |at| at.0);
+        crate::time::rfc3339(tollgate_core::Timestamp(begin.saturating_add(self.width_s.saturating_mul(1_000_000))))
+    }
+
+    /// The query of its records.
+    pub(super) fn query(&self) -> String {
+        url::form_urlencoded::Serializer::new(String::new()).extend_pairs([("since", &self.at), ("until", &self.end())]).finish()
+    }
+
+    pub(super) fn of(&self, outcome: &str) -> u64 {
         match outcome {
             "completed" => self.completed,
             "caller_left" => self.caller_left,
@@ -165,11 +179,14 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     if request.wants_part() {
         return PageReply::ok(&found);
     }
+    let (since, until) = filter.fixed();
     let template = LogPage {
         layout: request.layout(t.say("nav.log")).wide().with(Script::Htmx).with(Script::Log),
         t,
         fields: filter.fields(t),
         hidden: filter.hidden(),
+        since,
+        until,
         found,
     };
     PageReply::ok(&template)
@@ -263,7 +280,11 @@ fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
 }
 
 fn chart(request: &PageRequest, filter: &LogFilter, buckets: &Buckets) -> Chart {
-    let t = request.t();
+    outcome_chart(request.t(), buckets, |bucket| request.url(&format!("/log?{}", filter.within(&bucket.at, bucket.width_s))))
+}
+
+/// Requests over time by outcome; each bar leads to the records of its time.
+pub(super) fn outcome_chart(t: Locale, buckets: &Buckets, link: impl Fn(&Bucket) -> String) -> Chart {
     let total = |outcome: &str| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.of(outcome)));
     let series = OUTCOMES.map(|(outcome, class)| Series {
         class,
@@ -271,7 +292,7 @@ fn chart(request: &PageRequest, filter: &LogFilter, buckets: &Buckets) -> Chart 
         total: format::integer(total(outcome)),
     });
     let bars = buckets.items.iter().map(|bucket| BarFigures {
-        link: request.url(&format!("/log?{}", filter.within(&bucket.at, bucket.width_s))),
+        link: link(bucket),
         at: bucket.at.clone(),
         figures: OUTCOMES.map(|(outcome, _)| bucket.of(outcome)).to_vec(),
     });

@@ -1,7 +1,9 @@
 //! The model square for people: what `/models.json` says, as cards or a table, and a page for each model.
 
+mod capability;
 mod document;
 mod filter;
+mod unit;
 mod view;
 
 use std::sync::Arc;
@@ -9,6 +11,7 @@ use std::sync::Arc;
 use askama::Template;
 
 use super::{
+    clients::{self, Access, ProtocolLines},
     home::model_url,
     layout::{Layout, Script},
     locale::Locale,
@@ -17,10 +20,12 @@ use super::{
     route::{PageRoute, SeenBy, page},
 };
 use crate::{api_error::ApiError, square};
+use capability::Capabilities;
 pub(super) use document::{ModelOffer, SquareDocument, SquareEntry};
 use filter::{Facet, SquareFilter};
-pub(super) use view::{Availability, StateText, availability, path_of_name, state};
-use view::{ModelCard, ModelFacts, OfferRow, ParameterRow};
+use unit::TokenUnit;
+pub(super) use view::{Availability, CELL, ModelCard, StateText, StripCell, availability, path_of_name, state};
+use view::{ModelFacts, OfferRow, ParameterRow};
 
 pub(super) static ROUTES: &[PageRoute] =
     &[PageRoute::get("/models", SeenBy::Anyone, page!(list)), PageRoute::get("/models/{*name}", SeenBy::Anyone, page!(detail))];
@@ -34,6 +39,7 @@ struct ModelsPage {
     layout: Layout,
     t: Locale,
     filter: SquareFilter,
+    units: Vec<UnitChoice>,
     groups: Vec<GroupChoice>,
     sorts: Vec<(&'static str, &'static str, bool)>,
     facets: Vec<Facet>,
@@ -50,11 +56,25 @@ struct ModelsPart {
     layout: Layout,
     t: Locale,
     filter: SquareFilter,
+    units: Vec<UnitChoice>,
     facets: Vec<Facet>,
     cards: Vec<ModelCard>,
     count: String,
     is_cut: bool,
     is_empty: bool,
+}
+
+#[derive(Debug)]
+struct UnitChoice {
+    label: &'static str,
+    link: String,
+    is_chosen: bool,
+}
+
+impl UnitChoice {
+    fn all(t: Locale, chosen: TokenUnit, link: impl Fn(TokenUnit) -> String) -> Vec<Self> {
+        TokenUnit::ALL.map(|unit| Self { label: unit.label(t), link: link(unit), is_chosen: unit == chosen }).into()
+    }
 }
 
 #[derive(Debug)]
@@ -70,14 +90,23 @@ struct ModelPage {
     layout: Layout,
     t: Locale,
     name: String,
+    units: Vec<UnitChoice>,
     card: ModelCard,
     facts: ModelFacts,
     offers: Vec<OfferRow>,
     day: Availability,
     week: Availability,
     parameters: Vec<ParameterRow>,
-    endpoints: Vec<String>,
-    curl: String,
+    by_protocol: Vec<ProtocolLines>,
+    /// Of a model that embeds.
+    embedding: Option<String>,
+}
+
+/// Cards of the first `max` models, as callers of a group see them.
+pub(super) fn cards(request: &PageRequest, document: &SquareDocument, group: &str, max: usize) -> Vec<ModelCard> {
+    let of = (request.t(), TokenUnit::of(&request.query, &request.headers));
+    let known = Capabilities::of(document);
+    document.data.iter().take(max).filter_map(|model| ModelCard::of(of, model, Some(group), &known)).collect()
 }
 
 /// What the reader may see; of one model or group if asked for.
@@ -94,21 +123,25 @@ pub(super) async fn document_for(
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let (t, mut filter) = (request.t(), SquareFilter::of(&request.query));
+    let (t, unit) = (request.t(), TokenUnit::of(&request.query, &request.headers));
+    let mut filter = SquareFilter::of(&request.query, unit);
     let document = document_for(&request, None, None).await?;
+    let known = Capabilities::of(&document);
     let group = document.groups.iter().find(|group| group.name == filter.group).map(|group| group.name.clone());
     filter.group = group.clone().unwrap_or_default();
     let all: Vec<&SquareEntry> =
         document.data.iter().filter(|model| group.as_deref().is_none_or(|group| model.offer(Some(group)).is_some())).collect();
-    let facets = filter.facets(t, &all, group.as_deref());
-    let found = filter.select(&all, group.as_deref());
+    let facets = filter.facets(t, &all, group.as_deref(), &known);
+    let found = filter.select(&all, group.as_deref(), &known);
     let count = t.say_with("models.count", &[("shown", &found.len().to_string()), ("all", &all.len().to_string())]);
     let (is_cut, is_empty) = (found.len() > MAX_SHOWN, found.is_empty());
     let cards: Vec<ModelCard> =
-        found.into_iter().take(MAX_SHOWN).filter_map(|model| ModelCard::of(t, model, group.as_deref())).collect();
+        found.into_iter().take(MAX_SHOWN).filter_map(|model| ModelCard::of((t, unit), model, group.as_deref(), &known)).collect();
     let layout = request.layout(t.say("nav.models")).with(Script::Htmx);
+    let link = |unit| request.url(&format!("/models?{}", filter.query_of_unit(unit)));
+    let units = UnitChoice::all(t, unit, link);
     if request.wants_part() {
-        let part = ModelsPart { layout, t, filter, facets, cards, count, is_cut, is_empty };
+        let part = ModelsPart { layout, t, filter, units, facets, cards, count, is_cut, is_empty };
         return PageReply::ok(&part);
     }
     let choice = |group: &document::SquareGroup| GroupChoice {
@@ -118,8 +151,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     };
     let groups = document.groups.iter().map(choice).collect();
     let sorts = filter.sorts(t);
-    let template = ModelsPage { layout, t, filter, groups, sorts, facets, cards, count, is_cut, is_empty };
-    PageReply::ok(&template)
+    let template = ModelsPage { layout, t, filter, units, groups, sorts, facets, cards, count, is_cut, is_empty };
+    let reply = PageReply::ok(&template)?;
+    Ok(if request.query.has("unit") { reply.header("set-cookie", &unit.keep()) } else { reply })
 }
 
 async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -128,46 +162,28 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let model = document.data.first().ok_or_else(|| ApiError::not_found("model"))?;
     let asked = Some(request.query.value("group")).filter(|group| model.offer(Some(group)).is_some());
     let offer = model.offer(asked).ok_or_else(|| ApiError::not_found("model"))?;
-    let card = ModelCard::of(t, model, asked).ok_or_else(|| ApiError::not_found("model"))?;
+    let unit = TokenUnit::of(&request.query, &request.headers);
+    let card = ModelCard::of((t, unit), model, asked, &Capabilities::of(&document)).ok_or_else(|| ApiError::not_found("model"))?;
+    let (address, embeds) = (model_url(&request), offer.kind == "embedding");
+    let access = Access { address: &address, key: "$TOLLGATE_KEY", model: &model.id };
     let template = ModelPage {
         layout: request.layout(model.id.clone()),
         t,
         name: model.id.clone(),
+        units: UnitChoice::all(t, unit, |unit| format!("?unit={}", unit.word())),
         card,
         facts: ModelFacts::of(t, model),
-        offers: model.groups.iter().map(|row| OfferRow::of(t, row, row.group == offer.group)).collect(),
+        offers: model.groups.iter().map(|row| OfferRow::of((t, unit), row, row.group == offer.group)).collect(),
         day: availability(t, &offer.day),
         week: availability(t, &offer.week),
         parameters: view::parameters(t, &document, offer),
-        endpoints: offer.protocols.iter().flat_map(|protocol| protocol.endpoints.clone()).collect(),
-        curl: curl(&model_url(&request), &model.id, offer),
+        by_protocol: if embeds {
+            Vec::new()
+        } else {
+            clients::by_protocol(t, access, |protocol| offer.has_protocol(protocol.as_str()))
+        },
+        embedding: embeds.then(|| clients::embedding_curl(&address, &model.id)),
     };
-    PageReply::ok(&template)
-}
-
-/// A request that works as it is, with the reader's key.
-fn curl(base: &str, model: &str, offer: &ModelOffer) -> String {
-    let body = if offer.kind == "embedding" {
-        serde_json::json!({"model": model, "input": "Hello"})
-    } else {
-        serde_json::json!({"model": model, "messages": [{"role": "user", "content": "Hello"}]})
-    };
-    let path = if offer.kind == "embedding" { "/v1/embeddings" } else { "/v1/chat/completions" };
-    // A quote ends the shell's text: it is written outside of it.
-    let body = body.to_string().replace('\'', "'\\''");
-    format!(
-        "curl {base}{path} \\\n  -H \"Authorization: Bearer $TOLLGATE_KEY\" \\\n  -H \"Content-Type: application/json\" \\\n  -d '{body}'"
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_with_quotes_stay_within_the_shells_text() {
-        let offer: ModelOffer = serde_json::from_value(document::example_offer()).unwrap();
-        let line = curl("http://gate:8080", "a'; rm -rf / #", &offer);
-        assert!(line.contains(r#""model":"a'\''; rm -rf / #""#), "{line}");
-    }
+    let reply = PageReply::ok(&template)?;
+    Ok(if request.query.has("unit") { reply.header("set-cookie", &unit.keep()) } else { reply })
 }

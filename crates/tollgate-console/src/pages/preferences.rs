@@ -62,21 +62,31 @@ pub(crate) enum Toast {
     CodesOff,
     SessionEnded,
     Saved,
+    Removed,
+    Posted,
     KeyOff,
     KeyOn,
     KeyRevoked,
+    ChannelOff,
+    ChannelOn,
+    CoolingEnded,
 }
 
 impl Toast {
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 13] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
         Self::SessionEnded,
         Self::Saved,
+        Self::Removed,
+        Self::Posted,
         Self::KeyOff,
         Self::KeyOn,
         Self::KeyRevoked,
+        Self::ChannelOff,
+        Self::ChannelOn,
+        Self::CoolingEnded,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -86,9 +96,14 @@ impl Toast {
             Self::CodesOff => "codes-off",
             Self::SessionEnded => "session-ended",
             Self::Saved => "saved",
+            Self::Removed => "removed",
+            Self::Posted => "posted",
             Self::KeyOff => "key-off",
             Self::KeyOn => "key-on",
             Self::KeyRevoked => "key-revoked",
+            Self::ChannelOff => "channel-off",
+            Self::ChannelOn => "channel-on",
+            Self::CoolingEnded => "cooling-ended",
         }
     }
 
@@ -99,9 +114,14 @@ impl Toast {
             Self::CodesOff => t.say("toast.codes_off"),
             Self::SessionEnded => t.say("toast.session_ended"),
             Self::Saved => t.say("toast.saved"),
+            Self::Removed => t.say("toast.removed"),
+            Self::Posted => t.say("toast.posted"),
             Self::KeyOff => t.say("toast.key_off"),
             Self::KeyOn => t.say("toast.key_on"),
             Self::KeyRevoked => t.say("toast.key_revoked"),
+            Self::ChannelOff => t.say("toast.channel_off"),
+            Self::ChannelOn => t.say("toast.channel_on"),
+            Self::CoolingEnded => t.say("toast.cooling_ended"),
         }
     }
 }

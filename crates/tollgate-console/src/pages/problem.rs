@@ -47,6 +47,10 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         (_, _, Some("wrong_password")) | ("invalid_value" | "missing_required_parameter", Some("password"), _) => {
             t.say("problem.wrong_password")
         }
+        ("owned_by_file", ..) => t.say("problem.of_file"),
+        ("job_conflict", ..) => t.say("problem.job_conflict"),
+        ("too_many_backups", ..) => t.say("problem.too_many_backups"),
+        ("revision_conflict", ..) => t.say("problem.conflict"),
         ("already_exists", ..) => t.say("problem.already_exists"),
         (_, Some("name"), _) => t.say("problem.member_name"),
         (_, Some("email"), _) => t.say("problem.email"),
@@ -75,18 +79,53 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     text.to_owned()
 }
 
+/// Why a service key is refused, to who holds it.
+pub(crate) fn say_of_service_key(t: Locale, error: &ApiError) -> String {
+    match error.code() {
+        "missing_api_key" => t.say("key_check.missing").to_owned(),
+        "invalid_api_key" => t.say("key_check.invalid").to_owned(),
+        "api_key_expired" => t.say("key_check.expired").to_owned(),
+        "api_key_disabled" => t.say("key_check.disabled").to_owned(),
+        "ip_not_allowed" => t.say("key_check.address").to_owned(),
+        "account_suspended" => t.say("key_check.suspended").to_owned(),
+        _ => say(t, error),
+    }
+}
+
 /// What is wrong with a field of a form about rows.
 fn said(t: Locale, reason: &str) -> Option<&'static str> {
     Some(match reason {
         "amount" => t.say("problem.amount"),
+        "base_url" => t.say("problem.base_url"),
+        "credential" => t.say("problem.credential"),
+        "headers" => t.say("problem.headers"),
+        "multiplier" => t.say("problem.multiplier"),
+        "number_range" => t.say("problem.number_range"),
+        "proxy" => t.say("problem.proxy"),
+        "row_exists" => t.say("problem.row_exists"),
+        "row_name" => t.say("problem.row_name"),
+        "day" => t.say("problem.day"),
+        "exists" => t.say("problem.exists"),
+        "factor" => t.say("problem.factor"),
         "key_exists" => t.say("problem.key_exists"),
         "key_name" => t.say("problem.key_name"),
+        "last_admin" => t.say("problem.last_admin"),
+        "margin" => t.say("problem.margin"),
         "model_pattern" => t.say("problem.model_pattern"),
+        "name" => t.say("problem.name"),
         "network" => t.say("problem.network"),
         "no_self_service" => t.say("problem.no_self_service"),
+        "no_list" => t.say("problem.no_list"),
+        "nothing_left" => t.say("problem.nothing_left"),
+        "nothing_picked" => t.say("problem.nothing_picked"),
         "past" => t.say("problem.past"),
+        "posting" => t.say("problem.posting"),
+        "price_limit" => t.say("problem.price_limit"),
+        "too_many_keys" => t.say("problem.too_many_keys"),
         "typed_name" => t.say("problem.typed_name"),
+        "unknown_channel" => t.say("problem.unknown_channel"),
         "unknown_group" => t.say("problem.unknown_group"),
+        "unknown_key" => t.say("problem.unknown_key"),
         "unknown_member" => t.say("problem.unknown_member"),
         "whole_number" => t.say("problem.whole_number"),
         _ => return None,

@@ -1,15 +1,15 @@
 //! The protocols of callers as pages name them, out of the table of protocols.
 
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{CallerSurface, Protocol};
 
 use super::locale::Locale;
 
-/// The words of the protocols that callers may speak, as records and documents have them.
-pub(crate) fn words() -> impl Iterator<Item = &'static str> {
-    Protocol::ALL.into_iter().filter(|protocol| protocol.spec().caller.is_some()).map(Protocol::as_str)
+/// The protocols that callers may speak, with what is offered in each.
+pub(crate) fn of_callers() -> impl Iterator<Item = (Protocol, CallerSurface)> {
+    Protocol::ALL.into_iter().filter_map(|protocol| Some((protocol, protocol.spec().caller?)))
 }
 
-/// The name of a protocol by its word.
+/// The name of a protocol by its word in records and documents.
 pub(crate) fn label(t: Locale, word: &str) -> &'static str {
     match Protocol::parse(word) {
         Some(Protocol::OpenAi) => t.say("protocol.openai"),
@@ -26,5 +26,23 @@ pub(crate) fn tone(word: &str) -> &'static str {
         Some(Protocol::Gemini) => "alt",
         Some(Protocol::Anthropic) => "ok",
         None => "",
+    }
+}
+
+/// What clients of a protocol take as their base URL, at the address of model requests.
+pub(crate) fn client_base(protocol: Protocol, address: &str) -> String {
+    match protocol {
+        // OpenAI's clients add the path without its version.
+        Protocol::OpenAi => format!("{address}/v1"),
+        Protocol::Gemini | Protocol::Anthropic => address.to_owned(),
+    }
+}
+
+/// Whose clients speak it.
+pub(crate) fn clients(t: Locale, protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::OpenAi => t.say("home.openai"),
+        Protocol::Gemini => t.say("home.gemini"),
+        Protocol::Anthropic => t.say("home.anthropic"),
     }
 }

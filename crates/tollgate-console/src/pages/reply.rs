@@ -27,7 +27,11 @@ pub(crate) struct PageReply {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     html: String,
+    /// What follows the text, as it comes.
+    rest: Option<Body>,
     cause: Option<InternalFailure>,
+    /// Another origin that scripts of the page send requests to.
+    connects_to: Option<String>,
 }
 
 /// Why a page is not shown.
@@ -50,9 +54,13 @@ impl From<askama::Error> for PageFailure {
 }
 
 impl PageReply {
+    const fn empty(status: StatusCode) -> Self {
+        Self { status, headers: Vec::new(), html: String::new(), rest: None, cause: None, connects_to: None }
+    }
+
     /// A rendered template.
     pub(crate) fn page(status: StatusCode, template: &impl Template) -> Result<Self, PageFailure> {
-        Ok(Self { status, headers: Vec::new(), html: template.render()?, cause: None })
+        Ok(Self { html: template.render()?, ..Self::empty(status) })
     }
 
     /// The same with status 200.
@@ -60,9 +68,14 @@ impl PageReply {
         Self::page(StatusCode::OK, template)
     }
 
+    /// 200 with a page whose parts are sent as they come.
+    pub(crate) fn streamed(parts: Body) -> Self {
+        Self { rest: Some(parts), ..Self::empty(StatusCode::OK) }
+    }
+
     /// 303 to an address of the console.
     pub(crate) fn redirect(location: &str) -> Self {
-        let reply = Self { status: StatusCode::SEE_OTHER, headers: Vec::new(), html: String::new(), cause: None };
+        let reply = Self::empty(StatusCode::SEE_OTHER);
         reply.header("location", location)
     }
 
@@ -85,13 +98,18 @@ impl PageReply {
         self.header("set-cookie", &preferences::set_toast(Some(toast)))
     }
 
+    /// Lets scripts of the page send requests to another origin, such as that of model requests.
+    pub(crate) fn connects_to(self, origin: Option<String>) -> Self {
+        Self { connects_to: origin, ..self }
+    }
+
     pub(crate) fn with_cause(self, cause: Option<InternalFailure>) -> Self {
         Self { cause, ..self }
     }
 
     pub(crate) fn response(self) -> Response<Body> {
-        let is_empty = self.html.is_empty();
-        let mut response = Response::new(Body::from(self.html));
+        let is_empty = self.html.is_empty() && self.rest.is_none();
+        let mut response = Response::new(self.rest.unwrap_or_else(|| Body::from(self.html)));
         *response.status_mut() = self.status;
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
@@ -105,6 +123,12 @@ impl PageReply {
         fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, hx-request"));
         for (name, value) in HEADERS {
             fields.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        if let Some(origin) = self.connects_to {
+            let policy = CONTENT_SECURITY_POLICY.replace("connect-src 'self'", &format!("connect-src 'self' {origin}"));
+            if let Ok(policy) = HeaderValue::from_str(&policy) {
+                fields.insert(header::CONTENT_SECURITY_POLICY, policy);
+            }
         }
         for (name, value) in self.headers {
             fields.append(name, value);

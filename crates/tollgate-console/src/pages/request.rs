@@ -2,13 +2,13 @@
 
 use std::{collections::HashMap, sync::Arc};
 
-use http::HeaderMap;
+use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 use url::form_urlencoded::Serializer;
 
-use super::{form::FormData, layout::Layout, locale::Locale, preferences::Preferences};
+use super::{control::Pager, form::FormData, layout::Layout, locale::Locale, preferences::Preferences};
 use crate::{
     api::{self, route::Needs},
     api_error::ApiError,
@@ -44,6 +44,10 @@ impl PageRequest {
         self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) >= AdminScope::Operator)
     }
 
+    pub(crate) fn is_admin(&self) -> bool {
+        self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) == AdminScope::Admin)
+    }
+
     /// A path parameter; empty if the page has none of this name.
     pub(crate) fn path_param(&self, name: &str) -> &str {
         self.path.get(name).map_or("", String::as_str)
@@ -71,6 +75,16 @@ impl PageRequest {
 
     /// Calls a route of the admin API for the sender.
     pub(crate) async fn call(&self, id: &'static str, call: ApiCall) -> Result<ApiResponse, ApiError> {
+        self.call_with(id, call, &[]).await
+    }
+
+    /// The same with further headers: `If-Match`, `Idempotency-Key`.
+    pub(crate) async fn call_with(
+        &self,
+        id: &'static str,
+        call: ApiCall,
+        further: &[(&'static str, &str)],
+    ) -> Result<ApiResponse, ApiError> {
         let Some(route) = api::route_of(id) else {
             tracing::error!(id, "a page calls an unknown route");
             return Err(ApiError::internal());
@@ -80,7 +94,31 @@ impl PageRequest {
             Some(signed_in) => Principal::Session(Box::new(signed_in.clone())),
             None => return Err(ApiError::no_session()),
         };
-        dispatch::call(&self.state, route, (principal, &self.meta, &self.headers), call).await
+        let mut headers = self.headers.clone();
+        for (name, value) in further {
+            let value = HeaderValue::from_str(value).map_err(|_| ApiError::value(name, "expected visible characters"))?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        dispatch::call(&self.state, route, (principal, &self.meta, &headers), call).await
+    }
+
+    /// The address of the same list from another position on.
+    pub(crate) fn at(&self, path: &str, after: Option<&str>) -> String {
+        let kept = self.query.pairs().filter(|(name, value)| *name != "after" && !value.is_empty());
+        let mut query = Serializer::new(String::new());
+        query.extend_pairs(kept);
+        let query = match after {
+            Some(after) => query.append_pair("after", after).finish(),
+            None => query.finish(),
+        };
+        let mark = if query.is_empty() { "" } else { "?" };
+        self.url(&format!("{path}{mark}{query}"))
+    }
+
+    /// What is below a list of so many rows.
+    pub(crate) fn pager(&self, path: &str, count: String, next: Option<&str>) -> Pager {
+        let first = self.query.filled("after").map(|_| self.at(path, None));
+        Pager { count, first, next: next.map(|next| self.at(path, Some(next))) }
     }
 
     /// The same, with these fields as the body.

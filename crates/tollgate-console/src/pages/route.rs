@@ -5,6 +5,7 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use tollgate_store::AdminScope;
 
 use super::{
+    form,
     reply::{PageFailure, PageReply},
     request::PageRequest,
 };
@@ -28,17 +29,24 @@ pub(crate) struct PageRoute {
     /// Path pattern with `{name}` for parameters.
     pub(crate) path: &'static str,
     pub(crate) seen_by: SeenBy,
+    /// Largest form, in bytes.
+    pub(crate) max_bytes: usize,
     pub(crate) handler: fn(Arc<PageRequest>) -> PageFuture,
 }
 
 impl PageRoute {
     pub(crate) const fn get(path: &'static str, seen_by: SeenBy, handler: fn(Arc<PageRequest>) -> PageFuture) -> Self {
-        Self { method: Method::Get, path, seen_by, handler }
+        Self { method: Method::Get, path, seen_by, max_bytes: form::MAX_BYTES, handler }
     }
 
     /// What a form is sent to.
     pub(crate) const fn post(path: &'static str, seen_by: SeenBy, handler: fn(Arc<PageRequest>) -> PageFuture) -> Self {
-        Self { method: Method::Post, path, seen_by, handler }
+        Self { method: Method::Post, path, seen_by, max_bytes: form::MAX_BYTES, handler }
+    }
+
+    /// Takes larger forms than most pages.
+    pub(crate) const fn takes_bytes(self, max_bytes: usize) -> Self {
+        Self { max_bytes, ..self }
     }
 }
 

@@ -117,7 +117,7 @@ async fn answer(
     if let SeenBy::Role(least) = route.seen_by {
         let signed_in = page.signed_in.as_ref().ok_or_else(ApiError::no_session)?;
         if AdminScope::from(signed_in.member.role) < least {
-            return Err(ApiError::forbidden("This page", least).into());
+            return Err(ApiError::no_path().into());
         }
     }
     let principal = match &page.signed_in {
@@ -126,7 +126,7 @@ async fn answer(
     };
     let _share = state.request_shares.claim(&principal, page.meta.address)?;
     if route.method == Method::Post {
-        let form = read_form(parts, body).await?;
+        let form = read_form(parts, body, route.max_bytes).await?;
         match &page.signed_in {
             Some(signed_in) => auth::check_write(&state, (&parts.headers, &parts.uri), signed_in, form.value("csrf").as_bytes())?,
             None => auth::refuse_other_origins(&state, parts)?,
@@ -138,12 +138,12 @@ async fn answer(
     (route.handler)(Arc::clone(page)).await
 }
 
-async fn read_form(parts: &Parts, body: Body) -> Result<FormData, ApiError> {
+async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormData, ApiError> {
     let media = parts.headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     if !media.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(ApiError::media_type("The Content-Type"));
     }
-    Ok(FormData::parse(&dispatch::read(body, form::MAX_BYTES).await?))
+    Ok(FormData::parse_up_to(&dispatch::read(body, max_bytes).await?, max_bytes / form::BYTES_PER_FIELD))
 }
 
 /// The answer of a page, or that for its failure. Visitors are sent to the sign-in, and come back after it.

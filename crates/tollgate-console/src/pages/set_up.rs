@@ -1,38 +1,105 @@
-//! The steps of the first run after the admin's password: the gateway itself. Channels and keys are made with the command line or the
-//! admin API.
+//! The steps of the first run after the admin's password: the gateway itself, the first channel with its models and a test, and the first
+//! key with lines to copy. Each can be skipped and done again; the overview lists what is left.
 
 use std::sync::Arc;
 
 use askama::Template;
+use serde::Deserialize;
 use tollgate_store::AdminScope;
 
 use super::{
+    channels::{
+        form::{make_channel, new_section, providers, refused},
+        served,
+        state::{ChannelObject, path, provider_name},
+    },
+    clients::{self, Access, ProtocolLines},
+    form::{FormData, FormField, FormSection, FormState},
+    home::model_url,
     layout::Layout,
     locale::Locale,
+    models::{document_for, path_of_name},
     operations,
     preferences::Toast,
     reply::{PageFailure, PageReply},
-    request::{PageRequest, path_of},
+    request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
-    sign_in::HOME,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
 const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 const SQUARE_PUBLIC: &str = "square.public";
+const CHANNEL: &str = "/setup/channel";
+const KEY: &str = "/setup/key";
 
-pub(super) static ROUTES: &[PageRoute] =
-    &[PageRoute::get("/setup/gateway", ADMIN, page!(show)), PageRoute::post("/setup/gateway", ADMIN, page!(save))];
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/setup/gateway", ADMIN, page!(show)),
+    PageRoute::post("/setup/gateway", ADMIN, page!(save)),
+    PageRoute::get(CHANNEL, ADMIN, page!(channel)),
+    PageRoute::post(CHANNEL, ADMIN, page!(make_first_channel)),
+    PageRoute::get("/setup/channel/{name}", ADMIN, page!(served::show)),
+    PageRoute::post("/setup/channel/{name}/fetch", ADMIN, page!(served::fetch)),
+    PageRoute::post("/setup/channel/{name}/add", ADMIN, page!(served::add)).takes_bytes(served::MAX_BYTES),
+    PageRoute::get(KEY, ADMIN, page!(key)),
+    PageRoute::post(KEY, ADMIN, page!(make_key)),
+];
+
+/// A step: its name, and whether it is done or this one.
+#[derive(Debug)]
+pub(super) struct SetUpStep {
+    pub(super) label: &'static str,
+    pub(super) is_done: bool,
+    pub(super) is_here: bool,
+}
+
+/// The steps, seen from the one at this place.
+pub(super) fn steps(t: Locale, here: usize) -> Vec<SetUpStep> {
+    let labels = [t.say("set_up.step_account"), t.say("set_up.step_gateway"), t.say("checklist.channel"), t.say("checklist.key")];
+    labels.into_iter().enumerate().map(|(at, label)| SetUpStep { label, is_done: at < here, is_here: at == here }).collect()
+}
 
 #[derive(Debug, Template)]
 #[template(path = "set_up_gateway.html")]
 struct GatewayPage {
     layout: Layout,
     t: Locale,
+    steps: Vec<SetUpStep>,
     address: String,
     is_public: bool,
     /// Why visitors' access cannot be changed here; `None`: it can.
     set_by: Option<String>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "set_up_channel.html")]
+struct ChannelPage {
+    layout: Layout,
+    t: Locale,
+    steps: Vec<SetUpStep>,
+    banner: Option<String>,
+    /// Channels that are there already.
+    known: Vec<(String, String)>,
+    providers: Vec<(&'static str, &'static str, bool)>,
+    section: FormSection,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "set_up_key.html")]
+struct KeyPage {
+    layout: Layout,
+    t: Locale,
+    steps: Vec<SetUpStep>,
+    banner: Option<String>,
+    name: FormField,
+    /// The key, once it is made.
+    made: Option<MadeKey>,
+}
+
+#[derive(Debug)]
+struct MadeKey {
+    secret: String,
+    link: String,
+    by_protocol: Vec<ProtocolLines>,
 }
 
 fn square_setting(request: &PageRequest) -> Result<crate::gateway_handle::EffectiveSetting, ApiError> {
@@ -53,6 +120,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let template = GatewayPage {
         layout: request.layout(t.say("set_up.gateway_title")).public_shell(),
         t,
+        steps: steps(t, 1),
         address: request.state.identity.settings.url.as_str().trim_end_matches('/').to_owned(),
         is_public: request.state.gateway.is_square_public(),
         set_by,
@@ -68,5 +136,91 @@ async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         let path = path_of(&[("name", SQUARE_PUBLIC)]);
         request.call(operations::SET_SETTING, ApiCall { path, body, ..ApiCall::default() }).await?;
     }
-    Ok(PageReply::redirect(&request.url(HOME)).toast(Toast::Saved))
+    Ok(PageReply::redirect(&request.url(CHANNEL)).toast(Toast::Saved))
+}
+
+async fn channel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = FormState::of(FormData::of(&[("provider", "openai"), ("groups", "default")]));
+    channel_page(&request, &form).await
+}
+
+async fn channels(request: &PageRequest) -> Result<Vec<ChannelObject>, ApiError> {
+    Ok(request.read::<ApiPage<ChannelObject>>(operations::LIST_CHANNELS, get(&[("limit", "50")])).await?.items)
+}
+
+async fn channel_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let known = channels(request).await?.into_iter().filter(|channel| !channel.is_built_in());
+    let template = ChannelPage {
+        layout: request.layout(t.say("set_up.title")).public_shell(),
+        t,
+        steps: steps(t, 2),
+        banner: form.banner(),
+        known: known.map(|channel| (request.url(&set_up_path(&channel.name)), channel.name)).collect(),
+        providers: providers().map(|word| (word, provider_name(t, word), form.value("provider") == word)).to_vec(),
+        section: new_section(request, form),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+/// The step of a channel's models.
+fn set_up_path(name: &str) -> String {
+    path(name).replacen("/channels/", "/setup/channel/", 1)
+}
+
+async fn make_first_channel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    // The first start made the channel that answers by itself.
+    if request.form.value("provider") == "echo" && channels(&request).await?.iter().any(ChannelObject::is_built_in) {
+        return Ok(PageReply::redirect(&request.url(KEY)));
+    }
+    match make_channel(&request).await {
+        Ok(name) => Ok(PageReply::redirect(&request.url(&set_up_path(&name))).toast(Toast::Saved)),
+        Err(error) => channel_page(&request, &refused(request.t(), &request.form, error)?).await,
+    }
+}
+
+async fn key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = FormState::of(FormData::of(&[("name", "first")]));
+    key_page(&request, &form, None)
+}
+
+async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    #[derive(Deserialize)]
+    struct Made {
+        id: String,
+        key: String,
+    }
+    let name = request.form.value("name").trim();
+    let made = request.send(operations::MAKE_KEY, &[("name", name)]).await;
+    match made.and_then(read_answer::<Made>) {
+        Ok(made) => {
+            let models = document_for(&request, None, None).await?.data;
+            let model = models.first().map_or("echo", |model| model.id.as_str());
+            let access = Access { address: &model_url(&request), key: &made.key, model };
+            let by_protocol = clients::by_protocol(request.t(), access, |_| true);
+            let link = request.url(&format!("/keys/{}", path_of_name(&made.id)));
+            key_page(&request, &FormState::default(), Some(MadeKey { secret: made.key, link, by_protocol }))
+        }
+        Err(error) => {
+            let error = match error.param() {
+                Some("name") => error.because("key_name"),
+                _ if error.code() == "already_exists" => error.about("name").because("key_exists"),
+                _ => error,
+            };
+            key_page(&request, &FormState::refused(request.t(), &request.form, &error, &["name"])?, None)
+        }
+    }
+}
+
+fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let template = KeyPage {
+        layout: request.layout(t.say("set_up.title")).public_shell(),
+        t,
+        steps: steps(t, if made.is_some() { 4 } else { 3 }),
+        banner: form.banner(),
+        name: form.field("name", t.say("keys.name")).hint(t.say("keys.name_hint")).focus(),
+        made,
+    };
+    PageReply::page(form.status(), &template)
 }

@@ -76,13 +76,19 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
     }
 }
 
-/// The tags in the request's header.
+/// The tags in the request's headers: those that the caller chose, and what its client says of itself.
 fn tags(head: &Head) -> Result<Tags, Refusal> {
     let lines = head.headers.get_all(TAGS_FIELD).iter().map(HeaderValue::as_bytes);
-    Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {
+    let mut tags = Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {
         name: TAGS,
         message: format!("Invalid value for the header '{TAGS}': {invalid}."),
-    })
+    })?;
+    let of_client = |(header, name): &(&str, &str)| {
+        let value = head.headers.get(*header)?.to_str().ok()?;
+        Some(((*name).to_owned(), value.to_owned()))
+    };
+    tags.add_metadata(&head.from.spec().tag_headers.iter().filter_map(of_client).collect::<Vec<_>>());
+    Ok(tags)
 }
 
 /// E31: the key or its member has as many requests in progress as its share allows.

@@ -13,7 +13,7 @@ use super::{
     client_address::client_address,
     connection_limiter::ServedTargets,
     connection_timers::ConnectionTimers,
-    guard,
+    guard, pages_origin,
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
@@ -59,17 +59,30 @@ pub(super) async fn answer<P: ModelPath>(
     let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
     let head = head_of(&core, &context, &parts, &destination, started);
     let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
+    let settings = core.shared.settings.load();
+    let page = pages_origin::of(&parts.headers, settings.pages_origin.as_ref()).filter(|_| core.serves == Serves::Everything);
+    let is_valid = || guard::check(&parts, framing, &settings.http).is_ok();
+    let preflight = page.as_ref().and_then(|_| pages_origin::preflight(&parts)).filter(|_| is_valid());
+    drop(settings);
     let expects_continue = parts.headers.contains_key(header::EXPECT);
     let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
     let body = RequestBody::wire(body, BodyPace::new(&head.settings.bounds, started), unread);
 
-    let answered = AssertUnwindSafe(dispatch(&core, head, destination, parts, framing, body, &mut in_progress));
+    let answered = AssertUnwindSafe(async {
+        match preflight {
+            Some(response) => response,
+            None => dispatch(&core, head, destination, parts, framing, body, &mut in_progress).await,
+        }
+    });
     let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
         tracing::error!(request.id = %request_id, "panic while answering a request");
         let head = Head { from, request_id, ..anonymous_head(&core, &context, started) };
         refuse(&core, &Refusal::Internal, &head)
     });
     let headers = response.headers_mut();
+    if let Some(origin) = page {
+        pages_origin::allow(headers, origin);
+    }
     let own_header = from.spec().request_id_header;
     if (own_header.is_some() || !headers.contains_key(REQUEST_ID))
         && let Ok(id) = HeaderValue::from_bytes(request_id.text().as_bytes())

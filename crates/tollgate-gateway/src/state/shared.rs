@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{BudgetAlert, Catalog, KeyId, RequestId, Subject, UsageRecord};
+use tollgate_core::{AccountId, BudgetAlert, Catalog, KeyId, RequestId, Subject, UsageRecord};
 use tollgate_store::{AccessReport, AccessState, Counters};
 
 use crate::{
@@ -124,6 +124,13 @@ impl Shared {
     /// Logs and queues the alert that `request`, sent with the key named `key_name`, spent a budget. Never waits.
     pub fn alert(&self, request: RequestId, key_name: &str, alert: &BudgetAlert) {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), &self.metrics);
+    }
+
+    /// What an account with limits uses of them: requests in progress, and requests and tokens of the last minute.
+    pub fn account_use(&self, account: AccountId) -> (u64, u64, u64) {
+        let limiters = &self.traffic.limiters;
+        let (used, now) = (limiters.in_use(account), limiters.micros());
+        (u64::from(used.running), used.requests.used(now), used.tokens.used(now))
     }
 
     /// Logs and queues an alert about a request's money. Never waits.

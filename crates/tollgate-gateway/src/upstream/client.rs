@@ -13,6 +13,7 @@ pub(crate) mod fetch;
 mod guard;
 mod host;
 mod leased;
+mod model_list;
 pub(crate) mod places;
 mod probe;
 mod proxy;
@@ -48,6 +49,7 @@ use self::{
 };
 pub use self::{
     fetch::fetch_document,
+    model_list::list_models,
     probe::{ProbeFault, ProbeStep, probe},
     tls::Trust,
 };

@@ -46,6 +46,8 @@ pub struct ProtocolSpec {
     pub request_id_header: Option<&'static str>,
     /// Header in which a client names its session, whose requests stay on one account.
     pub session_header: Option<&'static str>,
+    /// Headers in which clients say what a request is part of, and the tags of usage records that keep it.
+    pub tag_headers: &'static [(&'static str, &'static str)],
     /// Path and query of the shortest list of models, relative to the base URL; a health probe requests it.
     pub model_list_path: &'static str,
     pub generate_method: Method,
@@ -105,6 +107,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         forwarded_headers: None,
         request_id_header: None,
         session_header: None,
+        tag_headers: &[],
         model_list_path: "/models",
         generate_method: Method::Chat,
         output_limit_fields: &["max_completion_tokens", "max_tokens"],
@@ -140,6 +143,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         forwarded_headers: None,
         request_id_header: None,
         session_header: None,
+        tag_headers: &[],
         model_list_path: "/models?pageSize=1",
         generate_method: Method::Generate,
         output_limit_fields: &["generationConfig.maxOutputTokens"],
@@ -177,6 +181,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         forwarded_headers: Some(ForwardedHeaders { prefix: "anthropic-", except: &["anthropic-workspace-id"] }),
         request_id_header: Some("request-id"),
         session_header: Some("x-claude-code-session-id"),
+        tag_headers: &[("x-claude-code-session-id", "session"), ("x-claude-code-agent-id", "agent")],
         model_list_path: "/models?limit=1",
         generate_method: Method::Chat,
         output_limit_fields: &["max_tokens"],

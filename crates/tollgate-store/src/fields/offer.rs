@@ -54,7 +54,7 @@ table!(
         field!(
             "self_service",
             self_service: bool,
-            "`true`: members may make, rotate and disable their own keys of this group (docs/people.md)."
+            "`true`: members may make, rotate, disable and revoke their own keys of this group (docs/people.md)."
         ),
         field!("rpm", limits.rpm: u32, "Requests per minute; 0: unlimited."),
         field!("tpm", limits.tpm: u64, "Tokens per minute; 0: unlimited."),

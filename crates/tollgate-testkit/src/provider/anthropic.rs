@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
+use super::{ANTHROPIC_SIGNATURE, ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
 pub(crate) fn error(refused: &ProviderError) -> Value {
     let kind = match refused.status {
@@ -29,11 +29,14 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     let mut input = ModelInput {
         stream: body["stream"] == true,
         thinking,
+        hides_thought: body["thinking"]["display"] == "omitted",
         json: !body["output_config"]["format"].is_null(),
         ..ModelInput::default()
     };
     for tool in body["tools"].as_array().into_iter().flatten() {
-        if tool["input_schema"]["type"] != "object" {
+        // Tools of the provider's own have a type and no schema.
+        let is_own = tool["type"].as_str().is_none_or(|kind| kind == "custom");
+        if is_own && tool["input_schema"]["type"] != "object" {
             return Err(ProviderError::bad("tools.input_schema.type: must be 'object'"));
         }
         input.tools.push(tool["name"].as_str().ok_or_else(|| ProviderError::bad("a tool without a name"))?.to_owned());
@@ -44,20 +47,30 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         let blocks = content
             .as_str()
             .map_or_else(|| content.as_array().cloned().unwrap_or_default(), |text| vec![json!({"type": "text", "text": text})]);
+        input.messages += 1;
         match message["role"].as_str() {
             Some("user") => read_user(&blocks, &mut input, &mut open)?,
-            Some("assistant") => {
-                for block in blocks.iter().filter(|block| block["type"] == "tool_use") {
-                    if !block["input"].is_object() {
-                        return Err(ProviderError::bad("tool_use.input: must be an object"));
-                    }
-                    open.push(block["id"].as_str().unwrap_or_default().to_owned());
-                }
-            }
+            Some("assistant") => read_assistant(&blocks, &mut open)?,
+            Some("system") => {}
             other => return Err(ProviderError::bad(format!("messages.role: {other:?}"))),
         }
     }
     Ok(input)
+}
+
+fn read_assistant(blocks: &[Value], open: &mut Vec<String>) -> Result<(), ProviderError> {
+    for block in blocks {
+        if block["type"] == "thinking" && block["signature"] != ANTHROPIC_SIGNATURE {
+            return Err(ProviderError::bad(format!("Invalid `signature` in `thinking` block: {}", block["signature"])));
+        }
+        if block["type"] == "tool_use" {
+            if !block["input"].is_object() {
+                return Err(ProviderError::bad("tool_use.input: must be an object"));
+            }
+            open.push(block["id"].as_str().unwrap_or_default().to_owned());
+        }
+    }
+    Ok(())
 }
 
 fn read_user(blocks: &[Value], input: &mut ModelInput, open: &mut Vec<String>) -> Result<(), ProviderError> {
@@ -79,21 +92,24 @@ fn read_user(blocks: &[Value], input: &mut ModelInput, open: &mut Vec<String>) -
     let rest = &blocks[results.len()..];
     if !rest.is_empty() {
         let texts: Vec<&str> = rest.iter().filter_map(|block| block["text"].as_str()).collect();
-        input.media = rest.len() - texts.len();
-        input.text = texts.join("\n");
+        let (text, media) = (texts.join("\n"), rest.len() - texts.len());
+        if results.is_empty() {
+            input.begin_turn(text, media);
+        }
     }
     Ok(())
 }
 
 fn blocks(output: &ModelOutput) -> Vec<Value> {
-    let mut blocks: Vec<Value> =
-        output.thought.iter().map(|thought| json!({"type": "thinking", "thinking": thought, "signature": "c2lnbmVk"})).collect();
+    let mut blocks: Vec<Value> = output
+        .thought
+        .iter()
+        .map(|thought| json!({"type": "thinking", "thinking": thought, "signature": ANTHROPIC_SIGNATURE}))
+        .collect();
     blocks.extend(output.text.iter().map(|text| json!({"type": "text", "text": text, "citations": null})));
-    blocks.extend(
-        output.calls.iter().enumerate().map(
-            |(index, (name, input))| json!({"type": "tool_use", "id": format!("toolu_{index}"), "name": name, "input": input}),
-        ),
-    );
+    blocks.extend(output.calls.iter().enumerate().map(|(index, (name, input))| {
+        json!({"type": "tool_use", "id": format!("toolu_{}_{index}", output.number), "name": name, "input": input})
+    }));
     blocks
 }
 
@@ -107,7 +123,7 @@ fn usage(output: u64) -> Value {
 
 fn whole(output: &ModelOutput) -> Value {
     json!({
-        "id": "msg_scripted", "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(output),
+        "id": format!("msg_scripted_{}", output.number), "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(output),
         "stop_reason": stop_reason(output), "stop_sequence": null, "usage": usage(7),
     })
 }

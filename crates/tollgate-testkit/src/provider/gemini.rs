@@ -2,10 +2,8 @@
 
 use serde_json::{Value, json};
 
-use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
+use super::{GEMINI_SIGNATURE, ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
-/// Signature of this model's calls, which it wants back.
-const SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 /// Placeholders for it in histories of other origin, in both alphabets.
 const PLACEHOLDERS: [&str; 2] = ["skip_thought_signature_validator", "skip/thought/signature/validator"];
 
@@ -59,6 +57,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     }
     let mut open: Vec<String> = Vec::new();
     for content in body["contents"].as_array().ok_or_else(|| ProviderError::bad("contents is not specified"))? {
+        input.messages += 1;
         let parts = content["parts"].as_array().map(Vec::as_slice).unwrap_or_default();
         match content["role"].as_str() {
             None | Some("user") => read_user(parts, &mut input, &mut open)?,
@@ -77,8 +76,7 @@ fn read_user(parts: &[Value], input: &mut ModelInput, open: &mut Vec<String>) ->
             return Err(ProviderError::bad(format!("calls without responses: {open:?}")));
         }
         let texts: Vec<&str> = parts.iter().filter_map(|part| part["text"].as_str()).collect();
-        input.media = parts.len() - texts.len();
-        input.text = texts.join("\n");
+        input.begin_turn(texts.join("\n"), parts.len() - texts.len());
         return Ok(());
     }
     if results.len() != open.len() {
@@ -106,7 +104,7 @@ fn read_model(parts: &[Value], open: &mut Vec<String>) -> Result<(), ProviderErr
             return Err(ProviderError::bad(format!("args is not an object: {call}")));
         }
         let signature = get(part, "thoughtSignature", "thought_signature").as_str().unwrap_or_default();
-        if open.is_empty() && signature != SIGNATURE && !PLACEHOLDERS.contains(&signature) {
+        if open.is_empty() && signature != GEMINI_SIGNATURE && !PLACEHOLDERS.contains(&signature) {
             return Err(ProviderError::bad(format!(
                 "Function call is missing a thought_signature in functionCall parts (found '{signature}')."
             )));
@@ -124,7 +122,7 @@ fn call_parts(output: &ModelOutput) -> Vec<Value> {
         .map(|(index, (name, args))| {
             let mut part = json!({"functionCall": {"name": name, "args": args}});
             if index == 0 {
-                part["thoughtSignature"] = SIGNATURE.into();
+                part["thoughtSignature"] = GEMINI_SIGNATURE.into();
             }
             part
         })

@@ -40,13 +40,20 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     let mut open: Vec<String> = Vec::new();
     let mut in_results = false;
     for message in body["messages"].as_array().ok_or_else(|| ProviderError::bad("messages is missing"))? {
+        input.messages += 1;
         let role = message["role"].as_str().unwrap_or_default();
         if role != "tool" && !open.is_empty() {
             return Err(ProviderError::bad(format!("calls without results: {open:?}")));
         }
         match role {
             "system" | "developer" => {}
-            "user" => (input.text, input.media) = content(&message["content"]),
+            "user" => {
+                let (text, media) = content(&message["content"]);
+                // Media of results follow them as a message of their own.
+                if !(in_results && text.is_empty()) {
+                    input.begin_turn(text, media);
+                }
+            }
             "assistant" => {
                 for call in message["tool_calls"].as_array().into_iter().flatten() {
                     let id = call["id"].as_str().unwrap_or_default();
@@ -89,7 +96,7 @@ fn calls(output: &ModelOutput) -> Vec<Value> {
     output.calls
         .iter()
         .enumerate()
-        .map(|(index, (name, arguments))| json!({"index": index, "id": format!("call_scripted_{index}"), "type": "function", "function": {"name": name, "arguments": arguments.to_string()}}))
+        .map(|(index, (name, arguments))| json!({"index": index, "id": format!("call_scripted_{}_{index}", output.number), "type": "function", "function": {"name": name, "arguments": arguments.to_string()}}))
         .collect()
 }
 

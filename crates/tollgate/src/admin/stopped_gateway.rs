@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, ChannelTest, ChannelTestError, CheckedSetting, EffectiveSetting, ExplainRequest, GatewayHandle, KeyRefusal,
-    OnTestEvent, SessionTimes, SettingRefusal,
+    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, EffectiveSetting, ExplainRequest, GatewayHandle,
+    KeyRefusal, OnTestEvent, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
@@ -136,6 +136,14 @@ impl GatewayHandle for StoppedGateway {
         AccountStanding::of(&self.health.whole(account).state, compose::now())
     }
 
+    fn in_flight(&self) -> u64 {
+        0
+    }
+
+    fn account_use(&self, _: AccountId) -> AccountUse {
+        AccountUse::default()
+    }
+
     fn is_square_public(&self) -> bool {
         false
     }
@@ -178,6 +186,11 @@ impl GatewayHandle for StoppedGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
+    }
+
+    async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        channel_test::models(&catalog, channel, account).await
     }
 
     async fn fetch(&self, _: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {

@@ -117,6 +117,27 @@ fn body_and_features_reach_an_upstream_of_the_same_protocol_unchanged() {
 }
 
 #[test]
+fn sessions_and_agents_of_claude_code_are_tags_of_the_records() {
+    let gateway = support::echo();
+    let request = || {
+        Request::post("/v1/messages", &body("echo"))
+            .bearer(gateway.key())
+            .header("x-claude-code-session-id", "0b4f9e52-session")
+            .header("x-claude-code-agent-id", "a7c1")
+    };
+    let tags = |request: &Request| gateway.record_of(&gateway.send(request))["tags"].clone();
+    assert_eq!(tags(&request()), json!({"session": "0b4f9e52-session", "agent": "a7c1"}));
+    let chosen = request().header("x-tollgate-tags", "session=mine,project=web");
+    assert_eq!(tags(&chosen), json!({"session": "mine", "agent": "a7c1", "project": "web"}), "the caller's own tags count");
+    let unusable = request().replace_header("x-claude-code-session-id", &"s".repeat(101));
+    assert_eq!(tags(&unusable), json!({"agent": "a7c1"}));
+    let refused = Request::post("/v1/messages", &body("unknown-model")).bearer(gateway.key());
+    assert_eq!(tags(&refused.header("x-claude-code-session-id", "s")), json!({"session": "s"}));
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(gateway.key());
+    assert_eq!(tags(&chat.header("x-claude-code-session-id", "s")), json!({}), "a header of Messages callers");
+}
+
+#[test]
 fn first_valid_key_of_two_counts() {
     let gateway = support::echo();
     let request = || Request::post("/v1/messages", &body("echo"));

@@ -1,10 +1,16 @@
 //! The console's pages: the first run, signing in, the profile, the model square, and what must not work.
 
 mod attacks;
+mod callers;
+mod groups;
 mod keys;
 mod log;
+mod members;
+mod operators;
 mod people;
+mod pricing;
 mod public;
+mod system;
 
 use tollgate_testkit::{ClientResponse, Request, TestGateway};
 use url::form_urlencoded::Serializer;

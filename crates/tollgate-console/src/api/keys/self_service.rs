@@ -1,5 +1,5 @@
-//! What members may do with their own keys: make one, replace the secret, disable the key, and see what is left of its budgets. All but
-//! the last where every group of the key allows it; operators always may.
+//! What members may do with their own keys: make one, replace the secret, disable the key, revoke it, and see what is left of its budgets.
+//! All but the last where every group of the key allows it; operators always may.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const MAX_OVERLAP_S: i64 = 30 * 86_400;
 /// Keys that a member may have when it makes another one.
 const MAX_OWN_KEYS: u32 = 100;
 /// The group of keys without groups whose members have no default group.
-const DEFAULT_GROUP: &str = "default";
+pub(super) const DEFAULT_GROUP: &str = "default";
 
 static ROTATION: Object = Object::of(
     "KeyRotation",
@@ -141,7 +141,7 @@ async fn shown(context: &RequestContext, id: &str) -> Result<(StoredRow, serde_j
 }
 
 /// The key of the request, if its sender may change it.
-async fn changeable(context: &RequestContext) -> Result<(StoredRow, KeyId), ApiError> {
+pub(super) async fn changeable(context: &RequestContext) -> Result<(StoredRow, KeyId), ApiError> {
     let row = rows::find(context, RowKind::Key, None, context.path_param("key")).await?;
     let id = KeyId::parse(&row.id).ok_or_else(|| ApiError::not_found(RowKind::Key))?;
     if context.objects != ObjectScope::Everything {

@@ -52,15 +52,15 @@ pub(super) static BUCKET: Object = Object::of(
 
 /// The range of a histogram and the width of its buckets, in microseconds.
 #[derive(Debug, PartialEq, Eq)]
-struct Axis {
-    begin: i64,
-    end: i64,
-    width: i64,
+pub(crate) struct Axis {
+    pub(crate) begin: i64,
+    pub(crate) end: i64,
+    pub(crate) width: i64,
 }
 
 impl Axis {
     /// The narrowest buckets of which there are at most `count`.
-    fn of(since: i64, until: i64, count: i64) -> Self {
+    pub(crate) fn of(since: i64, until: i64, count: i64) -> Self {
         let length = until.saturating_sub(since).max(1);
         let narrowest = if length > MAX_HOURS {
             1_440
@@ -82,7 +82,7 @@ impl Axis {
     }
 
     /// The grouping by time whose buckets its own consist of.
-    const fn grouping(&self) -> SummaryBy {
+    pub(crate) const fn grouping(&self) -> SummaryBy {
         if self.width % DAY == 0 {
             SummaryBy::Day
         } else if self.width % (60 * MINUTE) == 0 {

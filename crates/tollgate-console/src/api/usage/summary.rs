@@ -72,14 +72,17 @@ pub(super) static ROW: Object = Object::of(
     ]),
 );
 
-/// Longest range of a summary by hour: 31 days.
-const MAX_HOURLY_RANGE_US: i64 = 31 * 86_400_000_000;
+/// Longest ranges of summaries by hour and by five minutes, in days.
+const MAX_HOURLY_DAYS: i64 = 31;
+const MAX_FIVE_MINUTES_DAYS: i64 = 5;
+const DAY_US: i64 = 86_400_000_000;
 /// The groupings and their words.
-const GROUPINGS: [(&str, SummaryBy); 13] = [
+const GROUPINGS: [(&str, SummaryBy); 14] = [
     ("nothing", SummaryBy::Nothing),
     ("month", SummaryBy::Month),
     ("day", SummaryBy::Day),
     ("hour", SummaryBy::Hour),
+    ("five_minutes", SummaryBy::FiveMinutes),
     ("model", SummaryBy::Model),
     ("key", SummaryBy::Key),
     ("member", SummaryBy::Member),
@@ -94,8 +97,9 @@ pub(super) const PARAMETERS: [FieldShape; 4] = [
     both(
         "by",
         Kind::Text { min: 1, max: 100 },
-        "One or two groupings, separated by a comma: nothing, month, day, hour, model, key, member, group, channel, account, \
-         protocol, outcome, error, or tag:NAME with the name of a tag; default day. `hour` requires `since` and a range of at most 31 days. Times are UTC.",
+        "One or two groupings, separated by a comma: nothing, month, day, hour, five_minutes, model, key, member, group, channel, \
+         account, protocol, outcome, error, or tag:NAME with the name of a tag; default day. `hour` requires `since` and a range of at \
+         most 31 days, `five_minutes` of at most 5 days. Times are UTC.",
     ),
     both("previous", Kind::Flag, "The sums of the period before, as long as that from `since` to `until`, beside each row."),
     both(
@@ -113,8 +117,10 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     view.allow_order(sorted_by)?;
     let by = Grouping { largest: figure(sorted_by), ..by };
     let filter = filter(&context).await?;
-    if by.first == SummaryBy::Hour || by.second == SummaryBy::Hour {
-        check_hourly_range(&filter, context.now())?;
+    for (grouping, days) in [(SummaryBy::Hour, MAX_HOURLY_DAYS), (SummaryBy::FiveMinutes, MAX_FIVE_MINUTES_DAYS)] {
+        if by.first == grouping || by.second == grouping {
+            check_range(&filter, context.now(), days)?;
+        }
     }
     let has_previous = context.query.0.get("previous").and_then(Value::as_bool) == Some(true);
     let before = if has_previous { Some(previous::period(&filter, context.now())?) } else { None };
@@ -174,15 +180,16 @@ pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
     TagName::parse(word.strip_prefix("tag:")?).map(SummaryBy::Tag)
 }
 
-/// Bounds the range of a summary by hour.
-fn check_hourly_range(filter: &UsageFilter, now: Timestamp) -> Result<(), ApiError> {
+/// Bounds the range of a summary by short times.
+fn check_range(filter: &UsageFilter, now: Timestamp, days: i64) -> Result<(), ApiError> {
     let Some(since) = filter.since else {
-        let message = "Missing required parameter: 'since'. Sums by hour are over at most 31 days; say where they begin.";
+        let message =
+            format!("Missing required parameter: 'since'. Sums by short times are over at most {days} days; say where they begin.");
         return Err(ApiError::invalid("missing_required_parameter", "since", message));
     };
     let until = filter.until.unwrap_or(now);
-    if until.0.saturating_sub(since.0) > MAX_HOURLY_RANGE_US {
-        let message = "sums by hour are over at most 31 days; take a later 'since', set 'until', or sum by day";
+    if until.0.saturating_sub(since.0) > days * DAY_US {
+        let message = format!("such sums are over at most {days} days; take a later 'since', set 'until', or sum by longer times");
         return Err(ApiError::value("since", message));
     }
     Ok(())
@@ -236,12 +243,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hourly_summary_requires_a_range_of_at_most_31_days() {
+    fn summary_by_short_times_requires_a_range() {
         let now = Timestamp(40 * 86_400_000_000);
         let of = |since: Option<i64>, until: Option<i64>| {
             let at = |days: i64| Timestamp(days * 86_400_000_000);
             let filter = UsageFilter { since: since.map(at), until: until.map(at), ..UsageFilter::default() };
-            check_hourly_range(&filter, now).is_ok()
+            check_range(&filter, now, MAX_HOURLY_DAYS).is_ok()
         };
         assert!(of(Some(9), None) && of(Some(0), Some(31)) && of(Some(5), Some(5)));
         assert!(!of(None, None) && !of(None, Some(3)) && !of(Some(8), None) && !of(Some(0), Some(32)));

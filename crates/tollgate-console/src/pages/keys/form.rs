@@ -13,8 +13,20 @@ use crate::{
 };
 
 /// Fields that errors are shown beside.
-const FIELDS: &[&str] =
-    &["name", "member", "groups", "models", "ip_allow", "expires", "rpm", "tpm", "concurrency", "budget_amount", "revoke_name"];
+const FIELDS: &[&str] = &[
+    "name",
+    "member",
+    "count",
+    "groups",
+    "models",
+    "ip_allow",
+    "expires",
+    "rpm",
+    "tpm",
+    "concurrency",
+    "budget_amount",
+    "revoke_name",
+];
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
@@ -108,7 +120,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Val
 }
 
 /// A limit; empty is unlimited.
-fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
+pub(super) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     if digits.is_empty() {
         return Ok(0);
@@ -130,6 +142,7 @@ pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<For
         "tpm" => ("tpm", "whole_number"),
         "concurrency" => ("concurrency", "whole_number"),
         "budget" => ("budget_amount", "amount"),
+        "count" if error.reason().is_none() => ("count", "whole_number"),
         _ if error.code() == "already_exists" => ("name", "key_exists"),
         _ => return FormState::refused(t, form, &error, FIELDS),
     };

@@ -74,6 +74,20 @@ pub(super) struct Allowance {
     member_limits: AllowedLimits,
 }
 
+impl Allowance {
+    pub(super) fn balance(&self) -> Option<&str> {
+        self.balance.as_deref()
+    }
+
+    pub(super) const fn limits(&self) -> &AllowedLimits {
+        &self.limits
+    }
+
+    pub(super) const fn member_limits(&self) -> &AllowedLimits {
+        &self.member_limits
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct BudgetLeft {
     of: String,
@@ -86,7 +100,7 @@ pub(super) struct BudgetLeft {
 }
 
 #[derive(Debug, Deserialize)]
-struct AllowedLimits {
+pub(super) struct AllowedLimits {
     rpm: Option<u64>,
     tpm: Option<u64>,
     concurrency: Option<u64>,
@@ -142,7 +156,7 @@ pub(super) struct Expiry {
 }
 
 impl Expiry {
-    fn of(t: Locale, at: Option<&str>, now: Timestamp) -> Option<Self> {
+    pub(super) fn of(t: Locale, at: Option<&str>, now: Timestamp) -> Option<Self> {
         let (at, days) = (at?, format::days_until(at?, now)?);
         let words = match days {
             ..0 => t.say("key.expired").to_owned(),
@@ -235,20 +249,22 @@ pub(super) struct KeyDetail {
     pub(super) balance: Option<String>,
 }
 
+/// Limits as sentences; none where there is no limit.
+pub(super) fn limit_lines(t: Locale, limits: &AllowedLimits) -> Vec<String> {
+    let line = |limit: Option<u64>, say: fn(Locale, &str) -> String| limit.map(|limit| say(t, &format::integer(limit)));
+    let lines = [
+        line(limits.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
+        line(limits.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
+        line(limits.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
 /// Models that are named; more are counted.
 const MODELS: usize = 6;
 
 impl KeyDetail {
     pub(super) fn of(t: Locale, key: &KeyObject, allowance: Option<&Allowance>, now: Timestamp) -> Self {
-        let limits = |limits: &AllowedLimits| {
-            let line = |limit: Option<u64>, say: fn(Locale, &str) -> String| limit.map(|limit| say(t, &format::integer(limit)));
-            let lines = [
-                line(limits.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
-                line(limits.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
-                line(limits.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
-            ];
-            lines.into_iter().flatten().collect::<Vec<String>>()
-        };
         Self {
             id: key.id.clone(),
             shown: shown(key),
@@ -263,8 +279,8 @@ impl KeyDetail {
             revoked_at: key.revoked_at.as_deref().and_then(|at| format::time(t, at)),
             groups: allowance.map_or(&key.groups, |allowance| &allowance.groups).join(t.say("list.separator")),
             models: allowance.map(|allowance| models(t, &allowance.models)).unwrap_or_default(),
-            limits: allowance.map(|allowance| limits(&allowance.limits)).unwrap_or_default(),
-            member_limits: allowance.map(|allowance| limits(&allowance.member_limits)).unwrap_or_default(),
+            limits: allowance.map(|allowance| limit_lines(t, &allowance.limits)).unwrap_or_default(),
+            member_limits: allowance.map(|allowance| limit_lines(t, &allowance.member_limits)).unwrap_or_default(),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
             balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(format::usd),
         }

@@ -101,9 +101,15 @@ pub(super) struct LogFilter {
     is_operator: bool,
 }
 
+/// A time of the address. Fields of the form leave out seconds and the zone, which is UTC.
+fn at(text: &str) -> String {
+    let is_of_field = text.len() == 16 && text.as_bytes().get(10) == Some(&b'T');
+    if is_of_field { format!("{text}:00Z") } else { text.to_owned() }
+}
+
 impl LogFilter {
     pub(super) fn of(query: &FormData, now: Timestamp, is_operator: bool) -> Self {
-        let fixed = query.filled("since").map(str::to_owned);
+        let fixed = query.filled("since").map(at);
         let range = RANGES.iter().find(|range| range.word == query.value("range"));
         let range = range.or_else(|| RANGES.iter().find(|range| range.word == DEFAULT_RANGE)).filter(|_| fixed.is_none());
         let begin = range.map(|range| rfc3339(now.plus_ms(-range.minutes * 60_000)));
@@ -111,7 +117,7 @@ impl LogFilter {
         Self {
             range: range.map(|range| range.word),
             since: fixed.or(begin).unwrap_or_default(),
-            until: query.filled("until").map(str::to_owned),
+            until: query.filled("until").map(at),
             values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
             after: query.filled("after").map(str::to_owned),
             is_operator,
@@ -182,7 +188,14 @@ impl LogFilter {
 
     /// What the form keeps besides its fields.
     pub(super) fn hidden(&self) -> Vec<(&'static str, String)> {
-        self.time_pairs()
+        self.time_pairs().into_iter().filter(|(name, _)| *name == "range").collect()
+    }
+
+    /// A fixed time as fields of the form hold it, in UTC: its beginning and its end, empty without one.
+    pub(super) fn fixed(&self) -> (String, String) {
+        let field = |at: &str| at.trim_end_matches('Z').chars().take(16).collect::<String>();
+        let since = if self.range.is_none() { field(&self.since) } else { String::new() };
+        (since, self.until.as_deref().map(field).unwrap_or_default())
     }
 
     pub(super) fn fields(&self, t: Locale) -> Vec<FilterField> {
@@ -193,7 +206,9 @@ impl LogFilter {
             };
             let options = match name {
                 "outcome" => words(&OUTCOMES, &|word| mark::of_outcome(t, word).word),
-                "protocol" => words(&protocols::words().collect::<Vec<_>>(), &|word| protocols::label(t, word).to_owned()),
+                "protocol" => words(&protocols::of_callers().map(|(protocol, _)| protocol.as_str()).collect::<Vec<_>>(), &|word| {
+                    protocols::label(t, word).to_owned()
+                }),
                 _ => Vec::new(),
             };
             let hint = match name {
@@ -241,7 +256,10 @@ mod tests {
             "since=2026-11-21T00%3A00%3A00Z&until=2026-11-21T00%3A05%3A00Z&model=m"
         );
         let fixed = of("since=2026-11-21T00:00:00Z&until=2026-11-21T00:05:00Z", false);
-        assert_eq!((fixed.range, fixed.hidden().len()), (None, 2));
+        assert_eq!((fixed.range, fixed.hidden().len()), (None, 0));
+        assert_eq!(fixed.fixed(), ("2026-11-21T00:00".to_owned(), "2026-11-21T00:05".to_owned()));
+        let typed = of("range=1h&since=2026-11-21T00:00&until=", false);
+        assert_eq!((typed.range, typed.api_query().last()), (None, Some(&("since", "2026-11-21T00:00:00Z"))));
     }
 
     #[test]

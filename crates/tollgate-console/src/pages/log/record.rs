@@ -127,6 +127,9 @@ pub(super) struct RecordDetail {
     /// What the caller was told.
     pub(super) problem: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
+    /// The middle and the end of the clock that attempts stand on.
+    pub(super) half: String,
+    pub(super) whole: String,
     pub(super) price: Option<PriceTable>,
     pub(super) trace: Vec<TraceRow>,
     pub(super) catalog: String,
@@ -202,6 +205,8 @@ impl RecordDetail {
             facts: facts(t, record),
             problem: problem(t, record),
             attempts: attempts(t, record),
+            half: format::micros(t, record.duration_us / 2),
+            whole: format::micros(t, record.duration_us),
             price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
             trace: record.trace.iter().map(trace).collect(),
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),

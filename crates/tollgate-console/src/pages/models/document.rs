@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(crate) struct SquareDocument {
     pub(crate) groups: Vec<SquareGroup>,
     pub(crate) parameter_sets: Vec<SquareParameters>,
@@ -47,6 +47,8 @@ pub(crate) struct ModelOffer {
     /// After the multiplier; null: not priced.
     pub(crate) price: Value,
     pub(crate) base_price: Value,
+    /// The price that is announced, with `valid_from`; null: none.
+    pub(crate) next_price: Value,
     pub(crate) protocols: Vec<SquareProtocol>,
     pub(crate) state: SquareState,
     pub(crate) day: SquareFigures,
@@ -56,7 +58,6 @@ pub(crate) struct ModelOffer {
 #[derive(Debug, Deserialize)]
 pub(crate) struct SquareProtocol {
     pub(crate) protocol: String,
-    pub(crate) endpoints: Vec<String>,
     pub(crate) parameters: String,
 }
 

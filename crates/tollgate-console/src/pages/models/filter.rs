@@ -1,13 +1,22 @@
 //! What a reader filters and sorts the model square by: all of it is in the address.
 
+mod facets;
+
 use std::cmp::Ordering;
 
 use tollgate_core::NanoUsd;
 use url::form_urlencoded::Serializer;
 
-use super::document::{ModelOffer, SquareEntry};
-use crate::pages::{form::FormData, locale::Locale, protocols};
+use super::{
+    capability::{Capabilities, Capability},
+    document::{ModelOffer, SquareEntry},
+    unit::TokenUnit,
+};
+use crate::pages::{form::FormData, locale::Locale};
+pub(crate) use facets::Facet;
 
+/// Prices per million input tokens to choose from, in USD; 0: any.
+const MAX_PRICES: [u64; 4] = [0, 1, 5, 20];
 /// Longest text of a search.
 const MAX_SEARCH: usize = 200;
 
@@ -55,35 +64,22 @@ pub(crate) struct SquareFilter {
     vendors: Vec<String>,
     protocols: Vec<String>,
     inputs: Vec<String>,
+    capabilities: Vec<String>,
     is_available: bool,
     is_free: bool,
     min_context: u64,
+    /// Most USD per million input tokens; 0: any.
+    max_price: u64,
+    pub(crate) unit: TokenUnit,
     pub(crate) sort: SquareSort,
     pub(crate) is_table: bool,
-}
-
-/// A criterion with its options.
-#[derive(Debug)]
-pub(crate) struct Facet {
-    pub(crate) title: &'static str,
-    pub(crate) kind: &'static str,
-    pub(crate) name: &'static str,
-    pub(crate) options: Vec<FacetOption>,
-}
-
-#[derive(Debug)]
-pub(crate) struct FacetOption {
-    pub(crate) value: String,
-    pub(crate) label: String,
-    pub(crate) count: usize,
-    pub(crate) is_chosen: bool,
 }
 
 /// A model with the offer that its price is shown of.
 type Found<'a> = (&'a SquareEntry, &'a ModelOffer);
 
 impl SquareFilter {
-    pub(crate) fn of(query: &FormData) -> Self {
+    pub(crate) fn of(query: &FormData, unit: TokenUnit) -> Self {
         let all = |name: &str| query.all(name).filter(|value| !value.is_empty()).map(str::to_owned).collect::<Vec<_>>();
         Self {
             search: query.value("q").trim().chars().take(MAX_SEARCH).collect(),
@@ -91,9 +87,12 @@ impl SquareFilter {
             vendors: all("vendor"),
             protocols: all("protocol"),
             inputs: all("input"),
+            capabilities: all("can"),
             is_available: query.value("available") == "1",
             is_free: query.value("free") == "1",
             min_context: query.value("context").parse().unwrap_or(0),
+            max_price: query.value("price").parse().unwrap_or(0),
+            unit,
             sort: SquareSort::ALL.into_iter().find(|sort| sort.as_str() == query.value("sort")).unwrap_or(SquareSort::Popular),
             is_table: query.value("view") == "table",
         }
@@ -105,6 +104,8 @@ impl SquareFilter {
             || !self.vendors.is_empty()
             || !self.protocols.is_empty()
             || !self.inputs.is_empty()
+            || !self.capabilities.is_empty()
+            || self.max_price > 0
             || self.is_available
             || self.is_free
             || self.min_context > 0
@@ -112,13 +113,24 @@ impl SquareFilter {
 
     /// The query of the same list as cards or as a table.
     pub(crate) fn query_of_view(&self, view: &str) -> String {
+        self.query(view, None)
+    }
+
+    /// The query of the same list with prices for another number of tokens.
+    pub(crate) fn query_of_unit(&self, unit: TokenUnit) -> String {
+        self.query(if self.is_table { "table" } else { "cards" }, Some(unit))
+    }
+
+    fn query(&self, view: &str, unit: Option<TokenUnit>) -> String {
         let mut query = Serializer::new(String::new());
         for (name, value) in [("q", &self.search), ("group", &self.group)] {
             if !value.is_empty() {
                 query.append_pair(name, value);
             }
         }
-        for (name, values) in [("vendor", &self.vendors), ("protocol", &self.protocols), ("input", &self.inputs)] {
+        for (name, values) in
+            [("vendor", &self.vendors), ("protocol", &self.protocols), ("input", &self.inputs), ("can", &self.capabilities)]
+        {
             query.extend_pairs(values.iter().map(|value| (name, value)));
         }
         for (name, is_set) in [("available", self.is_available), ("free", self.is_free)] {
@@ -129,18 +141,25 @@ impl SquareFilter {
         if self.min_context > 0 {
             query.append_pair("context", &self.min_context.to_string());
         }
-        query.append_pair("sort", self.sort.as_str()).append_pair("view", view).finish()
+        if self.max_price > 0 {
+            query.append_pair("price", &self.max_price.to_string());
+        }
+        query.append_pair("sort", self.sort.as_str()).append_pair("view", view);
+        query.extend_pairs(unit.map(|unit| ("unit", unit.word())));
+        query.finish()
     }
 
     pub(crate) fn sorts(&self, t: Locale) -> Vec<(&'static str, &'static str, bool)> {
         SquareSort::ALL.into_iter().map(|sort| (sort.as_str(), sort.label(t), sort == self.sort)).collect()
     }
 
-    fn matches(&self, (model, offer): Found<'_>) -> bool {
+    fn matches(&self, (model, offer): Found<'_>, known: &Capabilities) -> bool {
         self.matches_search(model)
             && (self.vendors.is_empty() || model.vendor.as_ref().is_some_and(|vendor| self.vendors.contains(vendor)))
             && self.protocols.iter().all(|protocol| offer.has_protocol(protocol))
             && self.inputs.iter().all(|input| reads(model, input))
+            && self.capabilities.iter().all(|word| can(offer, word, known))
+            && costs_at_most(offer, self.max_price)
             && (!self.is_available || offer.state.now != "unavailable")
             && (!self.is_free || is_free(offer))
             && model.context.unwrap_or(0) >= self.min_context
@@ -153,9 +172,9 @@ impl SquareFilter {
     }
 
     /// The models that match, in order.
-    pub(crate) fn select<'a>(&self, all: &[&'a SquareEntry], group: Option<&str>) -> Vec<&'a SquareEntry> {
+    pub(crate) fn select<'a>(&self, all: &[&'a SquareEntry], group: Option<&str>, known: &Capabilities) -> Vec<&'a SquareEntry> {
         let offered = all.iter().filter_map(|model| Some((*model, model.offer(group)?)));
-        let mut found: Vec<Found<'a>> = offered.filter(|found| self.matches(*found)).collect();
+        let mut found: Vec<Found<'a>> = offered.filter(|found| self.matches(*found, known)).collect();
         found.sort_by(|one, other| self.compare(*one, *other).then_with(|| one.0.id.cmp(&other.0.id)));
         found.into_iter().map(|(model, _)| model).collect()
     }
@@ -174,75 +193,20 @@ impl SquareFilter {
             SquareSort::Name => Ordering::Equal,
         }
     }
-
-    /// The criteria that tell the models apart, each option with the number of models that have it.
-    pub(crate) fn facets(&self, t: Locale, all: &[&SquareEntry], group: Option<&str>) -> Vec<Facet> {
-        let offered: Vec<Found<'_>> = all.iter().filter_map(|model| Some((*model, model.offer(group)?))).collect();
-        let option = |value: String, label: String, is_chosen: bool, has: &dyn Fn(Found<'_>) -> bool| FacetOption {
-            count: offered.iter().filter(|found| has(**found)).count(),
-            value,
-            label,
-            is_chosen,
-        };
-        let mut vendors: Vec<&String> = all.iter().filter_map(|model| model.vendor.as_ref()).collect();
-        vendors.sort_unstable();
-        vendors.dedup();
-        let vendor = |vendor: &&String| {
-            let is_chosen = self.vendors.contains(*vendor);
-            option((*vendor).clone(), (*vendor).clone(), is_chosen, &|(model, _)| model.vendor.as_ref() == Some(*vendor))
-        };
-        let protocol = |(value, label): (&str, &'static str)| {
-            let is_chosen = self.protocols.iter().any(|chosen| chosen == value);
-            option(value.to_owned(), label.to_owned(), is_chosen, &|(_, offer)| offer.has_protocol(value))
-        };
-        let input = |(value, label): (&str, &'static str)| {
-            let is_chosen = self.inputs.iter().any(|chosen| chosen == value);
-            option(value.to_owned(), label.to_owned(), is_chosen, &|(model, _)| reads(model, value))
-        };
-        let context = |least: u64| {
-            let label = match least {
-                0 => t.say("facet.any").to_owned(),
-                least => format!("≥ {}", crate::pages::format::compact(t, least)),
-            };
-            option(least.to_string(), label, self.min_context == least, &|(model, _)| model.context.unwrap_or(0) >= least)
-        };
-        let inputs = [("image", t.say("modality.image")), ("audio", t.say("modality.audio")), ("video", t.say("modality.video"))];
-        let facets = vec![
-            Facet { title: t.say("facet.vendor"), kind: "checkbox", name: "vendor", options: vendors.iter().map(vendor).collect() },
-            Facet {
-                title: t.say("facet.protocol"),
-                kind: "checkbox",
-                name: "protocol",
-                options: protocols::words().map(|word| protocol((word, protocols::label(t, word)))).collect(),
-            },
-            Facet { title: t.say("facet.input"), kind: "checkbox", name: "input", options: inputs.map(input).into() },
-            Facet {
-                title: t.say("facet.context"),
-                kind: "radio",
-                name: "context",
-                options: [0, 128_000, 200_000, 1_000_000].map(context).into(),
-            },
-            Facet {
-                title: t.say("facet.available"),
-                kind: "checkbox",
-                name: "available",
-                options: vec![option("1".into(), t.say("state.usable").into(), self.is_available, &|(_, offer)| {
-                    offer.state.now != "unavailable"
-                })],
-            },
-            Facet {
-                title: t.say("facet.price"),
-                kind: "checkbox",
-                name: "free",
-                options: vec![option("1".into(), t.say("price.free").into(), self.is_free, &|(_, offer)| is_free(offer))],
-            },
-        ];
-        facets.into_iter().filter(|facet| facet.options.iter().any(|option| option.count > 0 || option.is_chosen)).collect()
-    }
 }
 
 fn reads(model: &SquareEntry, modality: &str) -> bool {
     model.input_modalities.as_ref().is_some_and(|known| known.iter().any(|known| known == modality))
+}
+
+fn can(offer: &ModelOffer, word: &str, known: &Capabilities) -> bool {
+    Capability::ALL.into_iter().any(|capability| capability.word() == word && known.has(offer, capability))
+}
+
+/// Whether the price per million input tokens is at most so many USD; 0: any, none included.
+fn costs_at_most(offer: &ModelOffer, most: u64) -> bool {
+    let most_nano = i64::try_from(most).unwrap_or(i64::MAX).saturating_mul(1_000_000_000);
+    most == 0 || input_price(offer).is_some_and(|price| price <= most_nano)
 }
 
 fn is_free(offer: &ModelOffer) -> bool {
@@ -284,8 +248,12 @@ mod tests {
 
     fn select(query: &str) -> Vec<String> {
         let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000), model("c", "One", "free", 1_000_000)];
-        let filter = SquareFilter::of(&FormData::parse(query.as_bytes()));
-        filter.select(&models.iter().collect::<Vec<_>>(), None).into_iter().map(|model| model.id.clone()).collect()
+        let filter = SquareFilter::of(&FormData::parse(query.as_bytes()), TokenUnit::Million);
+        filter
+            .select(&models.iter().collect::<Vec<_>>(), None, &Capabilities::default())
+            .into_iter()
+            .map(|model| model.id.clone())
+            .collect()
     }
 
     #[test]
@@ -296,6 +264,8 @@ mod tests {
         assert_eq!(select("vendor=One"), ["a", "c"]);
         assert_eq!(select("vendor=One&context=1000000"), ["c"]);
         assert_eq!(select("free=1"), ["c"]);
+        assert_eq!(select("price=5"), ["b", "c"]);
+        assert_eq!(select("can=tools"), Vec::<String>::new());
         assert_eq!(select("q=small+two"), ["b"]);
         assert_eq!(select("input=audio"), Vec::<String>::new());
         assert_eq!(select("protocol=openai&protocol=gemini"), Vec::<String>::new());
@@ -305,8 +275,8 @@ mod tests {
     #[test]
     fn options_have_their_counts_and_the_view_keeps_the_filters() {
         let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000)];
-        let filter = SquareFilter::of(&FormData::parse(b"vendor=One&q=a+b&available=1"));
-        let facets = filter.facets(Locale::En, &models.iter().collect::<Vec<_>>(), None);
+        let filter = SquareFilter::of(&FormData::parse(b"vendor=One&q=a+b&available=1"), TokenUnit::Million);
+        let facets = filter.facets(Locale::En, &models.iter().collect::<Vec<_>>(), None, &Capabilities::default());
         let vendors: Vec<_> =
             facets[0].options.iter().map(|option| (option.label.as_str(), option.count, option.is_chosen)).collect();
         assert_eq!(vendors, [("One", 1, true), ("Two", 1, false)]);

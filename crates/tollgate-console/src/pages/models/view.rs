@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use super::document::{ModelOffer, SquareDocument, SquareEntry, SquareFigures};
+use super::{
+    capability::Capabilities,
+    document::{ModelOffer, SquareDocument, SquareEntry, SquareFigures},
+    unit::TokenUnit,
+};
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
@@ -63,6 +67,7 @@ pub(crate) struct ModelCard {
     pub(crate) is_priced: bool,
     pub(crate) is_free: bool,
     pub(crate) protocols: Vec<(&'static str, &'static str)>,
+    pub(crate) capabilities: Vec<&'static str>,
     pub(crate) context: Option<String>,
     pub(crate) max_output: Option<String>,
     pub(crate) state: StateText,
@@ -103,7 +108,7 @@ pub(crate) struct ParameterRow {
     pub(crate) word: &'static str,
 }
 
-const CELL: usize = 4;
+pub(crate) const CELL: usize = 4;
 
 pub(crate) fn availability(t: Locale, figures: &SquareFigures) -> Availability {
     let cell = |(index, share): (usize, &Option<f64>)| {
@@ -165,24 +170,29 @@ fn kind_label(t: Locale, kind: &str) -> &'static str {
     }
 }
 
-fn prices(t: Locale, price: &Value, base: &Value, kinds: &[&str]) -> Vec<PriceText> {
+fn prices(t: Locale, unit: TokenUnit, price: &Value, base: &Value, kinds: &[&str]) -> Vec<PriceText> {
     let text = |kind: &&str| {
         let price = price[*kind].as_str()?;
         let base = base[*kind].as_str().filter(|base| *base != price);
-        Some(PriceText { label: kind_label(t, kind), price: format::usd(price), base: base.map(format::usd) })
+        Some(PriceText { label: kind_label(t, kind), price: unit.show(kind, price), base: base.map(|base| unit.show(kind, base)) })
     };
     kinds.iter().filter_map(text).collect()
 }
 
 impl ModelCard {
     /// `None` if the group does not offer the model.
-    pub(crate) fn of(t: Locale, model: &SquareEntry, group: Option<&str>) -> Option<Self> {
+    pub(crate) fn of(
+        (t, unit): (Locale, TokenUnit),
+        model: &SquareEntry,
+        group: Option<&str>,
+        capabilities: &Capabilities,
+    ) -> Option<Self> {
         let offer = model.offer(group)?;
         let protocol = |offered: &super::document::SquareProtocol| {
             (protocols::tone(&offered.protocol), protocols::label(t, &offered.protocol))
         };
         let vendor = model.vendor.clone();
-        let column = |kind: &str| (kind_label(t, kind), prices(t, &offer.price, &offer.base_price, &[kind]).pop());
+        let column = |kind: &str| (kind_label(t, kind), prices(t, unit, &offer.price, &offer.base_price, &[kind]).pop());
         Some(Self {
             columns: MAIN.map(column).into(),
             link: path_of_name(&model.id),
@@ -190,10 +200,11 @@ impl ModelCard {
             initial: vendor.as_ref().unwrap_or(&model.id).chars().next().map(|c| c.to_uppercase().to_string()).unwrap_or_default(),
             vendor,
             description: model.description.clone(),
-            prices: prices(t, &offer.price, &offer.base_price, &MAIN),
+            prices: prices(t, unit, &offer.price, &offer.base_price, &MAIN),
             is_priced: !offer.price.is_null(),
             is_free: offer.price["free"] == true,
             protocols: offer.protocols.iter().map(protocol).collect(),
+            capabilities: capabilities.all(offer).map(|capability| capability.label(t)).collect(),
             context: model.context.map(|context| format::compact(t, context)),
             max_output: model.max_output.map(|max| format::compact(t, max)),
             state: state(t, offer),
@@ -249,11 +260,11 @@ fn modality(t: Locale, word: &str) -> &'static str {
 }
 
 impl OfferRow {
-    pub(crate) fn of(t: Locale, offer: &ModelOffer, is_chosen: bool) -> Self {
+    pub(crate) fn of((t, unit): (Locale, TokenUnit), offer: &ModelOffer, is_chosen: bool) -> Self {
         let kinds: Vec<&str> = MAIN.into_iter().chain(OTHERS).collect();
         let tier = |(index, tier): (usize, &Value)| TierRow {
             above: t.say_with("price.above", &[("tokens", &format::integer(tier["above"].as_u64().unwrap_or(0)))]),
-            prices: prices(t, tier, &offer.base_price["tiers"][index], &kinds),
+            prices: prices(t, unit, tier, &offer.base_price["tiers"][index], &kinds),
         };
         let tiers = offer.price["tiers"].as_array();
         Self {
@@ -262,7 +273,7 @@ impl OfferRow {
             is_chosen,
             is_priced: !offer.price.is_null(),
             is_free: offer.price["free"] == true,
-            prices: prices(t, &offer.price, &offer.base_price, &kinds),
+            prices: prices(t, unit, &offer.price, &offer.base_price, &kinds),
             tiers: tiers.into_iter().flatten().enumerate().map(tier).collect(),
         }
     }
@@ -297,10 +308,13 @@ mod tests {
     fn price_before_the_multiplier_is_shown_where_it_differs() {
         let price = json!({"input": "2.16", "output": "12", "cache_read": null});
         let base = json!({"input": "2.4", "output": "12"});
-        let shown = prices(Locale::En, &price, &base, &MAIN);
+        let shown = prices(Locale::En, TokenUnit::Million, &price, &base, &MAIN);
         let shown: Vec<_> = shown.iter().map(|text| (text.price.as_str(), text.base.as_deref())).collect();
         assert_eq!(shown, [("$2.16", Some("$2.40")), ("$12.00", None)]);
-        assert!(prices(Locale::En, &Value::Null, &Value::Null, &MAIN).is_empty(), "not priced is no price of 0");
+        assert!(
+            prices(Locale::En, TokenUnit::Million, &Value::Null, &Value::Null, &MAIN).is_empty(),
+            "not priced is no price of 0"
+        );
     }
 
     #[test]

@@ -154,7 +154,7 @@ impl UsageGuard {
         self.facts.is_some()
     }
 
-    /// Sets the tags in the request's header.
+    /// Sets the tags in the request's headers.
     pub(crate) fn set_tags(&mut self, tags: Tags) {
         if let Some(facts) = &mut self.facts {
             facts.tags = tags;

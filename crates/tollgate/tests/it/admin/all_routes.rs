@@ -13,6 +13,8 @@ fn around(admin: &Admin) {
     let at = |path: &str| format!("/admin/v1/{path}");
     admin.post(&at("channels/c/test"), &json!({}));
     admin.post(&at("channels/c/end-cooling"), &json!({}));
+    admin.get(&at("channels/c/upstream-models"));
+    admin.get(&at("load"));
     for path in [
         "prices?group=g",
         "prices/m/history",
@@ -36,6 +38,8 @@ fn around(admin: &Admin) {
     ok(&admin.call("PUT", &at("prices/m"), Some(&json!({"price": {"input": "1"}}))));
     admin.post(&at("prices/import"), &json!({"built_in": true, "to": "both"}));
     admin.post(&at("prices/simulate"), &json!({"model": "m", "group": "g", "input": 1_000, "output": 10}));
+    admin.post(&at("group-offers"), &json!({"channels": ["c"], "models": ["*"], "sale_multiplier": "0.9"}));
+    ok(&admin.call("GET", &at("audit/export"), None));
     ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budget": []}))));
     ok(&admin.call("PUT", &at("settings/log.slow_ms"), Some(&json!({"value": 5}))));
     admin.get(&at("settings/log.slow_ms"));

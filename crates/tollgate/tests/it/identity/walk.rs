@@ -60,6 +60,10 @@ pub(crate) fn walk(admin: &Admin) {
     browser.get(admin, "/admin/v1/sessions");
     browser.get(admin, "/admin/v1/me/preferences");
     ok(&browser.send(admin, "PATCH", "/admin/v1/me/preferences", Some(&json!({"theme": "dark"}))));
+    browser.get(admin, "/admin/v1/me/groups");
+    admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
+    ok(&browser.send(admin, "POST", "/admin/v1/keys", Some(&json!({"name": "own"}))));
+    ok(&browser.send(admin, "POST", "/admin/v1/me/playground-key", Some(&json!({}))));
     assert_eq!(browser.send(admin, "DELETE", &format!("/admin/v1/sessions/{id}"), None).status, 204);
     assert_eq!(browser.send(admin, "DELETE", "/admin/v1/session", None).status, 204);
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{
     Exchange, SLACK,
     bytes::{self, Placeholders},
+    messages,
 };
 
 /// Texts that no answer may hold.
@@ -109,6 +110,10 @@ fn check_http1(expect: &Value, exchange: &Exchange, violations: &mut Vec<String>
         if body["error"]["message"].as_str().is_none_or(str::is_empty) {
             violations.push(format!("no error.message in {:?}", String::from_utf8_lossy(&responses[0].body)));
         }
+    }
+    if expect["messages"] == true {
+        let refusals = responses.iter().filter(|response| response.status >= 400 && !response.body.is_empty());
+        violations.extend(refusals.filter_map(|response| messages::fault_in_error(&response.body)));
     }
     if expect["must_close"] == true && !exchange.closed {
         violations.push("the connection must be closed".to_owned());

@@ -5,7 +5,7 @@ use tollgate_testkit::Request;
 
 use super::{Person, form, location};
 use crate::{
-    admin::Admin,
+    admin::{Admin, ok},
     identity::{PASSWORD, make_member},
 };
 
@@ -45,11 +45,26 @@ fn stored_texts_are_escaped_on_every_page() {
         let made = admin.post("/admin/v1/keys", &json!({"name": name, "member": "x"}));
         let key = format!("/keys/{}", made["id"].as_str().unwrap());
         let mut person = signed_in(&admin, "x");
-        for path in
-            ["/models", "/models?view=table", "/models/echo", "/status", "/console", "/profile", "/keys", "/log", "/menu", &key]
-        {
+        for path in [
+            "/models",
+            "/models?view=table",
+            "/models/echo",
+            "/status",
+            "/console",
+            "/profile",
+            "/keys",
+            "/log",
+            "/menu",
+            "/search?q=a",
+            &key,
+        ] {
             let page = person.page(&admin.gateway, path);
             check_escaped(&page);
+        }
+        make_member(&admin, "y", "operator");
+        let mut operator = signed_in(&admin, "y");
+        for path in ["/overview", "/channels", "/channels/echo", "/channels/echo/models", "/search?q=m", &key] {
+            check_escaped(&operator.page(&admin.gateway, path));
         }
         let typed: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
         for path in ["/models?q=", "/models?group=", "/models?vendor=", "/sign-in?to=", "/models/"] {
@@ -57,7 +72,66 @@ fn stored_texts_are_escaped_on_every_page() {
         }
         let sent = Person::default().post(&admin.gateway, "/sign-in", &[("login", text), ("password", "x"), ("to", text)]);
         check_escaped(&sent.text());
+        for typed_into in ["/search?q=", "/channels?q=", "/channels/echo?caller=group%3Adefault&model="] {
+            check_escaped(&operator.get(&admin.gateway, &format!("{typed_into}{typed}")).text());
+        }
         admin.delete("/admin/v1/members/x");
+        admin.delete("/admin/v1/members/y");
+    }
+}
+
+/// Names, notes and addresses that operators store, on every page that shows them.
+#[test]
+fn stored_texts_of_operators_are_escaped_on_every_page() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    for (index, text) in MARKUP.iter().enumerate() {
+        let name = format!("m{index} {}", text.replace('\u{202e}', ""));
+        let group = admin.post("/admin/v1/groups", &json!({"name": name, "channels": ["echo"], "models": ["*"]}));
+        let member = admin.post("/admin/v1/members", &json!({"name": name, "groups": [name]}));
+        ok(&admin.once("/admin/v1/ledger/top-ups", &format!("w{index}"), &json!({"member": name, "amount": "1", "note": text})));
+        admin.post("/admin/v1/invites", &json!({"note": name, "groups": [name]}));
+        let hook = json!({"name": name, "kind": "webhook", "url": "http://127.0.0.1:9/x", "private_network": true});
+        let hook = admin.post("/admin/v1/alert-destinations", &hook);
+        ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "1"}}))));
+        let id = |row: &serde_json::Value| row["id"].as_str().unwrap().to_owned();
+        let typed: String = url::form_urlencoded::byte_serialize(text.as_bytes()).collect();
+        for path in [
+            "/groups".to_owned(),
+            format!("/groups/{}", id(&group)),
+            format!("/groups/{}/square", id(&group)),
+            "/pricing".to_owned(),
+            format!("/pricing?search={typed}"),
+            "/pricing/unpriced".to_owned(),
+            format!("/pricing/simulate?model={typed}&group={typed}&input=1"),
+            format!("/pricing/history?model={typed}"),
+            "/members".to_owned(),
+            format!("/members/{}", id(&member)),
+            "/members/invites".to_owned(),
+            "/ledger".to_owned(),
+            format!("/ledger?member={typed}"),
+            "/audit".to_owned(),
+            format!("/audit?actor={typed}&since={typed}"),
+            "/alerts".to_owned(),
+            "/alerts/destinations".to_owned(),
+            format!("/alerts/destinations/{}", id(&hook)),
+            format!("/settings?q={typed}"),
+            "/system".to_owned(),
+        ] {
+            check_escaped(&root.page(&admin.gateway, &path));
+        }
+        for (path, field) in [
+            ("/groups/new", "name"),
+            ("/groups/new", "rpm"),
+            ("/members/new", "name"),
+            ("/pricing/import", "file"),
+            ("/settings/log.slow_ms", "value"),
+            ("/alerts/destinations/new", "url"),
+            ("/system/replay", "file"),
+        ] {
+            check_escaped(&root.post(&admin.gateway, path, &[(field, text), ("source", "csv"), ("to", "sale")]).text());
+        }
     }
 }
 

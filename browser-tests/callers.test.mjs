@@ -1,0 +1,237 @@
+// Pages of callers as people use them: the playground over every protocol, the first steps, keys, the usage log, and the check of a key.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+
+const PASSWORD = "correct horse battery";
+let gateway;
+let browser;
+let key;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+async function signIn(page) {
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.locator("#password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/console");
+}
+
+async function chat(model, stream = false) {
+  const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+    body: JSON.stringify({ model, stream, messages: [{ role: "user", content: "Say hello." }] }),
+  });
+  await answer.text();
+}
+
+test("first steps turn green by the first request", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(gateway.setupLink);
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/gateway");
+  await page.goto(`${gateway.base}/console`);
+  await page.getByText("First steps").waitFor();
+  await checkPage(page, faults, "home, no key");
+  await screenshot(page, "home-begin.light");
+  await page.getByRole("link", { name: "New key" }).first().click();
+  await page.locator("#name").fill("notebook");
+  await page.keyboard.press("Enter");
+  await page.getByText("The key is ready").waitFor();
+  key = await page.locator("code.input").textContent();
+  for (const protocol of ["Native", "Messages"]) {
+    await page.locator(".use label", { hasText: protocol }).first().click();
+    await checkPage(page, faults, `key, ${protocol}`);
+  }
+  await page.getByText("Claude Code", { exact: true }).click();
+  await page.getByText("export ANTHROPIC_BASE_URL=").waitFor();
+  await screenshot(page, "key-use.light");
+  await page.goto(`${gateway.base}/console`);
+  await page.getByText("Waiting for the first request").waitFor();
+  await page.locator("[data-step-live]:not(.paused)").waitFor();
+  await chat("acme-large");
+  await page.getByText("The first request was answered.").waitFor();
+  assert.equal(await page.locator("[data-steps] li.done").count(), 3);
+  await screenshot(page, "home-first.light");
+  for (const model of ["acme/small:free", "acme-large", "no-such-model"]) await chat(model, model === "acme-large");
+  await context.close();
+});
+
+test("playground: every protocol, streamed, compared, and shown as code", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/playground?model=acme-large&model=acme/small:free`);
+  await page.locator(".answer").nth(1).waitFor();
+  await page.locator("#message").fill("Say hello to both.");
+  await page.keyboard.press("Control+Enter");
+  await page.getByText("Requests run under your own key").waitFor();
+  const [made] = await Promise.all([
+    page.waitForResponse("**/admin/v1/me/playground-key"),
+    page.getByRole("button", { name: "Make a key for 12 hours" }).click(),
+  ]);
+  const { key: secret } = await made.json();
+  await page.getByText("console-playground · default").waitFor();
+  for (const protocol of ["OpenAI", "Native", "Messages"]) {
+    await page.locator(".protocols label", { hasText: protocol }).click();
+    await page.locator("#message").fill(`Say hello over ${protocol}.`);
+    await page.locator("#message").focus();
+    await page.keyboard.press("Control+Enter");
+    const turns = page.locator(".answer >> nth=0 >> .said");
+    await page.waitForFunction(() => [...document.querySelectorAll(".answer")].every((card) => card.querySelector("[data-state].ok:not([hidden])")));
+    assert.ok((await turns.last().textContent()).length > 3, `${protocol}: ${await turns.last().textContent()}`);
+    await page.locator("[data-cost]").first().filter({ hasText: "$" }).waitFor();
+  }
+  await checkPage(page, faults, "playground, answered");
+  await screenshot(page, "playground-answered.light");
+  await page.getByRole("button", { name: "Raw stream" }).click();
+  await page.locator("[data-shown]", { hasText: "event: message_stop" }).waitFor();
+  await page.getByRole("button", { name: "Headers", exact: true }).click();
+  await page.locator("[data-shown]", { hasText: "x-request-id" }).waitFor();
+  for (const [language, says] of [["curl", "x-api-key: $TOLLGATE_KEY"], ["Python", "import httpx"], ["Node", "process.env.TOLLGATE_KEY"]]) {
+    await page.getByRole("button", { name: language, exact: true }).click();
+    await page.locator("[data-shown]", { hasText: says }).waitFor();
+  }
+  assert.ok(!(await page.content()).includes(secret), "the key is in the memory of the tab only");
+  assert.equal(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage })).then((kept) => kept.includes("sk-")), false);
+  await page.getByRole("button", { name: "Share setup" }).click();
+  assert.match(page.url(), /model=acme-large&model=acme%2Fsmall%3Afree&protocol=anthropic/);
+  await page.getByRole("button", { name: "New", exact: true }).click();
+  await page.getByRole("button", { name: /^Say hello over OpenAI|^Say hello to both/ }).first().click();
+  await page.locator(".answer .said").first().waitFor();
+  await context.close();
+});
+
+test("playground: a wrong key is said, a parameter that no model takes is greyed, tools are checked", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/playground`);
+  await page.locator("#secret").fill("sk-tg-wrong");
+  await page.keyboard.press("Enter");
+  await page.getByText("Incorrect API key provided").waitFor();
+  await page.locator(".protocols label", { hasText: "Messages" }).click();
+  assert.ok(await page.locator("#p-format").isDisabled());
+  await page.locator("#p-format-hint", { hasText: "This protocol does not have it." }).waitFor();
+  await page.locator("summary", { hasText: "Tools" }).click();
+  await page.locator("#tools").fill("{not json");
+  await page.getByText("This is not JSON").waitFor();
+  await page.locator("#tools").fill('[{"name": "get_weather", "parameters": {"type": "object"}}]');
+  await page.locator("[data-shown]", { hasText: "input_schema" }).waitFor();
+  await checkPage(page, faults, "playground, tools");
+  await context.close();
+});
+
+test("keys: filter, order, several at once, duplicate", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/keys/new`);
+  await page.locator("#name").fill("lab");
+  await page.getByText("Limits and budget").click();
+  await page.locator("#count").fill("3");
+  await page.locator("#budget_amount").fill("20");
+  await page.locator("main button.primary").click();
+  const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "CSV", exact: true }).click()]);
+  assert.equal(download.suggestedFilename(), "keys.csv");
+  await checkPage(page, faults, "keys made");
+  await screenshot(page, "keys-made.light");
+  await page.goto(`${gateway.base}/keys`);
+  await page.getByRole("link", { name: "Spent this month" }).click();
+  await page.waitForURL("**sort=spent**");
+  await page.locator("#search").fill("lab");
+  await page.keyboard.press("Enter");
+  await page.waitForURL("**search=lab**");
+  assert.equal(await page.locator("tbody tr").count(), 3);
+  await page.locator("tbody a").first().click();
+  await page.getByRole("link", { name: "Duplicate" }).click();
+  assert.match(await page.locator("#name").inputValue(), /^lab-\d copy$/);
+  await context.close();
+});
+
+test("usage log: dragging selects a time, views are kept, a lost connection is said and resumed", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page);
+  await page.goto(`${gateway.base}/log?range=24h`);
+  const plot = await page.locator("#rows .bars-plot svg").boundingBox();
+  await page.mouse.move(plot.x + plot.width * 0.2, plot.y + plot.height / 2);
+  await page.mouse.down();
+  await page.mouse.move(plot.x + plot.width * 0.6, plot.y + plot.height / 2, { steps: 5 });
+  await page.locator("rect.brush").waitFor();
+  await page.mouse.up();
+  await page.waitForURL("**since=**");
+  const { searchParams } = new URL(page.url());
+  const hours = (Date.parse(searchParams.get("until")) - Date.parse(searchParams.get("since"))) / 3_600_000;
+  assert.ok(hours > 8 && hours < 12, `${hours} hours of 24`);
+  await page.getByText("Save view").click();
+  await page.locator("#view-name").fill("Morning");
+  await page.keyboard.press("Enter");
+  await page.goto(`${gateway.base}/log`);
+  await page.getByRole("link", { name: "Morning" }).click();
+  await page.waitForURL("**since=**");
+  await page.goto(`${gateway.base}/log?range=15m`);
+  await page.route("**/admin/v1/usage/tail**", (route) => route.abort());
+  await page.getByRole("button", { name: "Follow" }).click();
+  await page.locator("[data-follow]", { hasText: "Connection lost" }).waitFor();
+  await page.unroute("**/admin/v1/usage/tail**");
+  await page.getByRole("button", { name: "Live" }).waitFor({ timeout: 20_000 });
+  await checkPage(page, faults, "log, resumed");
+  await context.close();
+});
+
+test("a key is checked without an account and without JavaScript", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await page.goto(`${gateway.base}/key`);
+    await page.locator("#key").fill("sk-tg-wrong");
+    await page.keyboard.press("Enter");
+    await page.getByText("The gateway does not know this key.").waitFor();
+    await page.locator("#key").fill(key);
+    await page.keyboard.press("Enter");
+    await page.getByText("Last requests").waitFor();
+    assert.ok(!page.url().includes("sk-") && !(await page.content()).includes(key));
+    if (javaScriptEnabled) {
+      await checkPage(page, faults, "key check");
+      await screenshot(page, "key-check.light");
+    }
+    await context.close();
+  }
+});
+
+for (const [view, options] of Object.entries(VIEWS)) {
+  for (const locale of ["en", "zh-CN"]) {
+    test(`pages of callers: ${view}, ${locale}`, async () => {
+      const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
+      await signIn(page);
+      await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
+      for (const [name, path] of [
+        ["callers-home", "/console"],
+        ["callers-home-tokens", "/console?by=tokens"],
+        ["playground", "/playground?model=acme-large&model=acme/small:free"],
+        ["callers-keys", "/keys"],
+        ["callers-key-new", "/keys/new"],
+        ["callers-log", "/log?range=1h"],
+        ["key-check", "/key"],
+        ["callers-models", "/models?unit=1k"],
+        ["callers-model", "/models/acme-large"],
+        ["callers-status", "/status"],
+      ]) {
+        await page.goto(gateway.base + path);
+        assert.equal(await page.locator("html").getAttribute("lang"), locale);
+        if (name === "playground") await page.locator(".answer [data-price]:not(:empty)").first().waitFor();
+        await checkPage(page, faults, `${name}, ${view}, ${locale}`);
+        await screenshot(page, `${name}.${view}${locale === "en" ? "" : ".zh"}`);
+      }
+      await context.close();
+    });
+  }
+}

@@ -1,0 +1,244 @@
+// The pages of operators and admins: groups, pricing, members, ledger, audit, alerts, settings and the system.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+
+const PASSWORD = "correct horse battery";
+let gateway;
+let browser;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+  const { context, page } = await openPage(browser, VIEWS.light);
+  await page.goto(gateway.setupLink);
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/gateway");
+  await context.close();
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+async function signIn(page) {
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.getByLabel("Password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+}
+
+async function asOwner(options, use) {
+  const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
+  await signIn(page);
+  await use(page, faults, context);
+  await context.close();
+}
+
+test("a group is previewed before it is made", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/groups/new`);
+    await page.locator("#name:focus").waitFor();
+    await page.keyboard.type("Studio");
+    await page.getByLabel("chat", { exact: true }).check();
+    await page.locator("#models").fill("acme*");
+    await page.locator("#sale_multiplier").fill("0.8");
+    await page.getByRole("button", { name: "Preview" }).click();
+    await page.getByText("2 models would be offered.").waitFor();
+    assert.equal(await page.locator("#name").inputValue(), "Studio");
+    await checkPage(page, faults, "group, previewed");
+    await screenshot(page, "group-preview.light");
+    await page.locator("#sale_multiplier").fill("cheap");
+    await page.getByRole("button", { name: "Create group" }).click();
+    await page.getByText("Enter a factor such as 1 or 0.9.").waitFor();
+    await checkPage(page, faults, "group, refused");
+    await page.locator("#sale_multiplier").fill("0.8");
+    await page.getByText("Limits and budget").click();
+    await page.locator("#rpm").fill("600");
+    await page.locator("#budget_amount").fill("250");
+    await page.getByRole("button", { name: "Create group" }).click();
+    await page.getByRole("link", { name: "View as this group" }).click();
+    await page.getByText("as callers of Studio see it").waitFor();
+    await checkPage(page, faults, "group, model square");
+    await screenshot(page, "group-square.light");
+  });
+});
+
+test("a price is set, compared with a list, simulated and found in the history", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/pricing/unpriced`);
+    await page.getByRole("link", { name: "Set price" }).first().click();
+    await page.locator("#input").fill("0.50");
+    await page.locator("#output").fill("1.50");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Sells below cost").first().waitFor();
+    await checkPage(page, faults, "price, below cost");
+    await page.goto(`${gateway.base}/pricing/history?model=unpriced-model`);
+    await page.getByText("Input $0.50").first().waitFor();
+    await page.goto(`${gateway.base}/pricing/import`);
+    await page.locator("#source").selectOption("csv");
+    await page.locator("input[type=file]").setInputFiles({
+      name: "list.csv", mimeType: "text/csv", buffer: Buffer.from("model,input,output\nacme-large,9,9\n"),
+    });
+    await page.waitForFunction(() => document.querySelector("#file").value.includes("acme-large"));
+    await page.getByRole("button", { name: "Compare" }).click();
+    await page.getByText("Difference to the catalog").waitFor();
+    assert.ok(await page.locator("input[name=apply]").first().isDisabled(), "what the catalog file sets cannot be picked");
+    await checkPage(page, faults, "import, compared");
+    await screenshot(page, "pricing-import.light");
+    await page.goto(`${gateway.base}/pricing/simulate`);
+    await page.locator("#model").fill("acme-large");
+    await page.locator("#group").selectOption("default");
+    await page.locator("#input").fill("120000");
+    await page.getByRole("button", { name: "Compute" }).click();
+    await page.getByText("The caller pays").waitFor();
+    await checkPage(page, faults, "simulator");
+    await screenshot(page, "pricing-simulate.light");
+  });
+});
+
+test("a member is made, gets money and an invite is written", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/members/new`);
+    await page.locator("#name").fill("Ada Okafor");
+    await page.locator("#role").selectOption("operator");
+    await page.locator("#billing").selectOption("prepaid");
+    await page.getByRole("button", { name: "Create member" }).click();
+    await page.locator("#amount").fill("-1");
+    await page.getByRole("button", { name: "Post", exact: true }).click();
+    await page.getByText("A top-up is above 0.").waitFor();
+    await checkPage(page, faults, "member, refused");
+    await page.locator("#amount").fill("250");
+    await page.locator("#note").fill("invoice 2026-118");
+    await page.getByRole("button", { name: "Post", exact: true }).click();
+    await page.getByText("Posted to the ledger").waitFor();
+    assert.ok(await page.getByText("$250.00").first().isVisible());
+    await page.getByRole("button", { name: "Link for a new password" }).click();
+    await page.getByText("The link is ready").waitFor();
+    await checkPage(page, faults, "member, link");
+    await page.goto(`${gateway.base}/members/invites`);
+    await page.locator("#note").fill("Lin Wei");
+    await page.getByRole("button", { name: "Invite", exact: true }).click();
+    await page.getByText("The invite is ready").waitFor();
+    await checkPage(page, faults, "invite, made");
+  });
+});
+
+test("a destination is tested and a setting changed at run time", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/alerts/destinations/new`);
+    await page.locator("#name").fill("on-call");
+    await page.locator("#url").fill("http://127.0.0.1:9/hook");
+    await page.getByLabel("May reach loopback and private addresses").check();
+    await page.getByRole("button", { name: "Create destination" }).click();
+    await page.getByRole("button", { name: "Send a test" }).click();
+    await page.getByText("The message was not delivered:").waitFor();
+    await checkPage(page, faults, "destination, tested");
+    await screenshot(page, "destination-tested.light");
+    await page.goto(`${gateway.base}/settings?q=slow_ms`);
+    await page.getByRole("link", { name: "Change", exact: true }).click();
+    await page.locator("#value").fill("many");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.locator("#value[aria-invalid=true]").waitFor();
+    await checkPage(page, faults, "setting, refused");
+    await page.locator("#value").fill("750");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Back to the default").waitFor();
+    await page.goto(`${gateway.base}/settings/alerts.balance_usd`);
+    await page.locator("#value").fill("1000");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.goto(`${gateway.base}/alerts?state=open`);
+    for (let tries = 0; tries < 100 && await page.getByText("balance_low").count() < 2; tries += 1) {
+      await page.waitForTimeout(100);
+      await page.reload();
+    }
+    assert.ok(await page.getByText("balance_low").count() >= 2);
+  });
+});
+
+test("jobs are followed to their result, by keyboard", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/system`);
+    await page.getByRole("button", { name: "Start: Doctor" }).focus();
+    await page.keyboard.press("Enter");
+    await page.getByRole("heading", { name: "Result" }).waitFor();
+    await checkPage(page, faults, "job, doctor");
+    await screenshot(page, "job-doctor.light");
+    for (const name of ["Verify", "Backup"]) {
+      await page.goto(`${gateway.base}/system`);
+      await page.getByRole("button", { name: `Start: ${name}` }).click();
+      await page.getByRole("heading", { name: "Result" }).waitFor();
+    }
+  });
+});
+
+for (const [view, options] of Object.entries(VIEWS)) {
+  for (const locale of ["en", "zh-CN"]) {
+    test(`pages of operators: ${view}, ${locale}`, async () => {
+      await asOwner(options, async (page, faults, context) => {
+        await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
+        const href = async (path, text) => {
+          await page.goto(gateway.base + path);
+          return new URL(await page.getByRole("link", { name: text, exact: true }).first().getAttribute("href"), gateway.base).pathname;
+        };
+        const [group, member] = [await href("/groups", "Studio"), await href("/members", "Ada Okafor")];
+        const destination = await href("/alerts/destinations", "on-call");
+        for (const [name, path] of [
+          ["groups", "/groups"],
+          ["group", group],
+          ["group-new", "/groups/new"],
+          ["pricing", "/pricing"],
+          ["pricing-group", "/pricing?group=default"],
+          ["pricing-model", "/pricing/model?model=acme-large"],
+          ["pricing-unpriced", "/pricing/unpriced"],
+          ["pricing-import", "/pricing/import"],
+          ["pricing-simulate", "/pricing/simulate?model=acme-large&group=default&input=120000&output=4000&cache_read=20000"],
+          ["pricing-history", "/pricing/history?model=unpriced-model"],
+          ["members", "/members"],
+          ["member", member],
+          ["member-new", "/members/new"],
+          ["invites", "/members/invites"],
+          ["ledger", "/ledger"],
+          ["audit", "/audit"],
+          ["alerts", "/alerts"],
+          ["alert-rules", "/alerts/rules"],
+          ["destinations", "/alerts/destinations"],
+          ["destination", destination],
+          ["settings", "/settings?q=usage"],
+          ["setting", "/settings/log.slow_ms"],
+          ["setting-fixed", "/settings/server.listen"],
+          ["system", "/system"],
+          ["system-replay", "/system/replay"],
+          ["system-import", "/system/import"],
+        ]) {
+          await page.goto(gateway.base + path);
+          assert.equal(await page.locator("html").getAttribute("lang"), locale);
+          await checkPage(page, faults, `${name}, ${view}, ${locale}`);
+          await screenshot(page, `${name}.${view}${locale === "en" ? "" : ".zh"}`);
+        }
+      });
+    });
+  }
+}
+
+test("forms of operators work without JavaScript", async () => {
+  await asOwner({ ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
+    await page.goto(`${gateway.base}/groups`);
+    await page.getByRole("link", { name: "Studio" }).click();
+    await page.getByRole("button", { name: "Preview" }).click();
+    await page.getByText("2 models would be offered.").waitFor();
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.goto(`${gateway.base}/system`);
+    await page.getByRole("button", { name: "Start: Doctor" }).click();
+    for (let tries = 0; tries < 100 && await page.getByRole("heading", { name: "Result" }).count() === 0; tries += 1) {
+      await page.waitForTimeout(100);
+      await page.reload();
+    }
+    await page.getByRole("heading", { name: "Result" }).waitFor();
+  });
+});

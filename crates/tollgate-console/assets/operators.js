@@ -1,0 +1,44 @@
+// Pages of operators: a file fills the field for a price list or catalog, and jobs are followed. Both pages work without it.
+for (const form of document.querySelectorAll("[data-pick-file]")) {
+  const area = form.querySelector("textarea[name=file]");
+  if (!area) continue;
+  const label = document.createElement("label");
+  label.className = "btn small";
+  label.textContent = form.dataset.pickFile;
+  const input = document.createElement("input");
+  input.type = "file";
+  input.className = "vh";
+  label.append(input);
+  area.after(label);
+  input.addEventListener("change", async () => {
+    const file = input.files[0];
+    if (!file) return;
+    area.value = await file.text();
+    const source = form.querySelector("select[name=source]");
+    if (source && source.value === "built_in") source.value = file.name.endsWith(".json") ? "litellm" : "csv";
+  });
+}
+
+// A job says its progress until it has ended; then the page has its result. A connection that is lost comes back by itself.
+const job = document.querySelector("[data-job-events]");
+if (job) {
+  const meter = job.querySelector("[data-meter]");
+  const step = job.querySelector("[data-step]");
+  const live = document.querySelector("[data-live]");
+  const events = new EventSource(job.dataset.jobEvents);
+  const number = new Intl.NumberFormat(document.documentElement.lang);
+  events.addEventListener("open", () => live && (live.hidden = false, live.classList.remove("paused"), live.textContent = live.dataset.on));
+  events.addEventListener("error", () => live && (live.classList.add("paused"), live.textContent = live.dataset.lost));
+  events.addEventListener("job", (event) => {
+    const { state, progress } = JSON.parse(event.data);
+    if (["done", "failed", "cancelled"].includes(state)) {
+      events.close();
+      location.reload();
+      return;
+    }
+    if (!progress) return;
+    const { done, total } = progress;
+    step.textContent = `${progress.step} ${number.format(done)}${total ? ` / ${number.format(total)}` : ""}`;
+    if (total) meter.setAttribute("width", `${Math.min(100, Math.round(done * 100 / total))}%`);
+  });
+}

@@ -1,0 +1,96 @@
+// The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows, r loads again. Search and
+// shortcuts are pages of the server, shown in a dialog.
+const search = document.querySelector("a[data-palette]");
+const WAIT_MS = 150;
+
+function dialog(label) {
+  document.querySelector("dialog.palette")?.remove();
+  const made = document.createElement("dialog");
+  made.className = "palette";
+  made.setAttribute("aria-label", label);
+  made.addEventListener("close", () => made.remove());
+  made.addEventListener("click", (event) => { if (event.target === made) made.close(); });
+  document.body.append(made);
+  return made;
+}
+
+async function part(address, id) {
+  const answer = await fetch(address, { headers: { "hx-request": "true" } });
+  if (!answer.ok || answer.redirected) return undefined;
+  return new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(id);
+}
+
+async function openSearch() {
+  const made = dialog(search.dataset.palette);
+  const input = document.createElement("input");
+  input.className = "input";
+  input.type = "search";
+  input.placeholder = search.dataset.hint;
+  input.setAttribute("aria-label", search.dataset.palette);
+  const list = document.createElement("div");
+  made.append(input, list);
+  made.showModal();
+  let waiting;
+  const show = async () => {
+    const asked = input.value;
+    const found = await part(`${search.href}?q=${encodeURIComponent(asked)}`, "hits").catch(() => undefined);
+    if (found && asked === input.value) list.replaceChildren(found);
+  };
+  input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, WAIT_MS); });
+  made.addEventListener("keydown", (event) => {
+    const links = [...list.querySelectorAll("a")];
+    const at = links.indexOf(document.activeElement);
+    if (event.key === "Enter" && document.activeElement === input) { links[0]?.click(); return; }
+    if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
+    event.preventDefault();
+    const next = at + (event.key === "ArrowDown" ? 1 : -1);
+    (next < 0 ? input : links[Math.min(next, links.length - 1)])?.focus();
+  });
+  await show();
+}
+
+async function openShortcuts() {
+  const found = await part(search.dataset.shortcuts, "shortcuts").catch(() => undefined);
+  if (!found) return;
+  const made = dialog(search.dataset.shortcutsTitle);
+  made.append(found);
+  found.tabIndex = -1;
+  made.showModal();
+  found.focus();
+}
+
+function moveAlongRows(step) {
+  const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
+  const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
+  rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
+}
+
+let goes = false;
+
+function press(event) {
+  if (goes) {
+    goes = false;
+    document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`)?.click();
+    return;
+  }
+  switch (event.key) {
+    case "g": goes = true; setTimeout(() => { goes = false; }, 1500); break;
+    case "?": openShortcuts(); break;
+    case "j": moveAlongRows(1); break;
+    case "k": moveAlongRows(-1); break;
+    case "r": document.querySelector("[data-reload]")?.click(); break;
+  }
+}
+
+if (search) {
+  search.addEventListener("click", (event) => { event.preventDefault(); openSearch(); });
+  document.addEventListener("keydown", (event) => {
+    if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k") {
+      event.preventDefault();
+      openSearch();
+      return;
+    }
+    if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable], dialog")) return;
+    press(event);
+  });
+}

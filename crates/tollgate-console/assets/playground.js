@@ -1,0 +1,431 @@
+// The playground: one message to up to three models, over any protocol of callers, with the reader's own key. The key stays in this
+// tab's memory, and conversations on this device.
+import { Column } from "./playground-column.js";
+import { coloured, languages, shortened } from "./playground-code.js";
+import { codecs } from "./playground-protocols.js";
+
+const MAX_COLUMNS = 3;
+const MAX_IMAGES = 4;
+const MAX_IMAGE_BYTES = 5 << 20;
+const KEPT = "tollgate.playground";
+const MAX_KEPT = 20;
+const MAX_KEPT_CHARS = 200_000;
+// The requests are marked in the usage log.
+const MARK = { "x-tollgate-tags": "source=playground" };
+
+const root = document.getElementById("playground");
+const find = (name) => document.querySelector(`[data-${name}]`);
+const all = (name) => [...document.querySelectorAll(`[data-${name}]`)];
+
+const playground = {
+  words: { ...find("words").dataset },
+  console: root.dataset.console,
+  columns: [],
+  active: null,
+  key: null,
+  images: [],
+  kept: null,
+  view: "request",
+
+  get protocol() { return document.querySelector("input[name=protocol]:checked"); },
+  get stream() { return find("stream").checked; },
+
+  usd: (decimal) => {
+    const [whole, fraction = ""] = decimal.split(".");
+    return `$${whole}.${fraction.replace(/0+$/, "").padEnd(2, "0")}`;
+  },
+
+  // What a parameter of the side panel does for a model: how it is sent, or why not.
+  support(column, name, protocol = this.protocol.value) {
+    const fields = codecs[protocol].fields[name];
+    if (fields.length === 0) return { reason: "notInProtocol" };
+    const sets = column.square?.[protocol];
+    if (!sets) return { field: fields[0] };
+    const field = fields.find((known) => sets.supported.includes(known));
+    if (field) return { field };
+    const dropped = fields.find((known) => sets.dropped.includes(known));
+    if (dropped) return { reason: "dropped" };
+    if (fields.some((known) => sets.unsupported.includes(known))) return { reason: "refused" };
+    return { field: fields[0] };
+  },
+
+  values(column, protocol) {
+    const values = {};
+    for (const input of all("parameter")) {
+      const { field } = this.support(column, input.dataset.parameter, protocol);
+      if (!field || input.value === "" || (input.type === "range" && !input.dataset.set)) continue;
+      values[field] = ["range", "number"].includes(input.type) ? Number(input.value) : input.value;
+    }
+    return values;
+  },
+
+  tools() {
+    const field = find("tools");
+    const text = field.value.trim();
+    let tools = [];
+    let isWrong = false;
+    try {
+      const read = text ? JSON.parse(text) : [];
+      tools = Array.isArray(read) ? read : [read];
+      isWrong = tools.some((tool) => tool === null || typeof tool !== "object");
+    } catch { isWrong = true; }
+    field.setAttribute("aria-invalid", String(isWrong));
+    find("tools-fault").hidden = !isWrong;
+    find("tools-count").textContent = isWrong ? "!" : String(tools.length || "");
+    return isWrong ? null : tools;
+  },
+
+  request(column, input = this.protocol) {
+    const { value: protocol, dataset } = input;
+    const path = codecs[protocol].path(column.model, this.stream);
+    const { field } = this.support(column, "tools", protocol);
+    const body = codecs[protocol].body({
+      model: column.model, system: find("system").value.trim(), messages: column.messages, values: this.values(column, protocol),
+      tools: field ? this.tools() ?? [] : [], stream: this.stream,
+    });
+    const credential = { name: dataset.credential, prefix: dataset.prefix };
+    const headers = { "content-type": "application/json", ...JSON.parse(dataset.headers), ...MARK };
+    const sent = { ...headers, [credential.name]: credential.prefix + (this.key?.secret ?? "") };
+    return { protocol, path, address: root.dataset.send + path, url: root.dataset.base + path, credential, headers, sent, body, stream: this.stream };
+  },
+
+  async modelChanged(column) {
+    column.square = null;
+    const query = new URLSearchParams({ model: column.model });
+    const headers = this.key ? { authorization: `Bearer ${this.key.secret}` } : {};
+    const address = `${this.key ? root.dataset.send : this.console}/models.json?${query}`;
+    const answer = await fetch(address, { headers, credentials: this.key ? "omit" : "same-origin" }).catch(() => null);
+    const square = answer?.ok ? await answer.json() : null;
+    const model = square?.data[0];
+    const offer = model?.groups.find((one) => one.group === this.key?.group) ?? model?.groups[0];
+    const sets = Object.fromEntries((square?.parameter_sets ?? []).map((set) => [set.id, set]));
+    column.square = offer ? Object.fromEntries(offer.protocols.map((one) => [one.protocol, sets[one.parameters]])) : null;
+    column.reads = model?.input_modalities ?? null;
+    const { price } = offer ?? {};
+    const priced = price?.free ? this.words.free
+      : price?.input ? this.words.price.replace("{input}", this.usd(price.input)).replace("{output}", this.usd(price.output ?? "0")) : this.words.unpriced;
+    column.showModel({ initial: (model?.vendor ?? column.model)[0].toUpperCase(), price: offer ? priced : "", words: this.words });
+    this.update();
+  },
+
+  add(model) {
+    if (this.columns.length >= MAX_COLUMNS) return;
+    const column = new Column(this, model ?? find("first-model").value);
+    this.columns.push(column);
+    find("columns").append(column.node);
+    this.activate(column);
+    this.modelChanged(column);
+    this.arrange();
+    return column;
+  },
+
+  remove(column) {
+    if (this.columns.length === 1 || column.isBusy) return;
+    column.node.remove();
+    this.columns = this.columns.filter((one) => one !== column);
+    this.activate(this.columns[0]);
+    this.arrange();
+  },
+
+  arrange() {
+    find("columns").dataset.count = this.columns.length;
+    find("add").disabled = this.columns.length >= MAX_COLUMNS;
+    for (const { node } of this.columns) node.querySelector("[data-remove]").hidden = this.columns.length === 1;
+    const box = find("message");
+    box.placeholder = [this.words.write, this.words.writeBoth, this.words.writeAll][this.columns.length - 1];
+  },
+
+  activate(column) {
+    if (this.active === column) return;
+    this.active = column;
+    this.show();
+  },
+
+  // Greys what no model takes, and says of the rest who does not take it.
+  update() {
+    for (const input of all("parameter")) {
+      const found = this.columns.map((column) => this.support(column, input.dataset.parameter));
+      const reasons = ["notInProtocol", "dropped", "refused"].flatMap((reason) => {
+        const models = this.columns.filter((_, place) => found[place].reason === reason).map((column) => column.model);
+        return models.length ? [this.words[reason].replace("{model}", [...new Set(models)].join(", "))] : [];
+      });
+      input.disabled = this.columns.length > 0 && found.every((one) => one.reason);
+      const hint = document.getElementById(`${input.id}-hint`);
+      [hint.textContent, hint.hidden] = [reasons.join(" "), reasons.length === 0];
+      const output = document.getElementById(`${input.id}-value`);
+      if (output) output.textContent = input.dataset.set ? Number(input.value).toLocaleString(document.documentElement.lang) : "–";
+    }
+    const blind = this.columns.filter((column) => column.reads && !column.reads.includes("image"));
+    find("image").disabled = this.columns.length > 0 && blind.length === this.columns.length;
+    find("image-hint").textContent = find("image").disabled ? this.words.noImages.replace("{model}", blind[0].model) : "";
+    this.show();
+  },
+
+  // The request panel: what the next message of the active model sends.
+  show() {
+    if (!this.active) return;
+    const column = this.active;
+    const draft = find("message").value;
+    const preview = Object.create(column);
+    preview.messages = draft || column.messages.length === 0 ? [...column.messages, { role: "user", text: draft || "…", images: this.images }] : column.messages;
+    const request = this.request(preview);
+    const masked = this.key ? this.key.shown : `$TOLLGATE_KEY`;
+    const head = `POST ${request.path}\n${request.credential.name}: ${request.credential.prefix}${masked}\n${Object.entries(request.headers).map(([name, value]) => `${name}: ${value}`).join("\n")}`;
+    const texts = {
+      request: () => `${head}\n\n${shortened(request.body)}`, raw: () => column.raw || this.words.nothingYet, headers: () => column.headers || this.words.nothingYet,
+    };
+    const text = (texts[this.view] ?? (() => languages[this.view](request)))();
+    find("shown").replaceChildren(...(this.view === "request" ? [`${head}\n\n`, ...coloured(text.slice(head.length + 2))] : [text]));
+    find("shown-model").textContent = this.columns.length > 1 ? column.model : "";
+    const others = [...document.querySelectorAll("input[name=protocol]")].filter((input) => !input.checked);
+    find("others").replaceChildren(...others.map((input) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "plain mono";
+      button.textContent = `POST ${codecs[input.value].path(column.model, this.stream)}`;
+      button.addEventListener("click", () => input.click());
+      return button;
+    }));
+  },
+
+  copy(text) {
+    const button = document.createElement("button");
+    button.dataset.copy = text;
+    button.hidden = true;
+    document.body.append(button);
+    button.click();
+    button.remove();
+  },
+
+  async send() {
+    const field = find("message");
+    const text = field.value.trim();
+    if (!text || this.columns.some((column) => column.isBusy)) return;
+    if (!this.key) return this.needKey();
+    if (this.tools() === null) return find("tools").focus();
+    const message = { role: "user", text, images: this.images };
+    [field.value, this.images] = ["", []];
+    this.showImages();
+    const sends = this.columns.map((column) => column.say({ ...message }));
+    this.show();
+    await Promise.all(sends);
+    field.focus();
+  },
+
+  needKey() {
+    find("key-missing").hidden = false;
+    document.getElementById("secret").focus();
+  },
+
+  // The last message comes back into the box, and what followed it goes.
+  edit(column) {
+    if (column.isBusy) return;
+    const at = column.messages.findLastIndex((message) => message.role === "user");
+    if (at < 0) return;
+    const [message] = column.messages.splice(at);
+    find("message").value = message.text;
+    this.images = message.images;
+    this.showImages();
+    column.redraw();
+    find("message").focus();
+  },
+
+  answered() {
+    this.keep();
+    this.show();
+  },
+
+  showImages() {
+    find("images").replaceChildren(...this.images.map((image) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "chip on";
+      button.textContent = `${image.name} ×`;
+      button.addEventListener("click", () => { this.images = this.images.filter((one) => one !== image); this.showImages(); });
+      return button;
+    }));
+  },
+
+  async addImages(files) {
+    for (const file of files) {
+      if (!/^image\/(png|jpeg|webp|gif)$/.test(file.type) || file.size > MAX_IMAGE_BYTES || this.images.length >= MAX_IMAGES) {
+        find("image-hint").textContent = this.words.imageLimit;
+        continue;
+      }
+      const address = await new Promise((resolve) => {
+        const reader = new FileReader();
+        reader.addEventListener("load", () => resolve(String(reader.result)));
+        reader.readAsDataURL(file);
+      });
+      this.images = [...this.images, { name: file.name || "image", type: file.type, data: address.split(",")[1] }];
+    }
+    this.showImages();
+    this.show();
+  },
+
+  // Keys.
+  async use(secret) {
+    const answer = await fetch(`${root.dataset.send}/v1/key`, { headers: { authorization: `Bearer ${secret}` }, credentials: "omit" }).catch(() => null);
+    const fault = find("key-fault");
+    if (!answer?.ok) {
+      const body = await answer?.json().catch(() => null);
+      fault.textContent = body?.error?.message ?? this.words.lost;
+      fault.hidden = false;
+      document.getElementById("secret").setAttribute("aria-invalid", "true");
+      return;
+    }
+    const known = await answer.json();
+    fault.hidden = true;
+    document.getElementById("secret").removeAttribute("aria-invalid");
+    this.key = { secret, shown: `${known.prefix}••••${known.suffix}`, group: known.groups[0], models: known.models };
+    const left = known.budgets.map((budget) => Number(budget.left)).concat(known.balance === null ? [] : [Number(known.balance)]);
+    find("key-name").textContent = `${known.name} · ${known.groups.join(", ")}`;
+    find("key-shown").textContent = this.key.shown;
+    find("key-left").textContent = left.length ? this.words.left.replace("{amount}", `$${Math.min(...left).toFixed(2)}`) : this.words.noBudget;
+    this.keyShown(true);
+    const may = new Set(known.models);
+    for (const option of document.querySelectorAll("[data-model] option")) option.disabled = !may.has(option.value);
+    for (const column of this.columns) this.modelChanged(column);
+  },
+
+  keyShown(isThere) {
+    find("key-there").hidden = !isThere;
+    find("key-ask").hidden = isThere;
+    if (isThere) find("key-missing").hidden = true;
+    this.show();
+  },
+
+  async makeKey(group) {
+    const answer = await fetch(`${this.console}/admin/v1/me/playground-key`, {
+      method: "POST", headers: { "content-type": "application/json", "x-csrf-token": root.dataset.csrf }, body: JSON.stringify(group ? { group } : {}),
+    }).catch(() => null);
+    const made = await answer?.json().catch(() => null);
+    if (answer?.ok) return this.use(made.key);
+    find("key-fault").textContent = made?.error?.message ?? this.words.lost;
+    find("key-fault").hidden = false;
+  },
+
+  // Conversations on this device, without images.
+  stored() {
+    try { return JSON.parse(localStorage.getItem(KEPT)) ?? []; } catch { return []; }
+  },
+
+  keep() {
+    const title = this.columns.flatMap((column) => column.messages).find((message) => message.role === "user")?.text.slice(0, 80);
+    if (!title) return;
+    this.kept ??= Date.now();
+    const columns = this.columns.map(({ model, messages }) => ({ model, messages: messages.map((message) => (message.images ? { ...message, images: [] } : message)) }));
+    const entry = { at: this.kept, title, protocol: this.protocol.value, system: find("system").value, columns };
+    const entries = [entry, ...this.stored().filter((one) => one.at !== this.kept)].slice(0, MAX_KEPT);
+    try {
+      if (JSON.stringify(entry).length < MAX_KEPT_CHARS) localStorage.setItem(KEPT, JSON.stringify(entries));
+    } catch { /* The browser keeps nothing, or is full: the conversation goes on. */ }
+    this.list();
+  },
+
+  list() {
+    const entries = this.stored();
+    find("earlier").hidden = entries.length === 0;
+    const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short" });
+    find("earlier-list").replaceChildren(...entries.map((entry) => {
+      const item = document.createElement("li");
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "plain cut";
+      button.textContent = entry.title;
+      const time = document.createElement("time");
+      time.dateTime = new Date(entry.at).toISOString();
+      time.textContent = format.format(entry.at);
+      button.addEventListener("click", () => this.restore(entry));
+      item.append(button, time);
+      return item;
+    }));
+  },
+
+  restore(entry) {
+    if (this.columns.some((column) => column.isBusy)) return;
+    this.clear();
+    this.kept = entry.at;
+    find("system").value = entry.system ?? "";
+    document.querySelector(`input[name=protocol][value=${entry.protocol}]`)?.click();
+    for (const { model, messages } of entry.columns.slice(0, MAX_COLUMNS)) {
+      const column = this.add(model);
+      column.messages = messages;
+      column.redraw();
+    }
+    this.show();
+  },
+
+  clear() {
+    for (const { node } of this.columns) node.remove();
+    [this.columns, this.active, this.kept, this.images] = [[], null, null, []];
+    this.showImages();
+  },
+
+  // The setup as an address, without what was said.
+  share() {
+    const query = new URLSearchParams(this.columns.map((column) => ["model", column.model]));
+    query.set("protocol", this.protocol.value);
+    if (!this.stream) query.set("stream", "0");
+    for (const input of all("parameter")) if (input.value !== "" && (input.type !== "range" || input.dataset.set)) query.set(input.dataset.parameter, input.value);
+    const url = new URL(location.pathname, location.href);
+    url.search = query;
+    history.replaceState(null, "", url);
+    this.copy(url.href);
+  },
+
+  begin() {
+    const query = new URLSearchParams(location.search);
+    document.querySelector(`input[name=protocol][value="${CSS.escape(query.get("protocol") ?? "")}"]`)?.click();
+    if (query.get("stream") === "0") find("stream").checked = false;
+    for (const input of all("parameter")) {
+      if (!query.has(input.dataset.parameter)) continue;
+      input.value = query.get(input.dataset.parameter);
+      input.dataset.set = "1";
+    }
+    const models = query.getAll("model").slice(0, MAX_COLUMNS);
+    for (const model of models.length ? models : [find("first-model").value].filter(Boolean)) this.add(model);
+    this.list();
+  },
+};
+
+const press = (group, chosen) => { for (const button of group) button.setAttribute("aria-pressed", String(button === chosen)); };
+
+find("add").addEventListener("click", () => playground.add());
+find("share").addEventListener("click", () => playground.share());
+find("new").addEventListener("click", () => {
+  if (playground.columns.some((column) => column.isBusy)) return;
+  const models = playground.columns.map((column) => column.model);
+  playground.clear();
+  for (const model of models) playground.add(model);
+  find("message").focus();
+});
+find("compose").addEventListener("submit", (event) => { event.preventDefault(); playground.send(); });
+find("message").addEventListener("keydown", (event) => {
+  if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) { event.preventDefault(); playground.send(); }
+});
+find("message").addEventListener("input", () => playground.show());
+find("message").addEventListener("paste", (event) => {
+  if (event.clipboardData.files.length && !find("image").disabled) { event.preventDefault(); playground.addImages(event.clipboardData.files); }
+});
+find("image").addEventListener("change", (event) => { playground.addImages([...event.target.files]); event.target.value = ""; });
+for (const name of ["system", "tools"]) find(name).addEventListener("input", () => { playground.tools(); playground.show(); });
+for (const input of document.querySelectorAll("input[name=protocol], [data-stream]")) input.addEventListener("change", () => playground.update());
+for (const input of all("parameter")) input.addEventListener("input", () => { input.dataset.set = "1"; playground.update(); });
+find("reset").addEventListener("click", () => {
+  for (const input of all("parameter")) { input.value = input.defaultValue ?? ""; delete input.dataset.set; }
+  playground.update();
+});
+for (const button of all("view")) button.addEventListener("click", () => { playground.view = button.dataset.view; press(all("view"), button); playground.show(); });
+find("copy-shown").addEventListener("click", () => playground.copy(find("shown").textContent));
+find("key-ask").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const field = document.getElementById("secret");
+  const secret = field.value.trim();
+  field.value = "";
+  if (secret) playground.use(secret);
+});
+find("make-key")?.addEventListener("click", () => playground.makeKey(document.getElementById("group")?.value));
+find("forget-key").addEventListener("click", () => { playground.key = null; playground.keyShown(false); document.getElementById("secret").focus(); });
+find("forget-all").addEventListener("click", () => { localStorage.removeItem(KEPT); playground.list(); });
+playground.begin();

@@ -1,0 +1,20 @@
+// Loads a part of the page again while it is looked at: <div id="part" data-refresh="address">. What is under the pointer, focused or
+// opened stays as it is.
+const SECONDS = 30;
+
+function isInUse(part) {
+  return document.hidden || part.matches(":hover") || part.contains(document.activeElement) || part.querySelector("details[open]") || document.querySelector("dialog[open], .menu-down[open]");
+}
+
+async function refresh() {
+  const part = document.querySelector("[data-refresh]");
+  if (!part || isInUse(part)) return;
+  const answer = await fetch(part.dataset.refresh, { headers: { "hx-request": "true" } }).catch(() => undefined);
+  if (!answer?.ok || answer.redirected || isInUse(part)) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
+  if (!fresh) return;
+  part.replaceWith(fresh);
+  document.dispatchEvent(new CustomEvent("rows:new"));
+}
+
+if (document.querySelector("[data-refresh]")) setInterval(refresh, SECONDS * 1000);

@@ -1,0 +1,224 @@
+//! The audit log: who changed what and when, with the values before and after.
+
+mod difference;
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::Value;
+use tollgate_store::AdminScope;
+use url::form_urlencoded::Serializer;
+
+use self::difference::{DifferenceRow, differences};
+use super::{
+    control::Pager,
+    format::{self, TimeText},
+    layout::Layout,
+    locale::Locale,
+    operations, problem,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get},
+    route::{PageRoute, SeenBy, page},
+};
+
+pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/audit", SeenBy::Role(AdminScope::Admin), page!(list))];
+
+/// Events on a page.
+const PAGE: &str = "50";
+const KINDS: [&str; 14] = [
+    "channel",
+    "account",
+    "model",
+    "group",
+    "member",
+    "key",
+    "admin_key",
+    "login",
+    "session",
+    "invite",
+    "setting",
+    "alert_destination",
+    "job",
+    "ledger",
+];
+
+#[derive(Debug, Template)]
+#[template(path = "audit.html")]
+struct AuditPage {
+    layout: Layout,
+    t: Locale,
+    name: String,
+    actor: String,
+    since: String,
+    until: String,
+    /// Value, label, whether it is chosen.
+    kinds: Vec<(&'static str, &'static str, bool)>,
+    is_filtered: bool,
+    problem: Option<String>,
+    /// Format and address.
+    exports: Vec<(&'static str, String)>,
+    rows: Vec<EventRow>,
+    pager: Pager,
+}
+
+#[derive(Debug, Deserialize)]
+struct EventObject {
+    at: String,
+    origin: String,
+    actor: String,
+    action: String,
+    kind: String,
+    id: String,
+    name: String,
+    detail: Value,
+}
+
+#[derive(Debug)]
+struct EventRow {
+    at: Option<TimeText>,
+    /// Its name; with the id in `author`.
+    actor: String,
+    author: String,
+    origin: String,
+    action: String,
+    tone: &'static str,
+    kind: &'static str,
+    name: String,
+    id: String,
+    link: Option<String>,
+    differences: Vec<DifferenceRow>,
+    /// Fields that changed, in one line.
+    summary: String,
+}
+
+/// Fields that the line of an event names.
+const NAMED: usize = 4;
+
+fn kind(t: Locale, kind: &str) -> &'static str {
+    match kind {
+        "channel" => t.say("audit.channel"),
+        "account" => t.say("audit.account"),
+        "model" => t.say("models.name"),
+        "group" => t.say("groups.group"),
+        "member" => t.say("keys.member"),
+        "key" => t.say("home.key"),
+        "admin_key" => t.say("audit.admin_key"),
+        "login" => t.say("audit.login"),
+        "session" => t.say("audit.session"),
+        "invite" => t.say("audit.invite"),
+        "setting" => t.say("audit.setting"),
+        "alert_destination" => t.say("audit.destination"),
+        "job" => t.say("audit.job"),
+        _ => t.say("nav.ledger"),
+    }
+}
+
+impl EventRow {
+    fn of(request: &PageRequest, event: &EventObject) -> Self {
+        let t = request.t();
+        let differences = differences(&event.detail);
+        let named: Vec<&str> = differences.iter().take(NAMED).map(|row| row.field.as_str()).collect();
+        let mut summary = named.join(t.say("list.separator"));
+        if differences.len() > NAMED {
+            summary = t.say_with("keys.and_more", &[("names", &summary), ("count", &(differences.len() - NAMED).to_string())]);
+        }
+        let page = match event.kind.as_str() {
+            "group" => Some("/groups/"),
+            "member" | "login" | "ledger" => Some("/members/"),
+            "key" => Some("/keys/"),
+            _ => None,
+        };
+        let is_gone = matches!(event.action.as_str(), "remove" | "revoke");
+        Self {
+            at: format::time(t, &event.at),
+            actor: event.actor.split(" (").next().unwrap_or_default().to_owned(),
+            author: event.actor.clone(),
+            origin: event.origin.clone(),
+            tone: match event.action.as_str() {
+                "remove" | "revoke" => "bad",
+                "put" | "change" | "set" => "info",
+                _ => "",
+            },
+            action: event.action.clone(),
+            kind: kind(t, &event.kind),
+            name: event.name.clone(),
+            link: page.filter(|_| !is_gone).map(|page| request.url(&format!("{page}{}", event.id))),
+            id: event.id.clone(),
+            differences,
+            summary,
+        }
+    }
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let filter = filter(&request);
+    let mut asked: Vec<(&str, &str)> = filter.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    asked.push(("limit", PAGE));
+    asked.extend(query.filled("after").map(|after| ("after", after)));
+    let found = request.read::<ApiPage<EventObject>>(operations::LIST_AUDIT, get(&asked)).await;
+    let (found, problem) = match found {
+        Ok(found) => (found, None),
+        Err(error) if error.status == http::StatusCode::BAD_REQUEST => {
+            let is_time = matches!(error.param(), Some("since" | "until"));
+            let text = if is_time { t.say("problem.day").to_owned() } else { problem::say(t, &error) };
+            (ApiPage::empty(), Some(text))
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let rows: Vec<EventRow> = found.items.iter().map(|event| EventRow::of(&request, event)).collect();
+    let wanted = query.value("kind");
+    let kinds = KINDS.map(|word| (word, kind(t, word), word == wanted));
+    let count = t.say_count("audit.one", "audit.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let export = |format: &str| {
+        let mut text = Serializer::new(String::new());
+        text.append_pair("format", format).extend_pairs(filter.iter().map(|(name, value)| (*name, value.as_str())));
+        request.url(&format!("/admin/v1/audit/export?{}", text.finish()))
+    };
+    let template = AuditPage {
+        layout: request.layout(t.say("nav.audit")).wide(),
+        t,
+        name: query.value("name").to_owned(),
+        actor: query.value("actor").to_owned(),
+        since: query.value("since").to_owned(),
+        until: query.value("until").to_owned(),
+        kinds: std::iter::once(("", t.say("audit.any_kind"), wanted.is_empty())).chain(kinds).collect(),
+        is_filtered: !filter.is_empty(),
+        problem,
+        exports: vec![("CSV", export("csv")), ("JSONL", export("jsonl"))],
+        rows,
+        pager: request.pager("/audit", count, found.next.as_deref()),
+    };
+    PageReply::ok(&template)
+}
+
+/// The filter as the admin API takes it: days begin and end at midnight, UTC, and the last one is included.
+fn filter(request: &PageRequest) -> Vec<(&'static str, String)> {
+    let query = &request.query;
+    let mut filter = Vec::new();
+    for name in ["name", "actor", "id"] {
+        filter.extend(query.filled(name).map(|value| (name, value.to_owned())));
+    }
+    filter.extend(Some(query.value("kind")).filter(|kind| KINDS.contains(kind)).map(|kind| ("kind", kind.to_owned())));
+    filter.extend(query.filled("since").map(|day| ("since", format!("{day}T00:00:00Z"))));
+    filter.extend(query.filled("until").map(|day| ("until", end_of(day))));
+    filter
+}
+
+/// The beginning of the next day; another text stays, and is refused.
+fn end_of(day: &str) -> String {
+    let next = day.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
+    next.map_or_else(|| format!("{day}T00:00:00Z"), |day| format!("{day}T00:00:00Z"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn last_day_is_included() {
+        assert_eq!(end_of("2026-12-31"), "2027-01-01T00:00:00Z");
+        assert_eq!(end_of("soon"), "soonT00:00:00Z");
+    }
+}

@@ -1,0 +1,220 @@
+//! Accounts of a channel: their credential, limits and share of the cost.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::state::{call_of, one, path};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        form::{FormData, FormFlag, FormSection, FormState},
+        layout::Layout,
+        locale::Locale,
+        operations,
+        preferences::Toast,
+        reply::{PageFailure, PageReply},
+        request::{PageRequest, path_of},
+    },
+};
+
+const FIELDS: &[&str] = &["name", "credential", "concurrency", "rpm", "tpm", "cost_multiplier", "typed_name"];
+
+#[derive(Debug, Template)]
+#[template(path = "account.html")]
+struct AccountPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    channel: String,
+    back: String,
+    action: String,
+    section: FormSection,
+    limits: FormSection,
+    is_new: bool,
+    is_of_file: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct AccountObject {
+    name: String,
+    owner: String,
+    status: String,
+    concurrency: u64,
+    rpm: u64,
+    tpm: u64,
+    cost_multiplier: Value,
+}
+
+fn call(request: &PageRequest) -> ApiCall {
+    let (channel, account) = (request.path_param("name"), request.path_param("account"));
+    ApiCall { path: path_of(&[("name", channel), ("account", account)]), ..ApiCall::default() }
+}
+
+fn back(request: &PageRequest) -> PageReply {
+    PageReply::redirect(&request.url(&path(request.path_param("name"))))
+}
+
+pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = FormState::of(FormData::of(&[("status", "on"), ("cost_multiplier", "1")]));
+    page(&request, &form, None).await
+}
+
+pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let sent = match body(&request.form) {
+        Ok(mut body) => {
+            body.insert("name".to_owned(), request.form.value("name").trim().into());
+            request.call(operations::MAKE_ACCOUNT, ApiCall { body, ..call_of(&request) }).await.map(|_| ())
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
+        Err(error) => page(&request, &refused(request.t(), &request.form, error)?, None).await,
+    }
+}
+
+pub(super) async fn edit(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
+    let number = |limit: u64| if limit == 0 { String::new() } else { limit.to_string() };
+    let form = FormState::of(FormData::of(&[
+        ("status", &account.status),
+        ("concurrency", &number(account.concurrency)),
+        ("rpm", &number(account.rpm)),
+        ("tpm", &number(account.tpm)),
+        ("cost_multiplier", &text(&account.cost_multiplier)),
+    ]));
+    page(&request, &form, Some(&account)).await
+}
+
+/// A number or a decimal text.
+fn text(value: &Value) -> String {
+    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let sent = match body(&request.form) {
+        Ok(body) => request.call(operations::CHANGE_ACCOUNT, ApiCall { body, ..call(&request) }).await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
+        Err(error) => {
+            let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
+            page(&request, &refused(request.t(), &request.form, error)?, Some(&account)).await
+        }
+    }
+}
+
+pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    request.call(operations::REMOVE_ACCOUNT, call(&request)).await?;
+    Ok(back(&request).toast(Toast::Removed))
+}
+
+/// The fields as the admin API takes them. An empty credential keeps the one that is stored.
+fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    body.insert("status".to_owned(), if form.has("status") { "on" } else { "off" }.into());
+    for field in ["concurrency", "rpm", "tpm"] {
+        body.insert(field.to_owned(), super::form::whole_number(form, field)?.into());
+    }
+    if let Some(multiplier) = form.filled("cost_multiplier") {
+        body.insert("cost_multiplier".to_owned(), multiplier.into());
+    }
+    if let Some(credential) = form.filled("credential") {
+        body.insert("credential".to_owned(), credential.into());
+    }
+    Ok(body)
+}
+
+fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    let error = match error.param() {
+        Some("name") => error.because("row_name"),
+        Some("cost_multiplier") => error.because("multiplier"),
+        Some("concurrency" | "rpm" | "tpm") => error.because("whole_number"),
+        _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
+        _ => error,
+    };
+    FormState::refused(t, form, &error, FIELDS)
+}
+
+async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountObject>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let channel = one(request).await?;
+    let number = |name, label| form.field(name, label).hint(t.say("keys.unlimited_hint")).optional().numeric();
+    let credential = form.password("credential", t.say("channels.credential"), "off");
+    let credential = match account {
+        Some(_) => credential.hint(t.say("channels.credential_keep")).optional(),
+        None => credential.hint(t.say("channels.credential_hint")).optional(),
+    };
+    let mut fields = vec![credential];
+    if account.is_none() {
+        fields.insert(0, form.field("name", t.say("channels.account_name")).hint(t.say("channels.account_name_hint")).focus());
+    }
+    let title = account.map_or_else(|| t.say("channels.new_account").to_owned(), |account| account.name.clone());
+    let here = format!("{}/accounts", path(&channel.name));
+    let template = AccountPage {
+        layout: request.layout(title).below("/channels", t.say("nav.channels")),
+        t,
+        banner: form.banner(),
+        back: request.url(&path(&channel.name)),
+        action: match account {
+            Some(account) => request.url(&format!("{here}/{}", super::super::models::path_of_name(&account.name))),
+            None => request.url(&format!("{here}/new")),
+        },
+        channel: channel.name,
+        section: FormSection {
+            title: t.say("channels.credential_title"),
+            about: t.say("channels.credential_about"),
+            fields,
+            flags: vec![FormFlag {
+                name: "status",
+                value: "on".to_owned(),
+                label: t.say("channels.account_on").to_owned(),
+                hint: None,
+                is_on: form.value("status") == "on",
+            }],
+            ..FormSection::default()
+        },
+        limits: FormSection {
+            title: t.say("keys.limits_of_key"),
+            about: t.say("channels.limits_about"),
+            fields: vec![
+                number("concurrency", t.say("keys.concurrency")),
+                number("rpm", t.say("keys.rpm")),
+                number("tpm", t.say("keys.tpm")),
+                form.field("cost_multiplier", t.say("channels.multiplier"))
+                    .hint(t.say("channels.multiplier_hint"))
+                    .optional()
+                    .numeric(),
+            ],
+            ..FormSection::default()
+        },
+        is_new: account.is_none(),
+        is_of_file: account.is_some_and(|account| account.owner == "file"),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn empty_credential_is_not_sent() {
+        let form = FormData::of(&[("status", "on"), ("credential", ""), ("rpm", "60"), ("cost_multiplier", "0.8")]);
+        let expected = json!({"status": "on", "concurrency": 0, "rpm": 60, "tpm": 0, "cost_multiplier": "0.8"});
+        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        let off = FormData::of(&[("credential", "sk-1")]);
+        assert_eq!(
+            (body(&off).unwrap()["status"].as_str(), body(&off).unwrap()["credential"].as_str()),
+            (Some("off"), Some("sk-1"))
+        );
+        assert!(body(&FormData::of(&[("rpm", "x")])).is_err());
+    }
+}

@@ -1,0 +1,365 @@
+//! A channel: its state and why, its last day in figures and charts, a test, why it is not chosen, its accounts, what it serves, and what
+//! happened to it.
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde::Deserialize;
+
+use super::{
+    explain::{Answer, Question, answer},
+    list::{margin, usd},
+    state::{ChannelState, call_of, health, one, path, provider_name},
+};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        bars::Chart,
+        form::{FormField, FormState},
+        format::{self, TimeText},
+        layout::{Layout, Script},
+        lines::LineChart,
+        locale::Locale,
+        log::{Buckets, outcome_chart},
+        mark::Mark,
+        models::path_of_name,
+        operations,
+        overview::{
+            charts::first_token,
+            events::{Event, TransitionObject, of_transition},
+            sums::{self, Figures, Series, SumRow},
+        },
+        period::{Period, PeriodPicker},
+        reply::{PageFailure, PageReply},
+        request::{ApiPage, PageRequest, get},
+        strip::{self, HealthObject, Strip, UptimeObject},
+    },
+    time::rfc3339,
+};
+
+/// Models that are shown; the form has all.
+const MAX_MODELS: usize = 25;
+const BARS: &str = "32";
+const EVENTS: &str = "10";
+
+#[derive(Debug, Template)]
+#[template(path = "channel.html")]
+struct ChannelPage {
+    layout: Layout,
+    t: Locale,
+    period: PeriodPicker,
+    banner: Option<String>,
+    here: String,
+    mark: Mark,
+    is_on: bool,
+    is_of_file: bool,
+    is_built_in: bool,
+    provider: &'static str,
+    base_url: String,
+    troubles: Vec<Trouble>,
+    figures: Vec<(&'static str, String, String)>,
+    strip: Option<Strip>,
+    models: Vec<ModelRow>,
+    all_models: Vec<String>,
+    model_count: usize,
+    accounts: Vec<AccountRow>,
+    question: Question,
+    callers: Vec<(String, String, bool)>,
+    protocols: Vec<(&'static str, &'static str, bool)>,
+    answer: Option<Answer>,
+    outcomes: Chart,
+    first_token: LineChart,
+    events: Vec<Event>,
+    log: String,
+    typed_name: FormField,
+}
+
+/// An account that cannot be used, and until when.
+#[derive(Debug)]
+struct Trouble {
+    account: String,
+    tone: &'static str,
+    icon: &'static str,
+    sentence: String,
+    since: Option<TimeText>,
+    until: Option<TimeText>,
+}
+
+#[derive(Debug)]
+struct ModelRow {
+    model: String,
+    link: String,
+    upstream: String,
+    cost: String,
+    requests: String,
+    errors: String,
+}
+
+#[derive(Debug)]
+struct AccountRow {
+    name: String,
+    link: String,
+    mark: Mark,
+    detail: Option<String>,
+    until: Option<TimeText>,
+    strip: Option<Strip>,
+    running: String,
+    rate: String,
+    rate_percent: Option<u64>,
+    multiplier: String,
+    spent: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct AccountObject {
+    name: String,
+    cost_multiplier: serde_json::Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedObject {
+    id: String,
+    name: String,
+}
+
+/// What a page reads of a channel besides its row.
+struct Sources {
+    accounts: Vec<AccountObject>,
+    uptimes: Vec<UptimeObject>,
+    of_channel: Option<UptimeObject>,
+    total: Figures,
+    by_model: Vec<SumRow>,
+    by_account: Vec<SumRow>,
+    buckets: Buckets,
+    series: Series,
+    transitions: Vec<TransitionObject>,
+    groups: Vec<NamedObject>,
+    keys: Vec<NamedObject>,
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    page(&request, &FormState::default()).await
+}
+
+pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let period = Period::of(&request.query, request.state.gateway.now());
+    let (channel, health) = tokio::try_join!(one(request), health(request))?;
+    let name = channel.name.clone();
+    let accounts: Vec<HealthObject> = health.into_iter().filter(|account| account.channel == name).collect();
+    let state = ChannelState { name: name.clone(), channel, accounts };
+    let sources = sources(request, &name, &period).await?;
+    let question = Question::of(request);
+    let answer = if question.is_asked() { Some(answer(request, &question, &name).await?) } else { None };
+    let log = |pairs: &[(&str, &str)]| {
+        let mut all = vec![("channel", name.as_str())];
+        all.extend(pairs);
+        request.url(&format!("/log?{}", period.log_query(&all)))
+    };
+    let here = request.url(&path(&name));
+    let template = ChannelPage {
+        layout: request.layout(name.clone()).below("/channels", t.say("nav.channels")).with(Script::Stages),
+        t,
+        period: period.picker(t, &here, &request.query),
+        banner: form.banner(),
+        mark: state.mark(t),
+        is_on: state.is_on(),
+        is_of_file: state.channel.is_of_file(),
+        is_built_in: state.channel.is_built_in(),
+        provider: provider_name(t, &state.channel.provider),
+        base_url: state.channel.base_url.clone(),
+        troubles: state
+            .accounts
+            .iter()
+            .filter(|account| account.status == "on" && !account.is_usable())
+            .map(|account| trouble(t, account))
+            .collect(),
+        figures: figures(t, &sources.total),
+        strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        models: models(request, &state, &sources.by_model),
+        all_models: state.channel.serves.iter().map(|served| served.model.clone()).collect(),
+        model_count: state.channel.serves.len(),
+        accounts: account_rows(request, &state, &sources),
+        callers: callers(t, &question, &sources),
+        protocols: [
+            ("", t.say("protocol.openai")),
+            ("gemini", t.say("protocol.gemini")),
+            ("anthropic", t.say("channels.messages")),
+        ]
+        .map(|(word, label)| (word, label, question.protocol == word))
+        .to_vec(),
+        question,
+        answer,
+        outcomes: outcome_chart(t, &sources.buckets, |bucket| {
+            request.url(&format!(
+                "/log?{}&{}",
+                bucket.query(),
+                url::form_urlencoded::Serializer::new(String::new()).append_pair("channel", &name).finish()
+            ))
+        }),
+        first_token: first_token(t, &sources.series, &sources.total),
+        events: sources.transitions.iter().map(|transition| of_transition(t, transition, request.state.gateway.now())).collect(),
+        log: log(&[]),
+        typed_name: form.field("typed_name", t.say("channels.typed_name")).optional(),
+        here,
+    };
+    PageReply::page(form.status(), &template)
+}
+
+async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<Sources, ApiError> {
+    let now = request.state.gateway.now();
+    let since = rfc3339(now.plus_ms(-3_600_000));
+    let (begin, end) = period.ends();
+    let of_channel = ("channel", name);
+    let hour = [of_channel, ("since", since.as_str()), ("cells", "60"), ("limit", "1000")];
+    let channels = [("since", since.as_str()), ("cells", "60"), ("limit", "1000")];
+    let of_period = [of_channel, ("since", begin.as_str()), ("until", end.as_str())];
+    let with = |more: &[(&'static str, &'static str)]| of_period.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
+    let rows = ApiCall { path: call_of(request).path, ..get(&[("limit", "1000")]) };
+    let (accounts, uptimes, all) = tokio::try_join!(
+        request.read::<ApiPage<AccountObject>>(operations::LIST_ACCOUNTS, rows),
+        request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&hour)),
+        request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&channels)),
+    )?;
+    let by_model = [of_channel, ("by", "model"), ("sort", "requests")];
+    let (by_nothing, by_account, of_channel) = ([of_channel, ("by", "nothing")], [of_channel, ("by", "account")], [of_channel]);
+    let (total, by_model, by_account, series) = tokio::try_join!(
+        sums::rows(request, period, &by_nothing),
+        sums::rows(request, period, &by_model),
+        sums::rows(request, period, &by_account),
+        sums::series(request, period, &of_channel),
+    )?;
+    let (buckets, transitions, groups, keys) = tokio::try_join!(
+        request.read::<Buckets>(operations::DRAW_USAGE, get(&with(&[("buckets", BARS)]))),
+        request.read::<ApiPage<TransitionObject>>(operations::LIST_HEALTH_TRANSITIONS, get(&with(&[("limit", EVENTS)]))),
+        request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "200")])),
+        request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", "100")])),
+    )?;
+    Ok(Sources {
+        accounts: accounts.items,
+        uptimes: uptimes.items,
+        of_channel: all.items.into_iter().find(|uptime| uptime.channel == name),
+        total: total.into_iter().next().map(|row| row.figures).unwrap_or_default(),
+        by_model,
+        by_account,
+        buckets,
+        series,
+        transitions: transitions.items,
+        groups: groups.items,
+        keys: keys.items,
+    })
+}
+
+fn trouble(t: Locale, account: &HealthObject) -> Trouble {
+    let mark = strip::account_mark(t, account);
+    let why = account.reason.as_deref().map(|why| strip::reason(t, why)).unwrap_or_default();
+    Trouble {
+        sentence: t.say_with("channel.trouble", &[("account", &account.account), ("state", &mark.word), ("reason", &why)]),
+        account: account.account.clone(),
+        tone: mark.tone,
+        icon: mark.icon,
+        since: account.since.as_deref().and_then(|at| format::time(t, at)),
+        until: account.until.as_deref().and_then(|at| format::time(t, at)),
+    }
+}
+
+fn figures(t: Locale, total: &Figures) -> Vec<(&'static str, String, String)> {
+    let failed = total.requests.saturating_sub(total.completed);
+    let (sale, cost) = (total.sale_nano(), total.cost_nano());
+    let first = total.ttft.filter(|times| times.p99 > 0);
+    vec![
+        (t.say("home.requests"), format::integer(total.requests), String::new()),
+        (t.say("channels.errors"), format::ratio_short(failed, total.requests), format::integer(failed)),
+        (t.say("overview.first_token"), first.map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)), String::new()),
+        (t.say("log.cost"), format::usd_rounded(&usd(cost)), format::usd(&usd(cost))),
+        (t.say("overview.charged"), format::usd_rounded(&usd(sale)), format::usd(&usd(sale))),
+        (t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }, String::new()),
+    ]
+}
+
+fn models(request: &PageRequest, state: &ChannelState, sums: &[SumRow]) -> Vec<ModelRow> {
+    let by_model: HashMap<&str, &Figures> = sums.iter().map(|row| (row.of.as_str(), &row.figures)).collect();
+    let mut served: Vec<_> = state.channel.serves.iter().collect();
+    let requests = |model: &str| by_model.get(model).map_or(0, |figures| figures.requests);
+    served.sort_by_key(|served| (std::cmp::Reverse(requests(&served.model)), served.model.clone()));
+    let row = |served: &&super::state::ServedObject| {
+        let figures = by_model.get(served.model.as_str());
+        ModelRow {
+            model: served.model.clone(),
+            link: request.url(&format!("/models/{}", path_of_name(&served.model))),
+            upstream: served.upstream.clone(),
+            cost: cost(request.t(), &served.cost),
+            requests: format::integer(requests(&served.model)),
+            errors: figures.map_or_else(
+                || "–".to_owned(),
+                |figures| format::ratio_short(figures.requests.saturating_sub(figures.completed), figures.requests),
+            ),
+        }
+    };
+    served.iter().take(MAX_MODELS).map(row).collect()
+}
+
+/// The cost of input and output.
+fn cost(t: Locale, cost: &serde_json::Value) -> String {
+    let text = |kind: &str| match cost.get(kind) {
+        Some(serde_json::Value::String(text)) => format::usd(text),
+        Some(serde_json::Value::Number(number)) => format::usd(&number.to_string()),
+        _ => "–".to_owned(),
+    };
+    if cost.is_null() {
+        t.say("price.none").to_owned()
+    } else if cost.is_array() {
+        t.say("channels.over_time").to_owned()
+    } else {
+        format!("{} / {}", text("input"), text("output"))
+    }
+}
+
+fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Vec<AccountRow> {
+    let t = request.t();
+    let here = path(&state.name);
+    let row = |account: &AccountObject| {
+        let health = state.accounts.iter().find(|health| health.account == account.name);
+        let uptime = sources.uptimes.iter().find(|uptime| uptime.account.as_deref() == Some(account.name.as_str()));
+        let of = format!("{}/{}", state.name, account.name);
+        let spent =
+            sources.by_account.iter().find(|row| row.name.as_deref() == Some(of.as_str())).map_or(0, |row| row.figures.cost_nano());
+        let rate = health.filter(|health| health.rpm > 0).map(|health| (health.requests_minute.unwrap_or(0), health.rpm));
+        AccountRow {
+            name: account.name.clone(),
+            link: request.url(&format!("{here}/accounts/{}", path_of_name(&account.name))),
+            mark: health.map_or_else(|| Mark::new("off", "minus", "–"), |health| strip::account_mark(t, health)),
+            detail: health.and_then(|health| health.reason.as_deref()).map(|why| strip::reason(t, why)),
+            until: health.and_then(|health| format::time(t, health.until.as_deref()?)),
+            strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+            running: match health.and_then(|health| Some((health.running?, health.concurrency))) {
+                Some((running, 0)) => format::integer(running),
+                Some((running, most)) => format!("{} / {}", format::integer(running), format::integer(most)),
+                None => "–".to_owned(),
+            },
+            rate: rate
+                .map_or_else(|| "–".to_owned(), |(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm))),
+            rate_percent: rate.map(|(used, rpm)| (used.saturating_mul(100) / rpm.max(1)).min(100)),
+            multiplier: account.cost_multiplier.as_str().map_or_else(|| account.cost_multiplier.to_string(), str::to_owned),
+            spent: format::usd_rounded(&usd(spent)),
+        }
+    };
+    sources.accounts.iter().map(row).collect()
+}
+
+/// Groups and keys whose requests can be explained.
+fn callers(t: Locale, question: &Question, sources: &Sources) -> Vec<(String, String, bool)> {
+    let groups = sources
+        .groups
+        .iter()
+        .map(|group| (format!("group:{}", group.name), t.say_with("explain.of_group", &[("group", &group.name)])));
+    let keys = sources.keys.iter().map(|key| (key.id.clone(), t.say_with("explain.of_key", &[("key", &key.name)])));
+    groups
+        .chain(keys)
+        .map(|(value, label)| {
+            let is_chosen = question.caller == value;
+            (value, label, is_chosen)
+        })
+        .collect()
+}

@@ -1,0 +1,248 @@
+//! "Why is it not chosen?": the accounts that a request would use in order, and why others are excluded, by the function that routes
+//! requests.
+
+use serde::Deserialize;
+
+use crate::{
+    api_error::ApiError,
+    pages::{
+        locale::Locale,
+        mark::Mark,
+        operations,
+        request::{PageRequest, get},
+    },
+};
+
+/// What is asked: a model and a key or group.
+#[derive(Debug, Default)]
+pub(super) struct Question {
+    pub(super) model: String,
+    /// `group:NAME` or the name or id of a key.
+    pub(super) caller: String,
+    pub(super) protocol: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Explanation {
+    group: Option<String>,
+    refusal: Option<Refusal>,
+    planned: Vec<Planned>,
+    excluded: Vec<Excluded>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Refusal {
+    error: String,
+    text: String,
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Planned {
+    channel: String,
+    account: String,
+    priority: i32,
+    weight: u32,
+    code: String,
+    detail: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Excluded {
+    channel: String,
+    account: Option<String>,
+    code: String,
+    detail: Option<String>,
+    remedy: String,
+}
+
+#[derive(Debug)]
+pub(super) struct Answer {
+    /// What is wrong with the question, or why the request is refused as a whole.
+    pub(super) problem: Option<String>,
+    /// Where a request would go now.
+    pub(super) sentence: Option<String>,
+    pub(super) rows: Vec<AnswerRow>,
+    /// The same on the command line.
+    pub(super) command: String,
+}
+
+#[derive(Debug)]
+pub(super) struct AnswerRow {
+    pub(super) rank: String,
+    pub(super) channel: String,
+    pub(super) account: String,
+    pub(super) mark: Mark,
+    pub(super) reason: String,
+    pub(super) is_here: bool,
+}
+
+impl Question {
+    pub(super) fn of(request: &PageRequest) -> Self {
+        let value = |name: &str| request.query.value(name).trim().to_owned();
+        Self { model: value("model"), caller: value("caller"), protocol: value("protocol") }
+    }
+
+    pub(super) fn is_asked(&self) -> bool {
+        !self.model.is_empty() && !self.caller.is_empty()
+    }
+}
+
+pub(super) async fn answer(request: &PageRequest, question: &Question, here: &str) -> Result<Answer, ApiError> {
+    let t = request.t();
+    let caller = match question.caller.strip_prefix("group:") {
+        Some(group) => ("group", group),
+        None => ("key", question.caller.as_str()),
+    };
+    let mut pairs = vec![("model", question.model.as_str()), caller];
+    pairs.extend(Some(("protocol", question.protocol.as_str())).filter(|(_, protocol)| !protocol.is_empty()));
+    let command = format!("tollgate explain --model '{}' --key '{}'", question.model, question.caller);
+    let found: Explanation = match request.read(operations::EXPLAIN, get(&pairs)).await {
+        Ok(found) => found,
+        Err(error) if error.status.is_client_error() && error.status != http::StatusCode::FORBIDDEN => {
+            return Ok(Answer { problem: Some(error.message().to_owned()), sentence: None, rows: Vec::new(), command });
+        }
+        Err(error) => return Err(error),
+    };
+    let planned = found.planned.iter().enumerate().map(|(index, planned)| planned_row(t, index, planned, here));
+    let excluded = found.excluded.iter().map(|excluded| excluded_row(t, excluded, here));
+    Ok(Answer {
+        problem: found.refusal.as_ref().map(|refusal| {
+            let remedy = refusal.remedy.as_deref().map(|remedy| format!(" {remedy}.")).unwrap_or_default();
+            format!("{}: {}.{remedy}", refusal.error, refusal.text)
+        }),
+        sentence: sentence(t, &found, here),
+        rows: planned.chain(excluded).collect(),
+        command,
+    })
+}
+
+/// Where a request goes now, and at which place this channel stands.
+fn sentence(t: Locale, found: &Explanation, here: &str) -> Option<String> {
+    let first = found.planned.first().filter(|_| found.refusal.is_none())?;
+    let group = found.group.as_deref().unwrap_or("–");
+    let values = [("channel", first.channel.as_str()), ("account", first.account.as_str()), ("group", group)];
+    let place = found.planned.iter().position(|planned| planned.channel == here);
+    let goes = t.say_with("explain.goes", &values);
+    Some(match place {
+        Some(0) => goes,
+        Some(place) => format!("{goes} {}", t.say_with("explain.place", &[("place", &(place + 1).to_string())])),
+        None => format!("{goes} {}", t.say("explain.excluded_here")),
+    })
+}
+
+fn planned_row(t: Locale, index: usize, planned: &Planned, here: &str) -> AnswerRow {
+    let numbers = [("priority", planned.priority.to_string()), ("weight", planned.weight.to_string())];
+    let numbers: Vec<(&str, &str)> = numbers.iter().map(|(name, number)| (*name, number.as_str())).collect();
+    let order = t.say_with("explain.order", &numbers);
+    let word = match (index, planned.code.as_str()) {
+        (0, _) => t.say("explain.first"),
+        (_, "planned") => t.say("explain.next"),
+        _ => t.say("explain.spare"),
+    };
+    AnswerRow {
+        rank: (index + 1).to_string(),
+        channel: planned.channel.clone(),
+        account: planned.account.clone(),
+        mark: Mark::new("ok", "okc", word),
+        reason: planned.detail.as_ref().map_or_else(|| order.clone(), |detail| format!("{order}; {detail}")),
+        is_here: planned.channel == here,
+    }
+}
+
+fn excluded_row(t: Locale, excluded: &Excluded, here: &str) -> AnswerRow {
+    let (tone, icon) = match excluded.code.as_str() {
+        "cooling" => ("warn", "cool"),
+        "disabled" => ("off", "off"),
+        _ => ("warn", "out"),
+    };
+    let detail = excluded.detail.as_ref().map(|detail| format!("{detail}. ")).unwrap_or_default();
+    AnswerRow {
+        rank: "–".to_owned(),
+        channel: excluded.channel.clone(),
+        account: excluded.account.clone().unwrap_or_default(),
+        mark: Mark::new(tone, icon, word(t, &excluded.code)),
+        reason: format!("{detail}{}", remedy(t, &excluded.code).unwrap_or(&excluded.remedy)),
+        is_here: excluded.channel == here,
+    }
+}
+
+/// Why an account is excluded.
+fn word(t: Locale, code: &str) -> String {
+    let word = match code {
+        "no_account" => t.say("channel.no_account"),
+        "no_mapping" => t.say("explain.no_mapping"),
+        "disabled" => t.say("channel.off"),
+        "private_network" => t.say("explain.private_network"),
+        "cooling" => t.say("channel.cooling"),
+        "price_above_limit" => t.say("reason.price_limit"),
+        "unpriced" => t.say("reason.no_price"),
+        "margin" => t.say("explain.margin"),
+        "below_cost" => t.say("explain.below_cost"),
+        "cannot_translate" => t.say("explain.cannot_translate"),
+        "capability" => t.say("explain.capability"),
+        "concurrency" => t.say("explain.concurrency"),
+        "rate" => t.say("explain.rate"),
+        "budget" => t.say("health.budget_spent"),
+        _ => return code.replace('_', " "),
+    };
+    word.to_owned()
+}
+
+/// How to remove the cause, where the words of the command line are not those of the reader.
+fn remedy(t: Locale, code: &str) -> Option<&'static str> {
+    Some(match code {
+        "no_account" => t.say("remedy.no_account"),
+        "no_mapping" => t.say("remedy.no_mapping"),
+        "disabled" => t.say("remedy.disabled"),
+        "private_network" => t.say("remedy.private_network"),
+        "price_above_limit" => t.say("remedy.price_limit"),
+        "unpriced" => t.say("remedy.unpriced"),
+        "margin" => t.say("remedy.margin"),
+        "below_cost" => t.say("remedy.below_cost"),
+        "cannot_translate" => t.say("remedy.cannot_translate"),
+        "capability" => t.say("remedy.capability"),
+        "concurrency" => t.say("remedy.concurrency"),
+        "rate" => t.say("remedy.rate"),
+        "budget" => t.say("remedy.budget"),
+        "cooling" => t.say("remedy.cooling"),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn place_of_the_channel_is_told() {
+        let found: Explanation = serde_json::from_value(serde_json::json!({
+            "group": "default", "refusal": null,
+            "planned": [
+                {"channel": "a", "account": "1", "priority": 0, "weight": 1, "code": "planned", "detail": null},
+                {"channel": "b", "account": "1", "priority": 1, "weight": 1, "code": "spare", "detail": "2 failures"},
+            ],
+            "excluded": [{"channel": "c", "account": null, "code": "disabled", "detail": null, "remedy": "switch it on"}],
+        }))
+        .unwrap();
+        let of = |here| sentence(Locale::En, &found, here).unwrap();
+        assert!(of("a").contains('a') && !of("a").contains('2'), "{}", of("a"));
+        assert!(of("b").contains('2'), "{}", of("b"));
+        assert!(of("c").contains(Locale::En.say("explain.excluded_here")), "{}", of("c"));
+        let row = planned_row(Locale::En, 1, &found.planned[1], "b");
+        assert!(row.is_here && row.reason.contains("2 failures"), "{row:?}");
+        assert_eq!(excluded_row(Locale::En, &found.excluded[0], "a").mark.tone, "off");
+    }
+
+    #[test]
+    fn every_exclusion_has_words() {
+        let source = include_str!("../../../../tollgate-core/src/route/exclusion.rs");
+        let codes = source.split("pub const fn code").nth(1).unwrap().split("pub").next().unwrap();
+        let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
+        assert!(codes.len() > 10, "{codes:?}");
+        for code in codes {
+            assert!(remedy(Locale::En, code).is_some(), "{code}");
+            assert_ne!(word(Locale::En, code), code.replace('_', " "), "{code}");
+        }
+    }
+}

@@ -1,0 +1,485 @@
+//! The forms that make and change a channel, in sections: connection, routing, time limits, translation, budget, and the groups that offer
+//! it.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::state::{call_of, path, provider_name};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        form::{FormChoice, FormData, FormFlag, FormSection, FormState},
+        layout::Layout,
+        locale::Locale,
+        operations,
+        preferences::Toast,
+        reply::{PageFailure, PageReply},
+        request::{ApiPage, PageRequest, get, path_of},
+    },
+};
+
+const FIELDS: &[&str] = &[
+    "name",
+    "provider",
+    "protocol",
+    "base_url",
+    "credential",
+    "priority",
+    "weight",
+    "connect_timeout_ms",
+    "first_byte_timeout_ms",
+    "idle_timeout_ms",
+    "probe_interval_s",
+    "headers",
+    "proxy",
+    "budget_amount",
+];
+/// Providers that can be chosen, in this order.
+const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
+/// Fields that are whole numbers.
+const NUMBERS: [&str; 6] =
+    ["priority", "weight", "connect_timeout_ms", "first_byte_timeout_ms", "idle_timeout_ms", "probe_interval_s"];
+/// Fields that are switches.
+const SWITCHES: [&str; 7] =
+    ["cooling", "learn_unsupported", "retry_uncertain", "hoist", "server_tools", "pass_user", "fetch_media"];
+
+#[derive(Debug, Template)]
+#[template(path = "channel_new.html")]
+struct NewChannelPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    /// Word, name, and whether it is chosen.
+    providers: Vec<(&'static str, &'static str, bool)>,
+    section: FormSection,
+    groups: FormSection,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "channel_edit.html")]
+struct EditChannelPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    back: String,
+    action: String,
+    sections: Vec<FormSection>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupObject {
+    name: String,
+    owner: String,
+    channels: Vec<String>,
+}
+
+async fn groups(request: &PageRequest) -> Result<Vec<GroupObject>, ApiError> {
+    Ok(request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])).await?.items)
+}
+
+pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = FormState::of(FormData::of(&[("provider", "openai"), ("groups", "default")]));
+    new_page(&request, &form).await
+}
+
+pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match make_channel(&request).await {
+        Ok(name) => Ok(PageReply::redirect(&request.url(&format!("{}/models", path(&name)))).toast(Toast::Saved)),
+        Err(error) => new_page(&request, &refused(request.t(), &request.form, error)?).await,
+    }
+}
+
+/// Makes the channel of a form and lets the chosen groups offer it. Returns its name.
+pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<String, ApiError> {
+    let form = &request.form;
+    let name = form.value("name").trim().to_owned();
+    let provider = form.value("provider");
+    let mut body = Map::new();
+    body.insert("name".to_owned(), name.as_str().into());
+    body.insert("provider".to_owned(), provider.into());
+    let given = ["protocol", "base_url"].into_iter().filter_map(|field| Some((field.to_owned(), Value::from(form.filled(field)?))));
+    body.extend(given);
+    if form.has("private_network") {
+        body.insert("private_network".to_owned(), true.into());
+    }
+    // A local server needs no credential; an account is what requests are sent with all the same.
+    let mut account = json!({"name": form.filled("account").unwrap_or("main")});
+    if let Some(credential) = form.filled("credential") {
+        account["credential"] = credential.into();
+    }
+    body.insert("accounts".to_owned(), json!([account]));
+    request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await?;
+    set_groups(request, &name, &groups(request).await?).await?;
+    Ok(name)
+}
+
+/// Lets the chosen groups offer the channel and the others not. Groups of the catalog file stay.
+async fn set_groups(request: &PageRequest, channel: &str, groups: &[GroupObject]) -> Result<(), ApiError> {
+    for group in groups.iter().filter(|group| group.owner != "file") {
+        let is_wanted = request.form.all("groups").any(|wanted| wanted == group.name);
+        if is_wanted == group.channels.iter().any(|known| known == channel) {
+            continue;
+        }
+        let mut channels: Vec<&str> = group.channels.iter().map(String::as_str).filter(|known| *known != channel).collect();
+        channels.extend(is_wanted.then_some(channel));
+        let body = [("channels".to_owned(), json!(channels))].into_iter().collect();
+        request
+            .call(operations::CHANGE_GROUP, ApiCall { path: path_of(&[("name", &group.name)]), body, ..ApiCall::default() })
+            .await?;
+    }
+    Ok(())
+}
+
+async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let template = NewChannelPage {
+        layout: request.layout(t.say("channels.new")).below("/channels", t.say("nav.channels")),
+        t,
+        banner: form.banner(),
+        providers: PROVIDERS.map(|word| (word, provider_name(t, word), form.value("provider") == word)).to_vec(),
+        section: new_section(request, form),
+        groups: group_section(t, form, &groups(request).await?, None),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+/// The fields of a new channel.
+pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> FormSection {
+    let t = request.t();
+    FormSection {
+        title: t.say("channels.connection"),
+        fields: vec![
+            form.field("name", t.say("channels.name")).hint(t.say("channels.name_hint")),
+            form.field("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).optional().max(2_000),
+            form.password("credential", t.say("channels.credential"), "off").hint(t.say("channels.credential_hint")).optional(),
+        ],
+        flags: private_network(request, form).into_iter().collect(),
+        ..FormSection::default()
+    }
+}
+
+/// Only admins may let a channel reach private addresses.
+fn private_network(request: &PageRequest, form: &FormState) -> Option<FormFlag> {
+    let t = request.t();
+    request.is_admin().then(|| flag(t, form, "private_network"))
+}
+
+pub(in crate::pages) const fn providers() -> [&'static str; 5] {
+    PROVIDERS
+}
+
+fn group_section(t: Locale, form: &FormState, groups: &[GroupObject], channel: Option<&str>) -> FormSection {
+    let is_chosen = |group: &GroupObject| match channel {
+        Some(channel) if !form.has("name") => group.channels.iter().any(|known| known == channel),
+        _ => form.all("groups").any(|wanted| wanted == group.name),
+    };
+    let flags = groups.iter().filter(|group| group.owner != "file").map(|group| FormFlag {
+        name: "groups",
+        value: group.name.clone(),
+        label: group.name.clone(),
+        hint: None,
+        is_on: is_chosen(group),
+    });
+    FormSection {
+        title: t.say("channels.groups"),
+        about: t.say("channels.groups_about"),
+        flags: flags.collect(),
+        ..FormSection::default()
+    }
+}
+
+/// The row of a channel with all its fields.
+async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
+    request.read(operations::GET_CHANNEL, call_of(request)).await
+}
+
+pub(super) async fn edit(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let row = row(&request).await?;
+    let form = FormState::of(values(&row));
+    edit_page(&request, &form).await
+}
+
+/// What the form of a channel holds before it is changed.
+fn values(row: &Map<String, Value>) -> FormData {
+    let text = |name: &str| match row.get(name) {
+        None | Some(Value::Null) => String::new(),
+        Some(Value::String(text)) => text.clone(),
+        Some(other) => other.to_string(),
+    };
+    let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
+    pairs.extend(["protocol", "base_url", "proxy"].map(|name| (name, text(name))));
+    pairs.extend(
+        SWITCHES
+            .iter()
+            .chain(&["private_network"])
+            .filter(|name| row.get(**name) == Some(&Value::Bool(true)))
+            .map(|name| (*name, "on".to_owned())),
+    );
+    let headers = row.get("headers").and_then(Value::as_object).into_iter().flatten();
+    let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default())).collect();
+    pairs.push(("headers", headers.join("\n")));
+    let budget = row.get("budget").map(|budget| budget.as_array().and_then(|list| list.first()).unwrap_or(budget));
+    for (field, member) in [("budget_amount", "amount"), ("budget_window", "window"), ("budget_action", "action")] {
+        let value = budget.and_then(|budget| budget.get(member)).and_then(Value::as_str).unwrap_or_default();
+        pairs.push((field, value.to_owned()));
+    }
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    FormData::of(&pairs)
+}
+
+pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let before = row(&request).await?;
+    match save(&request, &before).await {
+        Ok(()) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
+        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?).await,
+    }
+}
+
+async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), ApiError> {
+    let body = body(&request.form, before, request.is_admin())?;
+    request.call(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(request) }).await?;
+    set_groups(request, request.path_param("name"), &groups(request).await?).await
+}
+
+/// The fields as the admin API takes them. What only admins may change is sent by admins only, and an address only if it differs.
+fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    for field in NUMBERS {
+        body.insert(field.to_owned(), number(form, field)?.into());
+    }
+    for field in SWITCHES {
+        body.insert(field.to_owned(), form.has(field).into());
+    }
+    for field in ["base_url", "protocol"] {
+        let value = form.value(field).trim();
+        if form.has(field) && before.get(field).and_then(Value::as_str) != Some(value.trim_end_matches('/')) {
+            body.insert(field.to_owned(), value.into());
+        }
+    }
+    if is_admin {
+        body.insert("private_network".to_owned(), form.has("private_network").into());
+        body.insert("proxy".to_owned(), form.filled("proxy").map_or(Value::Null, Value::from));
+    }
+    body.insert("headers".to_owned(), headers(form.value("headers"))?);
+    // Several budgets are changed with the command line.
+    if before.get("budget").and_then(Value::as_array).is_none_or(|budgets| budgets.len() < 2) {
+        let budget = form.filled("budget_amount").map(|amount| {
+            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
+            json!({
+                "amount": amount.trim_start_matches('$').replace(',', ""), "window": word("budget_window", "month"),
+                "action": word("budget_action", "block"),
+            })
+        });
+        body.insert("budget".to_owned(), json!(budget));
+    }
+    Ok(body)
+}
+
+/// Headers, one a line.
+fn headers(text: &str) -> Result<Value, ApiError> {
+    let mut headers = Map::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_once(':').ok_or_else(|| ApiError::value("headers", "expected NAME: VALUE on each line"))?;
+        headers.insert(name.trim().to_owned(), value.trim().into());
+    }
+    Ok(Value::Object(headers))
+}
+
+/// A limit; empty is unlimited.
+pub(super) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
+    let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number"))
+}
+
+fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
+    let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number"))
+}
+
+/// A form that was refused, with the fault beside the field that it is about.
+pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    let param = error.param().unwrap_or_default().split(['.', '[']).next().unwrap_or_default().to_owned();
+    let error = match param.as_str() {
+        "name" => error.about("name").because("row_name"),
+        "base_url" => error.about("base_url").because("base_url"),
+        "proxy" => error.about("proxy").because("proxy"),
+        "headers" => error.about("headers").because("headers"),
+        "accounts" => error.about("credential").because("credential"),
+        "budget" => error.about("budget_amount").because("amount"),
+        field if NUMBERS.contains(&field) => error.because("number_range"),
+        _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
+        _ => error,
+    };
+    FormState::refused(t, form, &error, FIELDS)
+}
+
+fn flag(t: Locale, form: &FormState, name: &'static str) -> FormFlag {
+    let (label, hint) = match name {
+        "private_network" => (t.say("channels.private_network"), t.say("channels.private_network_hint")),
+        "cooling" => (t.say("channels.cooling"), t.say("channels.cooling_hint")),
+        "learn_unsupported" => (t.say("channels.learn"), t.say("channels.learn_hint")),
+        "retry_uncertain" => (t.say("channels.retry"), t.say("channels.retry_hint")),
+        "hoist" => (t.say("channels.hoist"), t.say("channels.hoist_hint")),
+        "server_tools" => (t.say("channels.server_tools"), t.say("channels.server_tools_hint")),
+        "pass_user" => (t.say("channels.pass_user"), t.say("channels.pass_user_hint")),
+        _ => (t.say("channels.fetch_media"), t.say("channels.fetch_media_hint")),
+    };
+    FormFlag { name, value: "on".to_owned(), label: label.to_owned(), hint: Some(hint), is_on: form.has(name) }
+}
+
+async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let name = request.path_param("name");
+    let groups = groups(request).await?;
+    let template = EditChannelPage {
+        layout: request.layout(t.say_with("channels.edit_title", &[("channel", name)])).below("/channels", t.say("nav.channels")),
+        t,
+        banner: form.banner(),
+        back: request.url(&path(name)),
+        action: request.url(&format!("{}/edit", path(name))),
+        sections: sections(request, form, group_section(t, form, &groups, Some(name))),
+    };
+    PageReply::page(form.status(), &template)
+}
+
+/// Where requests go, and what they carry.
+fn connection_section(request: &PageRequest, form: &FormState) -> FormSection {
+    let t = request.t();
+    let mut connection = vec![
+        form.field("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).optional().max(2_000),
+        form.field("headers", t.say("channels.headers")).hint(t.say("channels.headers_hint")).optional().lines(3),
+    ];
+    if request.is_admin() {
+        connection.push(form.field("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).optional().max(2_000));
+    }
+    let protocols = ["openai", "gemini", "anthropic"].map(|word| {
+        let label = match word {
+            "openai" => t.say("protocol.openai"),
+            "gemini" => t.say("protocol.gemini"),
+            _ => t.say("channels.messages"),
+        };
+        (word.to_owned(), label.to_owned(), form.value("protocol") == word)
+    });
+    FormSection {
+        title: t.say("channels.connection"),
+        fields: connection,
+        choices: vec![FormChoice { name: "protocol", label: t.say("facet.protocol"), options: protocols.to_vec(), hint: None }],
+        flags: private_network(request, form).into_iter().collect(),
+        ..FormSection::default()
+    }
+}
+
+fn sections(request: &PageRequest, form: &FormState, groups: FormSection) -> Vec<FormSection> {
+    let t = request.t();
+    let number = |name, label, hint| form.field(name, label).hint(hint).numeric();
+    let flags = |names: &[&'static str]| names.iter().map(|name| flag(t, form, name)).collect::<Vec<_>>();
+    let windows = ["month", "day", "total"].map(|word| {
+        let label = match word {
+            "month" => t.say("window.month"),
+            "day" => t.say("window.day"),
+            _ => t.say("window.total"),
+        };
+        (word.to_owned(), label.to_owned(), form.value("budget_window") == word)
+    });
+    vec![
+        connection_section(request, form),
+        groups,
+        FormSection {
+            title: t.say("channels.routing"),
+            fields: vec![
+                number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
+                number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
+            ],
+            flags: flags(&["cooling", "retry_uncertain", "learn_unsupported"]),
+            ..FormSection::default()
+        },
+        FormSection {
+            title: t.say("channels.times"),
+            fields: vec![
+                number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
+                number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
+                number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
+                number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
+            ],
+            ..FormSection::default()
+        },
+        FormSection {
+            title: t.say("channels.translation"),
+            about: t.say("channels.translation_about"),
+            flags: flags(&["hoist", "server_tools", "pass_user", "fetch_media"]),
+            ..FormSection::default()
+        },
+        FormSection {
+            title: t.say("home.budgets"),
+            about: t.say("channels.budget_about"),
+            fields: vec![form.field("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")).optional().numeric()],
+            choices: vec![FormChoice {
+                name: "budget_window",
+                label: t.say("keys.budget_window"),
+                options: windows.to_vec(),
+                hint: None,
+            }],
+            ..FormSection::default()
+        },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Map<String, Value> {
+        let row = json!({
+            "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
+            "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "probe_interval_s": 0,
+            "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
+            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "headers": {"x-a": "***"},
+            "budget": {"amount": "5.00", "window": "day", "action": "block"},
+        });
+        row.as_object().unwrap().clone()
+    }
+
+    #[test]
+    fn form_that_is_sent_as_it_was_shown_changes_nothing() {
+        let (row, sent) = (row(), values(&row()));
+        let body = body(&sent, &row, true).unwrap();
+        for (field, value) in &body {
+            assert_eq!(Some(value), row.get(field), "{field}");
+        }
+        assert!(!body.contains_key("base_url"));
+    }
+
+    #[test]
+    fn only_admins_send_what_only_they_may_change() {
+        let body = body(&values(&row()), &row(), false).unwrap();
+        assert!(!body.contains_key("proxy") && !body.contains_key("private_network"));
+    }
+
+    #[test]
+    fn headers_are_one_a_line() {
+        assert_eq!(headers("a: b\n\n c : d:e ").unwrap(), json!({"a": "b", "c": "d:e"}));
+        assert_eq!(headers("a b").unwrap_err().param(), Some("headers"));
+    }
+
+    #[test]
+    fn faults_are_beside_their_fields() {
+        for (error, field) in [
+            (ApiError::value("accounts[0].credential", "x"), "credential"),
+            (ApiError::value("weight", "x"), "weight"),
+            (ApiError::value("budget.amount", "x"), "budget_amount"),
+        ] {
+            let form = refused(Locale::En, &FormData::default(), error).unwrap();
+            assert!(form.field(field, "x").has_fault(), "{field}");
+        }
+    }
+}

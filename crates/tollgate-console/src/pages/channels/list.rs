@@ -1,0 +1,205 @@
+//! The list of channels.
+
+use std::{cmp::Reverse, collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde::Deserialize;
+
+use super::state::{ChannelState, provider_name, provider_tone, states};
+use crate::{
+    api_error::ApiError,
+    pages::{
+        format::{self, TimeText},
+        layout::{Layout, Script},
+        locale::Locale,
+        mark::Mark,
+        operations,
+        overview::sums::{self, Figures, SumRow},
+        period::Period,
+        reply::{PageFailure, PageReply},
+        request::{ApiPage, PageRequest, get},
+        strip::{Strip, UptimeObject},
+    },
+    time::rfc3339,
+};
+
+const HOUR_MS: i64 = 3_600_000;
+
+#[derive(Debug, Template)]
+#[template(path = "channels.html")]
+struct ChannelsPage {
+    layout: Layout,
+    t: Locale,
+    search: String,
+    has_problems_only: bool,
+    is_filtered: bool,
+    sorts: Vec<(&'static str, &'static str, bool)>,
+    count: String,
+    rows: Vec<ChannelRow>,
+    refresh: String,
+}
+
+#[derive(Debug)]
+struct ChannelRow {
+    name: String,
+    link: String,
+    initial: String,
+    tone: &'static str,
+    provider: &'static str,
+    mark: Mark,
+    detail: Option<String>,
+    until: Option<TimeText>,
+    strip: Option<Strip>,
+    errors: String,
+    is_failing: bool,
+    first_token: String,
+    running: String,
+    rate: String,
+    rate_percent: Option<u64>,
+    cost: String,
+    cost_exact: String,
+    margin: String,
+    is_loss: bool,
+    models: String,
+    groups: String,
+    order: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupObject {
+    name: String,
+    channels: Vec<String>,
+}
+
+/// What the list shows of a channel besides its state.
+struct Sources {
+    hour: HashMap<String, Figures>,
+    day: HashMap<String, Figures>,
+    uptimes: Vec<UptimeObject>,
+    groups: Vec<GroupObject>,
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let (mut states, sources) = tokio::try_join!(states(&request), sources(&request))?;
+    let search = query.value("q").trim().to_lowercase();
+    let has_problems_only = query.value("problems") == "1";
+    let all = states.len();
+    states.retain(|state| is_found(state, &search) && (!has_problems_only || state.severity() < 2));
+    let sort = query.value("sort");
+    let errors = |state: &ChannelState| {
+        let figures = sources.hour.get(&state.name);
+        figures.map_or(0, |figures| figures.requests.saturating_sub(figures.completed))
+    };
+    match sort {
+        "errors" => states.sort_by_key(|state| Reverse(errors(state))),
+        "cost" => states.sort_by_key(|state| Reverse(sources.day.get(&state.name).map_or(0, Figures::cost_nano))),
+        "name" => {}
+        _ => states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name))),
+    }
+    let rows: Vec<ChannelRow> = states.iter().map(|state| row(&request, state, &sources)).collect();
+    let on = states.iter().filter(|state| state.is_on()).count();
+    let (shown, on) = (rows.len().to_string(), on.to_string());
+    let template = ChannelsPage {
+        layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh),
+        t,
+        is_filtered: !search.is_empty() || has_problems_only,
+        search: query.value("q").to_owned(),
+        has_problems_only,
+        sorts: [
+            ("state", t.say("channels.by_state")),
+            ("name", t.say("channels.by_name")),
+            ("errors", t.say("channels.by_errors")),
+            ("cost", t.say("channels.by_cost")),
+        ]
+        .map(|(word, label)| (word, label, word == sort))
+        .to_vec(),
+        count: t.say_with("channels.count", &[("shown", &shown), ("all", &all.to_string()), ("on", &on)]),
+        rows,
+        refresh: request.url(&request.address),
+    };
+    PageReply::ok(&template)
+}
+
+fn is_found(state: &ChannelState, search: &str) -> bool {
+    let channel = &state.channel;
+    let texts = [&channel.name, &channel.base_url, &channel.provider];
+    let models = channel.serves.iter().map(|served| &served.model);
+    search.is_empty() || texts.into_iter().chain(models).any(|text| text.to_lowercase().contains(search))
+}
+
+async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
+    let now = request.state.gateway.now();
+    let hour = Period::fixed(now.plus_ms(-HOUR_MS).0, now.0);
+    let today = Period::fixed(now.0.div_euclid(86_400_000_000) * 86_400_000_000, now.0.saturating_add(1));
+    let since = rfc3339(hour.since);
+    let (of_hour, of_day, uptimes, groups) = tokio::try_join!(
+        sums::rows(request, &hour, &[("by", "channel")]),
+        sums::rows(request, &today, &[("by", "channel")]),
+        request
+            .read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&[("since", &since), ("cells", "30"), ("limit", "1000")])),
+        request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),
+    )?;
+    let by_name = |rows: Vec<SumRow>| rows.into_iter().filter_map(|row| Some((row.name?, row.figures))).collect();
+    Ok(Sources { hour: by_name(of_hour), day: by_name(of_day), uptimes: uptimes.items, groups: groups.items })
+}
+
+fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
+    let t = request.t();
+    let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
+    let failed = hour.map_or(0, |hour| hour.requests.saturating_sub(hour.completed));
+    let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
+    let sum = |figure: fn(&crate::pages::strip::HealthObject) -> Option<u64>| {
+        state.accounts.iter().filter_map(figure).fold(0_u64, u64::saturating_add)
+    };
+    let limit = |figure: fn(&crate::pages::strip::HealthObject) -> u64| {
+        let all: Vec<u64> = state.accounts.iter().map(figure).collect();
+        // One account without a limit has none for the channel.
+        if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
+    };
+    let (requests, rpm) = (sum(|account| account.requests_minute), limit(|account| account.rpm));
+    let groups = sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str());
+    let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
+    ChannelRow {
+        name: state.name.clone(),
+        link: request.url(&state.path()),
+        initial: state.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),
+        tone: provider_tone(&state.channel.provider),
+        provider: provider_name(t, &state.channel.provider),
+        mark: state.mark(t),
+        detail: state.detail(t),
+        until: state.until(t),
+        strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+        errors: hour.map_or_else(|| "–".to_owned(), |hour| format::ratio_short(failed, hour.requests)),
+        is_failing: hour.is_some_and(|hour| failed.saturating_mul(10) > hour.requests),
+        first_token: hour
+            .and_then(|hour| hour.ttft)
+            .filter(|times| times.p99 > 0)
+            .map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)),
+        running: match limit(|account| account.concurrency) {
+            Some(most) => format!("{} / {}", format::integer(sum(|account| account.running)), format::integer(most)),
+            None if state.accounts.iter().any(|account| account.running.is_some()) => {
+                format::integer(sum(|account| account.running))
+            }
+            None => "–".to_owned(),
+        },
+        rate: rpm.map_or_else(|| "–".to_owned(), |rpm| format::ratio_short(requests, rpm)),
+        rate_percent: rpm.map(|rpm| (requests.saturating_mul(100) / rpm.max(1)).min(100)),
+        cost: format::usd_rounded(&usd(cost)),
+        cost_exact: format::usd(&usd(cost)),
+        margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
+        is_loss: cost > sale,
+        models: state.channel.serves.len().to_string(),
+        groups: groups.collect::<Vec<_>>().join(", "),
+        order: format!("{} / {}", state.channel.priority, state.channel.weight),
+    }
+}
+
+pub(super) fn usd(nano: u64) -> String {
+    tollgate_core::NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
+}
+
+/// What is left of the sale amount.
+pub(super) fn margin(sale: u64, cost: u64) -> String {
+    format!("{}{}", if cost > sale { "−" } else { "" }, format::ratio_short(sale.abs_diff(cost), sale))
+}

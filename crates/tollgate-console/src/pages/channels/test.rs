@@ -1,0 +1,152 @@
+//! A channel test, shown step by step: the page is sent in parts, each as its step ends, so that it needs no script. A script that sends
+//! the form gets the steps alone.
+
+use std::sync::Arc;
+
+use askama::Template;
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt as _, stream};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::state::{call_of, path};
+use crate::{
+    dispatch::ApiCall,
+    pages::{
+        layout::Layout,
+        locale::Locale,
+        operations,
+        reply::{PageFailure, PageReply},
+        request::PageRequest,
+    },
+};
+
+/// Where the steps are put into the page.
+const PLACE: &str = "<li hidden></li>";
+/// Longest line of a test.
+const MAX_LINE: usize = 64 << 10;
+
+#[derive(Debug, Template)]
+#[template(path = "channel_test.html")]
+struct TestPage {
+    layout: Layout,
+    t: Locale,
+    name: String,
+    link: String,
+    model: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "parts/stage.html")]
+struct Stage {
+    t: Locale,
+    icons: String,
+    tone: &'static str,
+    icon: &'static str,
+    step: String,
+    detail: String,
+    took: String,
+    /// The end of an account's test, rather than one of its steps.
+    is_end: bool,
+}
+
+/// A line of the test: a step that passed, or the end of an account's test.
+#[derive(Debug, Deserialize)]
+struct Line {
+    account: String,
+    model: String,
+    step: Option<String>,
+    took_ms: Option<f64>,
+    #[serde(default)]
+    detail: String,
+    passed: Option<bool>,
+    error: Option<String>,
+}
+
+pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let chosen = ["model", "account"].into_iter().filter_map(|field| Some((field.to_owned(), request.form.filled(field)?.into())));
+    let body: Map<String, Value> = chosen.collect();
+    let call = ApiCall { query: "format=jsonl".to_owned(), body, ..call_of(&request) };
+    let lines = request.call(operations::TEST_CHANNEL, call).await?.into_body();
+    let name = request.path_param("name").to_owned();
+    let page = TestPage {
+        layout: request.layout(t.say_with("test.title", &[("channel", &name)])).below("/channels", t.say("nav.channels")),
+        t,
+        link: request.url(&path(&name)),
+        name,
+        model: request.form.value("model").to_owned(),
+    };
+    let icons = page.layout.icons();
+    let stages = stages(t, icons, lines);
+    if request.wants_part() {
+        return Ok(PageReply::streamed(Body::from_stream(stages)));
+    }
+    let html = page.render()?;
+    let (head, tail) = html.split_once(PLACE).unwrap_or((&html, ""));
+    let (head, tail) = (Bytes::from(head.to_owned()), Bytes::from(tail.to_owned()));
+    let parts = stream::once(async { Ok(head) }).chain(stages).chain(stream::once(async { Ok(tail) }));
+    Ok(PageReply::streamed(Body::from_stream(parts)))
+}
+
+/// The lines of a test as items of a list.
+fn stages(t: Locale, icons: String, lines: Body) -> impl Stream<Item = Result<Bytes, axum::Error>> {
+    let mut rest: Vec<u8> = Vec::new();
+    lines.into_data_stream().map(move |chunk| {
+        rest.extend_from_slice(&chunk?);
+        let mut html = String::new();
+        while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
+            let line: Vec<u8> = rest.drain(..=end).collect();
+            if let Ok(line) = serde_json::from_slice::<Line>(&line) {
+                html.push_str(&stage(t, &icons, line).render().unwrap_or_default());
+            }
+        }
+        // Lines are short; what is longer is none.
+        rest.truncate(MAX_LINE);
+        Ok(Bytes::from(html))
+    })
+}
+
+fn stage(t: Locale, icons: &str, line: Line) -> Stage {
+    let of = format!("{} · {}", line.account, line.model);
+    let Some(step) = line.step else {
+        let passed = line.passed == Some(true);
+        let text = line.error.unwrap_or_else(|| t.say("test.passed").to_owned());
+        let (tone, icon) = if passed { ("ok", "okc") } else { ("bad", "badc") };
+        return Stage { t, icons: icons.to_owned(), tone, icon, step: of, detail: text, took: String::new(), is_end: true };
+    };
+    let name = match step.as_str() {
+        "first byte" => t.say("test.first_byte").to_owned(),
+        "usage" => t.say("test.usage").to_owned(),
+        _ => step,
+    };
+    let took = line.took_ms.map_or_else(String::new, |ms| format!("{ms:.0} ms"));
+    Stage { t, icons: icons.to_owned(), tone: "ok", icon: "okc", step: name, detail: line.detail, took, is_end: false }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn steps_are_shown_however_lines_are_cut() {
+        let text = "{\"step\":\"TCP\",\"took_ms\":1.6,\"detail\":\"<b>connected\",\"account\":\"a\",\"model\":\"m\"}\n\
+                    {\"account\":\"a\",\"model\":\"m\",\"passed\":false,\"error\":\"status 401: <script>\"}\n";
+        let whole = {
+            let body = Body::from(text);
+            collect(stages(Locale::En, "/i.svg".to_owned(), body)).await
+        };
+        assert!(whole.contains("TCP") && whole.contains("2 ms") && whole.contains("status 401"), "{whole}");
+        assert!(!whole.contains("<b>") && !whole.contains("<script>"), "{whole}");
+        let chunks: Vec<Result<Bytes, std::io::Error>> =
+            text.as_bytes().chunks(7).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
+        let body = Body::from_stream(stream::iter(chunks));
+        assert_eq!(collect(stages(Locale::En, "/i.svg".to_owned(), body)).await, whole);
+    }
+
+    async fn collect(stages: impl Stream<Item = Result<Bytes, axum::Error>>) -> String {
+        let parts: Vec<Result<Bytes, axum::Error>> = stages.collect().await;
+        parts.into_iter().map(|part| String::from_utf8(part.unwrap().to_vec()).unwrap()).collect()
+    }
+}

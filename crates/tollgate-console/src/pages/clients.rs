@@ -1,0 +1,325 @@
+//! How clients use a key: lines to copy for each, by protocol. The protocols, their paths, headers and smallest requests are those of the
+//! table of protocols.
+
+use tollgate_protocol::{Protocol, minimal_body};
+
+use super::{locale::Locale, protocols};
+
+const TEXT: &str = "Say hello.";
+
+/// What a client needs to know.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Access<'a> {
+    /// Address of model requests.
+    pub(crate) address: &'a str,
+    /// The key itself, or the name of a variable with `$`.
+    pub(crate) key: &'a str,
+    pub(crate) model: &'a str,
+}
+
+/// The lines of a protocol.
+#[derive(Debug)]
+pub(crate) struct ProtocolLines {
+    pub(crate) word: &'static str,
+    pub(crate) label: &'static str,
+    /// What its clients take as their base URL.
+    pub(crate) base: String,
+    pub(crate) clients: Vec<Snippet>,
+}
+
+/// What to copy for one client.
+#[derive(Debug)]
+pub(crate) struct Snippet {
+    pub(crate) label: &'static str,
+    pub(crate) text: String,
+}
+
+/// The parts of the lines.
+struct Lines<'a> {
+    access: Access<'a>,
+    protocol: Protocol,
+    base: String,
+}
+
+/// Lines for every client of these protocols.
+pub(crate) fn by_protocol(t: Locale, access: Access<'_>, offered: impl Fn(Protocol) -> bool) -> Vec<ProtocolLines> {
+    let of = |protocol: Protocol| {
+        let lines = Lines { access, protocol, base: protocols::client_base(protocol, access.address) };
+        ProtocolLines {
+            word: protocol.as_str(),
+            label: protocols::label(t, protocol.as_str()),
+            clients: lines.clients(),
+            base: lines.base,
+        }
+    };
+    protocols::of_callers().map(|(protocol, _)| protocol).filter(|protocol| offered(*protocol)).map(of).collect()
+}
+
+/// A request over the first protocol, for a shell.
+pub(crate) fn curl(address: &str, model: &str) -> String {
+    let protocol = Protocol::ALL[0];
+    let access = Access { address, key: "$TOLLGATE_KEY", model };
+    Lines { access, protocol, base: protocols::client_base(protocol, address) }.curl()
+}
+
+/// A request for embeddings.
+pub(crate) fn embedding_curl(address: &str, model: &str) -> String {
+    let body = serde_json::json!({"model": model, "input": "Hello"});
+    curl_of(&format!("{address}/v1/embeddings"), &[("Authorization", "Bearer $TOLLGATE_KEY")], &body.to_string())
+}
+
+/// A text in quotes as JSON, Python and JavaScript write it.
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+/// A text in single quotes for a shell. A quote ends the text and is written outside of it.
+fn shell(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "'\\''"))
+}
+
+/// A header for a shell; a variable in it is replaced.
+fn shell_header(name: &str, value: &str) -> String {
+    let header = format!("{name}: {value}");
+    if value.contains('$') { format!("\"{header}\"") } else { shell(&header) }
+}
+
+fn curl_of(url: &str, headers: &[(&str, &str)], body: &str) -> String {
+    let mut lines = vec![format!("curl {}", shell(url))];
+    lines.extend(headers.iter().map(|(name, value)| format!("  -H {}", shell_header(name, value))));
+    lines.extend(["  -H 'Content-Type: application/json'".to_owned(), format!("  -d {}", shell(body))]);
+    lines.join(" \\\n")
+}
+
+impl Lines<'_> {
+    /// Its clients, those for a first try first.
+    fn clients(&self) -> Vec<Snippet> {
+        let clients = match self.protocol {
+            Protocol::OpenAi => vec![
+                ("curl", self.curl()),
+                ("Python", self.openai_python()),
+                ("Node", self.openai_node()),
+                ("LangChain", self.langchain()),
+                ("Codex, aider", self.openai_environment()),
+                ("Cherry Studio, Lobe, NextChat", self.app()),
+                ("Open WebUI", self.editor()),
+                ("Cursor, Cline", self.editor()),
+            ],
+            Protocol::Gemini => vec![
+                ("curl", self.curl()),
+                ("Gemini SDK, Python", self.genai_python()),
+                ("Gemini SDK, Node", self.genai_node()),
+                ("Gemini CLI", self.gemini_cli()),
+                ("Cherry Studio", self.app()),
+            ],
+            Protocol::Anthropic => vec![
+                ("curl", self.curl()),
+                ("Claude Code", self.claude_code()),
+                ("Python", self.anthropic_python()),
+                ("Node", self.anthropic_node()),
+                ("Cline", self.editor()),
+                ("Cherry Studio", self.app()),
+            ],
+        };
+        clients.into_iter().map(|(label, text)| Snippet { label, text }).collect()
+    }
+
+    fn path(&self) -> String {
+        let Some(surface) = self.protocol.spec().caller else { return String::new() };
+        match surface.generation.first() {
+            Some(path) if path.starts_with('/') => (*path).to_owned(),
+            Some(verb) => format!("{}/{}:{verb}", surface.model_list_path, self.access.model),
+            None => String::new(),
+        }
+    }
+
+    fn curl(&self) -> String {
+        let spec = self.protocol.spec();
+        let credential = format!("{}{}", spec.credential.prefix, self.access.key);
+        let mut headers = vec![(spec.credential.name, credential.as_str())];
+        headers.extend(spec.fixed_headers.iter().copied());
+        let body = serde_json::Value::Object(minimal_body(self.protocol, self.access.model, TEXT)).to_string();
+        curl_of(&format!("{}{}", self.access.address, self.path()), &headers, &body)
+    }
+
+    /// The key in Python: the text itself, or the variable of the environment.
+    fn python_key(&self) -> String {
+        match self.access.key.strip_prefix('$') {
+            Some(variable) => format!("os.environ[{}]", quoted(variable)),
+            None => quoted(self.access.key),
+        }
+    }
+
+    fn node_key(&self) -> String {
+        self.access.key.strip_prefix('$').map_or_else(|| quoted(self.access.key), |variable| format!("process.env.{variable}"))
+    }
+
+    /// The key in a shell.
+    fn shell_key(&self) -> String {
+        if self.access.key.starts_with('$') { format!("\"{}\"", self.access.key) } else { shell(self.access.key) }
+    }
+
+    fn openai_python(&self) -> String {
+        let (base, key, model) = (quoted(&self.base), self.python_key(), quoted(self.access.model));
+        format!(
+            "import os\nfrom openai import OpenAI\n\nclient = OpenAI(\n    base_url={base},\n    api_key={key},\n)\n\
+             answer = client.chat.completions.create(\n    model={model},\n    \
+             messages=[{{\"role\": \"user\", \"content\": \"{TEXT}\"}}],\n)\nprint(answer.choices[0].message.content)"
+        )
+    }
+
+    fn openai_node(&self) -> String {
+        let (base, key, model) = (quoted(&self.base), self.node_key(), quoted(self.access.model));
+        format!(
+            "import OpenAI from \"openai\";\n\nconst client = new OpenAI({{\n  baseURL: {base},\n  apiKey: {key},\n}});\n\
+             const answer = await client.chat.completions.create({{\n  model: {model},\n  \
+             messages: [{{ role: \"user\", content: \"{TEXT}\" }}],\n}});\nconsole.log(answer.choices[0].message.content);"
+        )
+    }
+
+    fn langchain(&self) -> String {
+        format!(
+            "import os\nfrom langchain_openai import ChatOpenAI\n\nmodel = ChatOpenAI(model={}, base_url={}, api_key={})\n\
+             print(model.invoke(\"{TEXT}\").content)",
+            quoted(self.access.model),
+            quoted(&self.base),
+            self.python_key()
+        )
+    }
+
+    fn openai_environment(&self) -> String {
+        format!("export OPENAI_BASE_URL={}\nexport OPENAI_API_KEY={}", shell(&self.base), self.shell_key())
+    }
+
+    fn genai_python(&self) -> String {
+        format!(
+            "import os\nfrom google import genai\n\nclient = genai.Client(\n    api_key={},\n    http_options={{\"base_url\": {}}},\n)\n\
+             answer = client.models.generate_content(model={}, contents=\"{TEXT}\")\nprint(answer.text)",
+            self.python_key(),
+            quoted(&self.base),
+            quoted(self.access.model)
+        )
+    }
+
+    fn genai_node(&self) -> String {
+        format!(
+            "import {{ GoogleGenAI }} from \"@google/genai\";\n\nconst client = new GoogleGenAI({{\n  apiKey: {},\n  \
+             httpOptions: {{ baseUrl: {} }},\n}});\n\
+             const answer = await client.models.generateContent({{ model: {}, contents: \"{TEXT}\" }});\nconsole.log(answer.text);",
+            self.node_key(),
+            quoted(&self.base),
+            quoted(self.access.model)
+        )
+    }
+
+    fn gemini_cli(&self) -> String {
+        format!("export GOOGLE_GEMINI_BASE_URL={}\nexport GEMINI_API_KEY={}", shell(&self.base), self.shell_key())
+    }
+
+    fn claude_code(&self) -> String {
+        format!(
+            "export ANTHROPIC_BASE_URL={}\nexport ANTHROPIC_AUTH_TOKEN={}\nexport ANTHROPIC_MODEL={}\nclaude",
+            shell(&self.base),
+            self.shell_key(),
+            shell(self.access.model)
+        )
+    }
+
+    fn anthropic_python(&self) -> String {
+        format!(
+            "import os\nfrom anthropic import Anthropic\n\nclient = Anthropic(\n    base_url={},\n    api_key={},\n)\n\
+             answer = client.messages.create(\n    model={},\n    max_tokens=1024,\n    \
+             messages=[{{\"role\": \"user\", \"content\": \"{TEXT}\"}}],\n)\nprint(answer.content[0].text)",
+            quoted(&self.base),
+            self.python_key(),
+            quoted(self.access.model)
+        )
+    }
+
+    fn anthropic_node(&self) -> String {
+        format!(
+            "import Anthropic from \"@anthropic-ai/sdk\";\n\nconst client = new Anthropic({{\n  baseURL: {},\n  apiKey: {},\n}});\n\
+             const answer = await client.messages.create({{\n  model: {},\n  max_tokens: 1024,\n  \
+             messages: [{{ role: \"user\", content: \"{TEXT}\" }}],\n}});\nconsole.log(answer.content[0].text);",
+            quoted(&self.base),
+            self.node_key(),
+            quoted(self.access.model)
+        )
+    }
+
+    /// The name by which programs with many providers know the protocol.
+    const fn provider(&self) -> &'static str {
+        match self.protocol {
+            Protocol::OpenAi => "OpenAI",
+            Protocol::Gemini => "Gemini",
+            Protocol::Anthropic => "Anthropic",
+        }
+    }
+
+    /// Apps take the address and add the version themselves.
+    fn app(&self) -> String {
+        settings(&[
+            ("Provider", self.provider()),
+            ("API host", self.access.address),
+            ("API key", self.access.key),
+            ("Model", self.access.model),
+        ])
+    }
+
+    fn editor(&self) -> String {
+        let provider = if self.protocol == Protocol::OpenAi { "OpenAI compatible" } else { self.provider() };
+        settings(&[("Provider", provider), ("Base URL", &self.base), ("API key", self.access.key), ("Model", self.access.model)])
+    }
+}
+
+fn settings(lines: &[(&str, &str)]) -> String {
+    lines.iter().map(|(label, value)| format!("{label}: {value}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(key: &str, model: &str) -> Vec<(&'static str, Snippet)> {
+        let found = by_protocol(Locale::En, Access { address: "https://gate.example.com", key, model }, |_| true);
+        found.into_iter().flat_map(|lines| lines.clients.into_iter().map(move |client| (lines.word, client))).collect()
+    }
+
+    #[test]
+    fn quotes_in_names_end_no_text() {
+        for (_, Snippet { label, text }) in all("sk-tg-abc", "a'; rm -rf / #\"") {
+            match label {
+                "curl" => assert!(text.contains(r"a'\''; rm -rf / #"), "{text}"),
+                label if label.contains("Python") || label.contains("Node") || label == "LangChain" => {
+                    assert!(text.contains(r#"a'; rm -rf / #\""#), "{text}");
+                }
+                "Claude Code" => assert!(text.contains(r#"'a'\''; rm -rf / #"'"#), "{text}"),
+                _ => {}
+            }
+        }
+    }
+
+    #[test]
+    fn key_is_a_variable_until_it_is_shown() {
+        for (_, snippet) in all("$TOLLGATE_KEY", "m") {
+            assert!(snippet.text.contains("TOLLGATE_KEY"), "{}", snippet.text);
+        }
+        for (_, snippet) in all("sk-tg-abc", "m") {
+            assert!(snippet.text.contains("sk-tg-abc") && !snippet.text.contains("TOLLGATE_KEY"), "{}", snippet.text);
+        }
+    }
+
+    #[test]
+    fn every_protocol_has_a_request_that_works_as_it_is() {
+        for (protocol, surface) in protocols::of_callers() {
+            let curl =
+                all("$TOLLGATE_KEY", "m").into_iter().find(|(word, client)| *word == protocol.as_str() && client.label == "curl");
+            let text = curl.unwrap().1.text;
+            let credential = protocol.spec().credential;
+            assert!(text.contains(&format!("\"{}: {}$TOLLGATE_KEY\"", credential.name, credential.prefix)), "{text}");
+            assert!(text.contains(surface.generation[0]) && text.contains(TEXT), "{text}");
+            let clients = all("$TOLLGATE_KEY", "m").iter().filter(|(word, _)| *word == protocol.as_str()).count();
+            assert!(clients <= 9, "the style sheet has nine tabs");
+        }
+    }
+}

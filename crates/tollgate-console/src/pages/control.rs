@@ -1,0 +1,353 @@
+//! Forms made of parts: controls of every kind with their label, hint and fault, sections, and the question before what cannot be undone.
+
+use std::fmt;
+
+use super::{
+    form::{FormData, FormState},
+    locale::Locale,
+    reply::PageFailure,
+};
+use crate::api_error::ApiError;
+
+/// What a form takes for one value, or for several of a name.
+#[derive(Clone, Debug)]
+pub(crate) struct Control {
+    pub(crate) name: String,
+    pub(crate) label: String,
+    pub(crate) kind: ControlKind,
+    pub(crate) value: String,
+    pub(crate) hint: Option<String>,
+    pub(crate) fault: Option<String>,
+    pub(crate) max: usize,
+    pub(crate) is_required: bool,
+    /// Takes the whole width of its section.
+    pub(crate) is_wide: bool,
+    pub(crate) has_focus: bool,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum ControlKind {
+    /// One line, of this type of input.
+    Text(&'static str),
+    /// A number with or without decimals, typed as text.
+    Number,
+    /// Lines.
+    Area(usize),
+    Choice(Vec<Choice>),
+    /// Several of a few values.
+    Checks(Vec<Choice>),
+    /// One flag, on if it is sent.
+    Check(bool),
+    /// Suggestions for one line.
+    Suggest(Vec<String>),
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    pub(crate) value: String,
+    pub(crate) label: String,
+    pub(crate) is_chosen: bool,
+}
+
+/// Longest one-line text.
+const MAX_TEXT: usize = 254;
+/// Longest text of lines, in characters.
+const MAX_AREA: usize = 10_000;
+
+impl FormState {
+    fn control(&self, name: impl Into<String>, label: impl Into<String>, kind: ControlKind) -> Control {
+        let name = name.into();
+        Control {
+            value: self.value(&name).to_owned(),
+            fault: self.fault(&name).map(str::to_owned),
+            name,
+            label: label.into(),
+            kind,
+            hint: None,
+            max: MAX_TEXT,
+            is_required: false,
+            is_wide: false,
+            has_focus: false,
+        }
+    }
+
+    /// A line of text; what it takes need not be filled in.
+    pub(crate) fn text(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
+        self.control(name, label, ControlKind::Text("text"))
+    }
+
+    /// A line of text that is of a type of its own, such as `date`.
+    pub(crate) fn typed(&self, name: impl Into<String>, label: impl Into<String>, kind: &'static str) -> Control {
+        self.control(name, label, ControlKind::Text(kind))
+    }
+
+    /// A secret, which is never sent back.
+    pub(crate) fn secret(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
+        Control { value: String::new(), ..self.control(name, label, ControlKind::Text("password")) }
+    }
+
+    pub(crate) fn number(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
+        Control { max: 30, ..self.control(name, label, ControlKind::Number) }
+    }
+
+    pub(crate) fn area(&self, name: impl Into<String>, label: impl Into<String>, rows: usize) -> Control {
+        Control { max: MAX_AREA, is_wide: true, ..self.control(name, label, ControlKind::Area(rows)) }
+    }
+
+    pub(crate) fn check(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
+        let name = name.into();
+        let is_on = self.value(&name) == "true";
+        self.control(name, label, ControlKind::Check(is_on))
+    }
+
+    /// One of these values: value and label.
+    pub(crate) fn choice<V: Into<String>, L: Into<String>>(
+        &self,
+        name: impl Into<String>,
+        label: impl Into<String>,
+        choices: impl IntoIterator<Item = (V, L)>,
+    ) -> Control {
+        let name = name.into();
+        let chosen = self.value(&name).to_owned();
+        let choices = choices.into_iter().map(|(value, label)| {
+            let value = value.into();
+            Choice { is_chosen: value == chosen, value, label: label.into() }
+        });
+        let kind = ControlKind::Choice(choices.collect());
+        self.control(name, label, kind)
+    }
+
+    /// Some of these values.
+    pub(crate) fn checks<V: Into<String>, L: Into<String>>(
+        &self,
+        name: &str,
+        label: impl Into<String>,
+        choices: impl IntoIterator<Item = (V, L)>,
+    ) -> Control {
+        let choices = choices.into_iter().map(|(value, label)| {
+            let value = value.into();
+            Choice { is_chosen: self.all(name).any(|sent| sent == value), value, label: label.into() }
+        });
+        let kind = ControlKind::Checks(choices.collect());
+        Control { is_wide: true, ..self.control(name, label, kind) }
+    }
+
+    /// A line of text with suggestions.
+    pub(crate) fn suggest(&self, name: impl Into<String>, label: impl Into<String>, known: Vec<String>) -> Control {
+        self.control(name, label, ControlKind::Suggest(known))
+    }
+}
+
+impl Control {
+    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    pub(crate) fn required(self) -> Self {
+        Self { is_required: true, ..self }
+    }
+
+    pub(crate) fn max(self, max: usize) -> Self {
+        Self { max, ..self }
+    }
+
+    pub(crate) fn wide(self) -> Self {
+        Self { is_wide: true, ..self }
+    }
+
+    pub(crate) fn focus(self) -> Self {
+        Self { has_focus: true, ..self }
+    }
+
+    pub(crate) fn has_note(&self) -> bool {
+        self.fault.is_some() || self.hint.is_some()
+    }
+}
+
+/// Controls that belong together.
+#[derive(Debug)]
+pub(crate) struct FormSection {
+    /// Empty: none.
+    pub(crate) title: &'static str,
+    pub(crate) about: Option<String>,
+    pub(crate) controls: Vec<Control>,
+    /// Behind its title until it is opened; open when one of its controls has a fault.
+    pub(crate) is_folded: bool,
+}
+
+impl FormSection {
+    pub(crate) fn new(title: &'static str, controls: Vec<Control>) -> Self {
+        Self { title, about: None, controls, is_folded: false }
+    }
+
+    pub(crate) fn about(self, about: impl Into<String>) -> Self {
+        Self { about: Some(about.into()), ..self }
+    }
+
+    pub(crate) fn folded(self) -> Self {
+        Self { is_folded: true, ..self }
+    }
+
+    pub(crate) fn has_fault(&self) -> bool {
+        self.controls.iter().any(|control| control.fault.is_some())
+    }
+}
+
+/// A form that writes.
+#[derive(Debug)]
+pub(crate) struct FormView {
+    pub(crate) action: String,
+    pub(crate) hidden: Vec<(&'static str, String)>,
+    pub(crate) sections: Vec<FormSection>,
+    pub(crate) submit: &'static str,
+    /// Where it leads without being sent.
+    pub(crate) cancel: Option<String>,
+    /// Another button: where it sends the form, and its label.
+    pub(crate) second: Option<(String, &'static str)>,
+}
+
+impl FormView {
+    pub(crate) fn new(action: String, sections: Vec<FormSection>, submit: &'static str) -> Self {
+        Self { action, hidden: Vec::new(), sections, submit, cancel: None, second: None }
+    }
+
+    pub(crate) fn hidden(mut self, name: &'static str, value: impl fmt::Display) -> Self {
+        self.hidden.push((name, value.to_string()));
+        self
+    }
+
+    pub(crate) fn cancel(self, to: String) -> Self {
+        Self { cancel: Some(to), ..self }
+    }
+
+    pub(crate) fn second(self, action: String, label: &'static str) -> Self {
+        Self { second: Some((action, label)), ..self }
+    }
+}
+
+/// What cannot be undone: the name is typed first.
+#[derive(Debug)]
+pub(crate) struct Danger {
+    pub(crate) title: &'static str,
+    pub(crate) about: String,
+    pub(crate) action: String,
+    pub(crate) control: Control,
+    pub(crate) submit: &'static str,
+}
+
+/// The field that the name is typed into.
+pub(crate) const TYPED_NAME: &str = "typed_name";
+
+impl Danger {
+    pub(crate) fn new(
+        t: Locale,
+        state: &FormState,
+        action: String,
+        (title, about, submit): (&'static str, String, &'static str),
+    ) -> Self {
+        Self { title, about, action, control: state.text(TYPED_NAME, t.say("form.type_name")).required(), submit }
+    }
+}
+
+/// Whether the name was typed.
+pub(crate) fn check_typed_name(form: &FormData, name: &str) -> Result<(), ApiError> {
+    if form.value(TYPED_NAME).trim() == name {
+        return Ok(());
+    }
+    Err(ApiError::value(TYPED_NAME, "expected the name").because("typed_name"))
+}
+
+/// Where a fault is shown: its parameter or code, the field of the form, and the reason as [`super::problem`] says it; empty: as the
+/// admin API says it.
+pub(crate) type FaultPlace = (&'static str, &'static str, &'static str);
+
+/// A form that was refused, with the fault beside the field that it is about.
+pub(crate) fn refused(t: Locale, form: &FormData, error: ApiError, places: &[FaultPlace]) -> Result<FormState, PageFailure> {
+    let param = error.param().unwrap_or_default().to_owned();
+    let base = param.split(['.', '[']).next().unwrap_or_default();
+    let place = |wanted: &str| places.iter().find(|(known, ..)| *known == wanted);
+    let found = place(&param).or_else(|| place(base)).or_else(|| place(error.code()));
+    let Some((_, field, reason)) = found else {
+        let known = error.param().filter(|param| form.has(param));
+        return FormState::refused_at(t, form, &error, known);
+    };
+    let error = if error.reason().is_none() && !reason.is_empty() { error.because(reason) } else { error };
+    FormState::refused_at(t, form, &error.about(field), Some(field))
+}
+
+/// Names or patterns, separated by commas or lines.
+pub(crate) fn names<'a>(form: &'a FormData, field: &str) -> Vec<&'a str> {
+    form.value(field).split([',', '，', '\n', '\r']).map(str::trim).filter(|name| !name.is_empty()).collect()
+}
+
+/// A limit; empty is unlimited.
+pub(crate) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
+    let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
+    if digits.is_empty() {
+        return Ok(0);
+    }
+    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number").because("whole_number"))
+}
+
+/// A decimal as typed: without a sign of the currency and without separators of thousands.
+pub(crate) fn decimal(text: &str) -> String {
+    text.trim().trim_start_matches('$').chars().filter(|c| *c != ',' && !c.is_whitespace()).collect()
+}
+
+/// A limit as a form holds it: empty where it is unlimited.
+pub(crate) fn limit_text(limit: u64) -> String {
+    if limit == 0 { String::new() } else { limit.to_string() }
+}
+
+/// A link at the top of pages that belong together.
+#[derive(Debug)]
+pub(crate) struct Tab {
+    pub(crate) label: &'static str,
+    pub(crate) link: String,
+    pub(crate) is_current: bool,
+}
+
+/// What is below a list.
+#[derive(Debug)]
+pub(crate) struct Pager {
+    pub(crate) count: String,
+    pub(crate) first: Option<String>,
+    pub(crate) next: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fault_is_beside_the_field_of_its_parameter() {
+        let form = FormData::parse(b"budget_amount=much&name=a");
+        let places: &[FaultPlace] = &[("budget", "budget_amount", "amount"), ("name", "name", "")];
+        let state = refused(Locale::En, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
+        assert!(state.number("budget_amount", "x").fault.is_some() && state.banner().is_none());
+        let state = refused(Locale::En, &form, ApiError::conflict("nothing_left", "No account is left."), places).unwrap();
+        assert!(state.number("budget_amount", "x").fault.is_none() && state.banner().is_some());
+        assert_eq!(state.text("name", "x").value, "a");
+    }
+
+    #[test]
+    fn typed_values_are_read_as_people_write_them() {
+        let form = FormData::parse("models=a,+b%0D%0Ac%EF%BC%8C&rpm=1,000&tpm=&bad=many".as_bytes());
+        assert_eq!(names(&form, "models"), ["a", "b", "c"]);
+        assert_eq!((whole_number(&form, "rpm").unwrap(), whole_number(&form, "tpm").unwrap()), (1_000, 0));
+        assert_eq!(whole_number(&form, "bad").unwrap_err().param(), Some("bad"));
+        assert_eq!(decimal(" $1,234.50 "), "1234.50");
+        assert!(check_typed_name(&FormData::of(&[(TYPED_NAME, " a ")]), "a").is_ok());
+        assert!(check_typed_name(&form, "a").is_err());
+    }
+
+    #[test]
+    fn choices_that_were_sent_are_chosen() {
+        let state = FormState::of(FormData::parse(b"channel=a&channel=c&on=true"));
+        let ControlKind::Checks(choices) = state.checks("channel", "x", [("a", "A"), ("b", "B"), ("c", "C")]).kind else {
+            panic!()
+        };
+        assert_eq!(choices.iter().map(|choice| choice.is_chosen).collect::<Vec<_>>(), [true, false, true]);
+        assert!(matches!(state.check("on", "x").kind, ControlKind::Check(true)));
+    }
+}

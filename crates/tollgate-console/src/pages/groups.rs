@@ -1,0 +1,316 @@
+//! Groups: the list, each group with its form, what it would offer before it is saved, and the model square as its callers see it.
+
+mod form;
+mod view;
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde_json::Value;
+use tollgate_store::AdminScope;
+
+use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
+use super::{
+    control::{ControlKind, Danger, FormView, Pager, check_typed_name},
+    form::{FormData, FormState},
+    format,
+    layout::Layout,
+    locale::Locale,
+    models::{ModelCard, SquareDocument, cards},
+    operations,
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/groups", OPERATOR, page!(list)),
+    PageRoute::get("/groups/new", OPERATOR, page!(new)),
+    PageRoute::post("/groups/new", OPERATOR, page!(make)),
+    PageRoute::post("/groups/new/offers", OPERATOR, page!(preview_new)),
+    PageRoute::get("/groups/{name}", OPERATOR, page!(detail)),
+    PageRoute::post("/groups/{name}", OPERATOR, page!(change)),
+    PageRoute::post("/groups/{name}/offers", OPERATOR, page!(preview)),
+    PageRoute::post("/groups/{name}/remove", OPERATOR, page!(remove)),
+    PageRoute::get("/groups/{name}/square", OPERATOR, page!(square)),
+];
+
+/// Groups on a page of the list.
+const PAGE: &str = "100";
+/// Models that the preview names.
+const MAX_OFFERS: usize = 500;
+/// Channels that a form offers to choose from.
+const MAX_CHANNELS: &str = "200";
+
+#[derive(Debug, Template)]
+#[template(path = "groups.html")]
+struct GroupsPage {
+    layout: Layout,
+    t: Locale,
+    rows: Vec<GroupRow>,
+    pager: Pager,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "group.html")]
+struct GroupPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    /// `None`: a new one.
+    group: Option<GroupDetail>,
+    form: FormView,
+    danger: Option<Danger>,
+    /// What it would offer, once asked for.
+    offers: Option<Offers>,
+}
+
+#[derive(Debug)]
+struct Offers {
+    count: String,
+    rows: Vec<GroupOfferRow>,
+    is_cut: bool,
+    /// What price limits would exclude.
+    effects: Vec<EffectRow>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "group_square.html")]
+struct SquarePage {
+    layout: Layout,
+    t: Locale,
+    about: String,
+    cards: Vec<ModelCard>,
+    is_cut: bool,
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let mut query = vec![("limit", PAGE)];
+    query.extend(request.query.filled("after").map(|after| ("after", after)));
+    let found = request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&query)).await?;
+    let spent = spent(&request, !found.items.is_empty()).await?;
+    let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.id))).collect();
+    let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let pager = request.pager("/groups", count, found.next.as_deref());
+    PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide(), t, rows, pager })
+}
+
+/// What groups were used for in this UTC month, by id; nothing when the database is busy.
+async fn spent(request: &PageRequest, has_groups: bool) -> Result<HashMap<String, GroupSpent>, ApiError> {
+    if !has_groups {
+        return Ok(HashMap::new());
+    }
+    let since = format::month_begin(request.state.gateway.now());
+    match request.read::<ApiPage<GroupSpent>>(operations::SUM_USAGE, get(&[("by", "group"), ("since", &since)])).await {
+        Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
+        Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn of_group(request: &PageRequest) -> ApiCall {
+    ApiCall { path: path_of(&[("name", request.path_param("name"))]), ..ApiCall::default() }
+}
+
+async fn read_group(request: &PageRequest) -> Result<GroupObject, ApiError> {
+    request.read(operations::GET_GROUP, of_group(request)).await
+}
+
+/// The names of channels that a group can have.
+async fn channels(request: &PageRequest) -> Result<Vec<String>, ApiError> {
+    let found = request.read::<ApiPage<Value>>(operations::LIST_CHANNELS, get(&[("limit", MAX_CHANNELS)])).await?;
+    Ok(found.items.iter().filter_map(|channel| channel["name"].as_str().map(str::to_owned)).collect())
+}
+
+async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let state = FormState::of(form::defaults());
+    group_page(&request, None, &state, None).await
+}
+
+async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let group = read_group(&request).await?;
+    let state = FormState::of(form::values(&group));
+    group_page(&request, Some(&group), &state, None).await
+}
+
+/// The page of a group, or that of a new one.
+async fn group_page(
+    request: &PageRequest,
+    group: Option<&GroupObject>,
+    state: &FormState,
+    offers: Option<Offers>,
+) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let channels = channels(request).await?;
+    let (title, path) = match group {
+        Some(group) => (group.name.clone(), format!("/groups/{}", group.id)),
+        None => (t.say("groups.new").to_owned(), "/groups/new".to_owned()),
+    };
+    let sections = form::sections(t, state, group, &channels);
+    let submit = if group.is_some() { t.say("form.save") } else { t.say("groups.make") };
+    let form = FormView::new(request.url(&path), sections, submit)
+        .second(request.url(&format!("{path}/offers#offers")), t.say("groups.preview"))
+        .cancel(request.url("/groups"));
+    let form = match group {
+        // What was sent wins: the revision that the form was made for.
+        Some(group) if !state.has("revision") => form.hidden("revision", group.revision),
+        Some(_) => form.hidden("revision", state.value("revision")),
+        None => form,
+    };
+    let may_change = group.is_none_or(|group| group.owner != "file");
+    let spent = match group {
+        Some(group) => spent(request, true).await?.remove(&group.id),
+        None => None,
+    };
+    let danger = group.filter(|_| may_change).map(|group| {
+        let about = t.say("groups.remove_about").to_owned();
+        Danger::new(
+            t,
+            state,
+            request.url(&format!("/groups/{}/remove", group.id)),
+            (t.say("groups.remove"), about, t.say("groups.remove")),
+        )
+    });
+    let template = GroupPage {
+        layout: request.layout(title).below("/groups", t.say("nav.groups")),
+        t,
+        banner: state.banner(),
+        group: group.map(|group| GroupDetail::of(t, group, spent.as_ref())),
+        form,
+        danger,
+        offers,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+async fn preview_new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    show_offers(&request, None).await
+}
+
+async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let group = read_group(&request).await?;
+    show_offers(&request, Some(&group)).await
+}
+
+/// The form as it was sent, with what the group would offer and what its price limit would exclude.
+async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<PageReply, PageFailure> {
+    let state = FormState::of(request.form.clone());
+    match offers(request, group).await {
+        Ok(offers) => group_page(request, group, &state, Some(offers)).await,
+        Err(error) => refuse(request, group, error).await,
+    }
+}
+
+async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Offers, ApiError> {
+    let t = request.t();
+    let body = form::body(&request.form)?;
+    let asked = ["channels", "models", "sale_multiplier"].into_iter();
+    let asked = asked.filter_map(|name| Some((name.to_owned(), body.get(name)?.clone()))).collect();
+    let call = ApiCall { body: asked, ..ApiCall::default() };
+    let found = request.read::<ApiPage<OfferAnswer>>(operations::PREVIEW_GROUP_OFFERS, call).await?;
+    let effects = if group.is_some() {
+        let call = ApiCall { body, query: "dry_run=true".to_owned(), ..of_group(request) };
+        let answer: EffectsAnswer = request.read(operations::CHANGE_GROUP, call).await?;
+        answer.effects.iter().map(|effect| EffectRow::of(t, effect)).collect()
+    } else {
+        // A new group has no callers yet.
+        Vec::new()
+    };
+    let all = found.items.len();
+    Ok(Offers {
+        count: t.say_count("groups.offer", "groups.offers", u64::try_from(all).unwrap_or(u64::MAX)),
+        rows: found.items.into_iter().take(MAX_OFFERS).map(|offer| GroupOfferRow::of(t, offer)).collect(),
+        is_cut: all > MAX_OFFERS,
+        effects,
+    })
+}
+
+async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let sent = match form::body(&request.form) {
+        Ok(mut body) => {
+            body.insert("name".to_owned(), request.form.value("name").trim().into());
+            request.call(operations::MAKE_GROUP, ApiCall { body, query: confirmed(&request.form), ..ApiCall::default() }).await
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(answer) => {
+            let made: Value = read_answer(answer)?;
+            let path = format!("/groups/{}", made["id"].as_str().unwrap_or_default());
+            Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))
+        }
+        Err(error) => refuse(&request, None, error).await,
+    }
+}
+
+async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let group = read_group(&request).await?;
+    let revision = request.form.value("revision");
+    let sent = match form::body(&request.form) {
+        Ok(body) => {
+            let call = ApiCall { body, query: confirmed(&request.form), ..of_group(&request) };
+            request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(_) => Ok(PageReply::redirect(&request.url(&format!("/groups/{}", group.id))).toast(Toast::Saved)),
+        Err(error) => refuse(&request, Some(&group), error).await,
+    }
+}
+
+/// The query of a change that is saved although price limits leave a model without any account.
+fn confirmed(form: &FormData) -> String {
+    if form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() }
+}
+
+async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let group = read_group(&request).await?;
+    let removed = match check_typed_name(&request.form, &group.name) {
+        Ok(()) => request.call(operations::REMOVE_GROUP, of_group(&request)).await,
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/groups")).toast(Toast::Removed)),
+        Err(error) => {
+            // The form has its own values: only the name was typed.
+            let mut values: Vec<(String, String)> =
+                form::values(&group).pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+            values.extend(request.form.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())));
+            let state = form::refused(request.t(), &FormData::of_pairs(values), error)?;
+            group_page(&request, Some(&group), &state, None).await
+        }
+    }
+}
+
+async fn refuse(request: &PageRequest, group: Option<&GroupObject>, error: ApiError) -> Result<PageReply, PageFailure> {
+    let state = form::refused(request.t(), &request.form, error)?;
+    group_page(request, group, &state, None).await
+}
+
+/// The model square as callers of the group see it.
+async fn square(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    const MAX_SHOWN: usize = 300;
+    let t = request.t();
+    let group = read_group(&request).await?;
+    let found = request.read::<SquareDocument>(operations::SHOW_SQUARE, get(&[("group", &group.name)])).await;
+    let document = match found {
+        Ok(document) => document,
+        // The gateway learns of a new group within a second.
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => SquareDocument::default(),
+        Err(error) => return Err(error.into()),
+    };
+    let template = SquarePage {
+        layout: request.layout(group.name.clone()).below("/groups", t.say("nav.groups")),
+        t,
+        about: t.say_with("groups.square_about", &[("name", &group.name), ("multiplier", &group.sale_multiplier)]),
+        cards: cards(&request, &document, &group.name, MAX_SHOWN),
+        is_cut: document.data.len() > MAX_SHOWN,
+    };
+    PageReply::ok(&template)
+}

@@ -1,0 +1,260 @@
+//! The form of a group.
+
+use serde_json::{Map, Value, json};
+
+use super::view::GroupObject;
+use crate::{
+    api_error::ApiError,
+    pages::{
+        control::{self, FaultPlace, FormSection, decimal, limit_text, names, whole_number},
+        form::{FormData, FormState},
+        locale::Locale,
+        reply::PageFailure,
+    },
+};
+
+/// Channels that can be chosen with a click; the names of more are typed.
+const MAX_CHECKS: usize = 60;
+
+/// Where faults are shown.
+const PLACES: &[FaultPlace] = &[
+    ("name", "name", "name"),
+    ("already_exists", "name", "exists"),
+    ("channels", "channels", "unknown_channel"),
+    ("models", "models", "model_pattern"),
+    ("sale_multiplier", "sale_multiplier", "factor"),
+    ("price_limit.max_input", "max_input", "amount"),
+    ("price_limit.max_output", "max_output", "amount"),
+    ("price_limit.min_margin", "min_margin", "margin"),
+    ("price_limit", "price_limit", "price_limit"),
+    ("hedge", "hedge", "amount"),
+    ("budget", "budget_amount", "amount"),
+    ("rpm", "rpm", "whole_number"),
+    ("tpm", "tpm", "whole_number"),
+    ("concurrency", "concurrency", "whole_number"),
+    ("nothing_left", "confirm", "nothing_left"),
+    ("typed_name", "typed_name", "typed_name"),
+];
+
+const FLAGS: [&str; 3] = ["never_below_cost", "trace", "self_service"];
+
+pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    control::refused(t, form, error, PLACES)
+}
+
+/// What the form of a new group holds.
+pub(super) fn defaults() -> FormData {
+    FormData::of(&[
+        ("visibility", "public"),
+        ("models", "*"),
+        ("sale_multiplier", "1"),
+        ("limit_on", "sale"),
+        ("routing", "weighted"),
+        ("translation", "lenient"),
+        ("stream_break", "provider_usage"),
+    ])
+}
+
+/// What the form holds before the group is changed.
+pub(super) fn values(group: &GroupObject) -> FormData {
+    let mut pairs: Vec<(String, String)> = Vec::new();
+    let mut put = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));
+    put("visibility", &group.visibility);
+    for channel in &group.channels {
+        put("channels", channel);
+    }
+    put("models", &group.models.join("\n"));
+    put("sale_multiplier", &group.sale_multiplier);
+    let limit = group.price_limit.as_ref();
+    let bound = |text: Option<&String>| text.cloned().unwrap_or_default();
+    put("price_limit", limit.map_or("", |limit| &limit.mode));
+    put("limit_on", limit.and_then(|limit| limit.on.as_deref()).unwrap_or("sale"));
+    put("max_input", &bound(limit.and_then(|limit| limit.max_input.as_ref())));
+    put("max_output", &bound(limit.and_then(|limit| limit.max_output.as_ref())));
+    put("min_margin", &bound(limit.and_then(|limit| limit.min_margin.as_ref())));
+    for (name, limit) in [("rpm", group.rpm), ("tpm", group.tpm), ("concurrency", group.concurrency)] {
+        put(name, &limit_text(limit));
+    }
+    let budget = budgets(&group.budget).into_iter().next().unwrap_or_default();
+    put("budget_amount", budget["amount"].as_str().unwrap_or_default());
+    put("budget_window", budget["window"].as_str().unwrap_or("month"));
+    put("budget_action", budget["action"].as_str().unwrap_or("block"));
+    put("routing", &group.routing);
+    put("translation", &group.translation);
+    put("stream_break", &group.stream_break);
+    put("hedge", group.hedge["cost_cap"].as_str().unwrap_or_default());
+    for (name, is_on) in FLAGS.into_iter().zip([group.never_below_cost, group.trace, group.self_service]) {
+        put(name, if is_on { "true" } else { "" });
+    }
+    FormData::of_pairs(pairs)
+}
+
+/// A budget by itself, or several.
+fn budgets(value: &Value) -> Vec<Value> {
+    match value.as_array() {
+        Some(entries) => entries.clone(),
+        None if value.is_object() => vec![value.clone()],
+        None => Vec::new(),
+    }
+}
+
+pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>, channels: &[String]) -> Vec<FormSection> {
+    let mut basics = Vec::new();
+    if group.is_none() {
+        basics.push(state.text("name", t.say("keys.name")).hint(t.say("groups.name_hint")).max(100).required().focus());
+    }
+    let visibility = [("public", t.say("groups.public_about")), ("private", t.say("groups.private_about"))];
+    basics.push(state.choice("visibility", t.say("groups.visibility"), visibility));
+    let mut sections = vec![FormSection::new("", basics), offered(t, state, channels), prices(t, state)];
+    sections.push(limits(t, state, group));
+    sections.push(behaviour(t, state));
+    if state.fault("confirm").is_some() || state.has("confirm") {
+        let confirm = state.check("confirm", t.say("groups.confirm")).wide();
+        sections.insert(0, FormSection::new(t.say("groups.confirm_title"), vec![confirm]));
+    }
+    sections
+}
+
+fn offered(t: Locale, state: &FormState, channels: &[String]) -> FormSection {
+    let of_group = if channels.len() <= MAX_CHECKS {
+        state.checks("channels", t.say("groups.channels"), channels.iter().map(|name| (name.as_str(), name.as_str())))
+    } else {
+        let typed = FormState::of(FormData::of(&[("channels", &state.all("channels").collect::<Vec<_>>().join("\n"))]));
+        typed.area("channels", t.say("groups.channels"), 4)
+    };
+    let models = state.area("models", t.say("groups.models"), 4).hint(t.say("groups.models_hint"));
+    FormSection::new(t.say("groups.offered"), vec![of_group, models])
+}
+
+fn prices(t: Locale, state: &FormState) -> FormSection {
+    let modes = [
+        ("", t.say("groups.no_limit")),
+        ("priced_only", t.say("groups.priced_only")),
+        ("ceiling", t.say("groups.ceiling")),
+        ("min_margin", t.say("groups.min_margin")),
+    ];
+    let on = [("sale", t.say("groups.on_sale")), ("cost", t.say("groups.on_cost"))];
+    let controls = vec![
+        state.number("sale_multiplier", t.say("groups.multiplier")).hint(t.say("groups.multiplier_hint")),
+        state.choice("price_limit", t.say("groups.price_limit"), modes).hint(t.say("groups.price_limit_hint")),
+        state.number("max_input", t.say("groups.max_input")).hint(t.say("groups.per_million")),
+        state.number("max_output", t.say("groups.max_output")).hint(t.say("groups.per_million")),
+        state.number("min_margin", t.say("groups.min_margin_share")).hint(t.say("groups.min_margin_hint")),
+        state.choice("limit_on", t.say("groups.limit_on"), on),
+        state.check("never_below_cost", t.say("groups.never_below_cost")).hint(t.say("groups.never_below_cost_hint")).wide(),
+    ];
+    FormSection::new(t.say("groups.prices"), controls)
+}
+
+fn limits(t: Locale, state: &FormState, group: Option<&GroupObject>) -> FormSection {
+    let mut controls = vec![
+        state.number("rpm", t.say("keys.rpm")).hint(t.say("keys.unlimited_hint")),
+        state.number("tpm", t.say("keys.tpm")).hint(t.say("keys.unlimited_hint")),
+        state.number("concurrency", t.say("keys.concurrency")).hint(t.say("keys.unlimited_hint")),
+    ];
+    let section = if group.is_some_and(|group| budgets(&group.budget).len() > 1) {
+        FormSection::new(t.say("groups.limits"), controls).about(t.say("groups.several_budgets"))
+    } else {
+        let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
+        let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
+        controls.push(state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")));
+        controls.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
+        controls.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
+        FormSection::new(t.say("groups.limits"), controls)
+    };
+    section.folded()
+}
+
+fn behaviour(t: Locale, state: &FormState) -> FormSection {
+    let routing =
+        [("weighted", t.say("groups.weighted")), ("cheapest", t.say("groups.cheapest")), ("fastest", t.say("groups.fastest"))];
+    let translation = [("lenient", t.say("groups.lenient")), ("strict", t.say("groups.strict"))];
+    let stream_break = [
+        ("provider_usage", t.say("groups.break_usage")),
+        ("delivered", t.say("groups.break_delivered")),
+        ("none_if_empty", t.say("groups.break_none")),
+    ];
+    let controls = vec![
+        state.choice("routing", t.say("groups.routing"), routing),
+        state.choice("translation", t.say("groups.translation"), translation),
+        state.choice("stream_break", t.say("groups.stream_break"), stream_break),
+        state.number("hedge", t.say("groups.hedge")).hint(t.say("groups.hedge_hint")),
+        state.check("trace", t.say("groups.trace")).wide(),
+        state.check("self_service", t.say("groups.self_service")).wide(),
+    ];
+    FormSection::new(t.say("groups.behaviour"), controls).folded()
+}
+
+/// The fields as the admin API takes them.
+pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    // One list of checks, or lines.
+    let channels: Vec<&str> = form.all("channels").flat_map(|sent| sent.split(['\n', '\r'])).map(str::trim).collect();
+    body.insert("channels".to_owned(), channels.into_iter().filter(|name| !name.is_empty()).collect());
+    body.insert("models".to_owned(), names(form, "models").into_iter().collect());
+    for word in ["visibility", "routing", "translation", "stream_break"] {
+        body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
+    }
+    body.insert("sale_multiplier".to_owned(), form.filled("sale_multiplier").map_or_else(|| "1".to_owned(), decimal).into());
+    body.insert("price_limit".to_owned(), price_limit(form));
+    for limit in ["rpm", "tpm", "concurrency"] {
+        body.insert(limit.to_owned(), whole_number(form, limit)?.into());
+    }
+    if form.has("budget_amount") {
+        let budget = form.filled("budget_amount").map(|amount| {
+            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
+            json!({"amount": decimal(amount), "window": word("budget_window", "month"), "action": word("budget_action", "block")})
+        });
+        body.insert("budget".to_owned(), json!(budget));
+    }
+    let hedge = form.filled("hedge").map(|cap| json!({"cost_cap": decimal(cap)}));
+    body.insert("hedge".to_owned(), json!(hedge));
+    for flag in FLAGS {
+        body.insert(flag.to_owned(), (form.value(flag) == "true").into());
+    }
+    Ok(body)
+}
+
+fn price_limit(form: &FormData) -> Value {
+    let Some(mode) = form.filled("price_limit") else { return Value::Null };
+    let mut limit = json!({"mode": mode, "on": form.filled("limit_on").unwrap_or("sale")});
+    // Bounds of another mode stay in the form and are not sent.
+    let bounds: &[&str] = match mode {
+        "ceiling" => &["max_input", "max_output"],
+        "min_margin" => &["min_margin"],
+        _ => &[],
+    };
+    for bound in bounds {
+        if let Some(value) = form.filled(bound) {
+            limit[*bound] = decimal(value).into();
+        }
+    }
+    limit
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn form_becomes_the_body_of_the_admin_api() {
+        let form = FormData::parse(
+            b"visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25&price_limit=ceiling&max_input=%241.5\
+              &max_output=&min_margin=0.2&limit_on=cost&rpm=1,000&tpm=&concurrency=&budget_amount=50&budget_window=day&hedge=1&trace=true",
+        );
+        let expected = json!({
+            "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
+            "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
+            "budget": {"amount": "50", "window": "day", "action": "block"}, "hedge": {"cost_cap": "1"},
+            "never_below_cost": false, "trace": true, "self_service": false,
+        });
+        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+    }
+
+    #[test]
+    fn bounds_of_another_mode_are_not_sent() {
+        let form = FormData::parse(b"price_limit=min_margin&max_input=3&min_margin=0.1");
+        assert_eq!(price_limit(&form), json!({"mode": "min_margin", "on": "sale", "min_margin": "0.1"}));
+        assert_eq!(price_limit(&FormData::parse(b"max_input=3")), Value::Null);
+    }
+}

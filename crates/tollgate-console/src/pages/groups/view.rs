@@ -1,0 +1,248 @@
+//! Groups as the admin API answers them, and as pages show them.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::pages::{
+    format::{self, TimeText},
+    locale::Locale,
+    price_text::{self, PriceFigure},
+};
+
+/// A group of the admin API.
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupObject {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) owner: String,
+    pub(super) revision: u64,
+    pub(super) created_at: String,
+    pub(super) visibility: String,
+    pub(super) channels: Vec<String>,
+    pub(super) models: Vec<String>,
+    pub(super) sale_multiplier: String,
+    pub(super) translation: String,
+    pub(super) stream_break: String,
+    pub(super) price_limit: Option<PriceLimitObject>,
+    pub(super) never_below_cost: bool,
+    pub(super) routing: String,
+    pub(super) hedge: Value,
+    pub(super) trace: bool,
+    pub(super) self_service: bool,
+    pub(super) rpm: u64,
+    pub(super) tpm: u64,
+    pub(super) concurrency: u64,
+    pub(super) budget: Value,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct PriceLimitObject {
+    pub(super) mode: String,
+    #[serde(default)]
+    pub(super) max_input: Option<String>,
+    #[serde(default)]
+    pub(super) max_output: Option<String>,
+    #[serde(default)]
+    pub(super) min_margin: Option<String>,
+    #[serde(default)]
+    pub(super) on: Option<String>,
+}
+
+/// Sums of what was used.
+#[derive(Debug, Deserialize)]
+pub(super) struct GroupSpent {
+    pub(super) of: String,
+    requests: u64,
+    sale: String,
+}
+
+#[derive(Debug)]
+pub(super) struct GroupRow {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) is_public: bool,
+    pub(super) channels: String,
+    pub(super) models: String,
+    pub(super) multiplier: String,
+    pub(super) price_limit: Option<String>,
+    pub(super) limits: String,
+    pub(super) spent: String,
+    pub(super) spent_exact: String,
+    pub(super) requests: String,
+}
+
+/// Names that a cell has room for.
+const NAMED: usize = 3;
+
+/// The first names, and how many more there are.
+fn some(t: Locale, names: &[String]) -> String {
+    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(t.say("list.separator"));
+    match names.len().saturating_sub(NAMED) {
+        0 => named,
+        more => t.say_with("keys.and_more", &[("names", &named), ("count", &more.to_string())]),
+    }
+}
+
+/// Limits as a sentence; empty without any.
+pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
+    let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
+    let lines = [
+        line(group.rpm, |t, limit| t.say_with("keys.rpm_is", &[("limit", limit)])),
+        line(group.tpm, |t, limit| t.say_with("keys.tpm_is", &[("limit", limit)])),
+        line(group.concurrency, |t, limit| t.say_with("keys.concurrency_is", &[("limit", limit)])),
+    ];
+    lines.into_iter().flatten().collect()
+}
+
+pub(super) fn limit_text(t: Locale, limit: &PriceLimitObject) -> String {
+    match limit.mode.as_str() {
+        "ceiling" => {
+            let bound = |bound: &Option<String>| bound.as_deref().map_or_else(|| "–".to_owned(), format::usd);
+            t.say_with("groups.ceiling_is", &[("input", &bound(&limit.max_input)), ("output", &bound(&limit.max_output))])
+        }
+        "min_margin" => {
+            let margin = limit.min_margin.as_deref().and_then(|margin| margin.parse::<f64>().ok()).unwrap_or(0.0);
+            t.say_with("groups.margin_is", &[("margin", &format::percent(margin))])
+        }
+        _ => t.say("groups.priced_only").to_owned(),
+    }
+}
+
+impl GroupRow {
+    pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>) -> Self {
+        let sale = spent.map_or("0", |spent| spent.sale.as_str());
+        Self {
+            id: group.id.clone(),
+            name: group.name.clone(),
+            is_public: group.visibility == "public",
+            channels: some(t, &group.channels),
+            models: some(t, &group.models),
+            multiplier: group.sale_multiplier.clone(),
+            price_limit: group.price_limit.as_ref().map(|limit| limit_text(t, limit)),
+            limits: limits(t, group).join(t.say("list.separator")),
+            spent: format::usd_short(sale),
+            spent_exact: format::usd(sale),
+            requests: format::integer(spent.map_or(0, |spent| spent.requests)),
+        }
+    }
+}
+
+/// What is beside the form of a group.
+#[derive(Debug)]
+pub(super) struct GroupDetail {
+    pub(super) id: String,
+    pub(super) is_of_file: bool,
+    pub(super) created: Option<TimeText>,
+    pub(super) spent: String,
+    pub(super) spent_exact: String,
+    pub(super) requests: String,
+}
+
+impl GroupDetail {
+    pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>) -> Self {
+        let sale = spent.map_or("0", |spent| spent.sale.as_str());
+        Self {
+            id: group.id.clone(),
+            is_of_file: group.owner == "file",
+            created: format::date(t, &group.created_at),
+            spent: format::usd_short(sale),
+            spent_exact: format::usd(sale),
+            requests: format::integer(spent.map_or(0, |spent| spent.requests)),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OfferAnswer {
+    model: String,
+    channels: Vec<String>,
+    listed: bool,
+    price: Value,
+}
+
+/// A model that a group would offer.
+#[derive(Debug)]
+pub(super) struct GroupOfferRow {
+    pub(super) model: String,
+    pub(super) channels: String,
+    pub(super) is_listed: bool,
+    pub(super) is_priced: bool,
+    pub(super) price: Vec<PriceFigure>,
+}
+
+impl GroupOfferRow {
+    pub(super) fn of(t: Locale, offer: OfferAnswer) -> Self {
+        Self {
+            channels: offer.channels.join(t.say("list.separator")),
+            model: offer.model,
+            is_listed: offer.listed,
+            is_priced: !offer.price.is_null(),
+            price: price_text::main_lines(t, &offer.price),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct EffectsAnswer {
+    #[serde(default)]
+    pub(super) effects: Vec<EffectObject>,
+}
+
+/// A model whose accounts a price limit would exclude.
+#[derive(Debug, Deserialize)]
+pub(super) struct EffectObject {
+    subject: String,
+    name: String,
+    model: String,
+    nothing_left: bool,
+    excluded: Vec<ExcludedObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExcludedObject {
+    channel: String,
+    account: Option<String>,
+    code: String,
+    detail: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct EffectRow {
+    pub(super) model: String,
+    pub(super) subject: String,
+    pub(super) nothing_left: bool,
+    pub(super) excluded: Vec<String>,
+}
+
+impl EffectRow {
+    pub(super) fn of(t: Locale, effect: &EffectObject) -> Self {
+        let subject = match effect.subject.as_str() {
+            "key" => t.say_with("home.budget_of_key", &[("key", &effect.name)]),
+            _ => effect.name.clone(),
+        };
+        let excluded = effect.excluded.iter().map(|it| {
+            let account = it.account.as_deref().map(|account| format!(" / {account}")).unwrap_or_default();
+            format!("{}{account}: {} {}", it.channel, it.code, it.detail.as_deref().unwrap_or_default())
+        });
+        Self { model: effect.model.clone(), subject, nothing_left: effect.nothing_left, excluded: excluded.collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn price_limits_are_said_in_words() {
+        let limit = |json: &str| limit_text(Locale::En, &serde_json::from_str(json).unwrap());
+        assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), "at most $1.50 in, – out");
+        assert_eq!(limit(r#"{"mode":"min_margin","min_margin":"0.2"}"#), "margin of at least 20.00 %");
+        assert_eq!(limit(r#"{"mode":"priced_only"}"#), "priced models only");
+    }
+
+    #[test]
+    fn long_lists_are_cut_with_their_number() {
+        let names: Vec<String> = (0..5).map(|number| format!("c{number}")).collect();
+        assert_eq!(some(Locale::En, &names), "c0, c1, c2 and 2 more");
+    }
+}

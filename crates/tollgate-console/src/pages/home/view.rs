@@ -1,0 +1,222 @@
+//! What the first page shows of keys, budgets, models and news.
+
+use serde::Deserialize;
+use tollgate_core::{NanoUsd, Timestamp};
+
+use crate::pages::{
+    clients::curl,
+    format::{self, TimeText},
+    locale::Locale,
+    mark::{self, Mark},
+    models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
+};
+
+/// Models in the table.
+const MODELS: usize = 6;
+/// News, and for how long a model is new.
+const NEWS: usize = 4;
+const NEW_FOR_MS: i64 = 30 * 86_400_000;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyView {
+    pub(super) id: String,
+    pub(super) name: String,
+    prefix: String,
+    suffix: String,
+    pub(super) state: String,
+}
+
+#[derive(Debug)]
+pub(super) struct KeyEntry {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// Its first and last characters.
+    pub(super) shown: String,
+    pub(super) mark: Mark,
+}
+
+impl KeyEntry {
+    pub(super) fn of(t: Locale, key: &KeyView) -> Self {
+        Self {
+            id: key.id.clone(),
+            name: key.name.clone(),
+            shown: format!("{}••••{}", key.prefix, key.suffix),
+            mark: mark::of_key(t, &key.state),
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AllowanceView {
+    pub(super) name: String,
+    pub(super) budgets: Vec<BudgetView>,
+    pub(super) balance: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct BudgetView {
+    pub(super) of: String,
+    amount: String,
+    window: String,
+    spent: String,
+    left: String,
+    renews_at: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct BudgetEntry {
+    pub(super) label: String,
+    pub(super) left: String,
+    pub(super) amount: String,
+    pub(super) spent: String,
+    pub(super) window: &'static str,
+    pub(super) renews_at: Option<TimeText>,
+    /// The day on which it is spent if the rest of the window is like its beginning.
+    pub(super) pace: Option<String>,
+    /// Percent that is spent, for the meter.
+    pub(super) percent: u32,
+    pub(super) class: &'static str,
+}
+
+impl BudgetEntry {
+    pub(super) fn of(t: Locale, budget: &BudgetView, key: &str, now: Timestamp) -> Self {
+        let label = match budget.of.as_str() {
+            "key" => t.say_with("home.budget_of_key", &[("key", key)]),
+            _ => t.say("home.budget_of_member").to_owned(),
+        };
+        let percent = format::share_of(&budget.spent, &budget.amount);
+        Self {
+            label,
+            left: format::usd_short(&budget.left),
+            amount: format::usd(&budget.amount),
+            spent: format::usd(&budget.spent),
+            window: match budget.window.as_str() {
+                "day" => t.say("window.day"),
+                "month" => t.say("window.month"),
+                _ => t.say("window.total"),
+            },
+            renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
+            pace: (budget.window == "month").then(|| pace(t, budget, now)).flatten(),
+            percent,
+            class: match percent {
+                100.. => "down",
+                80.. => "part",
+                _ => "fill",
+            },
+        }
+    }
+}
+
+/// Until when a monthly budget lasts, if that is before it renews.
+fn pace(t: Locale, budget: &BudgetView, now: Timestamp) -> Option<String> {
+    let amount = |text: &str| NanoUsd::parse(text).ok().map(|amount| i128::from(amount.0)).filter(|amount| *amount > 0);
+    let (spent, left) = (amount(&budget.spent)?, amount(&budget.left)?);
+    let elapsed_ms = i128::from(now.ms_since(Timestamp::of_month(now.month())).max(1));
+    let left_ms = i64::try_from(left * elapsed_ms / spent).ok()?;
+    let end = Timestamp::of_month(now.month() + 1);
+    let lasts_ms = end.ms_since(now);
+    if left_ms >= lasts_ms {
+        return Some(t.say("home.pace_lasts").to_owned());
+    }
+    let at = format::date(t, &crate::time::rfc3339(now.plus_ms(left_ms)))?;
+    Some(t.say_with("home.pace_ends", &[("day", &at.text)]))
+}
+
+/// The way to the first answered request.
+#[derive(Debug)]
+pub(super) struct Steps {
+    /// Name of the key to use.
+    pub(super) key: Option<String>,
+    pub(super) curl: String,
+    /// Id of the last request, which was not answered, and what its caller was told.
+    pub(super) fault: Option<(String, String)>,
+}
+
+impl Steps {
+    pub(super) fn of(key: Option<String>, fault: Option<(String, String)>, base: &str, model: &str) -> Self {
+        Self { key, curl: curl(base, model), fault }
+    }
+
+    pub(super) const fn done(&self) -> usize {
+        if self.key.is_some() { 1 } else { 0 }
+    }
+}
+
+/// A model that the reader uses, and how it does.
+#[derive(Debug)]
+pub(super) struct UsedModel {
+    pub(super) id: String,
+    pub(super) link: String,
+    pub(super) state: StateText,
+    pub(super) day: Availability,
+}
+
+/// Of the models that were used, those that are still offered.
+pub(super) fn used_models(t: Locale, document: &SquareDocument, used: &[String]) -> Vec<UsedModel> {
+    let known = used.iter().filter_map(|name| document.data.iter().find(|model| model.id == *name));
+    let row = |model: &crate::pages::models::SquareEntry| {
+        let offer = model.offer(None)?;
+        Some(UsedModel {
+            id: model.id.clone(),
+            link: path_of_name(&model.id),
+            state: state(t, offer),
+            day: availability(t, &offer.day),
+        })
+    };
+    known.filter_map(row).take(MODELS).collect()
+}
+
+/// What changed or will change for callers.
+#[derive(Debug)]
+pub(super) struct NewsEntry {
+    pub(super) icon: &'static str,
+    pub(super) model: String,
+    pub(super) link: String,
+    pub(super) text: String,
+    pub(super) at: Option<TimeText>,
+}
+
+/// Prices that are announced, then new models, the latest first.
+pub(super) fn news(t: Locale, document: &SquareDocument, now: Timestamp) -> Vec<NewsEntry> {
+    let entry = |model: &str, icon, text, at: &str| NewsEntry {
+        icon,
+        model: model.to_owned(),
+        link: path_of_name(model),
+        text,
+        at: format::date(t, at),
+    };
+    let announced = document.data.iter().filter_map(|model| {
+        let price = &model.offer(None)?.next_price;
+        let amount = |kind: &str| price[kind].as_str().map_or_else(|| "–".to_owned(), format::usd);
+        let text = t.say_with("home.news_price", &[("input", &amount("input")), ("output", &amount("output"))]);
+        Some(entry(&model.id, "price", text, price["valid_from"].as_str()?))
+    });
+    let since = crate::time::rfc3339(now.plus_ms(-NEW_FOR_MS));
+    let mut added: Vec<(&str, &str)> =
+        document.data.iter().filter_map(|model| Some((model.added_at.as_deref()?, model.id.as_str()))).collect();
+    added.retain(|(at, _)| *at > since.as_str());
+    added.sort_unstable_by(|one, other| other.cmp(one));
+    let added = added.into_iter().map(|(at, model)| entry(model, "plus", t.say("home.news_model").to_owned(), at));
+    announced.chain(added).take(NEWS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn pace_tells_the_day_on_which_a_budget_is_spent() {
+        // Noon of 21 November 2026.
+        let now = Timestamp(1_795_262_400_000_000);
+        let budget = |spent: &str, left: &str| {
+            let budget = json!({"of": "key", "amount": "100", "window": "month", "spent": spent, "left": left, "renews_at": null});
+            BudgetEntry::of(Locale::En, &serde_json::from_value(budget).unwrap(), "ci", now)
+        };
+        assert!(budget("10", "90").pace.unwrap().contains("lasts"));
+        assert!(budget("90", "10").pace.unwrap().contains("23 Nov 2026"), "{:?}", budget("90", "10"));
+        assert_eq!(budget("0", "100").pace, None);
+        assert_eq!((budget("90", "10").class, budget("100", "0").class), ("part", "down"));
+    }
+}

@@ -1,0 +1,150 @@
+//! `/key`: what a key may use and what is left of it, for those who hold it and have no account. The key is in the body of the form; it is
+//! neither kept nor sent back.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+
+use super::view::{Allowance, BudgetRow, Expiry, limit_lines};
+use crate::{
+    api_error::ApiError,
+    caller,
+    pages::{
+        form::{FormField, FormState},
+        format::{self, TimeText},
+        layout::Layout,
+        locale::Locale,
+        mark::{self, Mark},
+        problem,
+        reply::{PageFailure, PageReply},
+        request::PageRequest,
+    },
+};
+
+#[derive(Debug, Template)]
+#[template(path = "key_check.html")]
+struct KeyCheckPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    key: FormField,
+    found: Option<CheckedKey>,
+}
+
+/// What a key is, to its holder.
+#[derive(Debug)]
+struct CheckedKey {
+    name: String,
+    /// Its first and last characters.
+    shown: String,
+    groups: String,
+    models: Vec<String>,
+    limits: Vec<String>,
+    member_limits: Vec<String>,
+    expires: Option<Expiry>,
+    balance: Option<String>,
+    budgets: Vec<BudgetRow>,
+    calls: Vec<CallRow>,
+}
+
+/// One of the last requests.
+#[derive(Debug)]
+struct CallRow {
+    at: Option<TimeText>,
+    mark: Mark,
+    model: String,
+    amount: String,
+    total: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct HeldKey {
+    name: String,
+    prefix: String,
+    suffix: String,
+    expires_at: Option<String>,
+    #[serde(flatten)]
+    allowance: Allowance,
+}
+
+#[derive(Debug, Deserialize)]
+struct Calls {
+    data: Vec<Call>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Call {
+    at: String,
+    model: Option<String>,
+    status: u16,
+    outcome: String,
+    amount: Option<String>,
+    duration_us: u64,
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    page(&request, &FormState::default(), None)
+}
+
+fn page(request: &PageRequest, state: &FormState, found: Option<CheckedKey>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let template = KeyCheckPage {
+        // A key that was put into the address by mistake is not repeated.
+        layout: request.layout(t.say("nav.key_check")).returns_to("/key"),
+        t,
+        banner: state.banner(),
+        key: state.password("key", t.say("key_check.key"), "off").hint(t.say("key_check.hint")).focus(),
+        found,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let held = match request.form.filled("key") {
+        Some(key) => caller::check_key(&request.state, &request.meta, key).await,
+        None => Err(ApiError::no_service_key()),
+    };
+    let (allowance, calls) = match held {
+        Ok(held) => held,
+        Err(error) => {
+            let state = FormState::faulty(&error, "key", problem::say_of_service_key(t, &error));
+            return page(&request, &state, None);
+        }
+    };
+    let unread = |fault: serde_json::Error| {
+        tracing::error!(%fault, "what a key may use cannot be read");
+        ApiError::internal()
+    };
+    let key: HeldKey = serde_json::from_value(allowance).map_err(unread)?;
+    let calls: Calls = serde_json::from_value(calls).map_err(unread)?;
+    let HeldKey { name, prefix, suffix, expires_at, allowance } = key;
+    let found = CheckedKey {
+        name,
+        shown: format!("{prefix}••••{suffix}"),
+        groups: allowance.groups.join(t.say("list.separator")),
+        limits: limit_lines(t, allowance.limits()),
+        member_limits: limit_lines(t, allowance.member_limits()),
+        expires: Expiry::of(t, expires_at.as_deref(), request.state.gateway.now()),
+        balance: allowance.balance().map(format::usd),
+        budgets: allowance.budgets.iter().map(|budget| BudgetRow::of(t, budget)).collect(),
+        calls: calls.data.iter().map(|call| CallRow::of(t, call)).collect(),
+        models: allowance.models,
+    };
+    page(&request, &FormState::default(), Some(found))
+}
+
+impl CallRow {
+    fn of(t: Locale, call: &Call) -> Self {
+        let mark = mark::of_outcome(t, &call.outcome);
+        let word = if call.outcome == "completed" { call.status.to_string() } else { format!("{} {}", call.status, mark.word) };
+        Self {
+            at: format::time(t, &call.at),
+            mark: Mark { word, ..mark },
+            model: call.model.clone().unwrap_or_else(|| "–".to_owned()),
+            amount: call.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd_short),
+            total: format::micros(t, call.duration_us),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! The ledger: money in, corrections, and what requests were charged.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use tollgate_store::AdminScope;
+
+use super::{
+    control::Pager,
+    format::{self, TimeText},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get},
+    route::{PageRoute, SeenBy, page},
+};
+
+pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/ledger", SeenBy::Role(AdminScope::Admin), page!(list))];
+
+/// Entries on a page.
+const PAGE: &str = "50";
+const KINDS: [&str; 3] = ["top_up", "adjust", "settle"];
+
+#[derive(Debug, Template)]
+#[template(path = "ledger.html")]
+struct LedgerPage {
+    layout: Layout,
+    t: Locale,
+    member: String,
+    /// Value, label, whether it is chosen.
+    kinds: Vec<(&'static str, &'static str, bool)>,
+    is_filtered: bool,
+    is_unknown: bool,
+    rows: Vec<LedgerRow>,
+    pager: Pager,
+}
+
+/// An entry of the admin API.
+#[derive(Debug, Deserialize)]
+pub(super) struct EntryObject {
+    at: String,
+    member: String,
+    member_name: String,
+    kind: String,
+    amount: String,
+    pub(super) balance: String,
+    covers: Option<CoversObject>,
+    note: String,
+    actor: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct CoversObject {
+    count: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct LedgerRow {
+    pub(super) at: Option<TimeText>,
+    pub(super) member: String,
+    pub(super) member_name: String,
+    pub(super) kind: &'static str,
+    pub(super) tone: &'static str,
+    pub(super) amount: String,
+    pub(super) balance: String,
+    pub(super) is_overdrawn: bool,
+    /// The note of a posting, or the requests that an entry charges.
+    pub(super) note: String,
+    pub(super) actor: String,
+}
+
+fn kind(t: Locale, kind: &str) -> &'static str {
+    match kind {
+        "top_up" => t.say("ledger.top_up"),
+        "adjust" => t.say("ledger.adjust"),
+        _ => t.say("ledger.settle"),
+    }
+}
+
+impl LedgerRow {
+    pub(super) fn of(t: Locale, entry: &EntryObject) -> Self {
+        let amount = format::usd(&entry.amount);
+        let covers = entry.covers.as_ref().map(|covers| t.say_count("ledger.request", "ledger.requests", covers.count));
+        Self {
+            at: format::time(t, &entry.at),
+            member: entry.member.clone(),
+            member_name: entry.member_name.clone(),
+            kind: kind(t, &entry.kind),
+            tone: match entry.kind.as_str() {
+                "top_up" => "ok",
+                "adjust" => "alt",
+                _ => "",
+            },
+            amount: if entry.amount.starts_with('-') { amount } else { format!("+{amount}") },
+            balance: format::usd(&entry.balance),
+            is_overdrawn: entry.balance.starts_with('-'),
+            note: covers.unwrap_or_else(|| entry.note.clone()),
+            actor: entry.actor.clone(),
+        }
+    }
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let mut filter = vec![("limit", PAGE)];
+    filter.extend(["member", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
+    let wanted = query.value("kind");
+    filter.extend(KINDS.contains(&wanted).then_some(("kind", wanted)));
+    let found = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&filter)).await;
+    let (found, is_unknown) = match found {
+        Ok(found) => (found, false),
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => (ApiPage::empty(), true),
+        Err(error) => return Err(error.into()),
+    };
+    let rows: Vec<LedgerRow> = found.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
+    let count = t.say_count("ledger.one", "ledger.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let any = ("", t.say("ledger.any_kind"), wanted.is_empty());
+    let kinds = KINDS.map(|word| (word, kind(t, word), word == wanted));
+    let template = LedgerPage {
+        layout: request.layout(t.say("nav.ledger")).wide(),
+        t,
+        member: query.value("member").to_owned(),
+        kinds: std::iter::once(any).chain(kinds).collect(),
+        is_filtered: ["member", "kind"].iter().any(|field| query.filled(field).is_some()),
+        is_unknown,
+        rows,
+        pager: request.pager("/ledger", count, found.next.as_deref()),
+    };
+    PageReply::ok(&template)
+}

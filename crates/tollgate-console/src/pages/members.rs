@@ -1,0 +1,344 @@
+//! Members: the list, each member with login, limits and money, and invites. Operators read them, admins change them.
+
+mod form;
+mod invites;
+mod view;
+
+use std::{collections::HashMap, sync::Arc};
+
+use askama::Template;
+use serde_json::{Map, Value};
+use tollgate_store::AdminScope;
+
+use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
+use super::{
+    control::{ControlKind, Danger, FormSection, FormView, Pager, Tab, check_typed_name, decimal},
+    form::FormState,
+    format,
+    layout::Layout,
+    ledger::{EntryObject, LedgerRow},
+    locale::Locale,
+    operations,
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/members", OPERATOR, page!(list)),
+    PageRoute::get("/members/new", ADMIN, page!(new)),
+    PageRoute::post("/members/new", ADMIN, page!(make)),
+    PageRoute::get("/members/invites", ADMIN, page!(invites::list)),
+    PageRoute::post("/members/invites", ADMIN, page!(invites::make)),
+    PageRoute::post("/members/invites/{invite}/revoke", ADMIN, page!(invites::revoke)),
+    PageRoute::get("/members/{name}", OPERATOR, page!(detail)),
+    PageRoute::post("/members/{name}", ADMIN, page!(change)),
+    PageRoute::post("/members/{name}/ledger", ADMIN, page!(post_money)),
+    PageRoute::post("/members/{name}/password-link", ADMIN, page!(make_link)),
+    PageRoute::post("/members/{name}/login", ADMIN, page!(change_login)),
+    PageRoute::post("/members/{name}/codes", ADMIN, page!(reset_codes)),
+    PageRoute::post("/members/{name}/remove", ADMIN, page!(remove)),
+];
+
+/// Members on a page of the list.
+const PAGE: &str = "50";
+/// Entries of the ledger beside a member.
+const ENTRIES: &str = "5";
+/// Balances that are read for a page: those of its members are among them.
+const BALANCES: &str = "1000";
+
+#[derive(Debug, Template)]
+#[template(path = "members.html")]
+struct MembersPage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    is_admin: bool,
+    name: String,
+    rows: Vec<MemberRow>,
+    pager: Pager,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "member.html")]
+struct MemberPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    member: MemberDetail,
+    /// The link that sets a password, this once.
+    link: Option<String>,
+    /// Admins only, as all that follows.
+    form: Option<FormView>,
+    money: Option<FormView>,
+    entries: Vec<LedgerRow>,
+    danger: Option<Danger>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "member_new.html")]
+struct NewMemberPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    form: FormView,
+}
+
+/// Members and invites; operators see no invites.
+fn tabs(request: &PageRequest, is_invites: bool) -> Vec<Tab> {
+    if !request.is_admin() {
+        return Vec::new();
+    }
+    let t = request.t();
+    vec![
+        Tab { label: t.say("nav.members"), link: request.url("/members"), is_current: !is_invites },
+        Tab { label: t.say("members.invites"), link: request.url("/members/invites"), is_current: is_invites },
+    ]
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let mut filter = vec![("limit", PAGE)];
+    filter.extend(["name", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
+    let found = request.read::<ApiPage<MemberObject>>(operations::LIST_MEMBERS, get(&filter)).await?;
+    let spent = spent(&request, !found.items.is_empty()).await?;
+    let balances = balances(&request).await?;
+    let rows: Vec<MemberRow> =
+        found.items.iter().map(|member| MemberRow::of(t, member, spent.get(&member.id), balances.get(&member.id))).collect();
+    let count = t.say_count("members.one", "members.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let template = MembersPage {
+        layout: request.layout(t.say("nav.members")).wide(),
+        t,
+        tabs: tabs(&request, false),
+        is_admin: request.is_admin(),
+        name: query.value("name").to_owned(),
+        rows,
+        pager: request.pager("/members", count, found.next.as_deref()),
+    };
+    PageReply::ok(&template)
+}
+
+/// What members used in this UTC month, by id; nothing when the database is busy.
+async fn spent(request: &PageRequest, has_members: bool) -> Result<HashMap<String, MemberSpent>, ApiError> {
+    if !has_members {
+        return Ok(HashMap::new());
+    }
+    let since = format::month_begin(request.state.gateway.now());
+    match request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&[("by", "member"), ("since", &since)])).await {
+        Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
+        Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Balances by member id, for admins. Both lists are in the order of ids, so that they begin at the same position.
+async fn balances(request: &PageRequest) -> Result<HashMap<String, String>, ApiError> {
+    if !request.is_admin() {
+        return Ok(HashMap::new());
+    }
+    let mut filter = vec![("limit", BALANCES)];
+    // A member that is searched for may be at any position.
+    filter.extend(request.query.filled("after").map(|after| ("after", after)));
+    let found = request.read::<ApiPage<BalanceObject>>(operations::LIST_BALANCES, get(&filter)).await?;
+    Ok(found.items.into_iter().map(|balance| (balance.member, balance.balance)).collect())
+}
+
+async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    new_page(&request, &FormState::of(form::defaults()))
+}
+
+fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let mut sections = form::sections(t, state, false);
+    let name = state.text("name", t.say("members.name")).hint(t.say("members.name_hint")).max(100).required().focus();
+    sections.insert(0, FormSection::new("", vec![name]));
+    let form = FormView::new(request.url("/members/new"), sections, t.say("members.make")).cancel(request.url("/members"));
+    let layout = request.layout(t.say("members.new")).below("/members", t.say("nav.members"));
+    PageReply::page(state.status(), &NewMemberPage { layout, t, banner: state.banner(), form })
+}
+
+async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let sent = match form::body(&request.form) {
+        Ok(mut body) => {
+            body.insert("name".to_owned(), request.form.value("name").trim().into());
+            request.call(operations::MAKE_MEMBER, ApiCall { body, ..ApiCall::default() }).await
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(answer) => {
+            let made: Value = read_answer(answer)?;
+            let path = format!("/members/{}", made["id"].as_str().unwrap_or_default());
+            Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))
+        }
+        Err(error) => new_page(&request, &form::refused(request.t(), &request.form, error)?),
+    }
+}
+
+fn of_member(request: &PageRequest) -> ApiCall {
+    ApiCall { path: path_of(&[("name", request.path_param("name"))]), ..ApiCall::default() }
+}
+
+async fn read_member(request: &PageRequest) -> Result<MemberObject, ApiError> {
+    request.read(operations::GET_MEMBER, of_member(request)).await
+}
+
+async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    let state = FormState::of(form::values(&member));
+    member_page(&request, &member, &state, None).await
+}
+
+/// The page of a member; with `link` just after it was made.
+async fn member_page(
+    request: &PageRequest,
+    member: &MemberObject,
+    state: &FormState,
+    link: Option<String>,
+) -> Result<PageReply, PageFailure> {
+    let (t, is_admin) = (request.t(), request.is_admin());
+    let since = format::month_begin(request.state.gateway.now());
+    let query = [("by", "member"), ("since", since.as_str()), ("member", member.id.as_str())];
+    let spent = request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&query)).await?.items.into_iter().next();
+    let path = request.url(&format!("/members/{}", member.id));
+    let mut template = MemberPage {
+        layout: request.layout(member.name.clone()).below("/members", t.say("nav.members")),
+        t,
+        banner: state.banner(),
+        member: MemberDetail::of(t, member, spent.as_ref()),
+        link,
+        form: None,
+        money: None,
+        entries: Vec::new(),
+        danger: None,
+    };
+    if is_admin {
+        let login: LoginObject = request.read(operations::GET_LOGIN, of_member(request)).await?;
+        template.member.add_login(t, &login);
+        let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
+        let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
+        template.member.balance = Some(entries.items.first().map_or_else(|| format::usd("0"), |entry| format::usd(&entry.balance)));
+        template.entries = entries.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
+        if member.owner != "file" {
+            // What was typed into another form of the page stays in that one.
+            let is_of_form = state.has("role");
+            let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
+            let several = form::has_several_budgets(member);
+            let revision = if kept.has("revision") { kept.value("revision").to_owned() } else { member.revision.to_string() };
+            template.form = Some(
+                FormView::new(path.clone(), form::sections(t, &kept, several), t.say("form.save")).hidden("revision", revision),
+            );
+            let about = t.say("members.remove_about").to_owned();
+            let words = (t.say("members.remove"), about, t.say("members.remove"));
+            template.danger = Some(Danger::new(t, state, format!("{path}/remove"), words));
+        }
+        template.money = Some(money_form(request, state, &path));
+    }
+    PageReply::page(state.status(), &template)
+}
+
+/// Money in, or a correction. The key makes a form that is sent twice one posting.
+fn money_form(request: &PageRequest, state: &FormState, path: &str) -> FormView {
+    let t = request.t();
+    let kinds = [("top_up", t.say("ledger.top_up")), ("adjust", t.say("ledger.adjust"))];
+    let controls = vec![
+        state.choice("money_kind", t.say("ledger.kind"), kinds).hint(t.say("ledger.kind_hint")),
+        state.number("amount", t.say("ledger.amount_usd")).hint(t.say("ledger.amount_hint")).required(),
+        state.text("note", t.say("ledger.note")).hint(t.say("ledger.note_hint")).max(1_000).wide(),
+    ];
+    // A form that was refused was not posted: it keeps its key.
+    let key = match state.value("money_key") {
+        "" => format!("page-{}", request.meta.id),
+        key => key.to_owned(),
+    };
+    FormView::new(format!("{path}/ledger"), vec![FormSection::new(t.say("ledger.title"), controls)], t.say("ledger.post"))
+        .hidden("money_key", key)
+}
+
+async fn refuse(request: &PageRequest, member: &MemberObject, error: ApiError) -> Result<PageReply, PageFailure> {
+    let state = form::refused(request.t(), &request.form, error)?;
+    member_page(request, member, &state, None).await
+}
+
+fn to_member(request: &PageRequest, member: &MemberObject, toast: Toast) -> PageReply {
+    PageReply::redirect(&request.url(&format!("/members/{}", member.id))).toast(toast)
+}
+
+async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    let sent = match form::body(&request.form) {
+        Ok(body) => {
+            let call = ApiCall { body, ..of_member(&request) };
+            request.call_with(operations::CHANGE_MEMBER, call, &[("if-match", request.form.value("revision"))]).await
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(_) => Ok(to_member(&request, &member, Toast::Saved)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+async fn post_money(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (form, member) = (&request.form, read_member(&request).await?);
+    let operation = if form.value("money_kind") == "adjust" { operations::ADJUST } else { operations::TOP_UP };
+    let mut body = Map::new();
+    for (name, value) in
+        [("member", member.id.clone()), ("amount", decimal(form.value("amount"))), ("note", form.value("note").trim().to_owned())]
+    {
+        body.insert(name.to_owned(), value.into());
+    }
+    let call = ApiCall { body, ..ApiCall::default() };
+    match request.call_with(operation, call, &[("idempotency-key", form.value("money_key"))]).await {
+        Ok(_) => Ok(to_member(&request, &member, Toast::Posted)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+async fn make_link(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    match request.call(operations::MAKE_PASSWORD_LINK, of_member(&request)).await {
+        Ok(answer) => {
+            let made: Value = read_answer(answer)?;
+            let link = made["link"].as_str().map(str::to_owned);
+            member_page(&request, &member, &FormState::of(form::values(&member)), link).await
+        }
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+/// The address to sign in with; empty removes it.
+async fn change_login(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    let email = request.form.filled("email").map_or(Value::Null, Value::from);
+    let call = ApiCall { body: Map::from_iter([("email".to_owned(), email)]), ..of_member(&request) };
+    match request.call(operations::CHANGE_LOGIN, call).await {
+        Ok(_) => Ok(to_member(&request, &member, Toast::Saved)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+async fn reset_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    match request.call(operations::RESET_TOTP, of_member(&request)).await {
+        Ok(_) => Ok(to_member(&request, &member, Toast::CodesOff)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    let removed = match check_typed_name(&request.form, &member.name) {
+        Ok(()) => request.call(operations::REMOVE_MEMBER, of_member(&request)).await,
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/members")).toast(Toast::Removed)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}

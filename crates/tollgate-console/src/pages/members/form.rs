@@ -1,0 +1,139 @@
+//! The form of a member.
+
+use serde_json::{Map, Value, json};
+
+use super::view::{MemberObject, role};
+use crate::{
+    api_error::ApiError,
+    pages::{
+        control::{self, FaultPlace, FormSection, decimal, limit_text, names, whole_number},
+        form::{FormData, FormState},
+        locale::Locale,
+        reply::PageFailure,
+    },
+};
+
+const PLACES: &[FaultPlace] = &[
+    ("name", "name", "name"),
+    ("already_exists", "name", "exists"),
+    ("groups", "groups", "unknown_group"),
+    ("default_group", "default_group", "unknown_group"),
+    ("rpm", "rpm", "whole_number"),
+    ("tpm", "tpm", "whole_number"),
+    ("concurrency", "concurrency", "whole_number"),
+    ("budget", "budget_amount", "amount"),
+    ("last_admin", "role", "last_admin"),
+    ("amount", "amount", "posting"),
+    ("note", "note", ""),
+    ("email", "email", ""),
+    ("typed_name", "typed_name", "typed_name"),
+];
+
+pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    // An address that another member has is about the address.
+    let error = if error.code() == "already_exists" && form.has("email") { error.about("email") } else { error };
+    control::refused(t, form, error, PLACES)
+}
+
+pub(super) fn defaults() -> FormData {
+    FormData::of(&[("role", "member"), ("status", "active"), ("billing", "postpaid"), ("budget_window", "month")])
+}
+
+fn first_budget(member: &MemberObject) -> Value {
+    match member.budget.as_array() {
+        Some(entries) => entries.first().cloned().unwrap_or_default(),
+        None => member.budget.clone(),
+    }
+}
+
+pub(super) fn has_several_budgets(member: &MemberObject) -> bool {
+    member.budget.as_array().is_some_and(|entries| entries.len() > 1)
+}
+
+/// What the form holds before the member is changed.
+pub(super) fn values(member: &MemberObject) -> FormData {
+    let budget = first_budget(member);
+    FormData::of(&[
+        ("role", &member.role),
+        ("status", &member.status),
+        ("groups", &member.groups.join(", ")),
+        ("default_group", member.default_group.as_deref().unwrap_or_default()),
+        ("billing", &member.billing),
+        ("rpm", &limit_text(member.rpm)),
+        ("tpm", &limit_text(member.tpm)),
+        ("concurrency", &limit_text(member.concurrency)),
+        ("budget_amount", budget["amount"].as_str().unwrap_or_default()),
+        ("budget_window", budget["window"].as_str().unwrap_or("month")),
+        ("budget_action", budget["action"].as_str().unwrap_or("block")),
+    ])
+}
+
+pub(super) fn roles(t: Locale) -> [(&'static str, &'static str); 3] {
+    ["member", "operator", "admin"].map(|word| (word, role(t, word)))
+}
+
+pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> Vec<FormSection> {
+    let statuses = [("active", t.say("key.active")), ("suspended", t.say("members.suspended"))];
+    let billings = [("postpaid", t.say("members.postpaid_about")), ("prepaid", t.say("members.prepaid_about"))];
+    let basics = vec![
+        state.choice("role", t.say("members.role"), roles(t)),
+        state.choice("status", t.say("models.state"), statuses),
+        state.text("groups", t.say("members.groups")).hint(t.say("members.groups_hint")).max(10_000),
+        state.text("default_group", t.say("members.default_group")).hint(t.say("members.default_group_hint")).max(100),
+        state.choice("billing", t.say("members.billing"), billings),
+    ];
+    let mut limits = vec![
+        state.number("rpm", t.say("keys.rpm")).hint(t.say("keys.unlimited_hint")),
+        state.number("tpm", t.say("keys.tpm")).hint(t.say("keys.unlimited_hint")),
+        state.number("concurrency", t.say("keys.concurrency")).hint(t.say("keys.unlimited_hint")),
+    ];
+    let mut about = t.say("members.limits_about").to_owned();
+    if several_budgets {
+        t.say("members.several_budgets").clone_into(&mut about);
+    } else {
+        let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
+        let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
+        limits.push(state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")));
+        limits.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
+        limits.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
+    }
+    vec![FormSection::new("", basics), FormSection::new(t.say("groups.limits"), limits).about(about)]
+}
+
+/// The fields as the admin API takes them.
+pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    for word in ["role", "status", "billing"] {
+        body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
+    }
+    body.insert("groups".to_owned(), names(form, "groups").into_iter().collect());
+    body.insert("default_group".to_owned(), form.filled("default_group").map_or(Value::Null, Value::from));
+    for limit in ["rpm", "tpm", "concurrency"] {
+        body.insert(limit.to_owned(), whole_number(form, limit)?.into());
+    }
+    if form.has("budget_amount") {
+        let budget = form.filled("budget_amount").map(|amount| {
+            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
+            json!({"amount": decimal(amount), "window": word("budget_window", "month"), "action": word("budget_action", "block")})
+        });
+        body.insert("budget".to_owned(), json!(budget));
+    }
+    Ok(body)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn form_becomes_the_body_of_the_admin_api() {
+        let form = FormData::parse(
+            b"role=operator&status=active&billing=prepaid&groups=a,+b&default_group=&rpm=60&tpm=&concurrency=&budget_amount=%2450",
+        );
+        let expected = json!({
+            "role": "operator", "status": "active", "billing": "prepaid", "groups": ["a", "b"], "default_group": null, "rpm": 60,
+            "tpm": 0, "concurrency": 0, "budget": {"amount": "50", "window": "month", "action": "block"},
+        });
+        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+    }
+}

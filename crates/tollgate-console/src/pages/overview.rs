@@ -1,0 +1,223 @@
+//! What operators look at first: figures of a period beside those of the one before, charts, the health of channels, recent errors with
+//! what to do about them, the busiest keys, what changed, and open alerts. All of it comes from sums; records are read for the list of
+//! errors only.
+
+pub(super) mod charts;
+mod checklist;
+mod errors;
+pub(super) mod events;
+mod figures;
+mod health;
+mod keys;
+pub(super) mod sums;
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use tollgate_store::AdminScope;
+
+use self::{
+    charts::{SpendChart, Split},
+    checklist::Checklist,
+    errors::{OwnerErrors, RecentError},
+    events::Event,
+    figures::Tile,
+    health::ChannelHealth,
+    keys::BusyKey,
+    sums::Totals,
+};
+use super::{
+    bars::Chart,
+    format::{self, TimeText},
+    layout::{Layout, Script},
+    lines::LineChart,
+    locale::Locale,
+    log::{Buckets, outcome_chart},
+    operations,
+    period::{Period, PeriodPicker},
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall, time::rfc3339};
+
+pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/overview", SeenBy::Role(AdminScope::Operator), page!(show))];
+
+/// Bars of the charts at most, as of the axis of a period.
+const BARS: &str = "32";
+/// Open alerts that are shown.
+const ALERTS: &str = "5";
+
+#[derive(Debug, Template)]
+#[template(path = "overview.html")]
+struct OverviewPage {
+    layout: Layout,
+    t: Locale,
+    period: PeriodPicker,
+    part: OverviewPart,
+}
+
+/// What is loaded again while the page is open.
+#[derive(Debug, Template)]
+#[template(path = "parts/overview.html")]
+struct OverviewPart {
+    layout: Layout,
+    t: Locale,
+    /// Where it is loaded from again; `None` for a period that is over.
+    refresh: Option<String>,
+    alerts: Vec<AlertRow>,
+    checklist: Option<Checklist>,
+    tiles: Vec<Tile>,
+    outcomes: Chart,
+    owners: OwnerErrors,
+    spend: SpendChart,
+    first_token: LineChart,
+    tokens: Chart,
+    channels: Vec<ChannelHealth>,
+    errors: Vec<RecentError>,
+    all_errors: String,
+    keys: Vec<BusyKey>,
+    events: Vec<Event>,
+}
+
+#[derive(Debug)]
+struct AlertRow {
+    text: String,
+    at: Option<TimeText>,
+    tone: &'static str,
+    icon: &'static str,
+    link: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AlertObject {
+    rule: String,
+    raised_at: String,
+    text: String,
+    subject: String,
+}
+
+/// How busy the gateway is now, as the admin API answers it.
+#[derive(Debug, Deserialize)]
+struct LoadObject {
+    in_flight: u64,
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let period = Period::of(&request.query, request.state.gateway.now());
+    let part = load(&request, &period).await?;
+    if request.wants_part() {
+        return PageReply::ok(&part);
+    }
+    let template = OverviewPage {
+        layout: request.layout(t.say("nav.overview")).with(Script::Refresh),
+        t,
+        period: period.picker(t, &request.url("/overview"), &request.query),
+        part,
+    };
+    PageReply::ok(&template)
+}
+
+async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, ApiError> {
+    let t = request.t();
+    let split = Split::of(request.query.value("split"));
+    let (totals, series, outcomes) =
+        tokio::try_join!(Totals::read(request, period), sums::series(request, period, &[]), outcome_buckets(request, period))?;
+    let (spend, owners, channels) = tokio::try_join!(
+        charts::spend(request, period, split, &series),
+        errors::owners(request, period),
+        health::channels(request, period),
+    )?;
+    let (recent, busiest, events) =
+        tokio::try_join!(errors::recent(request, &outcomes), keys::busiest(request, period), events::latest(request, period))?;
+    let (alerts, load, checklist) = tokio::try_join!(open_alerts(request), load_now(request), checklist::read(request))?;
+    let log = |pairs: &[(&str, &str)]| request.url(&format!("/log?{}", period.log_query(pairs)));
+    let address = request.url(&format!("/overview?{}&split={}", period.query(), split.word()));
+    Ok(OverviewPart {
+        layout: request.layout(t.say("nav.overview")),
+        t,
+        refresh: period.is_until_now().then_some(address),
+        alerts,
+        checklist,
+        tiles: figures::tiles(t, &totals, &series, load.in_flight, &log(&[])),
+        outcomes: outcome_chart(t, &outcomes, |bucket| request.url(&format!("/log?{}", bucket.query()))),
+        owners,
+        spend,
+        first_token: charts::first_token(t, &series, &totals.now),
+        tokens: charts::tokens(request, period, &series),
+        channels,
+        errors: recent,
+        all_errors: log(&[]),
+        keys: busiest,
+        events,
+    })
+}
+
+/// The requests of the period by outcome.
+async fn outcome_buckets(request: &PageRequest, period: &Period) -> Result<Buckets, ApiError> {
+    let (since, until) = period.ends();
+    request.read(operations::DRAW_USAGE, get(&[("since", &since), ("until", &until), ("buckets", BARS)])).await
+}
+
+async fn load_now(request: &PageRequest) -> Result<LoadObject, ApiError> {
+    request.read(operations::GET_LOAD, ApiCall::default()).await
+}
+
+async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
+    let t = request.t();
+    let found: ApiPage<AlertObject> = request.read(operations::LIST_ALERTS, get(&[("state", "open"), ("limit", ALERTS)])).await?;
+    let row = |alert: AlertObject| {
+        let (tone, icon) = match alert.rule.as_str() {
+            "channel_down" | "error_share" | "journal_growing" => ("bad", "badc"),
+            "unpriced_model" | "key_expiring" | "certificate_expiring" => ("info", "info"),
+            _ => ("warn", "warn"),
+        };
+        // The subject of these is the name of a row.
+        let link = match alert.rule.as_str() {
+            "channel_down" => Some(format!("/channels/{}", super::models::path_of_name(&alert.subject))),
+            _ => None,
+        };
+        AlertRow { at: format::time(t, &alert.raised_at), text: alert.text, tone, icon, link: link.map(|link| request.url(&link)) }
+    };
+    Ok(found.items.into_iter().map(row).collect())
+}
+
+/// The beginning of a time until now.
+fn minutes_ago(request: &PageRequest, minutes: i64) -> String {
+    rfc3339(request.state.gateway.now().plus_ms(-minutes * 60_000))
+}
+
+/// How a figure compares with that of the period before: an arrow with the change in percent; `None` if there was none.
+fn change(now: u64, before: u64) -> Option<(bool, String)> {
+    if before == 0 || now == before {
+        return None;
+    }
+    let tenths = u128::from(now.abs_diff(before)) * 1_000 / u128::from(before);
+    let text = format!("{} {}.{} %", if now > before { "↑" } else { "↓" }, tenths / 10, tenths % 10);
+    Some((now > before, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn change_is_that_to_the_period_before() {
+        assert_eq!(change(106, 100), Some((true, "↑ 6.0 %".to_owned())));
+        assert_eq!(change(999, 1_000), Some((false, "↓ 0.1 %".to_owned())));
+        assert_eq!((change(5, 0), change(5, 5)), (None, None));
+    }
+
+    #[test]
+    fn rows_of_sums_are_read() {
+        let row: sums::SumRow = serde_json::from_value(serde_json::json!({
+            "of": "gpt", "name": null, "member": null, "and": "", "and_name": null, "and_member": null,
+            "requests": 3, "completed": 2, "tokens_input": 10, "tokens_output": 5, "tokens_cache_read": 4, "sale": "0.5", "cost": "0.25",
+            "ttft": {"p50_us": 1, "p95_us": 2, "p99_us": 3}, "duration": null, "overhead": null, "previous": null,
+        }))
+        .unwrap();
+        assert_eq!((row.figures.requests, row.figures.sale_nano(), row.figures.cost_nano()), (3, 500_000_000, 250_000_000));
+    }
+}

@@ -1,0 +1,233 @@
+//! The charts of the overview.
+
+use std::collections::HashMap;
+
+use super::sums::{self, Figures, Series, SumRow, step};
+use crate::{
+    api::usage::histogram::Axis,
+    api_error::ApiError,
+    pages::{
+        bars::{BarFigures, Chart, Series as BarSeries, Unit},
+        format,
+        lines::{LineChart, LineSeries},
+        locale::Locale,
+        period::{Period, beginnings, row_time},
+        request::PageRequest,
+    },
+    time::rfc3339,
+};
+
+/// What the largest of a split are called by their colours, and the rest.
+const CLASSES: [&str; 8] = ["f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"];
+const REST: &str = "fo";
+
+/// What the spending is split by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::pages) enum Split {
+    Model,
+    Key,
+    Member,
+    Group,
+    Channel,
+}
+
+impl Split {
+    const ALL: [Self; 5] = [Self::Model, Self::Key, Self::Member, Self::Group, Self::Channel];
+
+    pub(in crate::pages) fn of(word: &str) -> Self {
+        Self::ALL.into_iter().find(|split| split.word() == word).unwrap_or(Self::Model)
+    }
+
+    pub(in crate::pages) const fn word(self) -> &'static str {
+        match self {
+            Self::Model => "model",
+            Self::Key => "key",
+            Self::Member => "member",
+            Self::Group => "group",
+            Self::Channel => "channel",
+        }
+    }
+
+    fn label(self, t: Locale) -> &'static str {
+        match self {
+            Self::Model => t.say("log.model"),
+            Self::Key => t.say("log.key"),
+            Self::Member => t.say("keys.member"),
+            Self::Group => t.say("overview.group"),
+            Self::Channel => t.say("log.channel"),
+        }
+    }
+
+    /// Whether there are so many that only the largest are asked for over time.
+    const fn is_of_many(self) -> bool {
+        matches!(self, Self::Key | Self::Member)
+    }
+}
+
+#[derive(Debug)]
+pub(in crate::pages) struct SpendChart {
+    pub(in crate::pages) choices: Vec<(&'static str, String, bool)>,
+    pub(in crate::pages) chart: Chart,
+}
+
+/// One of the largest: its name, and what was charged in each bar.
+struct Part {
+    id: String,
+    name: String,
+    bars: Vec<u64>,
+}
+
+/// Class of the colour, name, and figure of a kind of token.
+type TokenKind = (&'static str, &'static str, fn(&Figures) -> u64);
+
+/// What was charged over time, split by the largest and the rest.
+pub(in crate::pages) async fn spend(
+    request: &PageRequest,
+    period: &Period,
+    split: Split,
+    series: &Series,
+) -> Result<SpendChart, ApiError> {
+    let (t, axis) = (request.t(), period.axis());
+    let mut parts =
+        if split.is_of_many() { largest(request, period, split, &axis).await? } else { all(request, period, split, &axis).await? };
+    let others = parts.split_off(parts.len().min(CLASSES.len())).len();
+    let whole = folded(&axis, series.at.iter().copied().zip(series.of(Figures::sale_nano)));
+    let rest: Vec<u64> = whole
+        .iter()
+        .enumerate()
+        .map(|(bar, whole)| parts.iter().fold(*whole, |rest, part| rest.saturating_sub(part.bars[bar])))
+        .collect();
+    let has_rest = rest.iter().any(|amount| *amount > 0);
+    let total = |bars: &[u64]| Unit::Money.exact(bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar)));
+    let mut kinds: Vec<BarSeries> = parts
+        .iter()
+        .zip(CLASSES)
+        .map(|(part, class)| BarSeries { class, label: part.name.clone(), total: total(&part.bars) })
+        .collect();
+    if has_rest {
+        let label = if others > 0 {
+            t.say_with("overview.others", &[("count", &others.to_string())])
+        } else {
+            t.say("overview.rest").to_owned()
+        };
+        kinds.push(BarSeries { class: REST, label, total: total(&rest) });
+    }
+    let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
+        at: rfc3339(at),
+        figures: parts.iter().map(|part| part.bars[bar]).chain(has_rest.then(|| rest[bar])).collect(),
+        link: bar_link(request, &axis, at.0),
+    });
+    let choices = Split::ALL.map(|choice| {
+        let link = request.url(&format!("/overview?{}&split={}#spend", period.query(), choice.word()));
+        (choice.label(t), link, choice == split)
+    });
+    let chart = Chart::in_unit(t, Unit::Money, t.say("overview.spend"), (kinds, bars.collect()));
+    Ok(SpendChart { choices: choices.to_vec(), chart })
+}
+
+/// The records of a bar.
+fn bar_link(request: &PageRequest, axis: &Axis, at: i64) -> String {
+    let query = Period::fixed(at, at + axis.width).log_query(&[]);
+    request.url(&format!("/log?{query}"))
+}
+
+/// Figures of steps as figures of bars.
+fn folded(axis: &Axis, steps: impl Iterator<Item = (i64, u64)>) -> Vec<u64> {
+    let mut bars = vec![0_u64; beginnings(axis).count()];
+    for (at, figure) in steps {
+        let bar = usize::try_from((at - axis.begin).div_euclid(axis.width)).ok();
+        if let Some(bar) = bar.and_then(|bar| bars.get_mut(bar)) {
+            *bar = bar.saturating_add(figure);
+        }
+    }
+    bars
+}
+
+/// Every group over time, the largest first.
+async fn all(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
+    let by = format!("{},{}", step(period).0, split.word());
+    let rows = sums::rows(request, period, &[("by", &by), ("sort", "sale")]).await?;
+    let mut parts: HashMap<String, Part> = HashMap::new();
+    for row in &rows {
+        let (Some(id), Some(at)) = (row.and.clone(), row_time(&row.of)) else { continue };
+        let name = row.and_name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
+        let bars = beginnings(axis).count();
+        let part = parts.entry(id.clone()).or_insert_with(|| Part { id, name, bars: vec![0; bars] });
+        for (bar, more) in part.bars.iter_mut().zip(folded(axis, std::iter::once((at.0, row.figures.sale_nano())))) {
+            *bar = bar.saturating_add(more);
+        }
+    }
+    let mut parts: Vec<Part> = parts.into_values().filter(|part| part.bars.iter().any(|bar| *bar > 0)).collect();
+    parts.sort_by_key(|part| {
+        (std::cmp::Reverse(part.bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar))), part.id.clone())
+    });
+    Ok(parts)
+}
+
+/// The largest over time: sums by time are asked for each.
+async fn largest(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
+    let found = sums::rows(request, period, &[("by", split.word()), ("sort", "sale"), ("rows", "8")]).await?;
+    let mut parts = Vec::new();
+    for SumRow { of: id, name, .. } in found.into_iter().filter(|row| row.figures.sale_nano() > 0 && !row.of.is_empty()) {
+        let rows = sums::rows(request, period, &[("by", step(period).0), (split.word(), &id)]).await?;
+        let steps = rows.iter().filter_map(|row| Some((row_time(&row.of)?.0, row.figures.sale_nano())));
+        parts.push(Part { bars: folded(axis, steps), name: name.unwrap_or_else(|| id.clone()), id });
+    }
+    Ok(parts)
+}
+
+/// Times to the first content.
+pub(in crate::pages) fn first_token(t: Locale, series: &Series, whole: &Figures) -> LineChart {
+    let known = |figures: &Figures| figures.ttft.filter(|times| times.p99 > 0);
+    let line = |class, label, of: fn(&sums::Times) -> u64| LineSeries {
+        class,
+        label,
+        total: known(whole).map(|times| format::micros(t, of(&times))),
+        figures: series.figures.iter().map(|figures| known(figures).map(|times| of(&times))).collect(),
+    };
+    let lines = vec![
+        line("s1", "p50", |times| times.p50),
+        line("s2 d2", "p95", |times| times.p95),
+        line("s3 d3", "p99", |times| times.p99),
+    ];
+    LineChart::of_spans(t, t.say("overview.first_token_chart"), &series.times(), lines)
+}
+
+/// Tokens over time by kind.
+pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &Series) -> Chart {
+    let (t, axis) = (request.t(), period.axis());
+    let kinds: [TokenKind; 3] = [
+        ("f6", t.say("overview.cached"), |figures| figures.tokens_cache_read),
+        ("f1", t.say("overview.input"), |figures| figures.tokens_input.saturating_sub(figures.tokens_cache_read)),
+        ("f2", t.say("overview.output"), |figures| figures.tokens_output),
+    ];
+    let columns = kinds.map(|(_, _, of)| folded(&axis, series.at.iter().copied().zip(series.of(of))));
+    let shown = kinds.iter().zip(&columns).map(|((class, label, _), column)| BarSeries {
+        class,
+        label: (*label).to_owned(),
+        total: format::compact(t, column.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure))),
+    });
+    let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
+        at: rfc3339(at),
+        figures: columns.iter().map(|column| column[bar]).collect(),
+        link: bar_link(request, &axis, at.0),
+    });
+    Chart::of(t, t.say("log.tokens"), shown.collect(), bars.collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_are_added_up_to_bars() {
+        let axis = Axis { begin: 0, end: 30, width: 10 };
+        assert_eq!(folded(&axis, [(0, 1), (9, 2), (10, 4), (29, 8), (30, 16)].into_iter()), [3, 4, 8]);
+    }
+
+    #[test]
+    fn split_is_one_of_the_known() {
+        assert_eq!(Split::of("key"), Split::Key);
+        assert_eq!(Split::of("<script>"), Split::Model);
+    }
+}

@@ -1,0 +1,57 @@
+//! What a new gateway still needs, until nothing is left: the first run again, step by step.
+
+use serde::Deserialize;
+
+use crate::{
+    api_error::ApiError,
+    pages::{
+        operations,
+        request::{ApiPage, PageRequest, get},
+    },
+};
+
+#[derive(Debug)]
+pub(crate) struct Checklist {
+    pub(crate) steps: Vec<Step>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) label: &'static str,
+    pub(crate) hint: &'static str,
+    pub(crate) link: String,
+    pub(crate) is_done: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct ChannelObject {
+    provider: String,
+    status: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Anything {}
+
+/// The steps; `None` once all are done.
+pub(crate) async fn read(request: &PageRequest) -> Result<Option<Checklist>, ApiError> {
+    let steps = steps(request).await?;
+    Ok(steps.iter().any(|step| !step.is_done).then_some(Checklist { steps }))
+}
+
+pub(crate) async fn steps(request: &PageRequest) -> Result<Vec<Step>, ApiError> {
+    let t = request.t();
+    let few = || get(&[("limit", "20")]);
+    let channels: ApiPage<ChannelObject> = request.read(operations::LIST_CHANNELS, few()).await?;
+    let keys: ApiPage<Anything> = request.read(operations::LIST_KEYS, get(&[("limit", "1")])).await?;
+    let records: ApiPage<Anything> = request.read(operations::LIST_USAGE, get(&[("limit", "1")])).await?;
+    let settings = request.state.gateway.settings();
+    let has_url = settings.iter().any(|setting| setting.name == "console.url" && setting.source != "default");
+    let has_channel = channels.items.iter().any(|channel| channel.provider != "echo" && channel.status == "on");
+    let step = |label, hint, path: &str, is_done| Step { label, hint, link: request.url(path), is_done };
+    Ok(vec![
+        step(t.say("checklist.address"), t.say("checklist.address_hint"), "/setup/gateway", has_url),
+        step(t.say("checklist.channel"), t.say("checklist.channel_hint"), "/setup/channel", has_channel),
+        step(t.say("checklist.key"), t.say("checklist.key_hint"), "/setup/key", !keys.items.is_empty()),
+        step(t.say("checklist.request"), t.say("checklist.request_hint"), "/setup/key", !records.items.is_empty()),
+    ])
+}

@@ -1,0 +1,155 @@
+//! The figures at the top, each with its change to the period before and its course.
+
+use super::{
+    change,
+    sums::{Figures, Series, Times, Totals},
+};
+use crate::pages::{format, lines::Spark, locale::Locale};
+
+#[derive(Debug)]
+pub(super) struct Tile {
+    pub(super) label: &'static str,
+    pub(super) value: String,
+    /// The value with all its digits.
+    pub(super) exact: String,
+    /// What stands below, each with the class of its colour.
+    pub(super) notes: Vec<(&'static str, String)>,
+    pub(super) spark: Option<Spark>,
+    pub(super) link: Option<String>,
+}
+
+/// Colour of a change for the better and for the worse.
+const fn tone(is_better: bool) -> &'static str {
+    if is_better { "ok" } else { "warn" }
+}
+
+fn usd(nano: u64) -> String {
+    tollgate_core::NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
+}
+
+/// Parts of a million.
+fn millionths(part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(part) * 1_000_000 / u128::from(whole.max(1))).unwrap_or(1_000_000)
+}
+
+pub(super) fn tiles(t: Locale, totals: &Totals, series: &Series, in_flight: u64, log: &str) -> Vec<Tile> {
+    let (now, before) = (&totals.now, &totals.before);
+    let link = || Some(log.to_owned());
+    let requests = Tile {
+        label: t.say("home.requests"),
+        value: format::integer(now.requests),
+        exact: String::new(),
+        notes: compared(t, change(now.requests, before.requests).map(|(is_more, text)| (if is_more { "ok" } else { "" }, text))),
+        spark: Spark::of(&series.of(|figures| figures.requests)),
+        link: link(),
+    };
+    let tokens = Tile {
+        label: t.say("log.tokens"),
+        value: format::compact(t, now.tokens()),
+        exact: format::integer(now.tokens()),
+        notes: vec![(
+            "",
+            t.say_with(
+                "overview.tokens_parts",
+                &[
+                    ("input", &format::compact(t, now.tokens_input)),
+                    ("output", &format::compact(t, now.tokens_output)),
+                    ("cached", &format::ratio_short(now.tokens_cache_read, now.tokens_input)),
+                ],
+            ),
+        )],
+        spark: Spark::of(&series.of(Figures::tokens)),
+        link: link(),
+    };
+    let in_flight = Tile {
+        label: t.say("overview.in_flight"),
+        value: format::integer(in_flight),
+        exact: String::new(),
+        notes: vec![("live", t.say("overview.in_flight_of").to_owned())],
+        spark: None,
+        link: None,
+    };
+    let [first, added, whole] = spans(t, totals, series, log);
+    vec![requests, completed(t, totals, series, log), spend(t, totals, series, log), tokens, first, added, whole, in_flight]
+}
+
+/// A change to the period before.
+fn compared(t: Locale, change: Option<(&'static str, String)>) -> Vec<(&'static str, String)> {
+    match change {
+        Some((tone, text)) => vec![(tone, text), ("", t.say("overview.before").to_owned())],
+        None => vec![("", t.say("overview.same").to_owned())],
+    }
+}
+
+fn completed(t: Locale, Totals { now, before }: &Totals, series: &Series, log: &str) -> Tile {
+    let share = |figures: &Figures| millionths(figures.completed, figures.requests);
+    let (is, was) = (share(now), share(before));
+    // Hundredths of a percentage point.
+    let points = is.abs_diff(was) / 100;
+    let is_known = now.requests > 0 && before.requests > 0 && points > 0;
+    let change = is_known.then(|| {
+        let arrow = if is > was { "↑" } else { "↓" };
+        (
+            tone(is > was),
+            t.say_with("overview.points", &[("arrow", arrow), ("points", &format!("{}.{:02}", points / 100, points % 100))]),
+        )
+    });
+    Tile {
+        label: t.say("outcome.completed"),
+        value: format::ratio(now.completed, now.requests),
+        exact: format::integer(now.completed),
+        notes: compared(t, change),
+        spark: Spark::of(&series.figures.iter().filter(|step| step.requests > 0).map(share).collect::<Vec<_>>()),
+        link: Some(log.to_owned()),
+    }
+}
+
+fn spend(t: Locale, Totals { now, .. }: &Totals, series: &Series, log: &str) -> Tile {
+    let (sale, cost) = (now.sale_nano(), now.cost_nano());
+    let mut notes = vec![("", t.say_with("overview.cost", &[("cost", &format::usd_rounded(&usd(cost)))]))];
+    if sale > 0 {
+        let margin = format!("{}{}", if cost > sale { "−" } else { "" }, format::ratio_short(sale.abs_diff(cost), sale));
+        notes.push((tone(cost <= sale), t.say_with("overview.margin", &[("margin", &margin)])));
+    }
+    Tile {
+        label: t.say("overview.charged"),
+        value: format::usd_rounded(&usd(sale)),
+        exact: format::usd(&usd(sale)),
+        notes,
+        spark: Spark::of(&series.of(Figures::sale_nano)),
+        link: Some(log.to_owned()),
+    }
+}
+
+/// The time to the first content, what the gateway adds, and the time to the end.
+fn spans(t: Locale, Totals { now, before }: &Totals, series: &Series, log: &str) -> [Tile; 3] {
+    let known = |times: Option<Times>| times.filter(|times| times.p99 > 0);
+    let tile = |label, times: fn(&Figures) -> Option<Times>, shown: fn(&Times) -> u64, other: (&'static str, fn(&Times) -> u64)| {
+        let (is, was) = (known(times(now)), known(times(before)));
+        let mut notes: Vec<(&str, String)> =
+            is.map(|is| ("", format!("{} {}", other.0, format::micros(t, (other.1)(&is))))).into_iter().collect();
+        if let (Some(is), Some(was)) = (&is, &was) {
+            let (is, was) = (shown(is), shown(was));
+            // A change below a twentieth is none: percentiles are known up to an eighth.
+            if is.abs_diff(was).saturating_mul(20) > was {
+                let arrow = if is > was { "↑" } else { "↓" };
+                notes.push((tone(is < was), format!("{arrow} {}", format::micros(t, is.abs_diff(was)))));
+            }
+        }
+        let course: Vec<u64> =
+            series.figures.iter().filter_map(|figures| known(times(figures))).map(|times| shown(&times)).collect();
+        Tile {
+            label,
+            value: is.map_or_else(|| "–".to_owned(), |times| format::micros(t, shown(&times))),
+            exact: String::new(),
+            notes,
+            spark: Spark::of(&course),
+            link: Some(log.to_owned()),
+        }
+    };
+    [
+        tile(t.say("overview.first_token"), |figures| figures.ttft, |times| times.p50, ("p95", |times| times.p95)),
+        tile(t.say("overview.added"), |figures| figures.overhead, |times| times.p95, ("p50", |times| times.p50)),
+        tile(t.say("overview.whole"), |figures| figures.duration, |times| times.p50, ("p95", |times| times.p95)),
+    ]
+}

@@ -1,0 +1,67 @@
+//! The channels with their last hour.
+
+use std::collections::HashMap;
+
+use super::{minutes_ago, sums};
+use crate::{
+    api_error::ApiError,
+    pages::{
+        channels::state::{ChannelState, states},
+        format::{self, TimeText},
+        mark::Mark,
+        operations,
+        period::Period,
+        request::{ApiPage, PageRequest, get},
+        strip::{Strip, UptimeObject},
+    },
+};
+
+/// Channels that are shown; those with trouble come first.
+const MAX_SHOWN: usize = 12;
+
+#[derive(Debug)]
+pub(super) struct ChannelHealth {
+    pub(super) name: String,
+    pub(super) link: String,
+    pub(super) mark: Mark,
+    pub(super) detail: Option<String>,
+    pub(super) until: Option<TimeText>,
+    pub(super) strip: Option<Strip>,
+    pub(super) errors: String,
+    pub(super) first_token: String,
+}
+
+pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<Vec<ChannelHealth>, ApiError> {
+    let t = request.t();
+    let since = minutes_ago(request, 60);
+    let pairs = [("since", since.as_str()), ("cells", "60"), ("limit", "200")];
+    let (states, uptimes, sums) = tokio::try_join!(
+        states(request),
+        request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&pairs)),
+        sums::rows(request, period, &[("by", "channel")]),
+    )?;
+    let sums: HashMap<&str, &sums::SumRow> = sums.iter().map(|row| (row.name.as_deref().unwrap_or_default(), row)).collect();
+    let uptimes: HashMap<&str, &UptimeObject> = uptimes.items.iter().map(|uptime| (uptime.channel.as_str(), uptime)).collect();
+    let mut states = states;
+    states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name)));
+    let row = |state: &ChannelState| {
+        let sums = sums.get(state.name.as_str()).map(|row| &row.figures);
+        ChannelHealth {
+            name: state.name.clone(),
+            link: request.url(&state.path()),
+            mark: state.mark(t),
+            detail: state.detail(t),
+            until: state.until(t),
+            strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
+            errors: sums.map_or_else(
+                || "–".to_owned(),
+                |sums| format::ratio_short(sums.requests.saturating_sub(sums.completed), sums.requests),
+            ),
+            first_token: sums
+                .and_then(|sums| sums.ttft)
+                .filter(|times| times.p99 > 0)
+                .map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)),
+        }
+    };
+    Ok(states.iter().take(MAX_SHOWN).map(row).collect())
+}

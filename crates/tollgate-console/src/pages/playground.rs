@@ -1,0 +1,177 @@
+//! `/playground`: models tried in the browser, with the reader's own key, over the gateway's own model paths. What is sent, and the
+//! conversation, never reach the console; the key stays in the memory of the browser's tab.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use tollgate_protocol::Protocol;
+use tollgate_store::AdminScope;
+use url::Url;
+
+use super::{
+    home::model_url,
+    layout::{Layout, Script},
+    locale::Locale,
+    models::document_for,
+    operations, protocols,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::dispatch::ApiCall;
+
+pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/playground", SeenBy::Role(AdminScope::Member), page!(show))];
+
+/// Models to choose from.
+const MAX_MODELS: usize = 1_000;
+const EFFORTS: [&str; 3] = ["low", "medium", "high"];
+
+#[derive(Debug, Template)]
+#[template(path = "playground.html")]
+struct PlaygroundPage {
+    layout: Layout,
+    t: Locale,
+    /// Where the page sends model requests, and where callers send them.
+    send: String,
+    base: String,
+    models: Vec<String>,
+    choices: Vec<ProtocolChoice>,
+    /// Groups of which a key can be made here.
+    groups: Vec<OwnGroup>,
+    efforts: [&'static str; 3],
+    /// What the names of icons are added to.
+    icons: String,
+    words: Vec<(&'static str, &'static str)>,
+}
+
+/// A protocol of callers, and how a browser sends a key in it.
+#[derive(Debug)]
+struct ProtocolChoice {
+    word: &'static str,
+    label: &'static str,
+    credential: &'static str,
+    prefix: &'static str,
+    /// Headers of every request, as JSON.
+    headers: String,
+    is_first: bool,
+}
+
+impl ProtocolChoice {
+    fn of(t: Locale, protocol: Protocol) -> Self {
+        let spec = protocol.spec();
+        let headers = spec.fixed_headers.iter().map(|(name, value)| ((*name).to_owned(), serde_json::Value::from(*value)));
+        Self {
+            word: spec.word,
+            label: protocols::label(t, spec.word),
+            credential: spec.credential.name,
+            prefix: spec.credential.prefix,
+            headers: serde_json::Value::Object(headers.collect()).to_string(),
+            is_first: protocol == Protocol::ALL[0],
+        }
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct OwnGroup {
+    pub(super) name: String,
+    pub(super) multiplier: String,
+    pub(super) self_service: bool,
+    pub(super) default: bool,
+}
+
+/// The groups of which the reader makes keys.
+pub(super) async fn groups_for_keys(request: &PageRequest) -> Result<Vec<OwnGroup>, PageFailure> {
+    let groups: ApiPage<OwnGroup> = request.read(operations::LIST_OWN_GROUPS, ApiCall::default()).await?;
+    let may = |group: &OwnGroup| group.self_service || request.is_operator();
+    Ok(groups.items.into_iter().filter(may).collect())
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let document = document_for(&request, None, None).await?;
+    let generates = |offer: &super::models::ModelOffer| offer.kind == "generation";
+    let models = document.data.iter().filter(|model| model.groups.iter().any(generates));
+    let base = model_url(&request);
+    let other = other_origin(&request, &base);
+    let layout = request.layout(t.say("nav.playground")).with(Script::Playground);
+    let template = PlaygroundPage {
+        icons: layout.icon(""),
+        layout,
+        t,
+        send: if other.is_some() { base.clone() } else { request.url("") },
+        base,
+        models: models.take(MAX_MODELS).map(|model| model.id.clone()).collect(),
+        choices: protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(t, protocol)).collect(),
+        groups: groups_for_keys(&request).await?,
+        efforts: EFFORTS,
+        words: words(t),
+    };
+    Ok(PageReply::ok(&template)?.connects_to(other))
+}
+
+/// The origin of model requests if the console has an address of its own.
+fn other_origin(request: &PageRequest, base: &str) -> Option<String> {
+    let origin = Url::parse(base).ok()?.origin();
+    (origin != request.state.identity.settings.url.origin()).then(|| origin.ascii_serialization())
+}
+
+/// What the script says.
+fn words(t: Locale) -> Vec<(&'static str, &'static str)> {
+    vec![
+        ("answer", t.say("playground.answer")),
+        ("done", t.say("playground.done")),
+        ("dropped", t.say("playground.dropped")),
+        ("failed", t.say("playground.failed")),
+        ("free", t.say("price.free")),
+        ("image-limit", t.say("playground.image_limit")),
+        ("left", t.say("playground.left")),
+        ("lost", t.say("playground.lost")),
+        ("no-budget", t.say("playground.no_budget")),
+        ("no-images", t.say("playground.no_images")),
+        ("nothing-yet", t.say("playground.nothing_yet")),
+        ("not-in-protocol", t.say("playground.not_in_protocol")),
+        ("price", t.say("playground.price")),
+        ("refused", t.say("playground.refused")),
+        ("remove", t.say("playground.remove")),
+        ("result", t.say("playground.result")),
+        ("send-result", t.say("playground.send_result")),
+        ("speed", t.say("unit.tokens_per_s")),
+        ("stopped", t.say("playground.stopped")),
+        ("streaming", t.say("playground.streaming")),
+        ("thinking", t.say("price.thinking")),
+        ("tokens", t.say("playground.tokens")),
+        ("unpriced", t.say("price.none")),
+        ("waiting", t.say("playground.waiting")),
+        ("write", t.say("playground.write")),
+        ("write-all", t.say("playground.write_all")),
+        ("write-both", t.say("playground.write_both")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn script_speaks_every_protocol_of_callers() {
+        let script = include_str!("../../assets/playground-protocols.js");
+        for (protocol, _) in protocols::of_callers() {
+            let word = protocol.as_str();
+            assert!(script.contains(&format!("const {word} = {{")), "playground-protocols.js has no codec for {word}");
+            for names in [protocol.spec().output_limit_fields, &["temperature", "topP", "top_p"]] {
+                assert!(names.iter().any(|name| script.contains(&format!("\"{name}\""))), "{word}: {names:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn browsers_send_the_key_as_clients_of_the_protocol_do() {
+        let choices: Vec<ProtocolChoice> =
+            protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(Locale::En, protocol)).collect();
+        let first = choices.iter().filter(|choice| choice.is_first).count();
+        assert_eq!(first, 1);
+        let messages = choices.iter().find(|choice| choice.word == "anthropic").unwrap();
+        assert_eq!((messages.credential, messages.headers.as_str()), ("x-api-key", r#"{"anthropic-version":"2023-06-01"}"#));
+    }
+}

@@ -1,0 +1,136 @@
+//! Pricing: what models cost callers and gateway, with the margin; models without a price; import of lists; the simulator; the history.
+
+mod edit;
+mod history;
+pub(super) mod import;
+mod simulate;
+mod unpriced;
+mod view;
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde_json::Value;
+use tollgate_store::AdminScope;
+
+use self::view::{PriceRow, PricesObject};
+use super::{
+    control::{Pager, Tab},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::api_error::ApiError;
+
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/pricing", OPERATOR, page!(list)),
+    PageRoute::get("/pricing/model", OPERATOR, page!(edit::show)),
+    PageRoute::post("/pricing/model", OPERATOR, page!(edit::save)),
+    PageRoute::post("/pricing/model/remove", OPERATOR, page!(edit::remove)),
+    PageRoute::get("/pricing/unpriced", OPERATOR, page!(unpriced::show)),
+    PageRoute::get("/pricing/import", OPERATOR, page!(import::show)),
+    PageRoute::post("/pricing/import", OPERATOR, page!(import::compare)).takes_bytes(import::MAX_BYTES),
+    PageRoute::post("/pricing/import/apply", OPERATOR, page!(import::apply)).takes_bytes(import::MAX_BYTES),
+    PageRoute::get("/pricing/simulate", OPERATOR, page!(simulate::show)),
+    PageRoute::get("/pricing/history", OPERATOR, page!(history::show)),
+];
+
+/// Models on a page.
+const PAGE: &str = "50";
+/// Groups that can be chosen.
+const MAX_GROUPS: &str = "200";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Models,
+    Unpriced,
+    Import,
+    Simulate,
+    History,
+}
+
+fn tabs(request: &PageRequest, current: Section) -> Vec<Tab> {
+    let t = request.t();
+    let tab =
+        |section: Section, label: &'static str, path: &str| Tab { label, link: request.url(path), is_current: section == current };
+    vec![
+        tab(Section::Models, t.say("nav.models"), "/pricing"),
+        tab(Section::Unpriced, t.say("pricing.unpriced"), "/pricing/unpriced"),
+        tab(Section::Import, t.say("pricing.import"), "/pricing/import"),
+        tab(Section::Simulate, t.say("pricing.simulate"), "/pricing/simulate"),
+        tab(Section::History, t.say("pricing.history"), "/pricing/history"),
+    ]
+}
+
+#[derive(Debug, Template)]
+#[template(path = "pricing.html")]
+struct PricingPage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    search: String,
+    /// Value, label, whether it is chosen.
+    states: Vec<(&'static str, &'static str, bool)>,
+    groups: Vec<(String, bool)>,
+    /// Factor of the group that is chosen.
+    multiplier: Option<String>,
+    is_filtered: bool,
+    rows: Vec<PriceRow>,
+    pager: Pager,
+    problem: Option<&'static str>,
+}
+
+/// The names of groups.
+async fn group_names(request: &PageRequest) -> Result<Vec<String>, ApiError> {
+    let found = request.read::<ApiPage<Value>>(operations::LIST_GROUPS, get(&[("limit", MAX_GROUPS)])).await?;
+    Ok(found.items.iter().filter_map(|group| group["name"].as_str().map(str::to_owned)).collect())
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let state = query.value("state");
+    let mut filter = vec![("limit", PAGE)];
+    filter.extend(["search", "group", "after"].into_iter().filter_map(|name| Some((name, query.filled(name)?))));
+    match state {
+        "below_cost" => filter.push(("below_cost", "true")),
+        "priced" => filter.push(("priced", "true")),
+        "unpriced" => filter.push(("priced", "false")),
+        _ => {}
+    }
+    let found = request.read::<ApiPage<PricesObject>>(operations::LIST_PRICES, get(&filter)).await;
+    let (found, problem) = match found {
+        Ok(found) => (found, None),
+        // A group that is not there any more.
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => (ApiPage::empty(), Some(t.say("problem.unknown_group"))),
+        Err(error) => return Err(error.into()),
+    };
+    let now = crate::time::rfc3339(request.state.gateway.now());
+    let rows: Vec<PriceRow> = found.items.iter().map(|prices| PriceRow::of(t, prices, &now)).collect();
+    let groups = group_names(&request).await?.into_iter().map(|name| (name.clone(), name == query.value("group")));
+    let states = [
+        ("", t.say("facet.any")),
+        ("priced", t.say("pricing.priced")),
+        ("unpriced", t.say("price.none")),
+        ("below_cost", t.say("pricing.below_cost")),
+    ];
+    let count = t.say_count("pricing.one", "pricing.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let template = PricingPage {
+        layout: request.layout(t.say("nav.pricing")).wide(),
+        t,
+        tabs: tabs(&request, Section::Models),
+        search: query.value("search").to_owned(),
+        states: states.map(|(value, label)| (value, label, value == state)).to_vec(),
+        groups: groups.collect(),
+        multiplier: query.filled("group").and_then(|_| found.items.first()).map(|prices| prices.sale_multiplier.clone()),
+        is_filtered: ["search", "group", "state"].iter().any(|name| query.filled(name).is_some()),
+        rows,
+        pager: request.pager("/pricing", count, found.next.as_deref()),
+        problem,
+    };
+    PageReply::ok(&template)
+}

@@ -1,0 +1,298 @@
+//! Import of a price list: compared with the catalog first, then the rows that were picked are written. Prices that were set by hand stay.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Section, tabs};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        control::{self, ControlKind, FaultPlace, FormSection, FormView, Tab, names},
+        form::{FormData, FormState},
+        format,
+        layout::{Layout, Script},
+        locale::Locale,
+        operations,
+        preferences::Toast,
+        price_text,
+        reply::{PageFailure, PageReply},
+        request::PageRequest,
+    },
+};
+
+/// Largest form: a list of 4 MiB, of which every third character is written as three.
+pub(super) const MAX_BYTES: usize = 8 << 20;
+/// Characters of a list that is pasted.
+const MAX_LIST: usize = 4 << 20;
+/// Rows of the difference that are shown; a narrower selection of models shows others.
+const MAX_ROWS: usize = 1_000;
+/// Entries that could not be imported, as shown.
+const MAX_SKIPPED: usize = 50;
+/// Where prices come from if nothing else is said.
+pub(in crate::pages) const PASTED: &str = "pasted list";
+
+const PLACES: &[FaultPlace] = &[
+    ("file", "file", ""),
+    ("built_in", "file", ""),
+    ("format", "source", ""),
+    ("source", "origin", ""),
+    ("models", "models", "model_pattern"),
+    ("nothing_left", "confirm", "nothing_left"),
+    ("apply", "models", ""),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "pricing_import.html")]
+struct ImportPage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    banner: Option<String>,
+    form: FormView,
+    difference: Option<Difference>,
+}
+
+/// What an import would change.
+#[derive(Debug)]
+struct Difference {
+    source: String,
+    about: Vec<String>,
+    rows: Vec<ImportRow>,
+    is_cut: bool,
+    new_count: String,
+    kept_count: String,
+    not_served: String,
+    skipped: Vec<(String, String)>,
+    skipped_count: String,
+    /// The same list once more, for the rows that are picked.
+    hidden: Vec<(&'static str, String)>,
+    file: String,
+    /// Price limits would leave a model without an account: it has to be confirmed.
+    must_confirm: bool,
+}
+
+#[derive(Debug)]
+struct ImportRow {
+    id: String,
+    model: String,
+    channel: Option<String>,
+    tone: &'static str,
+    icon: &'static str,
+    state: &'static str,
+    is_written: bool,
+    reason: String,
+    before: String,
+    after: String,
+    notes: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct ImportAnswer {
+    source: String,
+    #[serde(default)]
+    about: Vec<String>,
+    rows: Vec<RowObject>,
+    not_served_count: u64,
+    skipped: Vec<SkippedObject>,
+    skipped_count: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct RowObject {
+    id: String,
+    model: String,
+    channel: Option<String>,
+    state: String,
+    reason: Option<String>,
+    before: Value,
+    after: Value,
+    notes: Vec<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SkippedObject {
+    entry: String,
+    reason: String,
+}
+
+impl ImportRow {
+    fn of(t: Locale, row: &RowObject) -> Self {
+        let (tone, icon, state) = match row.state.as_str() {
+            "new" => ("ok", "plus", t.say("pricing.state_new")),
+            "changed" => ("info", "edit", t.say("pricing.state_changed")),
+            "same" => ("off", "check", t.say("pricing.state_same")),
+            "kept" => ("warn", "pin", t.say("pricing.state_kept")),
+            _ => ("off", "out", t.say("pricing.state_skipped")),
+        };
+        let price = |price: &Value| match price_text::entries(price).last() {
+            Some(entry) => price_text::sentence(t, entry),
+            None => "–".to_owned(),
+        };
+        Self {
+            id: row.id.clone(),
+            model: row.model.clone(),
+            channel: row.channel.clone(),
+            tone,
+            icon,
+            state,
+            is_written: matches!(row.state.as_str(), "new" | "changed"),
+            reason: row.reason.clone().unwrap_or_default(),
+            before: price(&row.before),
+            after: price(&row.after),
+            notes: row.notes.join("; "),
+        }
+    }
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let state = FormState::of(FormData::of(&[("source", "built_in"), ("to", "both")]));
+    import_page(&request, &state, None)
+}
+
+fn import_page(request: &PageRequest, state: &FormState, difference: Option<Difference>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let sources = [
+        ("built_in", t.say("pricing.list_built_in")),
+        ("litellm", t.say("pricing.list_litellm")),
+        ("csv", t.say("pricing.list_csv")),
+    ];
+    let targets = [("both", t.say("pricing.to_both")), ("sale", t.say("pricing.to_sale")), ("cost", t.say("pricing.to_cost"))];
+    let controls = vec![
+        state.choice("source", t.say("pricing.list"), sources),
+        state.choice("to", t.say("pricing.to"), targets),
+        state.text("models", t.say("groups.models")).hint(t.say("pricing.import_models_hint")).max(2_000),
+        state.text("origin", t.say("pricing.origin")).hint(t.say("pricing.origin_hint")).max(200),
+        state.area("file", t.say("pricing.file"), 5).hint(t.say("pricing.file_hint")).max(MAX_LIST),
+    ];
+    let sections = vec![FormSection::new("", controls).about(t.say("pricing.import_about"))];
+    let template = ImportPage {
+        layout: request.layout(t.say("nav.pricing")).wide().with(Script::Operators),
+        t,
+        tabs: tabs(request, Section::Import),
+        banner: state.banner(),
+        form: FormView::new(request.url("/pricing/import"), sections, t.say("pricing.compare")),
+        difference,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+/// The list and what is taken of it, as the admin API takes them.
+fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    match form.value("source") {
+        "built_in" => drop(body.insert("built_in".to_owned(), true.into())),
+        format => {
+            if form.value("file").trim().is_empty() {
+                return Err(ApiError::value("file", "expected a list").because("no_list"));
+            }
+            body.insert("file".to_owned(), form.value("file").into());
+            body.insert("format".to_owned(), if format == "litellm" { "litellm" } else { "csv" }.into());
+            body.insert("source".to_owned(), form.filled("origin").unwrap_or(PASTED).into());
+        }
+    }
+    body.insert("to".to_owned(), form.filled("to").unwrap_or("sale").into());
+    let models = names(form, "models");
+    if !models.is_empty() {
+        body.insert("models".to_owned(), models.into_iter().collect());
+    }
+    Ok(body)
+}
+
+pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match difference(&request, false).await {
+        Ok(difference) => import_page(&request, &FormState::of(request.form.clone()), Some(difference)),
+        Err(error) => refuse(&request, error),
+    }
+}
+
+async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Difference, ApiError> {
+    let (t, form) = (request.t(), &request.form);
+    let call = ApiCall { body: body(form)?, ..ApiCall::default() };
+    let answer: ImportAnswer = request.read(operations::IMPORT_PRICES, call).await?;
+    let count = |states: &[&str]| {
+        let found = answer.rows.iter().filter(|row| states.contains(&row.state.as_str())).count();
+        u64::try_from(found).unwrap_or(u64::MAX)
+    };
+    let mut rows: Vec<ImportRow> = answer.rows.iter().map(|row| ImportRow::of(t, row)).collect();
+    // What can be picked comes first.
+    rows.sort_by_key(|row| !row.is_written);
+    let is_cut = rows.len() > MAX_ROWS;
+    rows.truncate(MAX_ROWS);
+    let hidden = ["source", "to", "models", "origin"].map(|name| (name, form.value(name).to_owned()));
+    Ok(Difference {
+        source: answer.source,
+        about: answer.about,
+        is_cut,
+        rows,
+        new_count: format::integer(count(&["new", "changed"])),
+        kept_count: format::integer(count(&["kept"])),
+        not_served: format::integer(answer.not_served_count),
+        skipped: answer.skipped.into_iter().take(MAX_SKIPPED).map(|skipped| (skipped.entry, skipped.reason)).collect(),
+        skipped_count: format::integer(answer.skipped_count),
+        hidden: hidden.to_vec(),
+        file: form.value("file").to_owned(),
+        must_confirm,
+    })
+}
+
+pub(super) async fn apply(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let picked: Vec<Value> = form.all("apply").map(Value::from).collect();
+    if picked.is_empty() {
+        let error = ApiError::value("models", "expected rows").because("nothing_picked");
+        return refuse_apply(&request, error, false).await;
+    }
+    let sent = match body(form) {
+        Ok(mut body) => {
+            body.insert("apply".to_owned(), picked.into());
+            let query = if form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
+            request.call(operations::IMPORT_PRICES, ApiCall { query, body, ..ApiCall::default() }).await
+        }
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/pricing")).toast(Toast::Saved)),
+        Err(error) => {
+            let must_confirm = error.code() == "nothing_left";
+            refuse_apply(&request, error, must_confirm).await
+        }
+    }
+}
+
+/// The difference once more, with what is wrong above it.
+async fn refuse_apply(request: &PageRequest, error: ApiError, must_confirm: bool) -> Result<PageReply, PageFailure> {
+    match difference(request, must_confirm).await {
+        Ok(difference) => {
+            let state = control::refused(request.t(), &request.form, error, PLACES)?;
+            import_page(request, &state, Some(difference))
+        }
+        Err(error) => refuse(request, error),
+    }
+}
+
+fn refuse(request: &PageRequest, error: ApiError) -> Result<PageReply, PageFailure> {
+    import_page(request, &control::refused(request.t(), &request.form, error, PLACES)?, None)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn list_and_selection_are_sent() {
+        let form = FormData::parse(b"source=litellm&file=%7B%7D&to=cost&models=gpt-*,+cl*");
+        let expected = json!({"file": "{}", "format": "litellm", "source": PASTED, "to": "cost", "models": ["gpt-*", "cl*"]});
+        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        assert_eq!(
+            Value::Object(body(&FormData::parse(b"source=built_in&to=both")).unwrap()),
+            json!({"built_in": true, "to": "both"})
+        );
+        assert_eq!(body(&FormData::parse(b"source=csv&file=+")).unwrap_err().param(), Some("file"));
+    }
+}

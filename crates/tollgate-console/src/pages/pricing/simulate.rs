@@ -1,0 +1,299 @@
+//! The simulator: what a request of so many tokens costs a key or group, what it costs on each account, and which accounts price limits exclude.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::{Section, group_names, history::model_names, tabs, view::percent};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        control::{self, Control, ControlKind, FaultPlace, Tab},
+        form::{FormData, FormState},
+        format,
+        layout::Layout,
+        locale::Locale,
+        operations, price_text,
+        reply::{PageFailure, PageReply},
+        request::PageRequest,
+    },
+};
+
+const TOKENS: [&str; 7] = ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"];
+const FLAGS: [&str; 3] = ["web_search", "server_tools", "output_media"];
+const PLACES: &[FaultPlace] = &[
+    ("model", "model", ""),
+    ("key", "key", ""),
+    ("group", "group", ""),
+    ("protocol", "protocol", ""),
+    ("max_price", "max_price", ""),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "pricing_simulate.html")]
+struct SimulatePage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    banner: Option<String>,
+    main: Vec<Control>,
+    tokens: Vec<Control>,
+    more: Vec<Control>,
+    found: Option<Found>,
+}
+
+#[derive(Debug)]
+struct Found {
+    group: String,
+    sale: Option<Lines>,
+    refused: Option<String>,
+    accounts: Vec<AccountRow>,
+    excluded: Vec<ExcludedRow>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    amount: String,
+    multiplier: String,
+    tier: Option<String>,
+    rows: Vec<LineRow>,
+}
+
+#[derive(Debug)]
+struct LineRow {
+    kind: &'static str,
+    count: String,
+    unit_price: String,
+    amount: String,
+}
+
+#[derive(Debug)]
+struct AccountRow {
+    channel: String,
+    account: String,
+    upstream: String,
+    cost: Option<String>,
+    margin: Option<String>,
+    share: Option<String>,
+    is_negative: bool,
+    below_cost: Option<String>,
+}
+
+#[derive(Debug)]
+struct ExcludedRow {
+    name: String,
+    code: String,
+    detail: String,
+    by_price: bool,
+    limit_of: Option<&'static str>,
+}
+
+#[derive(Debug, Deserialize)]
+struct SimulationAnswer {
+    group: String,
+    sale: Option<LinesObject>,
+    refused: Option<String>,
+    accounts: Vec<AccountObject>,
+    excluded: Vec<ExcludedObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LinesObject {
+    amount: Option<String>,
+    multiplier: String,
+    tier: Option<u64>,
+    lines: Vec<LineObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct LineObject {
+    kind: String,
+    count: u64,
+    unit_price: String,
+    amount: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AccountObject {
+    channel: String,
+    account: String,
+    upstream: String,
+    cost: Option<LinesObject>,
+    margin: Option<String>,
+    margin_share: Option<String>,
+    below_cost: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ExcludedObject {
+    channel: String,
+    account: Option<String>,
+    code: String,
+    detail: Option<String>,
+    by_price: bool,
+    limit_of: Option<String>,
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let mut state = FormState::of(if query.has("input") { query.clone() } else { defaults(query) });
+    let mut found = None;
+    // Without a caller it is a form that was not filled in yet.
+    if query.filled("model").is_some() && (query.filled("group").is_some() || query.filled("key").is_some()) {
+        let sent = match body(query) {
+            Ok(body) => request.read(operations::SIMULATE_PRICE, ApiCall { body, ..ApiCall::default() }).await,
+            Err(error) => Err(error),
+        };
+        match sent {
+            Ok(answer) => found = Some(Found::of(t, answer)),
+            Err(error) => state = refused(t, query, error)?,
+        }
+    }
+    let groups = group_names(&request).await?;
+    let models = model_names(&request).await?;
+    let template = SimulatePage {
+        layout: request.layout(t.say("nav.pricing")),
+        t,
+        tabs: tabs(&request, Section::Simulate),
+        banner: state.banner(),
+        main: main_controls(t, &state, groups, models),
+        tokens: TOKENS.iter().map(|kind| state.number(*kind, price_text::label(t, kind))).collect(),
+        more: more_controls(t, &state),
+        found,
+    };
+    PageReply::ok(&template)
+}
+
+fn defaults(query: &FormData) -> FormData {
+    let given = query.pairs().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let group = (!query.has("group")).then(|| ("group".to_owned(), "default".to_owned()));
+    let tokens = [("input", "1000"), ("output", "500")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    FormData::of_pairs(given.chain(group).chain(tokens).collect())
+}
+
+fn main_controls(t: Locale, state: &FormState, groups: Vec<String>, models: Vec<String>) -> Vec<Control> {
+    let none = (String::new(), "–".to_owned());
+    let groups = std::iter::once(none).chain(groups.into_iter().map(|name| (name.clone(), name)));
+    let protocols = [("openai", "OpenAI"), ("gemini", "Gemini"), ("anthropic", "Anthropic")];
+    vec![
+        state.suggest("model", t.say("models.name"), models).required().max(256),
+        state.choice("group", t.say("groups.group"), groups),
+        state.text("key", t.say("pricing.or_key")).hint(t.say("pricing.key_hint")),
+        state.choice("protocol", t.say("facet.protocol"), protocols),
+    ]
+}
+
+fn more_controls(t: Locale, state: &FormState) -> Vec<Control> {
+    let tiers = [("", t.say("pricing.standard")), ("priority", t.say("pricing.priority")), ("flex", t.say("pricing.flex"))];
+    vec![
+        state.choice("service_tier", t.say("pricing.service_tiers"), tiers),
+        state.text("max_price", t.say("pricing.max_price")).hint("x-tollgate-max-price"),
+        state.check("web_search", t.say("price.web_search")),
+        state.check("server_tools", t.say("price.server_tools")),
+        state.check("output_media", t.say("pricing.output_media")),
+    ]
+}
+
+fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    // A key or group that is not there is about what was typed.
+    let error = if error.status == http::StatusCode::NOT_FOUND {
+        let field = if form.filled("key").is_some() { "key" } else { "group" };
+        let reason = if field == "key" { "unknown_key" } else { "unknown_group" };
+        ApiError::value(field, "there is none of this name").because(reason)
+    } else {
+        error
+    };
+    control::refused(t, form, error, PLACES)
+}
+
+fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+    let mut body = Map::new();
+    body.insert("model".to_owned(), form.value("model").trim().into());
+    // A key decides its groups.
+    match form.filled("key") {
+        Some(key) => body.insert("key".to_owned(), key.into()),
+        None => body.insert("group".to_owned(), form.value("group").into()),
+    };
+    for word in ["protocol", "service_tier", "max_price"] {
+        body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
+    }
+    for kind in TOKENS {
+        body.insert(kind.to_owned(), control::whole_number(form, kind)?.into());
+    }
+    for flag in FLAGS {
+        body.insert(flag.to_owned(), (form.value(flag) == "true").into());
+    }
+    Ok(body)
+}
+
+impl Lines {
+    fn of(t: Locale, lines: &LinesObject) -> Self {
+        let amount = |amount: &Option<String>| amount.as_deref().map_or_else(|| "–".to_owned(), format::usd);
+        let line = |line: &LineObject| LineRow {
+            kind: price_text::label(t, &line.kind),
+            count: format::integer(line.count),
+            unit_price: format::usd(&line.unit_price),
+            amount: amount(&line.amount),
+        };
+        Self {
+            amount: amount(&lines.amount),
+            multiplier: lines.multiplier.clone(),
+            tier: lines.tier.map(format::integer),
+            rows: lines.lines.iter().map(line).collect(),
+        }
+    }
+}
+
+impl Found {
+    fn of(t: Locale, answer: SimulationAnswer) -> Self {
+        let account = |it: AccountObject| AccountRow {
+            channel: it.channel,
+            account: it.account,
+            upstream: it.upstream,
+            cost: it.cost.as_ref().and_then(|cost| cost.amount.as_deref()).map(format::usd),
+            is_negative: it.margin.as_deref().is_some_and(|margin| margin.starts_with('-')),
+            margin: it.margin.as_deref().map(format::usd),
+            share: it.margin_share.as_deref().map(percent),
+            below_cost: it.below_cost,
+        };
+        let excluded = |it: ExcludedObject| ExcludedRow {
+            name: it.account.map_or_else(|| it.channel.clone(), |account| format!("{} / {account}", it.channel)),
+            code: it.code,
+            detail: it.detail.unwrap_or_default(),
+            by_price: it.by_price,
+            limit_of: it.limit_of.as_deref().map(|level| match level {
+                "group" => t.say("pricing.limit_of_group"),
+                "key" => t.say("pricing.limit_of_key"),
+                _ => t.say("pricing.limit_of_request"),
+            }),
+        };
+        Self {
+            group: answer.group,
+            sale: answer.sale.as_ref().map(|sale| Lines::of(t, sale)),
+            refused: answer.refused,
+            accounts: answer.accounts.into_iter().map(account).collect(),
+            excluded: answer.excluded.into_iter().map(excluded).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn key_comes_before_the_group() {
+        let form = FormData::parse(b"model=m&key=ci&group=default&input=1,000&output=&web_search=true&service_tier=");
+        let body = body(&form).unwrap();
+        assert_eq!(
+            (&body["key"], body.get("group"), &body["input"], &body["output"]),
+            (&json!("ci"), None, &json!(1_000), &json!(0))
+        );
+        assert!(body["web_search"] == true && !body.contains_key("service_tier"));
+    }
+}

@@ -1,0 +1,311 @@
+//! Settings: every one with value, default, source and environment variable; those that change at run time are changed here.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tollgate_store::AdminScope;
+
+use super::{
+    control::{self, Control, ControlKind, FaultPlace, FormSection, FormView},
+    form::{FormData, FormState},
+    layout::Layout,
+    locale::Locale,
+    operations,
+    preferences::Toast,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, path_of},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/settings", ADMIN, page!(list)),
+    PageRoute::get("/settings/{name}", ADMIN, page!(detail)),
+    PageRoute::post("/settings/{name}", ADMIN, page!(set)),
+    PageRoute::post("/settings/{name}/unset", ADMIN, page!(unset)),
+];
+
+const SOURCES: [&str; 5] = ["default", "database", "file", "environment", "flag"];
+const PLACES: &[FaultPlace] = &[("value", "value", "")];
+/// Longest value that fits on a line.
+const SHORT: usize = 60;
+
+#[derive(Debug, Template)]
+#[template(path = "settings.html")]
+struct SettingsPage {
+    layout: Layout,
+    t: Locale,
+    search: String,
+    /// Value, label, whether it is chosen.
+    sources: Vec<(&'static str, &'static str, bool)>,
+    is_filtered: bool,
+    count: String,
+    sections: Vec<SettingsSection>,
+}
+
+#[derive(Debug)]
+struct SettingsSection {
+    name: String,
+    rows: Vec<SettingRow>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "setting.html")]
+struct SettingPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    row: SettingRow,
+    /// Why it cannot be changed here.
+    fixed: Option<String>,
+    form: Option<FormView>,
+    /// Whether a value is stored that can be removed.
+    is_stored: bool,
+}
+
+#[derive(Debug, Deserialize)]
+struct SettingObject {
+    name: String,
+    value: Option<String>,
+    source: String,
+    default: Option<String>,
+    variable: String,
+    secret: bool,
+    #[serde(rename = "type")]
+    kind: String,
+    min: Option<u64>,
+    max: Option<u64>,
+    words: Option<Vec<String>>,
+    unit: Option<String>,
+    needs_restart: bool,
+    writable: bool,
+    stored: Option<String>,
+    revision: Option<u64>,
+    doc: String,
+}
+
+#[derive(Debug)]
+struct SettingRow {
+    name: String,
+    doc: String,
+    value: Option<String>,
+    default: Option<String>,
+    source: &'static str,
+    source_tone: &'static str,
+    variable: String,
+    needs_restart: bool,
+    is_writable: bool,
+    /// Stored, and overridden by another source.
+    is_overridden: bool,
+}
+
+fn source(t: Locale, word: &str) -> &'static str {
+    match word {
+        "database" => t.say("settings.from_database"),
+        "file" => t.say("settings.from_file"),
+        "environment" => t.say("settings.from_environment"),
+        "flag" => t.say("settings.from_flag"),
+        _ => t.say("settings.from_default"),
+    }
+}
+
+impl SettingRow {
+    fn of(t: Locale, setting: &SettingObject) -> Self {
+        let with_unit = |value: &str| match &setting.unit {
+            Some(unit) if !value.is_empty() => format!("{value} {unit}"),
+            _ => value.to_owned(),
+        };
+        let shown = |value: &Option<String>| value.as_deref().filter(|value| !value.is_empty()).map(with_unit);
+        Self {
+            name: setting.name.clone(),
+            doc: setting.doc.clone(),
+            value: shown(&setting.value),
+            default: shown(&setting.default),
+            source: source(t, &setting.source),
+            source_tone: match setting.source.as_str() {
+                "database" => "info",
+                "file" | "environment" | "flag" => "alt",
+                _ => "",
+            },
+            variable: setting.variable.clone(),
+            needs_restart: setting.needs_restart,
+            is_writable: setting.writable,
+            is_overridden: setting.stored.is_some() && setting.source != "database",
+        }
+    }
+}
+
+/// The part of a name before its first point.
+fn section(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (t, query) = (request.t(), &request.query);
+    let found = request.read::<ApiPage<SettingObject>>(operations::LIST_SETTINGS, ApiCall::default()).await?;
+    let (search, wanted) = (query.value("q").trim().to_lowercase(), query.value("source"));
+    let is_found = |setting: &&SettingObject| {
+        let fits = |text: &str| text.to_lowercase().contains(&search);
+        let matches = search.is_empty() || fits(&setting.name) || fits(&setting.doc) || fits(&setting.variable);
+        matches && (wanted.is_empty() || setting.source == wanted)
+    };
+    let mut sections: Vec<SettingsSection> = Vec::new();
+    let mut shown = 0;
+    for setting in found.items.iter().filter(is_found) {
+        shown += 1;
+        let row = SettingRow::of(t, setting);
+        match sections.iter_mut().find(|known| known.name == section(&setting.name)) {
+            Some(known) => known.rows.push(row),
+            None => sections.push(SettingsSection { name: section(&setting.name).to_owned(), rows: vec![row] }),
+        }
+    }
+    let any = ("", t.say("settings.any_source"), wanted.is_empty());
+    let sources = SOURCES.map(|word| (word, source(t, word), word == wanted));
+    let template = SettingsPage {
+        layout: request.layout(t.say("nav.settings")).wide(),
+        t,
+        search: query.value("q").to_owned(),
+        sources: std::iter::once(any).chain(sources).collect(),
+        is_filtered: !search.is_empty() || !wanted.is_empty(),
+        count: t.say_with("settings.count", &[("shown", &shown.to_string()), ("all", &found.items.len().to_string())]),
+        sections,
+    };
+    PageReply::ok(&template)
+}
+
+fn of_setting(request: &PageRequest) -> ApiCall {
+    ApiCall { path: path_of(&[("name", request.path_param("name"))]), ..ApiCall::default() }
+}
+
+async fn read_setting(request: &PageRequest) -> Result<SettingObject, ApiError> {
+    request.read(operations::GET_SETTING, of_setting(request)).await
+}
+
+async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let setting = read_setting(&request).await?;
+    let value = setting.value.clone().unwrap_or_default();
+    setting_page(&request, &setting, &FormState::of(FormData::of(&[("value", &value)])))
+}
+
+fn control(t: Locale, state: &FormState, setting: &SettingObject) -> Control {
+    let label = t.say("settings.value");
+    let control = match (setting.kind.as_str(), &setting.words) {
+        ("flag", _) => state.choice("value", label, [("true", t.say("settings.yes")), ("false", t.say("settings.no"))]),
+        ("word", Some(words)) => state.choice("value", label, words.iter().map(|word| (word.as_str(), word.as_str()))),
+        ("number" | "share" | "usd", _) => state.number("value", label),
+        _ if state.value("value").chars().nth(SHORT).is_some() => state.area("value", label, 4),
+        _ => state.text("value", label).max(10_000).wide(),
+    };
+    let bounds = setting.min.zip(setting.max).map(|(min, max)| {
+        let unit = setting.unit.clone().unwrap_or_default();
+        let (min, max) = (min.to_string(), if max >= i64::MAX.unsigned_abs() { "…".to_owned() } else { max.to_string() });
+        t.say_with("settings.bounds", &[("min", &min), ("max", &max), ("unit", &unit)]).trim().to_owned()
+    });
+    match (bounds, &setting.unit) {
+        (Some(bounds), _) => control.hint(bounds),
+        (None, Some(unit)) => control.hint(unit.clone()),
+        (None, None) => control,
+    }
+}
+
+fn setting_page(request: &PageRequest, setting: &SettingObject, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let path = request.url(&format!("/settings/{}", setting.name));
+    let fixed = match (setting.writable, setting.secret, setting.needs_restart) {
+        (true, ..) => None,
+        (false, true, _) => Some(t.say_with("settings.is_secret", &[("variable", &setting.variable)])),
+        (false, _, true) => Some(t.say_with("settings.at_start", &[("variable", &setting.variable)])),
+        (false, ..) => Some(t.say_with("settings.set_elsewhere", &[("source", source(t, &setting.source))])),
+    };
+    let form = setting.writable.then(|| {
+        let sections = vec![FormSection::new("", vec![control(t, state, setting)])];
+        let revision = match state.value("revision") {
+            "" => setting.revision.map(|revision| revision.to_string()).unwrap_or_default(),
+            revision => revision.to_owned(),
+        };
+        FormView::new(path, sections, t.say("form.save")).hidden("revision", revision).cancel(request.url("/settings"))
+    });
+    let template = SettingPage {
+        layout: request.layout(setting.name.clone()).below("/settings", t.say("nav.settings")),
+        t,
+        banner: state.banner(),
+        row: SettingRow::of(t, setting),
+        fixed,
+        form,
+        is_stored: setting.stored.is_some(),
+    };
+    PageReply::page(state.status(), &template)
+}
+
+fn to_list(request: &PageRequest, toast: Toast) -> PageReply {
+    PageReply::redirect(&request.url(&format!("/settings/{}", request.path_param("name")))).toast(toast)
+}
+
+async fn set(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let body = Map::from_iter([("value".to_owned(), Value::from(form.value("value").trim()))]);
+    let call = ApiCall { body, ..of_setting(&request) };
+    // Without a stored value there is no revision to compare.
+    let revision = form.filled("revision").map(|revision| ("if-match", revision));
+    match request.call_with(operations::SET_SETTING, call, revision.as_slice()).await {
+        Ok(_) => Ok(to_list(&request, Toast::Saved)),
+        Err(error) => {
+            let state = control::refused(request.t(), form, error, PLACES)?;
+            setting_page(&request, &read_setting(&request).await?, &state)
+        }
+    }
+}
+
+/// The default applies again.
+async fn unset(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match request.call(operations::UNSET_SETTING, of_setting(&request)).await {
+        Ok(_) => Ok(to_list(&request, Toast::Saved)),
+        // It was removed already.
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => Ok(to_list(&request, Toast::Saved)),
+        Err(error) => {
+            let state = control::refused(request.t(), &request.form, error, PLACES)?;
+            setting_page(&request, &read_setting(&request).await?, &state)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn setting(kind: &str, more: &Value) -> SettingObject {
+        let mut object = json!({
+            "name": "log.slow_ms", "value": "5", "source": "database", "default": "0", "variable": "TOLLGATE_LOG__SLOW_MS",
+            "secret": false, "type": kind, "min": null, "max": null, "words": null, "unit": null, "needs_restart": false,
+            "writable": true, "stored": "5", "revision": 3, "doc": "d",
+        });
+        for (name, value) in more.as_object().unwrap() {
+            object[name] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn control_fits_the_type() {
+        let state = FormState::of(FormData::of(&[("value", "true")]));
+        let of = |kind: &str, more: Value| control(Locale::En, &state, &setting(kind, &more));
+        assert!(matches!(of("flag", json!({})).kind, ControlKind::Choice(choices) if choices[0].is_chosen));
+        assert!(matches!(of("word", json!({"words": ["a", "true"]})).kind, ControlKind::Choice(choices) if choices[1].is_chosen));
+        let number = of("number", json!({"min": 1, "max": 9, "unit": "ms"}));
+        assert_eq!(number.hint.as_deref(), Some("From 1 to 9 ms"));
+        assert!(matches!(of("text", json!({})).kind, ControlKind::Text("text")));
+    }
+
+    #[test]
+    fn row_says_what_overrides_a_stored_value() {
+        let row = SettingRow::of(Locale::En, &setting("number", &json!({"source": "environment", "unit": "ms"})));
+        assert_eq!((row.source, row.value.as_deref(), row.is_overridden), ("environment", Some("5 ms"), true));
+        assert_eq!(section("server.listen"), "server");
+    }
+}

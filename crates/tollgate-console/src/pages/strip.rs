@@ -1,0 +1,129 @@
+//! A channel or account over an hour or a day as a strip of cells, and its state now, out of the health routes of the admin API.
+
+use serde::Deserialize;
+
+use super::{
+    format,
+    locale::Locale,
+    mark::Mark,
+    models::{CELL, StripCell},
+};
+
+/// Availability of a channel or account, as the admin API answers it.
+#[derive(Debug, Deserialize)]
+pub(crate) struct UptimeObject {
+    pub(crate) channel: String,
+    pub(crate) account: Option<String>,
+    pub(crate) usable: Option<f64>,
+    pub(crate) cells: Vec<UptimeCell>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct UptimeCell {
+    usable: f64,
+    state: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Strip {
+    pub(crate) cells: Vec<StripCell>,
+    pub(crate) width: usize,
+    pub(crate) label: String,
+}
+
+impl Strip {
+    /// `name` and the time that it is about, such as "the last 60 minutes", are its label.
+    pub(crate) fn of(t: Locale, uptime: &UptimeObject, time: &str) -> Self {
+        let cell = |(index, cell): (usize, &UptimeCell)| {
+            let (class, y, height) = match (cell.state.as_deref(), cell.usable) {
+                (Some("off"), _) => ("idle", 13, 3),
+                (_, usable) if usable >= 0.999 => ("up", 5, 11),
+                (_, usable) if usable > 0.0 => ("part", 2, 14),
+                _ => ("down", 0, 16),
+            };
+            StripCell { x: index * CELL, y, height, class }
+        };
+        let name = uptime.account.as_ref().unwrap_or(&uptime.channel);
+        let share = uptime.usable.map_or_else(|| "–".to_owned(), format::percent);
+        Self {
+            cells: uptime.cells.iter().enumerate().map(cell).collect(),
+            width: (uptime.cells.len() * CELL).saturating_sub(1).max(1),
+            label: t.say_with("strip.label", &[("name", name), ("share", &share), ("time", time)]),
+        }
+    }
+}
+
+/// Health of an account, as the admin API answers it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct HealthObject {
+    pub(crate) channel: String,
+    pub(crate) account: String,
+    pub(crate) status: String,
+    pub(crate) state: String,
+    pub(crate) reason: Option<String>,
+    pub(crate) since: Option<String>,
+    pub(crate) until: Option<String>,
+    /// `None` without limits.
+    pub(crate) running: Option<u64>,
+    pub(crate) requests_minute: Option<u64>,
+    pub(crate) concurrency: u64,
+    pub(crate) rpm: u64,
+}
+
+impl HealthObject {
+    /// Whether requests may go to it.
+    pub(crate) fn is_usable(&self) -> bool {
+        self.status == "on" && self.state == "usable"
+    }
+}
+
+/// The state of an account.
+pub(crate) fn account_mark(t: Locale, health: &HealthObject) -> Mark {
+    match (health.status.as_str(), health.state.as_str()) {
+        ("off", _) => Mark::new("off", "off", t.say("channel.off")),
+        (_, "usable") => Mark::new("ok", "okc", t.say("channel.usable")),
+        (_, "cooling") => Mark::new("warn", "cool", t.say("channel.cooling")),
+        (_, "resting") => Mark::new("bad", "pause", t.say("channel.resting")),
+        (_, "due") => Mark::new("warn", "clock", t.say("channel.due")),
+        _ => Mark::new("warn", "clock", t.say("channel.probing")),
+    }
+}
+
+/// The state of a channel by those of its accounts.
+pub(crate) fn channel_mark(t: Locale, is_on: bool, accounts: &[HealthObject]) -> Mark {
+    let on: Vec<&HealthObject> = accounts.iter().filter(|account| account.status == "on").collect();
+    let usable = on.iter().filter(|account| account.state == "usable" || account.state == "due").count();
+    let state = |state: &str| on.iter().any(|account| account.state == state);
+    match () {
+        () if !is_on => Mark::new("off", "off", t.say("channel.off")),
+        () if on.is_empty() => Mark::new("off", "minus", t.say("channel.no_account")),
+        () if usable == on.len() => Mark::new("ok", "okc", t.say("channel.on")),
+        () if usable > 0 => {
+            let counts = [("usable", format::integer(usable as u64)), ("all", format::integer(on.len() as u64))];
+            let counts: Vec<(&str, &str)> = counts.iter().map(|(name, count)| (*name, count.as_str())).collect();
+            Mark::new("warn", "warn", t.say_with("channel.partly", &counts))
+        }
+        () if state("cooling") || state("probing") => Mark::new("warn", "cool", t.say("channel.cooling")),
+        () => Mark::new("bad", "badc", t.say("channel.resting")),
+    }
+}
+
+/// Why an account cannot be used, in words.
+pub(crate) fn reason(t: Locale, reason: &str) -> String {
+    let text = match reason {
+        "connect_failure" => t.say("health.connect_failure"),
+        "server_error" => t.say("health.server_error"),
+        "timeout" => t.say("health.timeout"),
+        "bad_answer" => t.say("health.bad_answer"),
+        "rate_limited" => t.say("health.rate_limited"),
+        "quota_spent" => t.say("health.quota_spent"),
+        "refused" => t.say("health.refused"),
+        "switched_off" => t.say("health.switched_off"),
+        "accounts" => t.say("health.accounts"),
+        "no_account" => t.say("health.no_account"),
+        "budget_spent" => t.say("health.budget_spent"),
+        "private_network" => t.say("health.private_network"),
+        _ => return reason.replace('_', " "),
+    };
+    text.to_owned()
+}

@@ -1,0 +1,286 @@
+//! The system: its version, and long work as jobs with live progress: doctor, verification, replay, import and backups.
+
+mod job;
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use tollgate_store::AdminScope;
+
+use self::job::{JobObject, JobRow};
+use super::{
+    control::{self, ControlKind, FaultPlace, FormSection, FormView, names},
+    form::{FormData, FormState},
+    format::{self, TimeText},
+    layout::{Layout, Script},
+    locale::Locale,
+    operations,
+    preferences::Toast,
+    pricing::import::PASTED,
+    reply::{PageFailure, PageReply},
+    request::{ApiPage, PageRequest, get, path_of},
+    route::{PageRoute, SeenBy, page},
+};
+use crate::{api_error::ApiError, dispatch::ApiCall};
+
+const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
+/// Largest form with a file: a catalog or list of 4 MiB, of which every third character is written as three.
+const MAX_BYTES: usize = 8 << 20;
+
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/system", OPERATOR, page!(show)),
+    PageRoute::post("/system/jobs", OPERATOR, page!(start)),
+    PageRoute::get("/system/replay", ADMIN, page!(replay)),
+    PageRoute::post("/system/replay", ADMIN, page!(start_replay)).takes_bytes(MAX_BYTES),
+    PageRoute::get("/system/import", OPERATOR, page!(import)),
+    PageRoute::post("/system/import", OPERATOR, page!(start_import)).takes_bytes(MAX_BYTES),
+    PageRoute::get("/system/jobs/{job}", OPERATOR, page!(job::show)),
+    PageRoute::post("/system/jobs/{job}/cancel", OPERATOR, page!(cancel)),
+    PageRoute::post("/system/backups/{name}/remove", ADMIN, page!(remove_backup)),
+];
+
+/// Jobs that are listed.
+const JOBS: &str = "25";
+/// Characters of a file that is pasted.
+const MAX_FILE: usize = 4_000_000;
+
+#[derive(Debug, Template)]
+#[template(path = "system.html")]
+struct SystemPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    version: &'static str,
+    is_admin: bool,
+    /// Kind, name, what it does, icon.
+    kinds: Vec<(&'static str, &'static str, &'static str, &'static str)>,
+    jobs: Vec<JobRow>,
+    backups: Vec<BackupRow>,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "system_form.html")]
+struct JobFormPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    form: FormView,
+}
+
+#[derive(Debug, Deserialize)]
+struct BackupObject {
+    name: String,
+    bytes: u64,
+    made_at: String,
+}
+
+#[derive(Debug)]
+struct BackupRow {
+    name: String,
+    size: String,
+    made: Option<TimeText>,
+    link: String,
+}
+
+async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    system_page(&request, &FormState::default()).await
+}
+
+async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+    let (t, is_admin) = (request.t(), request.is_admin());
+    let jobs = request.read::<ApiPage<JobObject>>(operations::LIST_JOBS, get(&[("limit", JOBS)])).await?;
+    let backups = if is_admin {
+        request.read::<ApiPage<BackupObject>>(operations::LIST_BACKUPS, ApiCall::default()).await?.items
+    } else {
+        Vec::new()
+    };
+    let mut kinds = vec![
+        ("doctor", t.say("system.doctor"), t.say("system.doctor_about"), "tool"),
+        ("verify", t.say("system.verify"), t.say("system.verify_about"), "check"),
+    ];
+    if is_admin {
+        kinds.push(("backup", t.say("system.backup"), t.say("system.backup_about"), "dl"));
+    }
+    let backup = |it: BackupObject| BackupRow {
+        link: request.url(&format!("/admin/v1/backups/{}", it.name)),
+        size: t.say_with("system.bytes", &[("size", &format::compact(t, it.bytes))]),
+        made: format::time(t, &it.made_at),
+        name: it.name,
+    };
+    let template = SystemPage {
+        layout: request.layout(t.say("nav.system")),
+        t,
+        banner: state.banner(),
+        version: env!("CARGO_PKG_VERSION"),
+        is_admin,
+        kinds,
+        jobs: jobs.items.iter().map(|it| JobRow::of(t, it)).collect(),
+        backups: backups.into_iter().map(backup).collect(),
+    };
+    PageReply::page(state.status(), &template)
+}
+
+/// Starts a job and leads to its page.
+async fn send_job(request: &PageRequest, body: Map<String, Value>) -> Result<PageReply, ApiError> {
+    let made: Value = request.read(operations::START_JOB, ApiCall { body, ..ApiCall::default() }).await?;
+    let path = format!("/system/jobs/{}", made["id"].as_str().unwrap_or_default());
+    Ok(PageReply::redirect(&request.url(&path)))
+}
+
+async fn start(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let kind = request.form.value("kind");
+    let body = Map::from_iter([("kind".to_owned(), kind.into())]);
+    match send_job(&request, body).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => {
+            let state = control::refused(request.t(), &request.form, error, &[])?;
+            system_page(&request, &state).await
+        }
+    }
+}
+
+async fn cancel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let id = request.path_param("job");
+    let call = ApiCall { path: path_of(&[("job", id)]), ..ApiCall::default() };
+    request.call(operations::CANCEL_JOB, call).await?;
+    Ok(PageReply::redirect(&request.url(&format!("/system/jobs/{id}"))))
+}
+
+async fn remove_backup(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let name = request.path_param("name");
+    // The name of the file is typed: a backup cannot be made again.
+    let removed = match control::check_typed_name(&request.form, name) {
+        Ok(()) => {
+            let call = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
+            request.call(operations::REMOVE_BACKUP, call).await
+        }
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/system")).toast(Toast::Removed)),
+        Err(error) => {
+            // Each backup has such a field: the fault is said above.
+            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
+            system_page(&request, &state).await
+        }
+    }
+}
+
+// === replay and import ===
+
+const REPLAY_PLACES: &[FaultPlace] = &[
+    ("file", "file", ""),
+    ("key", "key", "unknown_key"),
+    ("member", "member", "unknown_member"),
+    ("group", "group", "unknown_group"),
+    ("since", "since", "day"),
+    ("until", "until", "day"),
+];
+const IMPORT_PLACES: &[FaultPlace] =
+    &[("file", "file", ""), ("source", "origin", ""), ("built_in", "file", ""), ("models", "models", "model_pattern")];
+
+fn form_page(request: &PageRequest, title: &'static str, state: &FormState, form: FormView) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let layout = request.layout(title).below("/system", t.say("nav.system")).with(Script::Operators);
+    let form = form.cancel(request.url("/system"));
+    PageReply::page(state.status(), &JobFormPage { layout, t, banner: state.banner(), form })
+}
+
+async fn replay(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    replay_page(&request, &FormState::default())
+}
+
+fn replay_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let outcomes = [
+        ("", t.say("facet.any")),
+        ("completed", t.say("outcome.completed")),
+        ("caller_left", t.say("outcome.caller_left")),
+        ("upstream_broke", t.say("outcome.upstream_broke")),
+        ("refused", t.say("outcome.refused")),
+        ("gateway_stopped", t.say("outcome.gateway_stopped")),
+    ];
+    let file = state.area("file", t.say("system.catalog"), 12).hint(t.say("system.catalog_hint")).max(MAX_FILE).required();
+    let which = vec![
+        state.typed("since", t.say("audit.since"), "date"),
+        state.typed("until", t.say("audit.until"), "date"),
+        state.text("model", t.say("models.name")).max(256),
+        state.text("group", t.say("groups.group")),
+        state.text("member", t.say("keys.member")),
+        state.text("key", t.say("home.key")),
+        state.choice("outcome", t.say("log.answer"), outcomes),
+    ];
+    let sections = vec![
+        FormSection::new("", vec![file]).about(t.say("system.replay_about")),
+        FormSection::new(t.say("system.which"), which).about(t.say("system.which_about")),
+    ];
+    let form = FormView::new(request.url("/system/replay"), sections, t.say("system.start"));
+    form_page(request, t.say("system.replay"), state, form)
+}
+
+async fn start_replay(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let mut body = Map::from_iter([("kind".to_owned(), Value::from("replay")), ("file".to_owned(), form.value("file").into())]);
+    for name in ["key", "member", "group", "model", "outcome"] {
+        body.extend(form.filled(name).map(|value| (name.to_owned(), value.into())));
+    }
+    for name in ["since", "until"] {
+        body.extend(form.filled(name).map(|day| (name.to_owned(), format!("{day}T00:00:00Z").into())));
+    }
+    match send_job(&request, body).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => replay_page(&request, &control::refused(request.t(), form, error, REPLAY_PLACES)?),
+    }
+}
+
+async fn import(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let state = FormState::of(FormData::of(&[("source", "built_in"), ("to", "both"), ("dry_run", "true")]));
+    import_page(&request, &state)
+}
+
+fn import_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let sources = [
+        ("built_in", t.say("pricing.list_built_in")),
+        ("litellm", t.say("pricing.list_litellm")),
+        ("csv", t.say("pricing.list_csv")),
+    ];
+    let targets = [("both", t.say("pricing.to_both")), ("sale", t.say("pricing.to_sale")), ("cost", t.say("pricing.to_cost"))];
+    let controls = vec![
+        state.choice("source", t.say("pricing.list"), sources),
+        state.choice("to", t.say("pricing.to"), targets),
+        state.text("models", t.say("groups.models")).hint(t.say("pricing.import_models_hint")).max(2_000),
+        state.text("origin", t.say("pricing.origin")).hint(t.say("pricing.origin_hint")).max(200),
+        state.area("file", t.say("pricing.file"), 8).hint(t.say("pricing.file_hint")).max(MAX_FILE),
+        state.check("dry_run", t.say("system.dry_run")).wide(),
+    ];
+    let sections = vec![FormSection::new("", controls).about(t.say("system.import_about"))];
+    let form = FormView::new(request.url("/system/import"), sections, t.say("system.start"));
+    form_page(request, t.say("system.import"), state, form)
+}
+
+async fn start_import(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let form = &request.form;
+    let mut body = Map::from_iter([("kind".to_owned(), Value::from("import"))]);
+    match form.value("source") {
+        "built_in" => drop(body.insert("built_in".to_owned(), true.into())),
+        format => {
+            body.insert("file".to_owned(), form.value("file").into());
+            body.insert("format".to_owned(), if format == "litellm" { "litellm" } else { "csv" }.into());
+            body.insert("source".to_owned(), form.filled("origin").unwrap_or(PASTED).into());
+        }
+    }
+    body.insert("to".to_owned(), form.filled("to").unwrap_or("sale").into());
+    let models = names(form, "models");
+    if !models.is_empty() {
+        body.insert("models".to_owned(), models.into_iter().collect());
+    }
+    body.insert("dry_run".to_owned(), (form.value("dry_run") == "true").into());
+    match send_job(&request, body).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => import_page(&request, &control::refused(request.t(), form, error, IMPORT_PLACES)?),
+    }
+}

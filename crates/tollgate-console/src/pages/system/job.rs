@@ -1,0 +1,253 @@
+//! A job: its state and progress while it runs, and what it has found.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    dispatch::ApiCall,
+    pages::{
+        format::{self, TimeText},
+        layout::{Layout, Script},
+        locale::Locale,
+        mark::Mark,
+        operations,
+        reply::{PageFailure, PageReply},
+        request::{PageRequest, path_of},
+    },
+};
+
+/// Lines of a result that are listed.
+const MAX_LINES: usize = 500;
+/// Characters of a result that is shown as JSON.
+const MAX_JSON: usize = 200_000;
+
+/// A job of the admin API.
+#[derive(Debug, Deserialize)]
+pub(super) struct JobObject {
+    id: String,
+    kind: String,
+    state: String,
+    by: String,
+    progress: Option<ProgressObject>,
+    created_at: String,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+    cancelled_by: Option<String>,
+    exit_code: Option<u64>,
+    error: Option<ErrorObject>,
+    result: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct ProgressObject {
+    step: String,
+    done: u64,
+    total: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ErrorObject {
+    message: String,
+    faults: Vec<FaultObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct FaultObject {
+    line: u64,
+    column: u64,
+    message: String,
+}
+
+#[derive(Debug)]
+pub(super) struct JobRow {
+    pub(super) id: String,
+    pub(super) kind: &'static str,
+    pub(super) mark: Mark,
+    pub(super) by: String,
+    pub(super) created: Option<TimeText>,
+    pub(super) took: String,
+    pub(super) is_open: bool,
+    pub(super) step: String,
+    pub(super) percent: u64,
+}
+
+fn kind(t: Locale, kind: &str) -> &'static str {
+    match kind {
+        "doctor" => t.say("system.doctor"),
+        "verify" => t.say("system.verify"),
+        "replay" => t.say("system.replay"),
+        "backup" => t.say("system.backup"),
+        _ => t.say("system.import"),
+    }
+}
+
+fn mark(t: Locale, job: &JobObject) -> Mark {
+    match job.state.as_str() {
+        "queued" => Mark::new("off", "clock", t.say("system.queued")),
+        "running" => Mark::new("info", "redo", t.say("system.running")),
+        // The command ends with 1 if it found something.
+        "done" if job.exit_code.is_some_and(|code| code > 0) => Mark::new("warn", "warn", t.say("system.found_something")),
+        "done" => Mark::new("ok", "okc", t.say("system.done")),
+        "failed" => Mark::new("bad", "badc", t.say("system.failed")),
+        _ => Mark::new("off", "stop", t.say("system.cancelled")),
+    }
+}
+
+impl JobRow {
+    pub(super) fn of(t: Locale, job: &JobObject) -> Self {
+        let at = |text: Option<&String>| text.and_then(|text| text.parse::<jiff::Timestamp>().ok());
+        let took = at(job.started_at.as_ref()).zip(at(job.ended_at.as_ref()));
+        let took = took.map(|(from, to)| u64::try_from(to.as_microsecond() - from.as_microsecond()).unwrap_or(0));
+        let progress = job.progress.as_ref();
+        let step = progress.map(|progress| match progress.total {
+            Some(total) => format!("{} {} / {}", progress.step, format::integer(progress.done), format::integer(total)),
+            None => format!("{} {}", progress.step, format::integer(progress.done)),
+        });
+        let percent =
+            progress.and_then(|progress| Some(progress.done.saturating_mul(100) / progress.total.filter(|total| *total > 0)?));
+        Self {
+            id: job.id.clone(),
+            kind: kind(t, &job.kind),
+            mark: mark(t, job),
+            by: job.by.clone(),
+            created: format::time(t, &job.created_at),
+            took: took.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
+            is_open: matches!(job.state.as_str(), "queued" | "running"),
+            step: step.unwrap_or_default(),
+            percent: percent.unwrap_or(0).min(100),
+        }
+    }
+}
+
+#[derive(Debug, Template)]
+#[template(path = "system_job.html")]
+struct JobPage {
+    layout: Layout,
+    t: Locale,
+    row: JobRow,
+    cancelled_by: Option<String>,
+    error: Option<String>,
+    faults: Vec<String>,
+    /// Where the progress comes from while it runs.
+    events: String,
+    found: Option<JobResult>,
+}
+
+/// A result as lines of checks, facts, and the rest as it is.
+#[derive(Debug, Default)]
+struct JobResult {
+    checks: Vec<(Mark, String)>,
+    facts: Vec<(String, String)>,
+    lines: Vec<String>,
+    json: Option<String>,
+}
+
+impl JobResult {
+    fn of(t: Locale, kind: &str, result: &Value) -> Self {
+        let mut found = Self::default();
+        match kind {
+            "doctor" => {
+                for item in result["items"].as_array().into_iter().flatten().take(MAX_LINES) {
+                    let what = item["what"].as_str().unwrap_or_default();
+                    let mark = if item["ok"] == true { Mark::new("ok", "okc", what) } else { Mark::new("bad", "badc", what) };
+                    found.checks.push((mark, item["text"].as_str().unwrap_or_default().to_owned()));
+                }
+            }
+            "verify" => {
+                let mark = if result["agrees"] == true {
+                    Mark::new("ok", "okc", t.say("system.agrees"))
+                } else {
+                    Mark::new("bad", "badc", t.say("system.differs"))
+                };
+                found.checks.push((mark, String::new()));
+                let differences = result["differences"].as_array().into_iter().flatten();
+                found.lines = differences.filter_map(|it| it["message"].as_str().map(str::to_owned)).take(MAX_LINES).collect();
+                let faults = result["journal_faults"].as_array().into_iter().flatten();
+                found.lines.extend(faults.filter_map(|it| it.as_str().map(str::to_owned)).take(MAX_LINES));
+            }
+            _ => {}
+        }
+        for (name, value) in result.as_object().into_iter().flatten() {
+            let text = match value {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.as_u64().map_or_else(|| number.to_string(), format::integer),
+                Value::Bool(flag) => flag.to_string(),
+                Value::Null | Value::Array(_) | Value::Object(_) => continue,
+            };
+            if name != "agrees" && !text.is_empty() {
+                found.facts.push((name.replace('_', " "), text));
+            }
+        }
+        if matches!(kind, "replay" | "import") {
+            let text = serde_json::to_string_pretty(result).unwrap_or_default();
+            found.json = Some(text.chars().take(MAX_JSON).collect());
+        }
+        found
+    }
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let call = ApiCall { path: path_of(&[("job", request.path_param("job"))]), ..ApiCall::default() };
+    let job: JobObject = request.read(operations::GET_JOB, call).await?;
+    let row = JobRow::of(t, &job);
+    let fault = |fault: &FaultObject| {
+        t.say_with(
+            "system.fault",
+            &[("line", &fault.line.to_string()), ("column", &fault.column.to_string()), ("text", &fault.message)],
+        )
+    };
+    let layout = request.layout(row.kind).below("/system", t.say("nav.system"));
+    let template = JobPage {
+        layout: if row.is_open { layout.with(Script::Operators) } else { layout },
+        t,
+        cancelled_by: job.cancelled_by.clone(),
+        faults: job.error.iter().flat_map(|error| &error.faults).take(MAX_LINES).map(fault).collect(),
+        error: job.error.as_ref().map(|error| error.message.clone()),
+        events: request.url(&format!("/admin/v1/jobs/{}/events", job.id)),
+        found: Some(&job.result).filter(|result| !result.is_null()).map(|result| JobResult::of(t, &job.kind, result)),
+        row,
+    };
+    PageReply::ok(&template)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(more: &Value) -> JobObject {
+        let mut object = json!({
+            "id": "job_1", "kind": "verify", "state": "running", "by": "ann", "progress": null, "created_at": "2026-11-01T00:00:00Z",
+            "started_at": null, "ended_at": null, "cancelled_by": null, "exit_code": null, "error": null, "result": null,
+        });
+        for (name, value) in more.as_object().unwrap() {
+            object[name] = value.clone();
+        }
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn row_shows_how_far_a_job_is() {
+        let row = JobRow::of(Locale::En, &job(&json!({"progress": {"step": "records", "done": 500, "total": 2_000}})));
+        assert_eq!((row.step.as_str(), row.percent, row.is_open), ("records 500 / 2,000", 25, true));
+        let ended =
+            json!({"state": "done", "exit_code": 1, "started_at": "2026-11-01T00:00:00Z", "ended_at": "2026-11-01T00:00:02Z"});
+        let row = JobRow::of(Locale::En, &job(&ended));
+        assert_eq!((row.mark.tone, row.took.as_str(), row.is_open), ("warn", "2.00 s", false));
+    }
+
+    #[test]
+    fn results_are_checks_facts_and_lines() {
+        let doctor = JobResult::of(Locale::En, "doctor", &json!({"items": [{"what": "disk", "ok": false, "text": "full"}]}));
+        assert_eq!((doctor.checks[0].0.tone, doctor.checks[0].1.as_str()), ("bad", "full"));
+        let result = json!({"agrees": false, "records": 1_200, "differences": [{"message": "sums differ"}], "journal_faults": []});
+        let verify = JobResult::of(Locale::En, "verify", &result);
+        assert_eq!((verify.checks[0].0.tone, verify.lines.as_slice()), ("bad", ["sums differ".to_owned()].as_slice()));
+        assert_eq!(verify.facts, [("records".to_owned(), "1,200".to_owned())]);
+    }
+}

@@ -1,0 +1,112 @@
+//! Groups: made, previewed, limited and deleted on their pages.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate_testkit::wait_for;
+
+use super::{attacks::signed_in, location};
+use crate::{admin::Admin, identity::make_member};
+
+const FORM: [(&str, &str); 8] = [
+    ("visibility", "public"),
+    ("channels", "echo"),
+    ("models", "*"),
+    ("sale_multiplier", "0.5"),
+    ("routing", "weighted"),
+    ("translation", "lenient"),
+    ("stream_break", "provider_usage"),
+    ("budget_amount", ""),
+];
+
+fn with<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let kept = FORM.into_iter().filter(|(name, _)| !fields.iter().any(|(known, _)| known == name));
+    kept.chain(fields.iter().copied()).collect()
+}
+
+#[test]
+fn group_lives_from_its_form_to_its_end() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    assert!(op.page(&admin.gateway, "/groups/new").contains("name=\"price_limit\""));
+    let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_amount", "$5"), ("budget_window", "day")]);
+    let offers = op.post(&admin.gateway, "/groups/new/offers", &fields).text();
+    assert!(offers.contains("1 model would be offered.") && offers.contains("<code>echo</code>"), "{offers}");
+    assert!(offers.contains("value=\"team\"") && offers.contains("value=\"60\""), "what was typed stays: {offers}");
+    assert_eq!(admin.call("GET", "/admin/v1/groups/team", None).status, 404, "a preview saves nothing");
+
+    let made = op.post(&admin.gateway, "/groups/new", &fields);
+    let path = location(&made).to_owned();
+    let group = admin.get("/admin/v1/groups/team");
+    assert_eq!(path, format!("/groups/{}", group["id"].as_str().unwrap()));
+    assert_eq!((&group["sale_multiplier"], &group["rpm"], &group["budget"]["amount"]), (&json!("0.5"), &json!(60), &json!("5.00")));
+    let list = op.page(&admin.gateway, "/groups");
+    assert!(list.contains(&path) && list.contains("× 0.5") && list.contains("60 requests a minute"), "{list}");
+    // The gateway learns of the group within a second.
+    let mut square = || op.page(&admin.gateway, &format!("{path}/square"));
+    assert!(square().contains("as callers of team see it"));
+    wait_for("the group offers its model", Duration::from_secs(30), || square().contains("<article"));
+
+    let revision = group["revision"].to_string();
+    let stale = op.post(&admin.gateway, &path, &with(&[("revision", "1"), ("visibility", "private")]));
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+    assert!(stale.text().contains("<option value=\"private\" selected>"), "{}", stale.text());
+    let fields = with(&[("revision", &revision), ("visibility", "private"), ("self_service", "true"), ("models", "")]);
+    assert_eq!(location(&op.post(&admin.gateway, &path, &fields)), path);
+    let group = admin.get("/admin/v1/groups/team");
+    assert_eq!((&group["visibility"], &group["self_service"], &group["rpm"]), (&json!("private"), &json!(true), &json!(0)));
+    let none = op.post(&admin.gateway, &format!("{path}/offers"), &fields).text();
+    assert!(none.contains("models would be offered."), "{none}");
+
+    let wrong = op.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "no")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(location(&op.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "team")])), "/groups");
+    assert_eq!(op.get(&admin.gateway, &path).status, 404);
+}
+
+#[test]
+fn faults_of_a_group_are_beside_their_field() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    for (field, value, says) in [
+        ("name", "", "Enter a name of 1 to 100"),
+        ("name", "default", "This name is taken."),
+        ("sale_multiplier", "cheap", "Enter a factor such as"),
+        ("rpm", "many", "Enter a whole number"),
+        ("models", "a\tb", "Enter names or patterns"),
+        ("budget_amount", "much", "Enter an amount in USD"),
+        ("hedge", "-1", "Enter an amount in USD"),
+    ] {
+        let sent = with(&[("name", "team"), (field, value)]);
+        let sent: Vec<_> = sent.into_iter().filter(|(name, sent)| *name != field || *sent == value).collect();
+        let answer = op.post(&admin.gateway, "/groups/new", &sent);
+        let page = answer.text();
+        assert!(answer.status == 422 && page.contains(says), "{field}={value}: {} {page}", answer.status);
+        let (before, _) = page.split_once(says).unwrap();
+        let control = before.rsplit("<div class=\"field").next().unwrap();
+        assert!(control.contains(&format!("name=\"{field}\"")), "{field}: {control}");
+    }
+    let ceiling = op.post(&admin.gateway, "/groups/new", &with(&[("name", "team"), ("price_limit", "ceiling")]));
+    assert!(ceiling.text().contains("Enter at least one of the bounds below."), "{}", ceiling.text());
+    assert_eq!(admin.call("GET", "/admin/v1/groups/team", None).status, 404);
+}
+
+#[test]
+fn price_limit_that_leaves_nothing_is_confirmed() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    crate::admin::ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "2"}}))));
+    let group = admin.get("/admin/v1/groups/default");
+    let (path, revision) = (format!("/groups/{}", group["id"].as_str().unwrap()), group["revision"].to_string());
+    let limited = with(&[("revision", &revision), ("price_limit", "ceiling"), ("max_input", "0.1"), ("sale_multiplier", "1")]);
+    let preview = op.post(&admin.gateway, &format!("{path}/offers"), &limited).text();
+    assert!(preview.contains("no account is left") && preview.contains("<code>echo</code>"), "{preview}");
+    let refused = op.post(&admin.gateway, &path, &limited);
+    assert!(refused.status == 422 && refused.text().contains("name=\"confirm\""), "{}", refused.text());
+    let confirmed = [limited, vec![("confirm", "true")]].concat();
+    assert_eq!(location(&op.post(&admin.gateway, &path, &confirmed)), path);
+    assert_eq!(admin.get("/admin/v1/groups/default")["price_limit"]["max_input"], "0.10");
+}

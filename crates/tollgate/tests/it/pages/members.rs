@@ -1,0 +1,210 @@
+//! Members, invites, ledger and audit on their pages: admins change them, operators read members, others see nothing.
+
+use serde_json::json;
+use tollgate_testkit::Request;
+
+use super::{Person, attacks::signed_in, location};
+use crate::{
+    admin::Admin,
+    identity::{PASSWORD, make_member},
+};
+
+const FORM: [(&str, &str); 9] = [
+    ("role", "member"),
+    ("status", "active"),
+    ("groups", ""),
+    ("default_group", ""),
+    ("billing", "prepaid"),
+    ("rpm", ""),
+    ("tpm", ""),
+    ("concurrency", ""),
+    ("budget_amount", "5"),
+];
+
+/// The value of a hidden field of the form that is sent there.
+fn hidden(page: &str, action: &str, name: &str) -> String {
+    let (_, form) = page.split_once(&format!("action=\"{action}\"")).unwrap_or_else(|| panic!("no form for {action} in {page}"));
+    let (_, rest) = form.split_once(&format!("name=\"{name}\" value=\"")).unwrap();
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn member_gets_money_once_and_a_link_for_a_password() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    let path = location(&root.post(&admin.gateway, "/members/new", &[&FORM[..], &[("name", "ann")]].concat())).to_owned();
+    let member = admin.get("/admin/v1/members/ann");
+    assert_eq!((&member["billing"], &member["budget"]["amount"]), (&json!("prepaid"), &json!("5.00")));
+    let page = root.page(&admin.gateway, &path);
+    let ledger = format!("{path}/ledger");
+    let key = hidden(&page, &ledger, "money_key");
+    let posting = [("money_kind", "top_up"), ("amount", "$12.50"), ("note", "invoice 7"), ("money_key", key.as_str())];
+    for _ in 0..2 {
+        assert_eq!(location(&root.post(&admin.gateway, &ledger, &posting)), path);
+    }
+    let balances = admin.get("/admin/v1/ledger/balances");
+    assert!(balances.to_string().contains("\"12.50\""), "a form that is sent twice is posted once: {balances}");
+    let page = root.page(&admin.gateway, &path);
+    assert!(page.contains("$12.50") && page.contains("invoice 7"), "{page}");
+    for (amount, note) in [("much", ""), ("0", ""), ("-5", "")] {
+        let key = hidden(&page, &ledger, "money_key");
+        let sent = [("money_kind", "top_up"), ("amount", amount), ("note", note), ("money_key", key.as_str())];
+        let refused = root.post(&admin.gateway, &ledger, &sent);
+        let text = refused.text();
+        assert!(refused.status == 422 && text.contains("Enter an amount in USD that is not 0."), "{amount}: {text}");
+        assert!(text.contains(&format!("value=\"{amount}\"")) && text.contains(&key), "{text}");
+    }
+    let correction = hidden(&page, &ledger, "money_key");
+    let sent = [("money_kind", "adjust"), ("amount", "-2.5"), ("note", "refund"), ("money_key", correction.as_str())];
+    location(&root.post(&admin.gateway, &ledger, &sent));
+    let entries = root.page(&admin.gateway, "/ledger?member=ann");
+    assert!(entries.contains("−$2.50") && entries.contains("+$12.50") && entries.contains("$10.00"), "{entries}");
+    assert!(!root.page(&admin.gateway, "/ledger?member=ann&kind=adjust").contains("+$12.50"));
+    assert!(root.page(&admin.gateway, "/ledger?member=unknown").contains("There is no such member."));
+
+    let page = root.post(&admin.gateway, &format!("{path}/password-link"), &[]).text();
+    let (_, link) = page.split_once("/reset-password?token=").unwrap_or_else(|| panic!("{page}"));
+    let token = link.split('"').next().unwrap().split('<').next().unwrap().to_owned();
+    let mut ann = Person::default();
+    let sent = [("token", token.as_str()), ("new_password", PASSWORD), ("new_password_again", PASSWORD)];
+    ann.post(&admin.gateway, "/reset-password", &sent);
+    assert!(signed_in(&admin, "ann").has_session());
+
+    location(&root.post(&admin.gateway, &format!("{path}/login"), &[("email", "ann@example.com")]));
+    assert!(root.page(&admin.gateway, &path).contains("value=\"ann@example.com\""));
+    let revision = hidden(&root.page(&admin.gateway, &path), &path, "revision");
+    let suspended = [&FORM[..1], &[("status", "suspended"), ("revision", &revision)], &FORM[2..]].concat();
+    assert_eq!(location(&root.post(&admin.gateway, &path, &suspended)), path);
+    assert_eq!(admin.get("/admin/v1/members/ann")["status"], "suspended");
+    let stale = root.post(&admin.gateway, &path, &suspended);
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+
+    let audit = root.page(&admin.gateway, "/audit?name=ann");
+    assert!(audit.contains("<code>status</code>") && audit.contains("suspended") && audit.contains("top_up"), "{audit}");
+    let wrong = root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "eve")]);
+    assert_eq!(wrong.status, 422);
+    assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "ann")])), "/members");
+    assert_eq!(root.get(&admin.gateway, &path).status, 404);
+}
+
+#[test]
+fn invite_is_made_used_and_revoked() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    let page = root.post(&admin.gateway, "/members/invites", &[("role", "member"), ("note", "for eve"), ("groups", "")]).text();
+    let (_, link) = page.split_once("/invite?token=").unwrap_or_else(|| panic!("{page}"));
+    let token = link.split('"').next().unwrap().split('<').next().unwrap().to_owned();
+    assert!(Person::default().page(&admin.gateway, &format!("/invite?token={token}")).contains("Member"));
+    let page = root.page(&admin.gateway, "/members/invites");
+    assert!(page.contains("for eve") && !page.contains(&token), "the link is shown once");
+    let (_, rest) = page.split_once("/members/invites/inv_").unwrap();
+    let id = format!("inv_{}", rest.split('/').next().unwrap());
+    location(&root.post(&admin.gateway, &format!("/members/invites/{id}/revoke"), &[]));
+    assert!(root.page(&admin.gateway, "/members/invites").contains("Revoked"));
+    for (field, value, says) in
+        [("groups", "nowhere", "There is no such group"), ("expires", "2001-01-01", "Enter a day that is not over.")]
+    {
+        let refused = root.post(&admin.gateway, "/members/invites", &[("role", "member"), ("note", "x"), (field, value)]);
+        assert!(refused.status == 422 && refused.text().contains(says), "{field}: {}", refused.text());
+    }
+}
+
+#[test]
+fn last_admin_keeps_the_role_and_names_are_unique() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    let others: Vec<_> = admin.get("/admin/v1/members")["items"].as_array().unwrap().clone();
+    for member in others.iter().filter(|member| member["role"] == "admin" && member["name"] != "root") {
+        admin.patch(&format!("/admin/v1/members/{}", member["id"].as_str().unwrap()), &json!({"role": "member"}));
+    }
+    let path = format!("/members/{}", admin.get("/admin/v1/members/root")["id"].as_str().unwrap());
+    let revision = hidden(&root.page(&admin.gateway, &path), &path, "revision");
+    let refused = root.post(&admin.gateway, &path, &[&FORM[..], &[("revision", revision.as_str())]].concat());
+    assert!(refused.status == 422 && refused.text().contains("The last admin keeps this role."), "{}", refused.text());
+    let taken = root.post(&admin.gateway, "/members/new", &[&FORM[..], &[("name", "root")]].concat());
+    assert!(taken.status == 422 && taken.text().contains("This name is taken."), "{}", taken.text());
+}
+
+#[test]
+fn audit_log_is_exported_with_its_filter() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    admin.patch("/admin/v1/groups/default", &json!({"rpm": 77}));
+    let page = root.page(&admin.gateway, "/audit?kind=group");
+    assert!(page.contains("<code>rpm</code>") && page.contains("kind=group"), "{page}");
+    let csv = root.get(&admin.gateway, "/admin/v1/audit/export?format=csv&kind=group");
+    assert!(csv.text().starts_with("at,origin,actor") && csv.text().contains("\"\"rpm\"\":77"), "{}", csv.text());
+    let lines = root.get(&admin.gateway, "/admin/v1/audit/export?format=jsonl&kind=group&name=default").text();
+    let first: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!((&first["name"], &first["detail"]["after"]["rpm"]), (&json!("default"), &json!(77)));
+    let operator = Request::get("/admin/v1/audit/export").bearer(&admin.operator);
+    assert_eq!(admin.gateway.send(&operator).status, 403);
+    assert!(root.page(&admin.gateway, "/audit?since=soon").contains("Enter a day such as"));
+}
+
+#[test]
+fn pages_of_operators_do_not_exist_for_members_nor_those_of_admins_for_operators() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    let (mut ann, mut op) = (signed_in(&admin, "ann"), signed_in(&admin, "op"));
+    let group = format!("/groups/{}", admin.get("/admin/v1/groups/default")["id"].as_str().unwrap());
+    let member = format!("/members/{}", admin.get("/admin/v1/members/ann")["id"].as_str().unwrap());
+    let of_operators = [
+        "/groups",
+        "/groups/new",
+        &group,
+        "/pricing",
+        "/pricing/unpriced",
+        "/pricing/import",
+        "/pricing/simulate",
+        "/pricing/history",
+        "/pricing/model?model=echo",
+        "/members",
+        &member,
+        "/alerts",
+        "/alerts/rules",
+        "/system",
+        "/system/import",
+    ];
+    let of_admins = [
+        "/members/new",
+        "/members/invites",
+        "/ledger",
+        "/audit",
+        "/settings",
+        "/settings/log.slow_ms",
+        "/alerts/destinations",
+        "/alerts/destinations/new",
+        "/system/replay",
+    ];
+    for path in of_operators {
+        assert_eq!(ann.get(&admin.gateway, path).status, 404, "{path}");
+        op.page(&admin.gateway, path);
+    }
+    for path in of_admins {
+        assert_eq!(ann.get(&admin.gateway, path).status, 404, "{path}");
+        assert_eq!(op.get(&admin.gateway, path).status, 404, "{path}");
+    }
+    for path in ["/groups/new", "/pricing/model", "/pricing/import/apply", "/system/jobs", &format!("{group}/remove")] {
+        assert_eq!(ann.post(&admin.gateway, path, &[("typed_name", "default")]).status, 404, "{path}");
+    }
+    for path in [member.clone(), format!("{member}/ledger"), format!("{member}/password-link"), "/settings/log.slow_ms".to_owned()]
+    {
+        assert_eq!(op.post(&admin.gateway, &path, &[("value", "1")]).status, 404, "{path}");
+    }
+    let menu = ann.page(&admin.gateway, "/menu");
+    for path in ["/groups", "/pricing", "/members", "/alerts", "/audit", "/ledger", "/settings", "/system"] {
+        assert!(!menu.contains(&format!("href=\"{path}\"")), "{path}");
+        let forged = op.with_cookies(super::form(path, &[])).header("origin", &format!("http://{}", admin.gateway.address()));
+        assert!([403, 405, 404].contains(&admin.gateway.send(&forged).status), "{path} takes no form without the token");
+    }
+    let own = format!("http://{}", admin.gateway.address());
+    let forged = op.with_cookies(super::form(&format!("{group}/remove"), &[("typed_name", "default")])).header("origin", &own);
+    assert_eq!(admin.gateway.send(&forged).status, 403);
+    assert_eq!(Person::default().get(&admin.gateway, "/groups").status, 303, "visitors sign in first");
+}

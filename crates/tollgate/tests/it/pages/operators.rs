@@ -1,0 +1,212 @@
+//! The pages of operators: the overview, channels with their accounts, models and tests, the steps of the set-up, and the search.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream, wait_for};
+
+use super::{Person, attacks::signed_in, location};
+use crate::{admin::Admin, identity::make_member, support};
+
+fn upstream() -> Upstream {
+    let upstream = Upstream::start();
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    upstream
+}
+
+/// The member who is admin.
+fn owner(admin: &Admin) -> Person {
+    make_member(admin, "boss", "admin");
+    signed_in(admin, "boss")
+}
+
+fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name: &str) {
+    let url = upstream.openai_url();
+    let fields = [
+        ("name", name),
+        ("provider", "compatible"),
+        ("base_url", url.as_str()),
+        ("credential", UPSTREAM_CREDENTIAL),
+        ("private_network", "on"),
+        ("groups", "default"),
+    ];
+    let made = person.post(&admin.gateway, "/channels/new", &fields);
+    assert_eq!(location(&made), format!("/channels/{name}/models"));
+}
+
+#[test]
+fn channel_lives_from_its_form_to_its_end() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    assert!(boss.page(&admin.gateway, "/channels").contains("echo"));
+    assert!(boss.page(&admin.gateway, "/channels/new").contains("name=\"credential\""));
+    make(&admin, &mut boss, &upstream, "main");
+    assert!(boss.page(&admin.gateway, "/channels/main/models").contains("It serves no model yet."));
+
+    // A list of models, of which one is chosen, with a name of its own for another.
+    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}]})));
+    let listed = boss.post(&admin.gateway, "/channels/main/models/fetch", &[]).text();
+    assert!(listed.contains("value=\"one\"") && listed.contains("2 listed") && !listed.contains("two<b>"), "{listed}");
+    let added = boss.post(&admin.gateway, "/channels/main/models/add", &[("pick", "one"), ("prices", "on")]);
+    assert_eq!(location(&added), "/channels/main/models");
+    boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "fast"), ("upstream", "two")]);
+    let costs = [("shown", "one"), ("upstreams", "one-2"), ("input", "0.5"), ("output", "2"), ("remove", "")];
+    boss.post(&admin.gateway, "/channels/main/models", &costs);
+    let channel = admin.get("/admin/v1/channels/main");
+    assert_eq!((&channel["serves"][0]["upstream"], &channel["serves"][1]["upstream"]), (&json!("one-2"), &json!("two")));
+    assert_eq!(channel["serves"][0]["cost"]["input"], "0.50");
+    assert_eq!(admin.get("/admin/v1/groups/default")["channels"], json!(["echo", "main"]));
+
+    // The test is sent in parts; without a script it is a page.
+    let tested = boss.post(&admin.gateway, "/channels/main/test", &[("model", "fast")]).text();
+    assert!(tested.contains("TCP") && tested.contains("Passed") && tested.contains("</html>"), "{tested}");
+    let page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
+    assert!(page.contains("a request now goes to main / main") && page.contains("Turn off"), "{page}");
+    assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
+
+    // What is wrong stands beside its field, and what was typed stays.
+    let wrong = boss.post(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
+    assert!(
+        wrong.status == 422 && wrong.text().contains("aria-invalid") && wrong.text().contains("value=\"heavy\""),
+        "{}",
+        wrong.text()
+    );
+    let edit = [
+        ("base_url", upstream.openai_url()),
+        ("priority", "2".to_owned()),
+        ("weight", "3".to_owned()),
+        ("connect_timeout_ms", "4000".to_owned()),
+        ("first_byte_timeout_ms", "50000".to_owned()),
+        ("idle_timeout_ms", "50000".to_owned()),
+        ("probe_interval_s", "0".to_owned()),
+        ("private_network", "on".to_owned()),
+        ("cooling", "on".to_owned()),
+        ("headers", "x-one: 1".to_owned()),
+        ("budget_amount", "$5".to_owned()),
+        ("budget_window", "day".to_owned()),
+        ("groups", "default".to_owned()),
+    ];
+    let edit: Vec<(&str, &str)> = edit.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    assert_eq!(location(&boss.post(&admin.gateway, "/channels/main/edit", &edit)), "/channels/main");
+    let channel = admin.get("/admin/v1/channels/main");
+    assert_eq!((&channel["priority"], &channel["weight"], &channel["retry_uncertain"]), (&json!(2), &json!(3), &json!(false)));
+    assert_eq!((&channel["headers"]["x-one"], &channel["budget"]["amount"]), (&json!("***"), &json!("5.00")));
+
+    boss.post(
+        &admin.gateway,
+        "/channels/main/accounts/new",
+        &[("name", "second"), ("credential", "another"), ("status", "on"), ("rpm", "60")],
+    );
+    boss.post(&admin.gateway, "/channels/main/accounts/second", &[("rpm", "30")]);
+    let account = admin.get("/admin/v1/channels/main/accounts/second");
+    assert_eq!((&account["rpm"], &account["status"]), (&json!(30), &json!("off")), "a switch that is not sent is off");
+    assert!(boss.page(&admin.gateway, "/channels/main").contains("second"));
+    boss.post(&admin.gateway, "/channels/main/accounts/second/remove", &[]);
+
+    boss.post(&admin.gateway, "/channels/main/switch", &[("status", "off")]);
+    assert!(boss.page(&admin.gateway, "/channels/main").contains("The channel is off."));
+    assert!(boss.page(&admin.gateway, "/channels?problems=1").contains("No channel matches."));
+    let wrong = boss.post(&admin.gateway, "/channels/main/remove", &[("typed_name", "other")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(location(&boss.post(&admin.gateway, "/channels/main/remove", &[("typed_name", "main")])), "/channels");
+    assert_eq!(boss.get(&admin.gateway, "/channels/main").status, 404);
+}
+
+#[test]
+fn broken_channel_is_found_by_its_messages() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "broken");
+    boss.post(&admin.gateway, "/channels/broken/models/add", &[("model", "m")]);
+    upstream
+        .set_default(ScriptedResponse::error(401, &json!({"error": {"message": "wrong credential <script>alert(1)</script>"}})));
+    let listed = boss.post(&admin.gateway, "/channels/broken/models/fetch", &[]);
+    assert!(listed.status == 422 && listed.text().contains("wrong credential"), "{}", listed.text());
+    let tested = boss.post(&admin.gateway, "/channels/broken/test", &[]).text();
+    assert!(tested.contains("wrong credential") && !tested.contains("<script>alert"), "{tested}");
+    let answer = admin.gateway.chat(&support::chat("m"));
+    assert_ne!(answer.status, 200);
+    let overview = |boss: &mut Person| boss.page(&admin.gateway, "/overview?range=1h");
+    wait_for("the error is on the overview", Duration::from_secs(30), || overview(&mut boss).contains("Account refused"));
+    assert!(overview(&mut boss).contains("replace its credential"));
+    wait_for("the account rests", Duration::from_secs(30), || boss.page(&admin.gateway, "/channels?problems=1").contains("broken"));
+    let page = boss.page(&admin.gateway, "/channels/broken?model=m&caller=group%3Adefault");
+    assert!(page.contains("This channel is left out.") || page.contains("Cooling") || page.contains("Resting"), "{page}");
+    upstream.set_default(ScriptedResponse::chat("hello"));
+    boss.post(&admin.gateway, "/channels/broken/end-cooling", &[]);
+    wait_for("it is usable", Duration::from_secs(30), || {
+        boss.page(&admin.gateway, "/channels?problems=1").contains("No channel matches.")
+    });
+}
+
+#[test]
+fn overview_has_the_figures_of_its_period() {
+    let admin = Admin::echo();
+    let mut boss = owner(&admin);
+    for _ in 0..3 {
+        assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);
+    }
+    assert_eq!(admin.gateway.chat(&support::chat("no-such-model")).status, 404);
+    for range in ["15m", "1h", "24h", "7d", "30d", "month"] {
+        let path = format!("/overview?range={range}");
+        wait_for("the requests are booked", Duration::from_secs(30), || boss.page(&admin.gateway, &path).contains(">4</span>"));
+    }
+    let page = boss.page(&admin.gateway, "/overview");
+    assert!(page.contains("75.00 %") && page.contains("Unknown model") && page.contains("To get started"), "{page}");
+    for split in ["model", "key", "member", "group", "channel"] {
+        boss.page(&admin.gateway, &format!("/overview?range=1h&split={split}"));
+    }
+    let fixed = boss.page(&admin.gateway, "/overview?since=2020-01-01T00%3A00&until=2020-01-02T00%3A00");
+    assert!(fixed.contains("Nothing happened in this time.") && !fixed.contains("data-refresh"), "{fixed}");
+    make_member(&admin, "op", "operator");
+    assert!(signed_in(&admin, "op").page(&admin.gateway, "/overview").contains("Channel health"));
+    make_member(&admin, "ann", "member");
+    let mut ann = signed_in(&admin, "ann");
+    for path in ["/overview", "/channels", "/channels/echo", "/setup/channel"] {
+        assert_eq!(ann.get(&admin.gateway, path).status, 403, "{path}");
+    }
+}
+
+#[test]
+fn set_up_leads_to_a_key_that_works() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    assert!(boss.page(&admin.gateway, "/setup/channel").contains("Built-in echo"));
+    let echo = boss.post(&admin.gateway, "/setup/channel", &[("provider", "echo")]);
+    assert_eq!(location(&echo), "/setup/key", "the built-in channel is there");
+    let url = upstream.openai_url();
+    let fields = [
+        ("name", "first"),
+        ("provider", "compatible"),
+        ("base_url", url.as_str()),
+        ("credential", UPSTREAM_CREDENTIAL),
+        ("private_network", "on"),
+        ("groups", "default"),
+    ];
+    assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel", &fields)), "/setup/channel/first");
+    let twice = boss.post(&admin.gateway, "/setup/channel", &fields);
+    assert!(twice.status == 422 && twice.text().contains("There is one of this name already."), "{}", twice.text());
+    assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first/add", &[("model", "m")])), "/setup/channel/first");
+    assert!(boss.page(&admin.gateway, "/setup/channel/first").contains("Run test"));
+    let made = boss.post(&admin.gateway, "/setup/key", &[("name", "mine")]).text();
+    let (_, rest) = made.split_once("data-copy=\"sk-").unwrap_or_else(|| panic!("no key in {made}"));
+    let key = format!("sk-{}", rest.split('"').next().unwrap());
+    assert!(made.contains("from openai import OpenAI"), "{made}");
+    let request = tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("m"))
+        .replace_header("authorization", &format!("Bearer {key}"));
+    wait_for("the key works", Duration::from_secs(30), || admin.gateway.send(&request).status == 200);
+}
+
+#[test]
+fn search_finds_what_its_reader_may_see() {
+    let admin = Admin::echo();
+    let mut boss = owner(&admin);
+    make_member(&admin, "ann", "member");
+    let mut ann = signed_in(&admin, "ann");
+    let found = boss.page(&admin.gateway, "/search?q=ech");
+    assert!(found.contains("href=\"/channels/echo\"") && found.contains("href=\"/models/echo\""), "{found}");
+    assert!(!ann.page(&admin.gateway, "/search?q=ech").contains("/channels/echo"));
+    assert!(boss.page(&admin.gateway, "/search?q=req_01k9v2m5x4r7t8w9y0z1a2b3c4").contains("/log/req_01k9v2m5x4r7t8w9y0z1a2b3c4"));
+    assert!(boss.page(&admin.gateway, "/search?q=%3Cscript%3Ealert(1)").contains("Nothing found."));
+    assert!(boss.page(&admin.gateway, "/shortcuts").contains("<kbd>g</kbd> <kbd>c</kbd>"));
+}

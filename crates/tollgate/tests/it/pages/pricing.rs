@@ -1,0 +1,130 @@
+//! Pricing: prices by hand with tiers and times, lists that are compared and picked, the simulator and the history.
+
+use serde_json::json;
+use tollgate_testkit::Upstream;
+
+use super::{attacks::signed_in, location};
+use crate::{
+    admin::{Admin, ok},
+    identity::make_member,
+    support,
+};
+
+fn admin_with_channel(upstream: &Upstream) -> Admin {
+    let admin = Admin::of(support::gateway_for(upstream));
+    make_member(&admin, "op", "operator");
+    admin
+}
+
+#[test]
+fn price_is_set_with_tiers_and_over_time() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/pricing/model?model=echo");
+    let before = |page: &str| {
+        let (_, rest) = page.split_once("name=\"before\" value=\"").unwrap();
+        rest.split('"').next().unwrap().replace("&#34;", "\"")
+    };
+    let held = before(&page);
+    let fields = [
+        ("model", "echo"),
+        ("entry", "0"),
+        ("before", held.as_str()),
+        ("input", "$1.50"),
+        ("output", "6"),
+        ("cache_read", ""),
+        ("tier_0_above", "200,000"),
+        ("tier_0_input", "3"),
+    ];
+    assert_eq!(location(&op.post(&admin.gateway, "/pricing/model", &fields)), "/pricing/model?model=echo");
+    let price = |admin: &Admin| admin.get("/admin/v1/prices?model=echo")["items"][0]["price"].clone();
+    let set = price(&admin);
+    assert_eq!(
+        (&set["input"], &set["tiers"][0]["above"], &set["tiers"][0]["input"]),
+        (&json!("1.50"), &json!(200_000), &json!("3.00"))
+    );
+    let stale = op.post(&admin.gateway, "/pricing/model", &fields);
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+
+    let page = op.page(&admin.gateway, "/pricing/model?model=echo&entry=new");
+    let held = before(&page);
+    let later = [("model", "echo"), ("entry", "1"), ("before", held.as_str()), ("input", "9"), ("valid_from", "2090-01-01")];
+    location(&op.post(&admin.gateway, "/pricing/model", &later));
+    assert_eq!(price(&admin)[1]["valid_from"], "2090-01-01T00:00:00Z");
+    let list = op.page(&admin.gateway, "/pricing");
+    assert!(list.contains("$1.50") && list.contains("changes on") && list.contains("by hand"), "{list}");
+    assert!(op.page(&admin.gateway, "/pricing?search=ECH").contains("$1.50"));
+    assert!(op.page(&admin.gateway, "/pricing?search=nothing").contains("No model matches."));
+    let history = op.page(&admin.gateway, "/pricing/history?model=echo");
+    assert!(
+        history.contains("Input $1.50") && history.contains("from 1 Jan 2090: Input $9.00") && history.contains("<span>op"),
+        "{history}"
+    );
+
+    let held = before(&op.page(&admin.gateway, "/pricing/model?model=echo"));
+    for (field, value) in [("input", "cheap"), ("tier_0_output", "-1"), ("tier_0_above", "many"), ("valid_from", "soon")] {
+        let sent = [("model", "echo"), ("entry", "0"), ("before", held.as_str()), ("tier_0_above", "5"), ("output", "1")];
+        let sent: Vec<_> = sent.into_iter().filter(|(name, _)| *name != field).chain([(field, value)]).collect();
+        let answer = op.post(&admin.gateway, "/pricing/model", &sent);
+        let page = answer.text();
+        assert_eq!(answer.status, 422, "{field}: {page}");
+        let (before, _) = page.split_once("class=\"err\"").unwrap_or_else(|| panic!("{field}: {page}"));
+        assert!(before.rsplit("<div class=\"field").next().unwrap().contains(&format!("name=\"{field}\"")), "{field}: {page}");
+    }
+    let wrong = op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "no")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
+    assert_eq!(location(&op.post(&admin.gateway, "/pricing/model/remove?model=echo", &[("typed_name", "echo")])), "/pricing");
+    assert_eq!(price(&admin), json!(null));
+    assert!(op.page(&admin.gateway, "/pricing/unpriced").contains("Set price"));
+    assert_eq!(op.get(&admin.gateway, "/pricing/model?model=no-such").status, 404);
+}
+
+#[test]
+fn list_is_compared_and_only_picked_rows_are_written() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    // The built-in price was set by hand.
+    ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": null}))));
+    let list = "model,input,output\necho,0.30,1.20\nother,1,2\n";
+    let asked = [("source", "csv"), ("to", "sale"), ("models", ""), ("file", list)];
+    let answer = op.post(&admin.gateway, "/pricing/import", &asked);
+    let page = answer.text();
+    assert!(answer.status == 200 && page.contains("value=\"sale:echo\"") && page.contains("Input $0.30"), "{page}");
+    let none = op.post(&admin.gateway, "/pricing/import/apply", &asked);
+    assert!(none.status == 422 && none.text().contains("Pick at least one price."), "{}", none.text());
+    let picked = [asked.to_vec(), vec![("apply", "sale:echo")]].concat();
+    assert_eq!(location(&op.post(&admin.gateway, "/pricing/import/apply", &picked)), "/pricing");
+    assert_eq!(admin.get("/admin/v1/prices?model=echo")["items"][0]["price"]["input"], "0.30");
+
+    ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "7"}}))));
+    let kept = op.post(&admin.gateway, "/pricing/import", &asked).text();
+    let row = kept.split("value=\"sale:echo\"").nth(1).unwrap();
+    assert!(row.split('>').next().unwrap().contains("disabled"), "what was set by hand cannot be picked: {kept}");
+    let forced = op.post(&admin.gateway, "/pricing/import/apply", &picked);
+    assert_eq!(forced.status, 422, "{}", forced.text());
+    assert_eq!(admin.get("/admin/v1/prices?model=echo")["items"][0]["price"]["input"], "7.00");
+    for (fields, says) in [
+        (vec![("source", "csv"), ("to", "sale"), ("file", "")], "Paste a price list"),
+        (vec![("source", "litellm"), ("to", "sale"), ("file", "{not json")], "class=\"err\""),
+    ] {
+        let answer = op.post(&admin.gateway, "/pricing/import", &fields);
+        assert!(answer.status == 422 && answer.text().contains(says), "{}", answer.text());
+    }
+    assert_eq!(op.post(&admin.gateway, "/pricing/import", &[("source", "built_in"), ("to", "both")]).status, 200);
+}
+
+#[test]
+fn simulator_names_prices_and_exclusions() {
+    let upstream = Upstream::start();
+    let admin = admin_with_channel(&upstream);
+    let mut op = signed_in(&admin, "op");
+    assert!(op.page(&admin.gateway, "/pricing/simulate").contains("value=\"1000\""));
+    let page = op.page(&admin.gateway, "/pricing/simulate?model=chat-model&group=default&input=1000000&output=0");
+    assert!(page.contains("The caller pays") && page.contains("1,000,000"), "{page}");
+    let unknown = op.page(&admin.gateway, "/pricing/simulate?model=nothing&group=default&input=1");
+    assert!(unknown.contains("no channel serves a model of this name"), "{unknown}");
+    let key = op.page(&admin.gateway, "/pricing/simulate?model=chat-model&key=unknown&input=1");
+    assert!(key.contains("There is no such key"), "{key}");
+}

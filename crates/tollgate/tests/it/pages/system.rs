@@ -1,0 +1,137 @@
+//! Alerts, settings and the system: destinations with a test, values at run time, jobs with their results and backups.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate_testkit::{TestGateway, wait_for};
+
+use super::{Person, attacks::signed_in, location};
+use crate::{admin::Admin, identity::make_member};
+
+fn root_of(admin: &Admin) -> Person {
+    make_member(admin, "root", "admin");
+    signed_in(admin, "root")
+}
+
+#[test]
+fn destination_is_made_tested_and_removed() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    let fields = [
+        ("name", "hook"),
+        ("kind", "webhook"),
+        ("url", "http://127.0.0.1:9/secret-path"),
+        ("secret", "canary-secret"),
+        ("status", "true"),
+        ("private_network", "true"),
+        ("rules", "balance_low"),
+    ];
+    let path = location(&root.post(&admin.gateway, "/alerts/destinations/new", &fields)).to_owned();
+    let page = root.page(&admin.gateway, &path);
+    assert!(page.contains("http://127.0.0.1:9/***") && !page.contains("canary-secret") && !page.contains("secret-path"), "{page}");
+    assert!(page.contains("value=\"balance_low\" checked"), "{page}");
+    let tested = root.post(&admin.gateway, &format!("{path}/test"), &[]).text();
+    assert!(tested.contains("The message was not delivered:"), "{tested}");
+    assert!(root.page(&admin.gateway, "/alerts/destinations").contains("balance_low"));
+    let kept = [("url", "http://127.0.0.1:9/***"), ("secret", ""), ("private_network", "true")];
+    assert_eq!(location(&root.post(&admin.gateway, &path, &[&kept[..], &[("revision", revision(&page))]].concat())), path);
+    let stored = admin.get("/admin/v1/alert-destinations/hook");
+    assert_eq!((&stored["status"], &stored["has_secret"], &stored["rules"]), (&json!("off"), &json!(true), &json!([])));
+    for (field, value) in [("url", "ftp://x"), ("name", ""), ("name", "hook")] {
+        let sent: Vec<_> = fields.into_iter().filter(|(name, _)| *name != field).chain([(field, value)]).collect();
+        let refused = root.post(&admin.gateway, "/alerts/destinations/new", &sent);
+        let page = refused.text();
+        assert!(refused.status == 422 && !page.contains("canary-secret"), "{field}={value}: {page}");
+        let (before, _) = page.split_once("class=\"err\"").unwrap_or_else(|| panic!("{field}={value}: {page}"));
+        assert!(before.rsplit("<div class=\"field").next().unwrap().contains(&format!("name=\"{field}\"")), "{page}");
+    }
+    assert_eq!(root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "x")]).status, 422);
+    assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "hook")])), "/alerts/destinations");
+}
+
+fn revision(page: &str) -> &str {
+    page.split_once("name=\"revision\" value=\"").unwrap().1.split('"').next().unwrap()
+}
+
+#[test]
+fn alerts_are_listed_with_their_rule() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    admin.post("/admin/v1/members", &json!({"name": "poor", "billing": "prepaid"}));
+    assert!(root.page(&admin.gateway, "/alerts").contains("No rule has found anything."));
+    assert!(root.page(&admin.gateway, "/alerts/rules").contains("/settings/alerts.balance_usd"));
+    assert_eq!(
+        location(&root.post(&admin.gateway, "/settings/alerts.balance_usd", &[("value", "2")])),
+        "/settings/alerts.balance_usd"
+    );
+    wait_for("an alert", Duration::from_secs(30), || {
+        root.page(&admin.gateway, "/alerts?state=open").contains("balance_low</code>")
+    });
+    assert!(root.page(&admin.gateway, "/alerts?state=ended").contains("No alert matches."));
+}
+
+#[test]
+fn setting_is_changed_at_run_time_and_goes_back_to_its_default() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    let list = root.page(&admin.gateway, "/settings");
+    assert!(list.contains("TOLLGATE_SERVER__LISTEN") && list.contains("after a restart"), "{list}");
+    assert!(root.page(&admin.gateway, "/settings?q=slow_ms").contains("/settings/log.slow_ms"));
+    assert!(root.page(&admin.gateway, "/settings?q=nothing-like-it").contains("No setting matches."));
+    let path = "/settings/log.slow_ms";
+    for wrong in ["many", "-1"] {
+        let refused = root.post(&admin.gateway, path, &[("value", wrong)]);
+        let page = refused.text();
+        assert!(refused.status == 422 && page.contains(&format!("value=\"{wrong}\"")) && page.contains("class=\"err\""), "{page}");
+    }
+    assert_eq!(location(&root.post(&admin.gateway, path, &[("value", "1234")])), path);
+    assert_eq!(admin.get("/admin/v1/settings/log.slow_ms")["value"], "1234");
+    let page = root.page(&admin.gateway, path);
+    assert!(page.contains("Back to the default") && page.contains("console"), "{page}");
+    let stale = root.post(&admin.gateway, path, &[("value", "9"), ("revision", "1")]);
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+    location(&root.post(&admin.gateway, &format!("{path}/unset"), &[]));
+    assert_eq!(admin.get("/admin/v1/settings/log.slow_ms")["source"], "default");
+    let fixed = root.page(&admin.gateway, "/settings/server.listen");
+    assert!(!fixed.contains("name=\"value\"") && fixed.contains("TOLLGATE_SERVER__LISTEN"), "{fixed}");
+    let secret = root.page(&admin.gateway, "/settings/database.master_key");
+    assert!(secret.contains("It is a secret"), "{secret}");
+    assert_eq!(root.get(&admin.gateway, "/settings/no.such").status, 404);
+}
+
+/// The page of a job once it has ended.
+fn ended(person: &mut Person, gateway: &TestGateway, path: &str) -> String {
+    wait_for("the job ends", Duration::from_mins(1), || !person.page(gateway, path).contains("data-job-events"));
+    person.page(gateway, path)
+}
+
+#[test]
+fn jobs_show_what_they_found() {
+    let admin = Admin::echo();
+    let mut root = root_of(&admin);
+    let gateway = &admin.gateway;
+    for (kind, says) in [("doctor", "Result"), ("verify", "All sums agree."), ("backup", "Result")] {
+        let path = location(&root.post(gateway, "/system/jobs", &[("kind", kind)])).to_owned();
+        let page = ended(&mut root, gateway, &path);
+        assert!(page.contains(says), "{kind}: {page}");
+    }
+    let page = root.page(gateway, "/system");
+    assert!(page.contains("/admin/v1/backups/") && page.contains("Done"), "{page}");
+    let (_, rest) = page.split_once("/system/backups/").unwrap();
+    let name = rest.split('/').next().unwrap().to_owned();
+    let remove = format!("/system/backups/{name}/remove");
+    assert_eq!(root.post(gateway, &remove, &[("typed_name", "no")]).status, 422);
+    assert_eq!(location(&root.post(gateway, &remove, &[("typed_name", &name)])), "/system");
+    assert!(root.page(gateway, "/system").contains("There is no backup yet."));
+
+    let catalog = admin.get("/admin/v1/catalog")["file"].as_str().unwrap().to_owned();
+    let path = location(&root.post(gateway, "/system/replay", &[("file", catalog.as_str())])).to_owned();
+    assert!(ended(&mut root, gateway, &path).contains("replayed"));
+    let refused = root.post(gateway, "/system/replay", &[("file", "[[group]]\nname = 5\n"), ("model", "m")]);
+    assert!(refused.status == 422 && refused.text().contains("value=\"m\""), "{}", refused.text());
+    let import = [("source", "built_in"), ("to", "both"), ("dry_run", "true")];
+    let path = location(&root.post(gateway, "/system/import", &import)).to_owned();
+    assert!(ended(&mut root, gateway, &path).contains("JSON"));
+    assert_eq!(root.post(gateway, "/system/jobs", &[("kind", "nothing")]).status, 422);
+    assert_eq!(root.get(gateway, "/system/jobs/job_01ARZ3NDEKTSV4RRFFQ69G5FAV").status, 404);
+}

@@ -1,0 +1,37 @@
+//! What differs between agents.
+
+use std::{net::SocketAddr, path::Path, process::Command};
+
+use anyhow::Result;
+use tollgate_testkit::ReceivedRequest;
+
+/// A turn of a conversation, as its command needs it.
+pub(crate) struct Turn<'a> {
+    pub(crate) prompt: &'a str,
+    pub(crate) model: &'a str,
+    /// Whether the agent goes on with the conversation of this folder.
+    pub(crate) continues: bool,
+    pub(crate) gateway: SocketAddr,
+    pub(crate) key: &'a str,
+}
+
+/// A coding agent.
+pub(crate) struct Agent {
+    pub(crate) name: &'static str,
+    /// Folder of its pinned package below `sdk-tests/agents`.
+    pub(crate) folder: &'static str,
+    /// Program of that package.
+    pub(crate) program: &'static str,
+    /// The protocol that it speaks, as records name it.
+    pub(crate) protocol: &'static str,
+    /// The line that makes the scripted model read a file with a tool of this agent.
+    pub(crate) read_file: fn(&Path) -> String,
+    /// Arguments and environment of a turn.
+    pub(crate) arguments: fn(&mut Command, &Turn<'_>),
+    /// The answer in what it printed; an error if it says that the turn failed.
+    pub(crate) answer: fn(&str) -> Result<String>,
+    /// Whether it asks for the text of thinking, and keeps it with the conversation.
+    pub(crate) shows_thinking: bool,
+    /// Checks what only an upstream of its own protocol gets: members and headers of the agent, unchanged.
+    pub(crate) check_forwarded: fn(&ReceivedRequest) -> Result<()>,
+}
