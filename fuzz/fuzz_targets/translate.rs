@@ -45,7 +45,7 @@ fn request(from: Protocol, method: u8, flags: u8, model: u8, body: &[u8]) {
     let methods: &[Method] = match from {
         Protocol::OpenAi => &[Method::Chat, Method::Embeddings],
         Protocol::Gemini => &NATIVE,
-        Protocol::Anthropic => &[Method::Chat, Method::CountTokens],
+        Protocol::Anthropic | Protocol::Responses => &[Method::Chat, Method::CountTokens],
     };
     let method = methods[usize::from(method) % methods.len()];
     let target = Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
@@ -87,10 +87,10 @@ fn answer(upstream: Protocol, kind: u8, flags: u8, body: &[u8]) {
         _ => AnswerKind::Generated,
     };
     let problem = codec(upstream).decode_problem(400, &body);
-    // Chat completions callers cannot request token counts, Anthropic callers cannot request embeddings.
+    // Chat completions callers cannot request token counts, Anthropic and Responses callers cannot request embeddings.
     let callers: &[Protocol] = match kind {
         AnswerKind::Generated => &PROTOCOLS,
-        AnswerKind::Count => &[Protocol::Gemini, Protocol::Anthropic],
+        AnswerKind::Count => &[Protocol::Gemini, Protocol::Anthropic, Protocol::Responses],
         AnswerKind::Embeddings { .. } => &[Protocol::OpenAi, Protocol::Gemini],
     };
     for caller in callers.iter().copied() {

@@ -9,7 +9,7 @@ use tollgate_protocol::{
 };
 
 /// All protocols, in the order of the selector byte.
-pub const PROTOCOLS: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+pub const PROTOCOLS: [Protocol; 4] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic, Protocol::Responses];
 
 /// The selector bytes of an input, and the rest.
 pub fn selectors<const N: usize>(input: &[u8]) -> Option<([u8; N], &[u8])> {

@@ -20,13 +20,19 @@ const FIXTURES: &str = "crates/tollgate-protocol/fixtures/translation";
 const MARKER: &str = "do not edit below this line -->\n";
 
 /// Caller protocol and upstream protocol of each table, in the order of the page.
-const DIRECTIONS: [(&str, &str); 6] = [
+const DIRECTIONS: [(&str, &str); 12] = [
     ("openai", "gemini"),
     ("openai", "anthropic"),
     ("gemini", "openai"),
     ("gemini", "anthropic"),
     ("anthropic", "openai"),
     ("anthropic", "gemini"),
+    ("responses", "openai"),
+    ("responses", "gemini"),
+    ("responses", "anthropic"),
+    ("openai", "responses"),
+    ("gemini", "responses"),
+    ("anthropic", "responses"),
 ];
 
 /// A fixture file. Members that the page does not show are ignored.
@@ -96,6 +102,7 @@ fn title(protocol: &str) -> &'static str {
     match protocol {
         "openai" => "Chat completions",
         "gemini" => "Native (Gemini)",
+        "responses" => "Responses",
         _ => "Anthropic",
     }
 }

@@ -14,7 +14,8 @@ use anyhow::{Context, Result, bail};
 use crate::shell::{self, StepOutcome};
 
 /// The targets in the order in which they run; the same as in `fuzz/Cargo.toml`.
-pub(crate) const TARGETS: [&str; 6] = ["sse", "openai_request", "gemini_request", "anthropic_request", "stream_cuts", "translate"];
+pub(crate) const TARGETS: [&str; 7] =
+    ["sse", "openai_request", "gemini_request", "anthropic_request", "responses_request", "stream_cuts", "translate"];
 
 /// Inputs per target in `cargo xtask check`: every seed and some mutations.
 const CHECK_RUNS: u32 = 20_000;

@@ -71,8 +71,8 @@ pub use ids::{
 pub use margin::{amount_margin, price_margin};
 pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
 pub use offer::{
-    Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, visible_model, visible_models,
-    visible_offers,
+    Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, upstream_extras, visible_model,
+    visible_models, visible_offers,
 };
 pub use price_effect::{PriceEffect, PriceEffects, PriceSubject, PricedOutAccount, plain_key, price_effects};
 pub use price_import::{ImportPlan, ImportRow, ImportScope, ImportState, KeptReason, plan_price_import};

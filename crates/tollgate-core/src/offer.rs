@@ -8,7 +8,7 @@ mod visibility;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use tollgate_protocol::{FieldPath, Method, Protocol, RequestSummary};
+use tollgate_protocol::{FieldPath, Method, Protocol, RequestExtras, RequestSummary};
 
 pub(crate) use parameters::{is_structural, matching_fields, refused};
 use visibility::is_permitted;
@@ -96,6 +96,12 @@ impl Offer {
     }
 }
 
+/// The extras of a request at the upstreams that serve it.
+pub fn upstream_extras(catalog: &Catalog, offer: &Offer, from: Protocol, summary: &RequestSummary) -> RequestExtras {
+    let mut channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
+    summary.extras.at_upstreams(summary.extras.own_search && channels.any(|channel| channel.speaks(from)))
+}
+
 /// Resolves the offer for a request.
 pub fn resolve(
     catalog: &Catalog,
@@ -119,7 +125,8 @@ pub fn resolve(
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
-    let unpriced = extras::apply(&mut offer, summary);
+    let requested = upstream_extras(catalog, &offer, from, summary);
+    let unpriced = extras::apply(&mut offer, summary, requested);
     if !unpriced.is_empty() && money_is_bounded(caller, &offer) {
         return Err(NotOffered::Unpriced { fields: unpriced });
     }

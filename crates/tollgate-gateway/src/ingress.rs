@@ -10,11 +10,12 @@ mod key;
 mod not_offered;
 mod openai;
 mod query;
+mod responses;
 
 use http::{HeaderMap, Method as HttpMethod, Uri};
 use tollgate_protocol::{Protocol, Target, lists::PageQuery};
 
-use crate::refusal::Refusal;
+use crate::refusal::{NotStored, Refusal};
 
 pub(crate) use hint::hint;
 pub(crate) use key::{PresentedKeys, presented_keys};
@@ -25,6 +26,8 @@ pub(crate) use query::Query;
 pub(crate) enum Destination {
     Model(Protocol, Target),
     List(Protocol, ListRequest),
+    /// Something that the service of a protocol keeps, and this gateway does not.
+    NotStored(Protocol, NotStored),
     WellKnown(WellKnown),
     /// A path outside the gateway, passed to the console.
     Fallback,

@@ -90,6 +90,18 @@ pub enum Refusal {
     ContentPolicy,
     /// E68: the key is not cached and cannot be looked up.
     KeyCheckUnavailable,
+    /// E69: a response or conversation that the service of OpenAI would keep.
+    NotStored(NotStored),
+    /// E70: a connection that is to be upgraded to a WebSocket.
+    UpgradeRequired,
+}
+
+/// What the gateway does not keep.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotStored {
+    /// A response, by its id.
+    Response(String),
+    Conversations,
 }
 
 /// What the caller of an unknown path may have meant.
@@ -206,6 +218,8 @@ impl Refusal {
             Self::HeadersTooLarge { .. } | Self::TargetTooLong { .. } => "E66",
             Self::ContentPolicy => "E67",
             Self::KeyCheckUnavailable => "E68",
+            Self::NotStored(_) => "E69",
+            Self::UpgradeRequired => "E70",
         }
     }
 }

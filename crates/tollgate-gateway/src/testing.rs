@@ -48,6 +48,7 @@ pub(crate) fn head(path: &str) -> Head {
         from: match path {
             path if path.starts_with("/v1beta") => Protocol::Gemini,
             path if path.starts_with("/v1/messages") => Protocol::Anthropic,
+            path if path.starts_with("/v1/responses") => Protocol::Responses,
             _ => Protocol::OpenAi,
         },
         request_id: RequestId::from_parts(Timestamp(1_795_000_000_000_000), [7; 10]),

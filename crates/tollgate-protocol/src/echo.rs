@@ -68,7 +68,7 @@ pub fn echo(call: &EchoCall<'_>, body: &[u8]) -> EchoAnswer {
     };
     let request = match call.protocol {
         Protocol::OpenAi => request::openai(&body),
-        Protocol::Gemini | Protocol::Anthropic => request::gemini(&body, call.method),
+        Protocol::Gemini | Protocol::Anthropic | Protocol::Responses => request::gemini(&body, call.method),
     };
     drop(body);
     let prompt = Usage { prompt_total: request.prompt_words, ..Usage::default() };

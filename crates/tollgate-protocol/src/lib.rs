@@ -30,6 +30,7 @@ mod problem;
 mod profile;
 mod protocol;
 mod reply_summary;
+mod responses;
 mod scan;
 mod summary;
 mod summary_builder;

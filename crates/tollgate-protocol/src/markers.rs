@@ -14,6 +14,8 @@ use crate::{
 pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 /// Prefix of a synthetic signature of an Anthropic thinking block.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
+/// Prefix of what a reasoning item carries for an upstream of another protocol than Responses.
+pub(crate) const SEALED_REASONING: &str = THINKING_SIGNATURE;
 
 /// Common beginning of the marks in chat bodies: one search tells that a body has none of them.
 const CHAT_MARKS: &str = "_sig";

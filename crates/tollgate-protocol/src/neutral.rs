@@ -21,17 +21,17 @@ pub(crate) mod signature;
 mod text_map;
 
 pub use options::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
-pub use params::{Format, GoogleParams, Located, Params, ThinkingParams};
+pub use params::{Format, GoogleParams, Label, Located, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
 pub use reply::{AnswerKind, BlockedPrompt, Candidate, Citation, Embeddings, Event, Reply, ReplyContext, TokenLogprob};
 pub use reply_codec::{StreamDecoder, StreamEncoder};
 pub use request::{
-    EmbedRequest, EncodedRequest, Operation, Request, Role, Schema, ServerTool, Tool, ToolChoice, ToolChoiceMode, Turn,
-    UnsupportedField,
+    EmbedRequest, EncodedRequest, Grammar, NamespacedTool, Operation, Request, RequestEcho, Role, Schema, ServerTool, Tool,
+    ToolChoice, ToolChoiceMode, Turn, UnsupportedField,
 };
 
 pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, OPEN_CALL_LIMIT};
-pub(crate) use reply::find_or_insert;
+pub(crate) use reply::{filtered_sentence, find_or_insert};
 pub(crate) use reply_codec::ReplyCodec;
 pub(crate) use text_map::TextMap;
 

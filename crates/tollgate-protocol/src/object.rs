@@ -6,7 +6,7 @@ use serde_json::Number;
 
 use crate::{
     Malformed, Protocol,
-    neutral::Located,
+    neutral::{Label, Located},
     protocol::FieldNames,
     tree::{NodeKind, Tree, same_proto_name, whole},
 };
@@ -59,6 +59,12 @@ impl<'t, 'a> Fields<'t, 'a> {
 
     pub(crate) fn paths(&mut self, names: &[&str]) -> Vec<String> {
         names.iter().filter_map(|name| self.take(name)).map(|field| field.path).collect()
+    }
+
+    /// Members that only label the request, as JSON text.
+    pub(crate) fn labels(&mut self, names: &[&'static str]) -> Vec<Label> {
+        let label = |name| self.take(name).map(|field| Label { name, value: field.value.compact(), path: field.path });
+        names.iter().copied().filter_map(label).collect()
     }
 
     /// Paths of the members that were not read and are not `null`.

@@ -20,7 +20,11 @@ mod summary;
 pub(crate) mod usage;
 mod wire;
 
-pub(crate) use self::reply_fields::carries;
+pub(crate) use self::{
+    events::{custom_arguments, read_tokens},
+    problem::{decode as decode_problem, encode as encode_problem},
+    reply_fields::{carries, write_tokens},
+};
 
 use bytes::Bytes;
 

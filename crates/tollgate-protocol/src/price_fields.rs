@@ -66,6 +66,11 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("speed", &[Surcharge]),
     ("container", &[Surcharge]),
     ("billing_policy", &[Surcharge]),
+    // OpenAI Responses: what the service keeps is input again; a response in the background tells its usage elsewhere.
+    ("previous_response_id", &[CachedContent]),
+    ("conversation", &[CachedContent]),
+    ("prompt", &[CachedContent, FoundInput]),
+    ("background", &[Surcharge]),
 ];
 
 /// What a field can do to the price, by its path as the caller spells it. Empty for others.
@@ -94,7 +99,7 @@ mod tests {
     fn costly(field: &str) -> &'static str {
         match field {
             "service_tier" => r#""priority""#,
-            "enable_search" => "true",
+            "enable_search" | "background" => "true",
             "tools" => r#"[{"type":"web_search","google_search":{}},{"type":"code_execution","x":{}}]"#,
             "plugins" => r#"[{"id":"web"},{"id":"file-parser"}]"#,
             "google" => r#"{"cached_content":"c","tools":[{}]}"#,
@@ -103,6 +108,7 @@ mod tests {
             "generation_config.response_modalities" => r#"["TEXT","IMAGE"]"#,
             "models" => r#"["other"]"#,
             "speed" => r#""fast""#,
+            "previous_response_id" => r#""resp_1""#,
             _ => r#"{"a":"b"}"#,
         }
     }
@@ -112,6 +118,7 @@ mod tests {
             Protocol::Gemini => (Some("m".to_owned()), r#""contents":[{"parts":[{"text":"a"}]}]"#),
             Protocol::OpenAi => (None, r#""model":"m","messages":[{"role":"user","content":"a"}]"#),
             Protocol::Anthropic => (None, r#""model":"m","max_tokens":9,"messages":[{"role":"user","content":"a"}]"#),
+            Protocol::Responses => (None, r#""model":"m","input":"a""#),
         };
         let member = match field.split_once('.') {
             Some((config, member)) => format!(r#""{config}":{{"{member}":{value}}}"#),
@@ -148,11 +155,12 @@ mod tests {
                 "mcp_servers" | "fallbacks" | "inference_geo" | "speed" | "container" | "billing_policy" => {
                     &[Protocol::OpenAi, Protocol::Anthropic]
                 }
+                "previous_response_id" | "conversation" | "prompt" | "background" => &[Protocol::Responses],
                 field if native(field) => &[Protocol::Gemini],
                 _ => &[Protocol::OpenAi],
             };
             for protocol in protocols {
-                let found = extras(field, costly(field), *protocol);
+                let found = extras(field, costly(field), *protocol).at_upstreams(true);
                 for effect in *effects {
                     assert!(has(found, *effect), "{field} in {protocol:?}: {effect:?} of {found:?}");
                 }

@@ -19,11 +19,14 @@ pub enum Protocol {
     /// Anthropic Messages.
     #[n(2)]
     Anthropic,
+    /// OpenAI Responses.
+    #[n(3)]
+    Responses,
 }
 
 impl Protocol {
     /// Every protocol, in the order of the table.
-    pub const ALL: [Self; 3] = [Self::OpenAi, Self::Gemini, Self::Anthropic];
+    pub const ALL: [Self; 4] = [Self::OpenAi, Self::Gemini, Self::Anthropic, Self::Responses];
 }
 
 /// The header that carries an upstream's credential.

@@ -98,6 +98,8 @@ pub struct RequestExtras {
     pub tier: ServiceTier,
     /// Web search by the provider, which charges for it besides tokens.
     pub web_search: bool,
+    /// Web search that only upstreams of the caller's protocol get; others do without it.
+    pub own_search: bool,
     /// Other tools of the provider that it may charge for besides tokens.
     pub server_tools: bool,
     /// Images or audio in the answer.
@@ -107,6 +109,17 @@ pub struct RequestExtras {
     /// An option with a price of its own that no price list has.
     pub surcharge: bool,
     pub unseen: UnseenInput,
+}
+
+impl RequestExtras {
+    /// The extras at upstreams of which some speak the caller's protocol, or none does.
+    #[must_use]
+    pub fn at_upstreams(mut self, some_speak_it: bool) -> Self {
+        let searches = self.own_search && some_speak_it;
+        self.web_search |= searches;
+        self.unseen.tools |= searches;
+        self
+    }
 }
 
 /// Input that the body does not show, and that only the model's context window limits.

@@ -55,6 +55,7 @@ pub fn encode_request(
         kind: answer_kind(&request.operation),
         parallel: request.params.parallel.is_none() && !request.params.legacy_calls,
         legacy_calls: request.params.legacy_calls,
+        echo: request.echo.clone(),
     };
     out.finish(encoded)
 }

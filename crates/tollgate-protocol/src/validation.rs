@@ -78,6 +78,11 @@ impl ValidationErrors {
         self.push(MalformedKind::InvalidValue, path.to_string(), message, None);
     }
 
+    /// A member is missing, for the reason that the message tells.
+    pub(crate) fn missing_because(&mut self, path: &JsonPath<'_>, message: &str) {
+        self.push(MalformedKind::Missing, path.to_string(), message.to_owned(), None);
+    }
+
     /// The conversation has the member name of the other caller protocol: `contents` for `messages` or the reverse.
     pub(crate) fn other_protocol(&mut self, path: &JsonPath<'_>) {
         match self.style {

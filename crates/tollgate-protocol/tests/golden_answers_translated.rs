@@ -9,7 +9,8 @@ use std::{collections::BTreeSet, fs, path::Path};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tollgate_protocol::{
-    Framing, GeminiErrorFields, InvalidReply, OpenAiErrorFields, Problem, Protocol, StreamError, UpstreamProblem, codec,
+    Framing, GeminiErrorFields, InvalidReply, Method, OpenAiErrorFields, Problem, Protocol, StreamError, Target, UpstreamProblem,
+    codec, decode_request,
     neutral::{AnswerKind, ReplyContext},
     translate_problem, translate_reply, translating_relay,
 };
@@ -57,6 +58,21 @@ golden! {
     anthropic_to_gemini:
         response_tool_and_thought response_prompt_blocked response_max_tokens_while_thinking
         response_parallel_calls_one_signature stream_text_two_calls_late_finish stream_prompt_blocked error_account_refused;
+    responses_to_openai:
+        error_upstream_429 response_text response_reasoning_then_text response_parallel_calls response_text_and_call
+        response_length response_refusal response_content_filter response_no_usage response_request_echoed
+        response_namespace_restored response_custom_call stream_text stream_reasoning_text_calls stream_length
+        stream_broken_off stream_custom_call;
+    responses_to_gemini:
+        response_thoughts_and_text response_signed_call response_signed_call_without_thought response_signed_text
+        response_prompt_blocked response_max_tokens_all_thinking response_custom_call_restored response_image_output
+        response_grounding response_malformed_call stream_thoughts_text_signature stream_parallel_calls
+        stream_thought_then_signed_call stream_text_call_text stream_safety_midway stream_error_event_midway
+        stream_error_before_content;
+    responses_to_anthropic:
+        response_thinking_text_call response_omitted_thinking response_refusal response_max_tokens
+        stream_thinking_text_tool stream_omitted_and_redacted stream_overloaded_midway error_upstream_400
+        error_upstream_overloaded;
 }
 
 #[test]
@@ -96,12 +112,25 @@ fn sides(direction: &str) -> (Protocol, Protocol) {
 fn run(direction: &str, name: &str) {
     let case = cases(direction).into_iter().find(|case| is_answer(case) && function_name(case) == name).expect("the case");
     let (caller, upstream) = sides(direction);
-    let context = context(&case);
+    let context = with_request(caller, &case, context(&case));
     match case["kind"].as_str().expect("a kind") {
         "response" => response(caller, upstream, &case, &context),
         "stream" => stream(caller, upstream, &case, &context),
         _ => error(caller, upstream, &case, &context),
     }
+}
+
+/// Adds what the answer needs of the caller's request, where the case has members of it.
+fn with_request(caller: Protocol, case: &Value, context: ReplyContext) -> ReplyContext {
+    if caller != Protocol::Responses {
+        return context;
+    }
+    let mut body = json!({"model": "m", "input": "hi"});
+    body.as_object_mut().expect("an object").extend(case["ctx"]["request"].as_object().cloned().unwrap_or_default());
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    let request = decode_request(caller, &target, body.to_string().as_bytes()).expect("a valid request");
+    let custom = request.tools.iter().filter(|tool| tool.custom).map(|tool| tool.name.clone());
+    ReplyContext { custom_tools: custom.collect(), echo: request.echo, ..context }
 }
 
 fn context(case: &Value) -> ReplyContext {
@@ -127,6 +156,7 @@ fn context(case: &Value) -> ReplyContext {
         parallel: flag("parallel").unwrap_or(true),
         custom_tools: serde_json::from_value(facts["custom_tools"].clone()).unwrap_or_default(),
         name_map: name_map.map(|(theirs, own)| (theirs.clone(), own.as_str().expect("a name").to_owned())).collect(),
+        echo: None,
     }
 }
 
@@ -183,7 +213,7 @@ fn stream(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyCon
     }
     let mut events: Vec<Value> = events(caller, &out);
     if fault.is_some() {
-        events.push(interruption(caller, upstream, &context));
+        events.extend(interruption(caller, upstream, &context, &bytes));
     }
     same(&Value::Array(events), &case["expected"]);
 }
@@ -207,7 +237,7 @@ fn events(caller: Protocol, out: &[u8]) -> Vec<Value> {
     let mut events = Vec::new();
     for event in text.split_terminator("\n\n") {
         let data = match caller {
-            Protocol::Anthropic => {
+            Protocol::Anthropic | Protocol::Responses => {
                 let (name, data) = event.split_once('\n').expect("a name and data");
                 let data = data.strip_prefix("data: ").expect("data");
                 let value: Value = serde_json::from_str(data).expect("JSON");
@@ -222,8 +252,8 @@ fn events(caller: Protocol, out: &[u8]) -> Vec<Value> {
     events
 }
 
-/// The error event that ends an aborted stream.
-fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) -> Value {
+/// The events that end a stream which broke after `bytes`.
+fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext, bytes: &[u8]) -> Vec<Value> {
     let problem = Problem {
         status: 502,
         message: "The upstream provider's stream ended before the answer was complete.".to_owned(),
@@ -240,10 +270,14 @@ fn interruption(caller: Protocol, upstream: Protocol, context: &ReplyContext) ->
         },
         ..Problem::default()
     };
-    let bytes = translating_relay(upstream, caller, context).problem(&problem);
-    let mut events = events(caller, &bytes);
-    assert_eq!(events.len(), 1);
-    events.remove(0)
+    let mut relay = translating_relay(upstream, caller, context);
+    let mut before = Vec::new();
+    if relay.push(&Bytes::copy_from_slice(bytes), &mut before).is_ok() {
+        assert!(relay.finish(&mut before).is_err());
+    }
+    let events = events(caller, &relay.problem(&problem));
+    assert_eq!(events.len(), if caller == Protocol::Responses { 2 } else { 1 });
+    events
 }
 
 fn error(caller: Protocol, upstream: Protocol, case: &Value, context: &ReplyContext) {
@@ -279,9 +313,11 @@ fn refused(status: u64, body: &Value, problem: &UpstreamProblem, case: &Value) {
         "NO_AVAILABLE_ACCOUNTS" => assert!(problem.quota_exhausted),
         "upstream_rate_limited" => {
             assert_eq!(problem.status, 429);
+            // The gateway's own wait where the upstream names none.
             let wait = problem.retry_after.map(|seconds| seconds.to_string());
-            assert_eq!(wait.as_deref(), case["expected"]["headers"]["retry-after"].as_str());
+            assert_eq!(wait.as_deref().or(Some("5")), case["expected"]["headers"]["retry-after"].as_str());
         }
+        "upstream_overloaded" => assert!(matches!(problem.status, 503 | 529)),
         "UPSTREAM_ERROR" => assert_eq!(problem.status, 500),
         other => panic!("no rule for {other}"),
     }

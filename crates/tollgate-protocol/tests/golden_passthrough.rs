@@ -71,7 +71,7 @@ fn every_case_is_listed() {
 
 fn summary_of(protocol: Protocol, body: &[u8]) -> RequestSummary {
     let (method, model) = match protocol {
-        Protocol::OpenAi | Protocol::Anthropic => (Method::Chat, None),
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => (Method::Chat, None),
         Protocol::Gemini => (Method::Generate, Some(MODEL.to_owned())),
     };
     codec(protocol).summarise(&Target { method, model, framing: Framing::Sse }, body).expect("golden requests are well formed")
@@ -127,6 +127,11 @@ fn recorded_openai_stream_is_forwarded_unchanged() {
 #[test]
 fn recorded_gemini_stream_is_forwarded_unchanged() {
     forwarded_for_any_chunk_size(Protocol::Gemini, "gemini-generate-content-response--ok-stream.sse");
+}
+
+#[test]
+fn recorded_responses_stream_is_forwarded_unchanged() {
+    forwarded_for_any_chunk_size(Protocol::Responses, "openai-responses-stream-event--ok-stream.sse");
 }
 
 #[test]

@@ -152,6 +152,86 @@ golden_requests! {
             max_tokens_missing
         ],
     }
+    responses_to_openai {
+        request: [
+            minimal,
+            stream_forces_usage,
+            leading_system_joined,
+            system_later_stays,
+            sampling_and_limits,
+            sdk_defaults_are_noops,
+            bookkeeping_dropped,
+            tool_loop,
+            result_parts_and_image,
+            user_parts,
+            custom_tool,
+            namespace_flattened,
+            offered_web_search_dropped,
+            only_hosted_tools,
+            tool_choice_forms,
+            structured_output,
+            effort_on_a_reasoning_model,
+            own_reasoning_returns,
+            foreign_reasoning_dropped,
+            codex_first_turn
+        ],
+        error: [
+            previous_response_id,
+            background,
+            conversation,
+            item_reference,
+            hosted_tool,
+            hosted_tool_forced,
+            orphan_output,
+            call_without_output,
+            prompt_template
+        ],
+    }
+    responses_to_gemini {
+        request: [
+            minimal,
+            leading_system_parts,
+            system_later,
+            sampling_stream,
+            effort_without_summary,
+            effort_with_summary,
+            summary_alone,
+            effort_none_adjusted,
+            signature_on_call,
+            signature_of_text,
+            signature_lost,
+            custom_tool_as_function,
+            namespace_and_allowed_tools,
+            structured_output,
+            image_and_result_image
+        ],
+        error: [
+            verbosity,
+            format_with_tools,
+            unknown_item,
+            compaction_item
+        ],
+    }
+    responses_to_anthropic {
+        request: [
+            minimal_default_max_tokens,
+            system_params_choice,
+            thinking_returns,
+            omitted_thinking_returns,
+            foreign_thoughts_dropped,
+            results_first,
+            effort_adaptive_summary,
+            effort_budget_and_format,
+            summary_alone_budget,
+            files
+        ],
+        error: [
+            temperature_above_one,
+            json_object,
+            prefill_not_taken,
+            logprobs
+        ],
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ fn large_event(upstream: Protocol) -> String {
             r#"{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#,
             format_args!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"{text}"}}}}"#)
         ),
+        Protocol::Responses => format!(r#"data: {{"type":"response.output_text.delta","output_index":0,"delta":"{text}"}}"#),
     }
 }
 

@@ -6,7 +6,7 @@ use tollgate_protocol::{
     CheckedReply, Codec, Framing, InvalidReply, Method, Protocol, ReplyEdits, ReplySummary, StreamError, StreamRelay, codec,
 };
 
-const ALL: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+const ALL: [Protocol; 4] = Protocol::ALL;
 
 fn method(protocol: Protocol) -> Method {
     if protocol == Protocol::Gemini { Method::Generate } else { Method::Chat }

@@ -14,10 +14,12 @@ use tollgate_protocol::{
     encode_request, neutral, pending_media,
 };
 
-const PROTOCOLS: [Protocol; 3] = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+const PROTOCOLS: [Protocol; 4] = Protocol::ALL;
 
-static SCHEMAS: LazyLock<[Validator; 3]> = LazyLock::new(|| {
-    ["openai-chat-request", "gemini-generate-content-request", "anthropic-messages-request"].map(|name| {
+static SCHEMAS: LazyLock<[Validator; 4]> = LazyLock::new(|| {
+    let names =
+        ["openai-chat-request", "gemini-generate-content-request", "anthropic-messages-request", "openai-responses-request"];
+    names.map(|name| {
         let path = format!("{}/fixtures/schemas/{name}.schema.json", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
         jsonschema::validator_for(&serde_json::from_str(&text).expect("valid")).expect("valid")
@@ -29,6 +31,7 @@ fn validator(protocol: Protocol) -> &'static Validator {
         Protocol::OpenAi => &SCHEMAS[0],
         Protocol::Gemini => &SCHEMAS[1],
         Protocol::Anthropic => &SCHEMAS[2],
+        Protocol::Responses => &SCHEMAS[3],
     }
 }
 
@@ -36,7 +39,7 @@ fn target(from: Protocol, stream: bool) -> Target {
     let method = match from {
         Protocol::Gemini if stream => Method::StreamGenerate,
         Protocol::Gemini => Method::Generate,
-        Protocol::OpenAi | Protocol::Anthropic => Method::Chat,
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => Method::Chat,
     };
     Target { method, model: (from == Protocol::Gemini).then(|| "m".to_owned()), framing: Framing::Sse }
 }
@@ -45,7 +48,7 @@ fn target(from: Protocol, stream: bool) -> Target {
 fn full_profile(to: Protocol) -> Profile {
     let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect();
     let (thinking, off) = match to {
-        Protocol::OpenAi => {
+        Protocol::OpenAi | Protocol::Responses => {
             (Thinking::Effort(words(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])), CanDisableThinking::Yes)
         }
         Protocol::Gemini => (Thinking::Budget([1, 100_000]), CanDisableThinking::Yes),
@@ -204,7 +207,7 @@ fn nearly_a_request() -> impl Strategy<Value = Value> {
             body
         })
     };
-    prop_oneof![arbitrary_json(), shaped("messages"), shaped("contents"), damaged_request(), damaged_request()]
+    prop_oneof![arbitrary_json(), shaped("messages"), shaped("contents"), shaped("input"), damaged_request(), damaged_request()]
 }
 
 proptest! {
@@ -241,6 +244,8 @@ proptest! {
             let mut again = decode_request(protocol, &target(protocol, conversation.stream), &encoded.body).unwrap();
             // Always requested from upstreams, whether or not the caller asked for it.
             again.params.include_usage = first.params.include_usage;
+            // What the answer repeats is for the caller.
+            again.echo.clone_from(&first.echo);
             prop_assert_eq!(without_paths(&again), without_paths(&first));
         }
     }
@@ -283,6 +288,7 @@ proptest! {
         };
         prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Gemini));
         prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Anthropic));
+        prop_assert_eq!(told(Protocol::OpenAi), told(Protocol::Responses));
     }
 
     #[test]

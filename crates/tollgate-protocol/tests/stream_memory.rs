@@ -27,6 +27,7 @@ fn event(upstream: Protocol, n: usize) -> Bytes {
         Protocol::Anthropic => {
             format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":"word é {n} "}}}}"#)
         }
+        Protocol::Responses => format!(r#"{{"type":"response.output_text.delta","output_index":0,"delta":"word é {n} "}}"#),
     };
     Bytes::from(format!("data: {json}\n\n"))
 }
@@ -39,6 +40,7 @@ fn memory_is_the_same_for_a_thousand_and_a_hundred_thousand_events() {
         (Protocol::Anthropic, Protocol::OpenAi),
         (Protocol::Anthropic, Protocol::Gemini),
         (Protocol::OpenAi, Protocol::Anthropic),
+        (Protocol::Responses, Protocol::OpenAi),
     ] {
         let mut relay = translating_relay(upstream, caller, &ReplyContext::new("r", 1, "m"));
         let start = br#"data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}"#;

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tollgate_protocol::{Framing, Malformed, MalformedKind, Method, Protocol, RequestEdits, RequestSummary, Target, codec};
 
-const METHODS: [(Protocol, Method); 9] = [
+const METHODS: [(Protocol, Method); 11] = [
     (Protocol::OpenAi, Method::Chat),
     (Protocol::OpenAi, Method::Embeddings),
     (Protocol::Gemini, Method::Generate),
@@ -16,11 +16,17 @@ const METHODS: [(Protocol, Method); 9] = [
     (Protocol::Gemini, Method::BatchEmbedContents),
     (Protocol::Anthropic, Method::Chat),
     (Protocol::Anthropic, Method::CountTokens),
+    (Protocol::Responses, Method::Chat),
+    (Protocol::Responses, Method::CountTokens),
 ];
 
 /// Protocols of requests that generate, with a method of each.
-const GENERATING: [(Protocol, Method); 3] =
-    [(Protocol::OpenAi, Method::Chat), (Protocol::Gemini, Method::Generate), (Protocol::Anthropic, Method::Chat)];
+const GENERATING: [(Protocol, Method); 4] = [
+    (Protocol::OpenAi, Method::Chat),
+    (Protocol::Gemini, Method::Generate),
+    (Protocol::Anthropic, Method::Chat),
+    (Protocol::Responses, Method::Chat),
+];
 
 fn summary(protocol: Protocol, method: Method, body: &[u8]) -> Result<RequestSummary, Malformed> {
     let model = (protocol == Protocol::Gemini).then(|| "m".to_owned());
@@ -98,7 +104,7 @@ fn body() -> impl Strategy<Value = Value> {
 fn accepted() -> impl Strategy<Value = Value> {
     body().prop_map(|extra| {
         let mut body =
-            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "contents": [{"parts": [{"text": "hi"}]}]});
+            json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}], "contents": [{"parts": [{"text": "hi"}]}], "input": "hi"});
         let read = [
             "system",
             "model",
@@ -108,6 +114,9 @@ fn accepted() -> impl Strategy<Value = Value> {
             "temperature",
             "max_tokens",
             "max_completion_tokens",
+            "max_output_tokens",
+            "input",
+            "instructions",
             "tools",
             "generationConfig",
             "generation_config",
@@ -178,11 +187,12 @@ proptest! {
             "model": "m",
             "messages": [{"role": "assistant", "tool_calls": [value], "content": [value]}, value],
             "contents": [{"parts": [value, {"text": "a"}, value]}, {"parts": [value]}, value],
+            "input": [value, {"type": "reasoning", "encrypted_content": "tg1.a.x"}, value],
         });
         let body = Bytes::from(text_of(&value, pretty));
         // The summary of an accepted body; cleaning scans the body itself.
         let accepted = br#"{"model":"m","max_tokens":9,"messages":[{"role":"tool","content":"","tool_call_id":"c__sig1_QQ"}],
-            "contents":[{"role":"dGcxLm"}]}"#;
+            "contents":[{"role":"dGcxLm"}],"input":[{"type":"reasoning","encrypted_content":"tg1.x"}]}"#;
         for (protocol, method) in GENERATING {
             let summary = summary(protocol, method, accepted).expect("well formed");
             prop_assert!(summary.splices.markers);

@@ -295,7 +295,7 @@ pub(crate) struct Explain {
     /// Key id, or key name if it is unambiguous
     #[arg(long)]
     pub(crate) key: String,
-    /// Protocol of the caller: openai, gemini or anthropic
+    /// Protocol of the caller: openai, gemini, anthropic or responses
     #[arg(long, default_value = "openai")]
     pub(crate) protocol: String,
     /// Field the request contains, such as `logit_bias`; may be repeated

@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 /// Protocols in the order of their numbers in inputs (`tollgate_fuzz::PROTOCOLS`).
-const PROTOCOLS: [&str; 3] = ["openai", "gemini", "anthropic"];
+const PROTOCOLS: [&str; 4] = ["openai", "gemini", "anthropic", "responses"];
 
 /// Longest dictionary entry, in bytes.
 const LONGEST_WORD: usize = 48;
@@ -98,7 +98,7 @@ impl Seeds {
 
     /// Adds the seeds of one schema sample.
     fn sample(&mut self, name: &str, bytes: &[u8]) -> Result<()> {
-        let Some(protocol) = PROTOCOLS.iter().position(|protocol| name.starts_with(protocol)) else { return Ok(()) };
+        let Some(protocol) = protocol_of(name) else { return Ok(()) };
         if let Ok(value) = serde_json::from_slice(bytes) {
             self.add_words(&value);
         }
@@ -134,7 +134,7 @@ impl Seeds {
     }
 
     fn request_of(&mut self, protocol: usize, method: u8, body: &[u8]) -> Result<()> {
-        let target = ["openai_request", "gemini_request", "anthropic_request"][protocol];
+        let target = ["openai_request", "gemini_request", "anthropic_request", "responses_request"][protocol];
         self.put(target, &[method], body)?;
         // Cycle through the models of the upstream.
         let model = u8::try_from(self.number % 8).unwrap_or(0);
@@ -195,6 +195,15 @@ fn escape(byte: u8) -> String {
     }
 }
 
+/// The protocol of a schema sample, by its name. Those of the Responses API begin with the name of its vendor.
+fn protocol_of(name: &str) -> Option<usize> {
+    if name.starts_with("openai-responses-") {
+        index("responses")
+    } else {
+        PROTOCOLS.iter().position(|protocol| name.starts_with(protocol))
+    }
+}
+
 fn index(protocol: &str) -> Option<usize> {
     PROTOCOLS.iter().position(|known| *known == protocol)
 }
@@ -207,7 +216,7 @@ fn number(index: usize) -> u8 {
 fn framed(upstream: usize, events: &Value) -> String {
     let framed = events.as_array().into_iter().flatten().map(|event| {
         let name = match PROTOCOLS[upstream] {
-            "anthropic" => format!("event: {}\n", event["type"].as_str().unwrap_or("message")),
+            "anthropic" | "responses" => format!("event: {}\n", event["type"].as_str().unwrap_or("message")),
             _ => String::new(),
         };
         let data = event.as_str().map_or_else(|| event.to_string(), str::to_owned);

@@ -1,24 +1,24 @@
 //! Options of a request that change its price: applied to the offer, or named where there is no price for it.
 
-use tollgate_protocol::{FieldPath, PriceEffect, RequestSummary, UnseenInput, price_effects};
+use tollgate_protocol::{FieldPath, PriceEffect, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
 use super::Offer;
 use crate::money::UnpricedExtra;
 
-/// Puts the price of the request's extras into the offer. Returns the fields that have none, in the caller's spelling.
-pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary) -> Vec<FieldPath> {
+/// Puts the price of the request's `extras` into the offer. Returns the fields that have none, in the caller's spelling.
+pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, extras: RequestExtras) -> Vec<FieldPath> {
     // A model without a price is a refusal of its own where money is limited.
     let Some(sale) = &offer.sale else { return Vec::new() };
     let mut unpriced: Vec<PriceEffect> = Vec::new();
     // The prices of another model or provider are not this model's.
-    unpriced.extend((summary.extras.other_routes && !sale.is_free()).then_some(PriceEffect::OtherRoutes));
+    unpriced.extend((extras.other_routes && !sale.is_free()).then_some(PriceEffect::OtherRoutes));
     if !summary.method.generates() {
         return fields_with(&unpriced, summary).collect();
     }
-    let (price, extras) = sale.with_extras(summary.extras);
+    let (price, without_price) = sale.with_extras(extras);
     let is_free = price.is_free();
     offer.sale = Some(price);
-    unpriced.extend(extras.into_iter().map(|extra| match extra {
+    unpriced.extend(without_price.into_iter().map(|extra| match extra {
         UnpricedExtra::ServiceTier => PriceEffect::ServiceTier,
         UnpricedExtra::WebSearch => PriceEffect::WebSearch,
         UnpricedExtra::ServerTools => PriceEffect::ServerTools,
@@ -28,7 +28,7 @@ pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary) -> Vec<FieldPat
     let mut files = None;
     // Input that the body does not show is at most the model's context.
     if offer.model.spec.context.is_none() && !is_free {
-        let UnseenInput { cached_content, files: _, tools } = summary.extras.unseen;
+        let UnseenInput { cached_content, files: _, tools } = extras.unseen;
         unpriced.extend(cached_content.then_some(PriceEffect::CachedContent));
         unpriced.extend(tools.then_some(PriceEffect::FoundInput));
         files.clone_from(&summary.first_file);

@@ -13,33 +13,34 @@ use crate::ParameterRule;
 /// Names of a field in the order of [`Protocol`]; empty where a protocol has none. A field with several counterparts has several
 /// rows.
 const COUNTERPARTS: &[[&str; Protocol::ALL.len()]] = &[
-    ["temperature", "generationConfig.temperature", "temperature"],
-    ["top_p", "generationConfig.topP", "top_p"],
-    ["top_k", "generationConfig.topK", "top_k"],
-    ["max_tokens", "generationConfig.maxOutputTokens", "max_tokens"],
-    ["max_completion_tokens", "generationConfig.maxOutputTokens", "max_tokens"],
-    ["stop", "generationConfig.stopSequences", "stop_sequences"],
-    ["n", "generationConfig.candidateCount", ""],
-    ["seed", "generationConfig.seed", ""],
-    ["presence_penalty", "generationConfig.presencePenalty", ""],
-    ["frequency_penalty", "generationConfig.frequencyPenalty", ""],
-    ["logprobs", "generationConfig.responseLogprobs", ""],
-    ["top_logprobs", "generationConfig.logprobs", ""],
-    ["response_format", "generationConfig.responseMimeType", "output_config.format"],
-    ["response_format", "generationConfig.responseSchema", "output_config.format"],
-    ["response_format", "generationConfig.responseJsonSchema", "output_config.format"],
-    ["response_format", "generationConfig._responseJsonSchema", "output_config.format"],
-    ["response_format", "generationConfig.responseFormat", "output_config.format"],
-    ["reasoning_effort", "generationConfig.thinkingConfig", "thinking"],
-    ["reasoning_effort", "generationConfig.thinkingConfig", "output_config.effort"],
-    ["modalities", "generationConfig.responseModalities", ""],
-    ["audio", "generationConfig.speechConfig", ""],
-    ["tools", "tools", "tools"],
-    ["tool_choice", "toolConfig", "tool_choice"],
-    ["service_tier", "serviceTier", "service_tier"],
-    ["store", "store", ""],
-    ["dimensions", "outputDimensionality", ""],
-    ["dimensions", "embedContentConfig.outputDimensionality", ""],
+    ["temperature", "generationConfig.temperature", "temperature", "temperature"],
+    ["top_p", "generationConfig.topP", "top_p", "top_p"],
+    ["top_k", "generationConfig.topK", "top_k", ""],
+    ["max_tokens", "generationConfig.maxOutputTokens", "max_tokens", "max_output_tokens"],
+    ["max_completion_tokens", "generationConfig.maxOutputTokens", "max_tokens", "max_output_tokens"],
+    ["stop", "generationConfig.stopSequences", "stop_sequences", ""],
+    ["n", "generationConfig.candidateCount", "", ""],
+    ["seed", "generationConfig.seed", "", ""],
+    ["presence_penalty", "generationConfig.presencePenalty", "", ""],
+    ["frequency_penalty", "generationConfig.frequencyPenalty", "", ""],
+    ["logprobs", "generationConfig.responseLogprobs", "", ""],
+    ["top_logprobs", "generationConfig.logprobs", "", "top_logprobs"],
+    ["response_format", "generationConfig.responseMimeType", "output_config.format", "text.format"],
+    ["response_format", "generationConfig.responseSchema", "output_config.format", "text.format"],
+    ["response_format", "generationConfig.responseJsonSchema", "output_config.format", "text.format"],
+    ["response_format", "generationConfig._responseJsonSchema", "output_config.format", "text.format"],
+    ["response_format", "generationConfig.responseFormat", "output_config.format", "text.format"],
+    ["reasoning_effort", "generationConfig.thinkingConfig", "thinking", "reasoning.effort"],
+    ["reasoning_effort", "generationConfig.thinkingConfig", "output_config.effort", "reasoning.effort"],
+    ["verbosity", "", "", "text.verbosity"],
+    ["modalities", "generationConfig.responseModalities", "", ""],
+    ["audio", "generationConfig.speechConfig", "", ""],
+    ["tools", "tools", "tools", "tools"],
+    ["tool_choice", "toolConfig", "tool_choice", "tool_choice"],
+    ["service_tier", "serviceTier", "service_tier", "service_tier"],
+    ["store", "store", "", "store"],
+    ["dimensions", "outputDimensionality", "", ""],
+    ["dimensions", "embedContentConfig.outputDimensionality", "", ""],
 ];
 
 /// Deprecated chat names and the newer names whose rules apply to them.
@@ -54,6 +55,8 @@ const STRUCTURAL: &[&str] = &[
     "stream_options",
     "system",
     "systemInstruction",
+    "instructions",
+    "include",
     "generationConfig",
     "input",
     "encoding_format",
@@ -183,7 +186,7 @@ mod tests {
         refused(&ParameterRule::Only(list(rule)), from, &list(fields))
     }
 
-    use Protocol::{Anthropic, Gemini, OpenAi};
+    use Protocol::{Anthropic, Gemini, OpenAi, Responses};
 
     #[test]
     fn all_fields_pass_without_a_rule() {
@@ -200,11 +203,13 @@ mod tests {
         for field in ["generationConfig.stopSequences", "generation_config.stop_sequences", "generationConfig.stop_sequences"] {
             assert_eq!(except(&["stop"], Gemini, &[field, "generationConfig.topK"]), [field]);
         }
-        for [chat, native, messages] in COUNTERPARTS {
+        for [chat, native, messages, responses] in COUNTERPARTS.iter().filter(|row| !row[1].is_empty()) {
             let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row[1] == *native).map(|row| row[0]).collect();
             assert_eq!(except(&rule, Gemini, &[native]), [*native], "{chat}");
             let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row[2] == *messages).map(|row| row[0]).collect();
             assert!(messages.is_empty() || except(&rule, Anthropic, &[messages]) == [*messages], "{chat}");
+            let rule: Vec<&str> = COUNTERPARTS.iter().filter(|row| row[3] == *responses).map(|row| row[0]).collect();
+            assert!(responses.is_empty() || except(&rule, Responses, &[responses]) == [*responses], "{chat}");
         }
     }
 
@@ -263,6 +268,15 @@ mod tests {
         assert_eq!(except(&["stop_sequences"], OpenAi, &["stop"]), ["stop"]);
         assert_eq!(only(&["tools"], Anthropic, &["system", "stream", "tools", "thread"]), ["thread"]);
         assert!(only(&["response_format"], Anthropic, &["output_config.format"]).is_empty());
+    }
+
+    #[test]
+    fn chat_names_match_fields_of_responses() {
+        assert_eq!(except(&["temperature", "verbosity"], Responses, &["temperature", "text.verbosity"]).len(), 2);
+        assert_eq!(except(&["reasoning_effort"], Responses, &["reasoning.effort", "reasoning.summary"]), ["reasoning.effort"]);
+        assert!(except(&["max_tokens"], Responses, &["max_output_tokens"]).is_empty());
+        assert_eq!(except(&["max_output_tokens"], OpenAi, &["max_tokens"]), ["max_tokens"]);
+        assert_eq!(only(&["tools"], Responses, &["instructions", "include", "tools", "truncation"]), ["truncation"]);
     }
 
     #[test]

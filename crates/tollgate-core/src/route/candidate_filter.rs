@@ -354,7 +354,8 @@ pub(crate) fn cost_with_extras(
     extras: RequestExtras,
 ) -> Option<Cow<'_, Price>> {
     let cost = cost_of(channel, mapping_index, now)?;
-    let RequestExtras { tier, web_search, server_tools, output_media, other_routes: _, surcharge, unseen: _ } = extras;
+    let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
+        extras;
     if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {
         return Some(cost);
     }

@@ -74,7 +74,7 @@ impl UsageBounds {
     /// The input, before the model is known.
     pub fn of_input(summary: &RequestSummary) -> Self {
         let sized = Self::sized_input(summary);
-        let input = if summary.extras.unseen.any() { sized.max(UNSIZED_INPUT) } else { sized };
+        let input = if summary.extras.at_upstreams(true).unseen.any() { sized.max(UNSIZED_INPUT) } else { sized };
         Self { input, ..Self::default() }
     }
 

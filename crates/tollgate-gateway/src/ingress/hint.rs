@@ -8,12 +8,14 @@ use super::{Destination, Query, gemini, not_offered, openai, versioned};
 use crate::refusal::PathHint;
 
 /// Endpoints, and the names that other servers have for them.
-const ENDPOINTS: [(&str, &[&str]); 5] = [
+const ENDPOINTS: [(&str, &[&str]); 7] = [
     ("chat/completions", &["chat", "completions", "completion", "chat/completion", "chatcompletions", "chat-completions"]),
     ("embeddings", &["embedding", "embed"]),
     ("messages", &["message"]),
     ("messages/count_tokens", &["count_tokens", "messages/count-tokens", "messages/token_count"]),
     ("models", &["model", "models/list"]),
+    ("responses", &["response"]),
+    ("responses/input_tokens", &["responses/input-tokens", "input_tokens"]),
 ];
 const LACKS_V1: &str = "Your base URL lacks /v1.";
 /// The path of Google's base URL for chat completions.

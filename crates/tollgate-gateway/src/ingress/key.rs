@@ -38,8 +38,8 @@ pub(crate) fn presented_keys(from: Protocol, headers: &HeaderMap, query: Query<'
         }
         Protocol::Gemini => native().or_else(|| bearer(headers)).or_else(|| in_query(query)),
         // `Authorization` takes precedence even if it holds no key.
-        Protocol::OpenAi if headers.contains_key(header::AUTHORIZATION) => bearer(headers),
-        Protocol::OpenAi => native().or_else(|| in_query(query)),
+        Protocol::OpenAi | Protocol::Responses if headers.contains_key(header::AUTHORIZATION) => bearer(headers),
+        Protocol::OpenAi | Protocol::Responses => native().or_else(|| in_query(query)),
     };
     PresentedKeys { first, other: None }
 }

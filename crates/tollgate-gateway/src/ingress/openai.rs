@@ -4,14 +4,15 @@ use http::{HeaderMap, Method as HttpMethod};
 use tollgate_protocol::{Framing, Method, Protocol, Target, lists::PageQuery};
 
 use super::{
-    Destination, ListRequest, Query, READING, anthropic, gemini, key::has_gemini_credentials, not_allowed, query, reads, unknown,
+    Destination, ListRequest, Query, READING, anthropic, gemini, key::has_gemini_credentials, not_allowed, query, reads, responses,
+    unknown,
 };
 
 /// Paths at which callers ask about their key and its usage. The console answers them.
 const ABOUT_KEYS: [&str; 5] = ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
-    if let Some(destination) = anthropic::destination(method, rest) {
+    if let Some(destination) = anthropic::destination(method, rest).or_else(|| responses::destination(method, rest, headers)) {
         return destination;
     }
     match rest {

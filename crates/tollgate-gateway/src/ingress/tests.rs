@@ -28,6 +28,7 @@ fn shown(destination: &Destination) -> String {
         }
         Destination::List(from, ListRequest::One(model)) => format!("{} one {model}", from.as_str()),
         Destination::WellKnown(page) => format!("{page:?}"),
+        Destination::NotStored(from, what) => format!("{} {what:?}", from.as_str()),
         Destination::Fallback => "elsewhere".to_owned(),
         Destination::Refused(from, refusal) => format!("{} {}", from.as_str(), refusal.id(*from)),
     }
@@ -44,6 +45,15 @@ fn post_paths_are_routed() {
         ("/v1/messages/count_tokens?beta=true", "anthropic CountTokens -"),
         ("/v1/messages/batches", "anthropic E10"),
         ("/v1/complete", "anthropic E10"),
+        ("/v1/responses", "responses Chat -"),
+        ("/v1/responses?beta=true", "responses Chat -"),
+        ("/v1/responses/input_tokens", "responses CountTokens -"),
+        ("/v1/responses/resp_1", "responses E11"),
+        ("/v1/responses/resp_1/cancel", "responses Response(\"resp_1\")"),
+        ("/v1/responses/resp_1/input_items", "responses E11"),
+        ("/v1/responses/compact", "responses E10"),
+        ("/v1/responses/", "responses E10"),
+        ("/v1/conversations", "responses Conversations"),
         ("/v1beta/models/m:generateContent", "gemini Generate m"),
         ("/v1/models/m:generateContent", "gemini Generate m"),
         ("/v1alpha/models/m:countTokens", "gemini CountTokens m"),
@@ -88,6 +98,11 @@ fn get_paths_are_routed() {
         ("/metrics", "Metrics"),
         ("/v1/chat/completions", "openai E11"),
         ("/v1/messages", "anthropic E11"),
+        ("/v1/responses", "responses E11"),
+        ("/v1/responses/input_tokens", "responses E11"),
+        ("/v1/responses/resp_1", "responses Response(\"resp_1\")"),
+        ("/v1/responses/resp_1/input_items", "responses Response(\"resp_1\")"),
+        ("/v1/conversations/conv_1/items", "responses Conversations"),
         ("/v1/messages/count_tokens", "anthropic E11"),
         ("/v1beta/models", "gemini list - -"),
         ("/v1alpha/models?pageSize=2&pageToken=t", "gemini list 2 t"),
@@ -111,6 +126,8 @@ fn get_paths_are_routed() {
         assert_eq!(shown(&at(&HttpMethod::HEAD, target, &[])), expected, "HEAD {target}");
     }
     assert_eq!(shown(&at(&HttpMethod::DELETE, "/v1/models/m", &[])), "openai E11");
+    assert_eq!(shown(&at(&HttpMethod::DELETE, "/v1/responses/r", &[])), "responses Response(\"r\")");
+    assert_eq!(shown(&at(&HttpMethod::GET, "/v1/responses", &[("upgrade", "websocket")])), "responses E70");
     assert_eq!(shown(&at(&HttpMethod::DELETE, "/v1beta/models/m", &[])), "gemini E11");
     assert_eq!(shown(&at(&HttpMethod::PUT, "/v1beta/models/m:generateContent", &[])), "gemini E11");
 }
@@ -220,6 +237,9 @@ fn every_near_miss_of_a_path_gets_a_hint() {
         ("/v1//messages/", "/v1/messages", None),
         ("/v1/v1/messages/count_tokens", "/v1/messages/count_tokens", Some("Your base URL has the version twice.")),
         ("/api/v1/messages", "/v1/messages", Some("Your base URL has extra path segments.")),
+        ("/responses", "/v1/responses", Some("Your base URL lacks /v1.")),
+        ("/v1/v1/responses", "/v1/responses", Some("Your base URL has the version twice.")),
+        ("/v1beta/openai/responses", "/v1/responses", Some(GOOGLES)),
     ] {
         assert_eq!(similar(&HttpMethod::POST, path), Some((expected.to_owned(), base_url)), "{path}");
     }
@@ -239,11 +259,7 @@ fn every_near_miss_of_a_path_gets_a_hint() {
 fn apis_that_are_not_offered_are_named() {
     let chat = Some("POST /v1/chat/completions");
     for (path, name, instead) in [
-        ("/v1/responses", "the Responses API", chat),
-        ("/v1/responses/resp_1/input_items", "the Responses API", chat),
-        ("/responses", "the Responses API", chat),
-        ("/v1/v1/responses", "the Responses API", chat),
-        ("/v1beta/openai/responses", "the Responses API", chat),
+        ("/v1/responses/compact", "compaction by the Responses API; send the conversation as it is", None),
         ("/v1/messages/batches/b/results", "batch processing", None),
         ("/v1/complete", "the Text Completions API of Anthropic", Some("POST /v1/messages")),
         ("/v1/skills", "the Skills API of Anthropic", None),

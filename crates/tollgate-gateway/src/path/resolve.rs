@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use tollgate_core::{Caller, Catalog};
+use tollgate_core::{Caller, Catalog, upstream_extras};
 use tollgate_protocol::{RequestSummary, Target, codec, remove_fields};
 
 use super::types::offered::OfferedRequest;
@@ -17,15 +17,17 @@ pub(super) fn resolve(
     catalog: Arc<Catalog>,
     caller: Caller,
     body: Bytes,
-    summary: RequestSummary,
+    mut summary: RequestSummary,
 ) -> Result<OfferedRequest, Refusal> {
     let offer = tollgate_core::resolve(&catalog, &caller, &summary, head.from, head.arrived)
         .map_err(|reason| Refusal::not_offered(reason, &summary))?;
     if offer.drop_fields.is_empty() {
+        summary.extras = upstream_extras(&catalog, &offer, head.from, &summary);
         return Ok(OfferedRequest { catalog, caller, offer, body, summary, original_body: None });
     }
     let reduced = remove_fields(&body, &offer.drop_fields);
     // The summary's byte ranges refer to the body that is sent.
-    let summary = codec(head.from).summarise(target, &reduced).map_err(Refusal::Malformed)?;
+    let mut summary = codec(head.from).summarise(target, &reduced).map_err(Refusal::Malformed)?;
+    summary.extras = upstream_extras(&catalog, &offer, head.from, &summary);
     Ok(OfferedRequest { catalog, caller, offer, body: reduced, summary, original_body: Some(body) })
 }

@@ -73,6 +73,9 @@ impl Refusal {
         if let Self::MethodNotAllowed { allow } = self {
             headers.insert(header::ALLOW, HeaderValue::from_static(allow));
         }
+        if matches!(self, Self::UpgradeRequired) {
+            headers.insert(header::UPGRADE, HeaderValue::from_static("HTTP/1.1"));
+        }
         if let Self::NoRoute { cause, .. } = self {
             headers.insert(CAUSE, HeaderValue::from_static(cause.as_str()));
         }

@@ -5,7 +5,7 @@ use tollgate_core::{FundsStatus, LimitExceeded, NoRouteCause, RateExceeded, Rate
 use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Problem, Protocol};
 
 use super::{
-    PathHint, Refusal,
+    NotStored, PathHint, Refusal,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR},
     text::{list_path, masked, quoted, quoted_path, seconds_until, time, usd},
     upstream_rows as upstream,
@@ -146,6 +146,22 @@ impl Refusal {
                 let message = "The service key cannot be checked at the moment.";
                 RefusalRow::unavailable("key_check_unavailable", "KEY_CHECK_UNAVAILABLE", message).retry(5)
             }
+            Self::NotStored(NotStored::Response(id)) => {
+                let message = format!(
+                    "The response '{}' is not stored: this gateway keeps no responses. Send the whole conversation in 'input', with \
+                     'store': false and 'include': [\"reasoning.encrypted_content\"].",
+                    quoted(id)
+                );
+                RefusalRow::not_found("response_not_found", "RESPONSE_NOT_FOUND", message)
+            }
+            Self::NotStored(NotStored::Conversations) => {
+                let message = "Conversations are not stored by this gateway. Send the whole conversation in 'input'.";
+                RefusalRow::not_found("unknown_url", "UNKNOWN_PATH", message.to_owned())
+            }
+            Self::UpgradeRequired => {
+                let message = "This gateway speaks HTTP only; use POST /v1/responses.".to_owned();
+                RefusalRow::new(426, INVALID_REQUEST, "upgrade_required", "FAILED_PRECONDITION", "UPGRADE_REQUIRED", message)
+            }
         }
     }
 }
@@ -160,8 +176,8 @@ fn adapt_to_messages(problem: &mut Problem) {
 }
 
 /// What callers can use, for those of an API that has no counterpart.
-const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models, and of the \
-                       Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.";
+const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/responses, POST /v1/embeddings, POST /v1/messages and GET \
+                       /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.";
 
 /// E10.
 fn unknown_path(hint: Option<&PathHint>, head: &Head) -> RefusalRow {
@@ -233,13 +249,12 @@ fn unsupported(fields: &[String], model: &str, reason: Option<&str>, head: &Head
     let names = fields.iter().map(|field| format!("'{}'", quoted(field))).collect::<Vec<_>>().join(", ");
     let (verb, noun) = if fields.len() == 1 { ("is", "parameter") } else { ("are", "parameters") };
     let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-    let enough = match head.from.spec().error_style {
-        ErrorStyle::Gemini if head.path.ends_with(":embedContent") => "'content' alone is",
-        ErrorStyle::Gemini if head.path.ends_with(":batchEmbedContents") => "'requests' alone is",
-        ErrorStyle::Gemini => "'contents' alone is",
-        ErrorStyle::OpenAi if head.path.ends_with("/embeddings") => "'model' and 'input' alone are",
-        ErrorStyle::Anthropic if !head.path.ends_with("/count_tokens") => "'model', 'max_tokens' and 'messages' alone are",
-        ErrorStyle::OpenAi | ErrorStyle::Anthropic => "'model' and 'messages' alone are",
+    let enough = match head.path.rsplit(['/', ':']).next() {
+        Some("embedContent") => "'content' alone is",
+        Some("batchEmbedContents") => "'requests' alone is",
+        Some("embeddings") => "'model' and 'input' alone are",
+        Some("count_tokens") => "'model' and 'messages' alone are",
+        Some(_) | None => head.from.spec().essential_fields,
     };
     let message = format!(
         "Unsupported parameter: {names} {verb} not supported with the model '{}'{reason}. Remove the unsupported {noun}; {enough} \

@@ -202,7 +202,7 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
     let own_words = &mut row.0;
     if problem.is_error_object && status != 502 {
         match rejection.protocol {
-            Protocol::OpenAi => {
+            Protocol::OpenAi | Protocol::Responses => {
                 if let Some(kind) = &problem.kind {
                     own_words.openai.kind = redact(kind);
                 }

@@ -136,6 +136,13 @@ async fn dispatch<P: ModelPath>(
             head.headers = parts.headers;
             model_list::list(shared, &head, &list).await
         }
+        Destination::NotStored(_, what) => {
+            present_keys(&mut head, &parts);
+            head.headers = parts.headers;
+            let catalog = shared.catalog.load_full();
+            let caller = shared.keys.caller_of(&catalog, &head, head.arrived).await;
+            refuse(core, &caller.map_or_else(|error| error.refusal, |_| Refusal::NotStored(what)), &head)
+        }
         Destination::Model(_, target) => {
             let in_flight = enter(shared);
             let body = body.within(Arc::clone(&in_flight));
@@ -168,7 +175,10 @@ fn page_or_refused(destination: Destination) -> Destination {
 
 const fn protocol_of(destination: &Destination) -> Protocol {
     match destination {
-        Destination::Model(from, _) | Destination::List(from, _) | Destination::Refused(from, _) => *from,
+        Destination::Model(from, _)
+        | Destination::List(from, _)
+        | Destination::NotStored(from, _)
+        | Destination::Refused(from, _) => *from,
         Destination::WellKnown(_) | Destination::Fallback => Protocol::OpenAi,
     }
 }

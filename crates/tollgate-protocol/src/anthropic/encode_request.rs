@@ -97,7 +97,7 @@ fn write_tools(out: &mut EncodeContext<'_>, body: &mut JsonObject, budgeted: boo
 
 fn declaration(out: &mut EncodeContext<'_>, tool: &Tool) -> Json {
     let mut entry = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
-    entry.put_some("description", tool.description.as_ref().map(Json::text));
+    entry.put_some("description", out.tool_description(tool).map(Json::Text));
     let schema = if tool.custom { Some(schema::to_json(&free_text())) } else { tool.schema.as_ref().map(schema::to_json) };
     let mut schema = schema.unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}}));
     if let serde_json::Value::Object(root) = &mut schema
@@ -204,6 +204,7 @@ fn refuse_unsupported(out: &mut EncodeContext<'_>) {
         params.seed.as_ref().map(|given| &given.path),
         params.tier.as_ref().map(|given| &given.path),
         params.web_search.as_ref().map(|given| &given.path),
+        params.verbosity.as_ref().map(|given| &given.path),
         google.cached_content.as_ref().map(|given| &given.path),
         params.media_resolution.as_ref().map(|given| &given.path),
     ];
@@ -227,12 +228,17 @@ fn user(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
 
 fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     let Located { value, path } = out.request.params.format.as_ref()?;
-    let Format::Schema { schema, .. } = value else {
+    let Format::Schema { schema, description, .. } = value else {
         out.report.refuse(path);
         return None;
     };
-    let path = if out.request.origin == Protocol::OpenAi { &format!("{path}.json_schema.schema") } else { path };
-    let schema = closed_schema(out, &schema::to_json(schema), path);
+    let path = match out.request.origin {
+        Protocol::OpenAi => format!("{path}.json_schema.schema"),
+        Protocol::Responses => format!("{path}.schema"),
+        Protocol::Gemini | Protocol::Anthropic => path.clone(),
+    };
+    let schema = out.described_schema(schema, description.as_ref());
+    let schema = closed_schema(out, &schema::to_json(&schema), &path);
     Some(Json::object([("type", Json::text("json_schema")), ("schema", Json::value(&schema))]))
 }
 

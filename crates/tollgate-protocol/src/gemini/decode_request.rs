@@ -159,7 +159,8 @@ fn format(config: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     match (schema, mime) {
         (Some((_, path)), _) if !wants_json => Err(Malformed::invalid(FROM, &path, "needs 'responseMimeType' application/json")),
         (Some((schema, path)), _) => {
-            request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, path));
+            request.params.format =
+                Some(Located::new(Format::Schema { schema, name: None, description: None, strict: None }, path));
             Ok(())
         }
         (None, Some(mime)) if wants_json => {
@@ -226,7 +227,7 @@ fn declaration(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
     let json = fields.take("parametersJsonSchema").map(|field| Schema::Json(field.value.value()));
     let own = fields.take("parameters").map(|field| google_schema(&field)).transpose()?;
     let schema = json.or(own).filter(|given| !schema::has_no_parameters(&schema::to_json(given)));
-    Ok(Tool { name, description, schema, strict: None, custom: false, path: path.to_owned() })
+    Ok(Tool { name, description, schema, strict: None, custom: false, grammar: None, path: path.to_owned() })
 }
 
 fn google_schema(field: &Field<'_, '_>) -> Result<Schema, Malformed> {

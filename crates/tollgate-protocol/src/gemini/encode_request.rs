@@ -118,6 +118,7 @@ fn generation_config(out: &mut EncodeContext<'_>) -> JsonObject {
         config.put("mediaResolution", Json::text(format!("MEDIA_RESOLUTION_{}", resolution.value.to_ascii_uppercase())));
     }
     format(out, &mut config);
+    out.supported(params.verbosity.as_ref(), false);
     config.put_some("thinkingConfig", thinking(out).some());
     config
 }
@@ -129,8 +130,9 @@ fn format(out: &mut EncodeContext<'_>, config: &mut JsonObject) {
         return;
     }
     config.put("responseMimeType", Json::text("application/json"));
-    if let Format::Schema { schema, .. } = value {
-        let (name, value) = schema_member(out, schema, "responseSchema", "responseJsonSchema");
+    if let Format::Schema { schema, description, .. } = value {
+        let schema = out.described_schema(schema, description.as_ref());
+        let (name, value) = schema_member(out, &schema, "responseSchema", "responseJsonSchema");
         config.put(name, value);
     }
 }
@@ -248,10 +250,10 @@ fn declared_tools<'a>(out: &EncodeContext<'a>) -> Vec<&'a Tool> {
     request.tools.iter().filter(|tool| only.is_none_or(|choice| choice.names.contains(&tool.name))).collect()
 }
 
-fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
+fn declaration(out: &mut EncodeContext<'_>, tool: &Tool) -> Json {
     let mut function = JsonObject::default();
     function.put("name", Json::text(out.names.get(&tool.name)));
-    function.put_some("description", tool.description.as_ref().map(Json::text));
+    function.put_some("description", out.tool_description(tool).map(Json::Text));
     let schema = if tool.custom { Some(free_text()) } else { tool.schema.clone() };
     if let Some(schema) = schema.filter(|schema| out.request.is_native() || !schema::has_no_parameters(&schema::to_json(schema))) {
         let (name, value) = schema_member(out, &schema, "parameters", "parametersJsonSchema");

@@ -4,18 +4,21 @@
 use serde_json::Number;
 
 use super::{
-    EncodedRequest, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, ToolChoiceMode, TranslateError,
-    TranslateOptions, Turn,
+    EncodedRequest, Grammar, Located, Media, MediaSource, Part, PartKind, Request, Role, Schema, Tool, ToolChoiceMode,
+    TranslateError, TranslateOptions, Turn,
     compatibility::CompatibilityReport,
-    effort::SettingSource,
+    effort::{SettingSource, ThinkingSetting, as_effort, lowest, nearest, thinking_setting},
     media::downloaded,
     names::{Ids, Names},
 };
 use crate::{
-    Malformed, Profile, Protocol,
+    Malformed, Profile, Protocol, Thinking,
     json_writer::Json,
     tree::{Tree, compact},
 };
+
+/// Efforts assumed for models whose profile states a thinking budget, where the protocol has efforts only.
+const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
 
 #[derive(Debug)]
 pub(crate) struct EncodeContext<'a> {
@@ -60,7 +63,8 @@ impl<'a> EncodeContext<'a> {
         profile: &'a Profile,
         options: &'a TranslateOptions<'a>,
     ) -> Self {
-        let report = CompatibilityReport::new(request, options);
+        let mut report = CompatibilityReport::new(request, options);
+        report_foreign_state(request, to, &mut report);
         Self { request, profile, options, model, report, names: Names::of(request, to), ids: Ids::of(request), to }
     }
 
@@ -100,7 +104,7 @@ impl<'a> EncodeContext<'a> {
         if profile.temperature_with_top_p == Some(false) {
             self.one_sampler(&mut supported);
         }
-        let top_k = profile.top_k.unwrap_or(self.to != Protocol::OpenAi);
+        let top_k = profile.top_k.unwrap_or(matches!(self.to, Protocol::Gemini | Protocol::Anthropic));
         supported.top_k = self.supported(params.top_k.as_ref(), sampling && top_k);
         let penalties = profile.penalties.unwrap_or(true);
         supported.presence = self.supported(params.presence.as_ref(), penalties);
@@ -157,10 +161,10 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Drops a thought that the upstream cannot represent. Reported to OpenAI and Gemini callers; Anthropic callers expect
-    /// foreign thinking blocks to be ignored.
+    /// foreign thinking blocks to be ignored, and those of Responses are reported already.
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
-        if self.request.origin != Protocol::Anthropic && !text.is_empty() {
+        if !matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) && !text.is_empty() {
             self.report.drop_field(&part.path);
         }
     }
@@ -189,6 +193,35 @@ impl<'a> EncodeContext<'a> {
         }
     }
 
+    /// The depth of thinking in words, for protocols that have no budgets.
+    pub(crate) fn effort_word(&mut self) -> Option<String> {
+        let setting = thinking_setting(self.request);
+        let offered: Vec<String> = match &self.profile.thinking {
+            Some(Thinking::Effort(words) | Thinking::Level(words) | Thinking::Adaptive(words)) => words.clone(),
+            Some(Thinking::Budget(_)) => USUAL_EFFORTS.map(str::to_owned).to_vec(),
+            Some(Thinking::None) | None => {
+                if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
+                    self.refuse_thinking(source);
+                }
+                return None;
+            }
+        };
+        if let ThinkingSetting::Off(source) = setting {
+            if offered.iter().any(|word| word == "none") {
+                return Some("none".to_owned());
+            }
+            let word = lowest(&offered)?;
+            self.report.adjust(source.path(), &source.in_terms(word));
+            return Some(word.to_owned());
+        }
+        let (wanted, source) = as_effort(&setting)?;
+        let (word, changed) = nearest(wanted, &offered)?;
+        if changed {
+            self.report.adjust(source.path(), &source.in_terms(word));
+        }
+        Some(word.to_owned())
+    }
+
     /// Media in a form that the upstream accepts; refused by name where there is none.
     pub(crate) fn encodable_media(&mut self, media: &Media) -> Option<UpstreamMedia> {
         let fetches_url = accepts_url(self.to, self.request, self.profile, media);
@@ -214,10 +247,63 @@ impl<'a> EncodeContext<'a> {
         self.report.refuse_part(&media.path, None);
     }
 
+    /// The schema of a response format with the format's description inside, where other protocols have it. Refused if the schema has
+    /// a description already or cannot hold one.
+    pub(crate) fn described_schema(&mut self, schema: &Schema, description: Option<&Located<String>>) -> Schema {
+        let mut schema = schema.clone();
+        if let Some(description) = description {
+            match &mut schema {
+                Schema::Json(serde_json::Value::Object(root)) if !root.contains_key("description") => {
+                    root.insert("description".to_owned(), description.value.as_str().into());
+                }
+                Schema::Json(_) | Schema::Google(_) => self.report.refuse(&description.path),
+            }
+        }
+        schema
+    }
+
+    /// The description of a tool for an upstream without grammars: it tells the grammar, which nothing enforces.
+    pub(crate) fn tool_description(&mut self, tool: &Tool) -> Option<String> {
+        let Some(Grammar { syntax, definition, path }) = &tool.grammar else { return tool.description.clone() };
+        self.report.drop_field(path);
+        let told = format!("The input follows this {syntax} grammar:\n{definition}");
+        Some(tool.description.as_ref().map_or_else(|| told.clone(), |own| format!("{own}\n\n{told}")))
+    }
+
     /// Completes `encoded` with the dropped fields and renamed tools.
     pub(crate) fn finish(self, encoded: EncodedRequest) -> Result<EncodedRequest, TranslateError> {
         let dropped = self.report.finish()?;
         Ok(EncodedRequest { dropped, name_map: self.names.into_renamed(), ..encoded })
+    }
+}
+
+/// Reports what only the upstream that sealed it can read, and what only OpenAI's protocols have. Responses callers send the former as
+/// items of their own, so that nothing else shows the loss.
+fn report_foreign_state(request: &Request, to: Protocol, report: &mut CompatibilityReport<'_>) {
+    if to != Protocol::Responses {
+        for label in &request.params.labels {
+            report.drop_field(&label.path);
+        }
+    }
+    if request.origin != Protocol::Responses {
+        return;
+    }
+    for part in request.turns.iter().flat_map(|turn| &turn.parts) {
+        let owner = part.signature.as_ref().map(|signature| signature.owner);
+        let is_foreign = match &part.kind {
+            PartKind::Think { redacted: Some(_), .. } => to != Protocol::Anthropic,
+            PartKind::Think { .. } => owner != Some(to),
+            PartKind::Text(text) => text.is_empty() && owner != Some(to),
+            PartKind::Media(_)
+            | PartKind::Call { .. }
+            | PartKind::Result { .. }
+            | PartKind::Code { .. }
+            | PartKind::CodeOutput { .. }
+            | PartKind::Opaque { .. } => false,
+        };
+        if is_foreign {
+            report.drop_field(&part.path);
+        }
     }
 }
 
@@ -231,7 +317,7 @@ pub(crate) fn accepts_url(to: Protocol, request: &Request, profile: &Profile, me
     match to {
         Protocol::Gemini => profile.fetches_urls == Some(true) || request.origin == Protocol::Gemini,
         Protocol::OpenAi => is_image(&media.mime),
-        Protocol::Anthropic => is_image(&media.mime) || media.mime == "application/pdf",
+        Protocol::Responses | Protocol::Anthropic => is_image(&media.mime) || media.mime == "application/pdf",
     }
 }
 

@@ -137,6 +137,7 @@ mod tests {
             schema: None,
             strict: None,
             custom: false,
+            grammar: None,
             path: String::new(),
         };
         Request { tools: names.iter().map(tool).collect(), ..Request::new("m", Protocol::Gemini, Operation::Generate) }

@@ -182,7 +182,7 @@ fn result_name(part: &Part) -> &str {
 fn unanswered(id: &str, path: &str, origin: Protocol) -> Malformed {
     let why = match origin {
         Protocol::Gemini => format!("functionCall '{id}' has no functionResponse"),
-        Protocol::OpenAi => format!("tool call '{id}' has no result"),
+        Protocol::OpenAi | Protocol::Responses => format!("tool call '{id}' has no result"),
         Protocol::Anthropic => format!("tool_use '{id}' has no tool_result"),
     };
     Malformed::invalid(origin, path, &why)
@@ -194,6 +194,7 @@ fn orphan(part: Option<&Part>, origin: Protocol) -> Malformed {
     let why = match origin {
         Protocol::Gemini => format!("functionResponse '{named}' does not answer a preceding functionCall"),
         Protocol::OpenAi => format!("tool result '{named}' does not answer a preceding tool call"),
+        Protocol::Responses => format!("function_call_output '{named}' does not answer a preceding function_call"),
         Protocol::Anthropic => format!("tool_result '{named}' does not answer a preceding tool_use"),
     };
     Malformed::invalid(origin, path, &why)

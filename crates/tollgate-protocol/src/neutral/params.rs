@@ -41,12 +41,16 @@ pub struct Params {
     pub parallel: Option<Located<bool>>,
     /// The caller declared `functions`, the deprecated form, and expects a `function_call`: one call without an id.
     pub legacy_calls: bool,
+    /// Length of the answer, not `medium` (`verbosity`).
+    pub verbosity: Option<Located<String>>,
     /// Service tier: `flex` or `priority`.
     pub tier: Option<Located<String>>,
     /// Resolution of all media, lower case: `low`, `medium`, `high` (Gemini `mediaResolution`).
     pub media_resolution: Option<Located<String>>,
     /// End-user id (`user`, `metadata.user_id`).
     pub user: Option<Located<String>>,
+    /// Bookkeeping that only OpenAI's protocols have.
+    pub labels: Vec<Label>,
     /// Web search by the provider (`web_search_options`), as JSON text.
     pub web_search: Option<Located<String>>,
     /// Parameters of Gemini without a counterpart.
@@ -82,5 +86,14 @@ pub struct GoogleParams {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Format {
     Json,
-    Schema { schema: Schema, name: Option<String>, strict: Option<bool> },
+    Schema { schema: Schema, name: Option<String>, description: Option<Located<String>>, strict: Option<bool> },
+}
+
+/// A field that labels a request and cannot change its answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub name: &'static str,
+    /// JSON text.
+    pub value: String,
+    pub path: FieldPath,
 }

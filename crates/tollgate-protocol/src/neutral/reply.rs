@@ -1,6 +1,8 @@
 //! Protocol-neutral answers and stream events.
 
-use super::{Media, Part, PartKind, Signature};
+use std::sync::Arc;
+
+use super::{Media, Part, PartKind, RequestEcho, Signature};
 use crate::{FinishReason, Framing, Usage};
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,6 +33,14 @@ impl BlockedPrompt {
         let generic = || format!("The prompt was blocked by the upstream safety filter ({}).", self.reason);
         self.message.clone().unwrap_or_else(generic)
     }
+}
+
+/// Refusal text of an answer that was filtered before any content.
+pub(crate) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> String {
+    message.map_or_else(
+        || format!("The response was blocked by the upstream safety filter ({}).", native.unwrap_or("SAFETY")),
+        ToOwned::to_owned,
+    )
 }
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -206,6 +216,8 @@ pub struct ReplyContext {
     pub custom_tools: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,
+    /// What the answer repeats of the request (Responses).
+    pub echo: Option<Arc<RequestEcho>>,
 }
 
 impl ReplyContext {

@@ -1,5 +1,7 @@
 //! Protocol-neutral requests, and requests encoded for an upstream.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{AnswerKind, Located, Params, Part, ReplyContext};
@@ -25,6 +27,8 @@ pub struct Request {
     pub refused: Vec<UnsupportedField>,
     /// Fields dropped for every upstream, in the caller's spelling.
     pub dropped: Vec<FieldPath>,
+    /// What the answer repeats of the request (Responses).
+    pub echo: Option<Arc<RequestEcho>>,
 }
 
 impl Request {
@@ -46,6 +50,7 @@ impl Request {
             params: Params::default(),
             refused: Vec::new(),
             dropped: Vec::new(),
+            echo: None,
         }
     }
 
@@ -68,6 +73,30 @@ impl Request {
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
     }
+
+    /// Records what cannot be left out either: the model would answer something else.
+    pub(crate) fn refuse_part_because(&mut self, field: impl Into<FieldPath>, reason: &str) {
+        self.refused.push(UnsupportedField { field: field.into(), reason: Some(reason.to_owned()), droppable: false });
+    }
+}
+
+/// Members of a Responses request that its answer repeats, as JSON text, and the names of its tools that are in a namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RequestEcho {
+    /// Members besides the next two, without a leading comma.
+    pub members: String,
+    pub instructions: String,
+    pub tools: String,
+    pub namespaced: Vec<NamespacedTool>,
+}
+
+/// A tool in a namespace, which other protocols do not have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamespacedTool {
+    /// The name that stands for both in the neutral form.
+    pub flat: String,
+    pub namespace: String,
+    pub name: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -128,6 +157,17 @@ pub struct Tool {
     pub strict: Option<bool>,
     /// True for a custom (free-text) tool of OpenAI.
     pub custom: bool,
+    /// Grammar of the text of a custom tool.
+    pub grammar: Option<Grammar>,
+    pub path: FieldPath,
+}
+
+/// A grammar in the form of OpenAI.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Grammar {
+    /// `lark` or `regex`.
+    pub syntax: String,
+    pub definition: String,
     pub path: FieldPath,
 }
 
@@ -185,6 +225,8 @@ pub struct EncodedRequest {
     pub parallel: bool,
     /// See [`ReplyContext::legacy_calls`].
     pub legacy_calls: bool,
+    /// See [`Request::echo`].
+    pub echo: Option<Arc<RequestEcho>>,
 }
 
 impl EncodedRequest {
@@ -202,6 +244,7 @@ impl EncodedRequest {
             legacy_calls: self.legacy_calls,
             custom_tools: self.custom_tools.clone(),
             name_map: self.name_map.clone(),
+            echo: self.echo.clone(),
             ..ReplyContext::new(request_id, now, model)
         }
     }

@@ -126,7 +126,8 @@ fn tool(item: &Tree<'_>, path: &str, request: &mut Request) -> Result<(), Malfor
             {
                 request.refuse(format.path);
             }
-            request.tools.push(Tool { name, description, schema: None, strict: None, custom: true, path: path.to_owned() });
+            let path = path.to_owned();
+            request.tools.push(Tool { name, description, schema: None, strict: None, custom: true, grammar: None, path });
         }
         _ => request.refuse(path),
     }
@@ -143,7 +144,7 @@ fn function(item: &Tree<'_>, path: &str) -> Result<Tool, Malformed> {
         Some(field) => Some(field.value.value()).filter(|schema| !has_no_parameters(schema)).map(Schema::Json),
         None => None,
     };
-    Ok(Tool { name, description, schema, strict, custom: false, path: path.to_owned() })
+    Ok(Tool { name, description, schema, strict, custom: false, grammar: None, path: path.to_owned() })
 }
 
 fn plain_mode(word: &str) -> Option<ToolChoiceMode> {

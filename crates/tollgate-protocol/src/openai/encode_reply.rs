@@ -3,13 +3,12 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::reply_fields::{
-    arguments, blocked_native, filtered_sentence, image_url, write_annotations, write_extra_content, write_finish, write_logprobs,
-    write_usage,
+    arguments, blocked_native, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
 };
 use crate::{
     FinishReason,
     json_text::{write_separator, write_string},
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap, signature},
+    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap, filtered_sentence, signature},
 };
 
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {

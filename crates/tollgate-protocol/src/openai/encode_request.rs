@@ -4,13 +4,10 @@
 mod messages;
 
 use crate::{
-    Malformed, Method, Protocol, Thinking,
+    Malformed, Method, Protocol,
     json_writer::{Json, JsonObject},
     neutral::{
-        EmbedRequest, Format, Located, Operation, Tool, ToolChoice, ToolChoiceMode,
-        effort::{ThinkingSetting, as_effort, lowest, nearest, thinking_setting},
-        encode_context::EncodeContext,
-        schema,
+        EmbedRequest, Format, Grammar, Located, Operation, Tool, ToolChoice, ToolChoiceMode, encode_context::EncodeContext, schema,
     },
 };
 
@@ -85,7 +82,13 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     let kind = if tool.custom { "custom" } else { "function" };
     inner.put_some("parameters", tool.schema.as_ref().map(|schema| Json::value(&schema::to_json(schema))));
     inner.put_some("strict", tool.strict.filter(|_| !tool.custom).map(Json::Bool));
+    inner.put_some("format", tool.grammar.as_ref().map(grammar));
     Json::object([("type", Json::text(kind)), (kind, inner.json())])
+}
+
+fn grammar(grammar: &Grammar) -> Json {
+    let inner = [("syntax", Json::text(&grammar.syntax)), ("definition", Json::text(&grammar.definition))];
+    Json::object([("type", Json::text("grammar")), ("grammar", Json::object(inner))])
 }
 
 fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json> {
@@ -121,9 +124,6 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json>
 
 // --- params ---
 
-/// Efforts assumed for models whose profile states a thinking budget, which chat completions cannot express.
-const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
-
 /// Encodes every parameter that chat completions have.
 fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let allowed = out.supported_params();
@@ -143,6 +143,7 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     body.put_some("top_logprobs", allowed.top_logprobs.map(|count| Json::Int(count.into())));
     body.put_some("response_format", format(out));
     body.put_some("reasoning_effort", effort(out).map(Json::Text));
+    body.put_some("verbosity", params.verbosity.as_ref().map(|given| Json::text(&given.value)));
     body.put_some("service_tier", params.tier.as_ref().map(|given| Json::text(&given.value)));
     if let Some(search) = &params.web_search {
         body.put("web_search_options", Json::Raw(search.value.clone()));
@@ -180,7 +181,7 @@ fn google(out: &mut EncodeContext<'_>) {
 
 fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     let Located { value, path } = out.request.params.format.as_ref()?;
-    let Format::Schema { schema, name, strict } = value else {
+    let Format::Schema { schema, name, description, strict } = value else {
         return Some(Json::object([("type", Json::text("json_object"))]));
     };
     let json = schema::to_json(schema);
@@ -189,6 +190,7 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
         return None;
     }
     let mut named = JsonObject(vec![("name", Json::text(name.as_deref().unwrap_or("response")))]);
+    named.put_some("description", description.as_ref().map(|given| Json::text(&given.value)));
     named.put("schema", Json::value(&json));
     named.put_some("strict", strict.map(Json::Bool));
     Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
@@ -198,32 +200,10 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
 /// caller that requests them.
 fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();
-    if let Some(include) = include.filter(|include| include.value && out.request.origin == Protocol::Gemini) {
+    if let Some(include) =
+        include.filter(|include| include.value && matches!(out.request.origin, Protocol::Gemini | Protocol::Responses))
+    {
         out.report.drop_field(&include.path);
     }
-    let setting = thinking_setting(out.request);
-    let offered: Vec<String> = match &out.profile.thinking {
-        Some(Thinking::Effort(words) | Thinking::Level(words) | Thinking::Adaptive(words)) => words.clone(),
-        Some(Thinking::Budget(_)) => USUAL_EFFORTS.map(str::to_owned).to_vec(),
-        Some(Thinking::None) | None => {
-            if let ThinkingSetting::Effort(_, source) | ThinkingSetting::Budget(_, source) = setting {
-                out.refuse_thinking(source);
-            }
-            return None;
-        }
-    };
-    if let ThinkingSetting::Off(source) = setting {
-        if offered.iter().any(|word| word == "none") {
-            return Some("none".to_owned());
-        }
-        let word = lowest(&offered)?;
-        out.report.adjust(source.path(), &source.in_terms(word));
-        return Some(word.to_owned());
-    }
-    let (wanted, source) = as_effort(&setting)?;
-    let (word, changed) = nearest(wanted, &offered)?;
-    if changed {
-        out.report.adjust(source.path(), &source.in_terms(word));
-    }
-    Some(word.to_owned())
+    out.effort_word()
 }

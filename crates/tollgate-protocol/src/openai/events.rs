@@ -2,7 +2,7 @@
 
 use serde_json::value::RawValue;
 
-use super::wire::{Annotation, Audio, ChoiceMessage, Image, Logprobs, MessageContent};
+use super::wire::{Annotation, Audio, ChoiceMessage, Image, LogprobEntry, Logprobs, MessageContent};
 use crate::{
     lenient::{LenientText, TextJoiner, part_of, text_of},
     neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
@@ -69,9 +69,16 @@ pub(super) fn content(
 
 fn logprobs(raw: &RawValue) -> Vec<TokenLogprob> {
     let Ok(logprobs) = serde_json::from_str::<Option<Logprobs>>(raw.get()) else { return Vec::new() };
-    let tokens = logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default();
-    tokens
-        .into_iter()
+    tokens(logprobs.and_then(|logprobs| logprobs.content).unwrap_or_default())
+}
+
+/// Log probabilities in a list.
+pub(crate) fn read_tokens(raw: &RawValue) -> Vec<TokenLogprob> {
+    tokens(serde_json::from_str::<Option<Vec<LogprobEntry>>>(raw.get()).ok().flatten().unwrap_or_default())
+}
+
+fn tokens(list: Vec<LogprobEntry>) -> Vec<TokenLogprob> {
+    list.into_iter()
         .map(|token| TokenLogprob {
             token: token.token.0,
             logprob: token.logprob,
@@ -111,6 +118,6 @@ fn citations(raw: &RawValue, map: &TextMap) -> Vec<Citation> {
 }
 
 /// The input of a custom tool call, wrapped in the object that its substitute function takes.
-pub(super) fn custom_arguments(input: Option<&RawValue>) -> String {
+pub(crate) fn custom_arguments(input: Option<&RawValue>) -> String {
     serde_json::json!({ "input": input.and_then(text_of).unwrap_or_default() }).to_string()
 }

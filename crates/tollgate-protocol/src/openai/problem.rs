@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::{Problem, UpstreamProblem, upstream_error};
 
 /// The error object always has these four members, in this order.
-pub(super) fn encode(problem: &Problem) -> Bytes {
+pub(crate) fn encode(problem: &Problem) -> Bytes {
     let fields = &problem.openai;
     let error = json!({"message": problem.message, "type": fields.kind, "param": fields.param, "code": fields.code});
     json!({ "error": error }).to_string().into()
@@ -26,7 +26,7 @@ const ACCOUNT_REFUSED_CODES: &[&str] =
 const OVER_MINUTE_LIMIT: &str = "Request too large for ";
 
 /// Decodes an upstream's error. Gemini's OpenAI-compatible endpoint and its resellers send Google's details.
-pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
+pub(crate) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let found = upstream_error::find(body);
     let kind = found.text_field("type");
     let (quota, window) = found.quota_spent(status);

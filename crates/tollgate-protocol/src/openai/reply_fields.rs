@@ -24,14 +24,6 @@ pub(super) fn write_finish(out: &mut BytesMut, finish: FinishReason, native: Opt
     }
 }
 
-/// Refusal text of a reply that was filtered before any content.
-pub(super) fn filtered_sentence(message: Option<&str>, native: Option<&str>) -> String {
-    message.map_or_else(
-        || format!("The response was blocked by the upstream safety filter ({}).", native.unwrap_or("SAFETY")),
-        ToOwned::to_owned,
-    )
-}
-
 /// The value of `native_finish_reason` for a blocked prompt.
 pub(super) fn blocked_native(blocked: &BlockedPrompt) -> String {
     format!("PROMPT_BLOCKED:{}", blocked.reason)
@@ -59,7 +51,14 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
         out.put_slice(b"null");
         return;
     }
-    out.put_slice(b"{\"content\":[");
+    out.put_slice(b"{\"content\":");
+    write_tokens(out, tokens);
+    out.put_slice(b",\"refusal\":null}");
+}
+
+/// Writes log probabilities as a list.
+pub(crate) fn write_tokens(out: &mut BytesMut, tokens: &[TokenLogprob]) {
+    out.put_u8(b'[');
     for (at, token) in tokens.iter().enumerate() {
         write_separator(out, at);
         write_token(out, &token.token, &token.logprob);
@@ -71,7 +70,7 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
         }
         out.put_slice(b"]}");
     }
-    out.put_slice(b"],\"refusal\":null}");
+    out.put_u8(b']');
 }
 
 /// Writes token, log probability and bytes; the object stays open.

@@ -3,14 +3,14 @@
 use bytes::{BufMut, BytesMut};
 
 use super::reply_fields::{
-    blocked_native, filtered_sentence, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
+    blocked_native, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
 };
 use crate::{
     FinishReason, Usage,
     json_text::write_string,
     neutral::{
         CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob,
-        find_or_insert, signature,
+        filtered_sentence, find_or_insert, signature,
     },
 };
 

@@ -9,7 +9,7 @@ use crate::Protocol;
 /// that has a meaning in that protocol is set.
 pub fn effective_profile(provider: &str, protocol: Protocol, upstream_model: &str, stated: &Profile) -> Profile {
     let defaults = match protocol {
-        Protocol::OpenAi => openai(provider, upstream_model),
+        Protocol::OpenAi | Protocol::Responses => openai(provider, upstream_model),
         Protocol::Gemini => gemini(upstream_model),
         Protocol::Anthropic => anthropic(upstream_model, stated),
     };

@@ -11,10 +11,19 @@ use crate::{
     neutral::{Media, ReplyCodec, Request, encode_context::EncodeContext},
     openai,
     protocol::FieldNames,
+    responses,
 };
 
 impl Protocol {
-    pub const WORDS: [&'static str; 3] = [Self::OpenAi.as_str(), Self::Gemini.as_str(), Self::Anthropic.as_str()];
+    pub const WORDS: [&'static str; Self::ALL.len()] = {
+        let mut words = [""; Self::ALL.len()];
+        let mut index = 0;
+        while index < words.len() {
+            words[index] = Self::ALL[index].as_str();
+            index += 1;
+        }
+        words
+    };
 
     pub const fn spec(self) -> &'static ProtocolSpec {
         &TABLE[self as usize]
@@ -56,6 +65,10 @@ pub struct ProtocolSpec {
     pub embeddings: bool,
     /// Whether the built-in echo answers in it; in others its answers are translated.
     pub echoes: bool,
+    /// Whether a stream that breaks off is aborted after its error event, because a clean end would look like a complete answer.
+    pub aborts_broken_streams: bool,
+    /// The fields that are enough for a request that generates, as the beginning of a sentence.
+    pub essential_fields: &'static str,
     /// Requests that callers can make in this protocol; `None` for a protocol that is spoken to upstreams only.
     pub caller: Option<CallerSurface>,
     pub error_style: ErrorStyle,
@@ -113,6 +126,8 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         output_limit_fields: &["max_completion_tokens", "max_tokens"],
         embeddings: true,
         echoes: true,
+        aborts_broken_streams: true,
+        essential_fields: "'model' and 'messages' alone are",
         caller: Some(CallerSurface {
             model_list_path: "/v1/models",
             generation: &["/v1/chat/completions"],
@@ -149,6 +164,8 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         output_limit_fields: &["generationConfig.maxOutputTokens"],
         embeddings: true,
         echoes: true,
+        aborts_broken_streams: true,
+        essential_fields: "'contents' alone is",
         caller: Some(CallerSurface {
             model_list_path: "/v1beta/models",
             generation: &["generateContent", "streamGenerateContent", "countTokens"],
@@ -187,6 +204,8 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         output_limit_fields: &["max_tokens"],
         embeddings: false,
         echoes: false,
+        aborts_broken_streams: true,
+        essential_fields: "'model', 'max_tokens' and 'messages' alone are",
         caller: Some(CallerSurface {
             model_list_path: "/v1/models",
             generation: &["/v1/messages", "/v1/messages/count_tokens"],
@@ -206,6 +225,45 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         minimal_embedding: None,
         field_sample: anthropic::samples::field_sample,
         parameters: anthropic::samples::PARAMETERS,
+        embedding_parameters: &[],
+    },
+    ProtocolSpec {
+        protocol: Protocol::Responses,
+        word: "responses",
+        default_base_url: "https://api.openai.com/v1",
+        credential: CredentialHeader { name: "authorization", prefix: "Bearer " },
+        fixed_headers: &[],
+        forwarded_headers: None,
+        request_id_header: None,
+        // Of Codex: the same over all turns.
+        session_header: Some("session-id"),
+        model_list_path: "/models",
+        generate_method: Method::Chat,
+        output_limit_fields: &["max_output_tokens"],
+        embeddings: false,
+        echoes: false,
+        // A missing terminal event is visible in this protocol, and its clients lose the error of an aborted body.
+        aborts_broken_streams: false,
+        essential_fields: "'model' and 'input' alone are",
+        caller: Some(CallerSurface {
+            model_list_path: "/v1/models",
+            generation: &["/v1/responses", "/v1/responses/input_tokens"],
+            embedding: &[],
+        }),
+        error_style: ErrorStyle::OpenAi,
+        model_list: lists::OPENAI,
+        field_names: FieldNames::Exact,
+        tool_name_limit: 64,
+        codec: &responses::Responses,
+        reply_codec: &responses::Responses,
+        decode_request: responses::decode_request::decode,
+        encode_request: responses::encode_request::encode,
+        counts_tokens: true,
+        carries_media: responses::carries,
+        minimal_body: responses::samples::minimal_body,
+        minimal_embedding: None,
+        field_sample: responses::samples::field_sample,
+        parameters: responses::samples::PARAMETERS,
         embedding_parameters: &[],
     },
 ];

@@ -104,6 +104,7 @@ impl Conversation {
             Protocol::OpenAi => self.openai(),
             Protocol::Gemini => self.gemini(),
             Protocol::Anthropic => self.anthropic(),
+            Protocol::Responses => self.responses(),
         }
     }
 
@@ -209,6 +210,48 @@ impl Conversation {
             ("tools", self.tools.then(|| json!([{"functionDeclarations": TOOLS.iter().map(tool).collect::<Vec<_>>()}]))),
             ("toolConfig", calling),
             ("generationConfig", Some(config)),
+        ])
+    }
+
+    /// Without stop sequences, which the protocol does not have.
+    fn responses(&self) -> Value {
+        let user = |said: &[GeneratedTurn]| {
+            let part = |said: &GeneratedTurn| match said {
+                GeneratedTurn::Text(text) => json!({"type": "input_text", "text": text}),
+                GeneratedTurn::Image(data) => {
+                    json!({"type": "input_image", "image_url": format!("data:image/png;base64,{data}"), "detail": "auto"})
+                }
+            };
+            json!({"type": "message", "role": "user", "content": said.iter().map(part).collect::<Vec<_>>()})
+        };
+        let mut input = Vec::new();
+        for (exchange, calls) in self.exchanges.iter().zip(self.numbered()) {
+            input.push(user(&exchange.user));
+            input.extend(exchange.model.iter().map(|text| json!({"role": "assistant", "content": text})));
+            let call = |(id, name, args, _): &(String, &str, &Value, &str)| json!({"type": "function_call", "call_id": id, "name": name, "arguments": args.to_string()});
+            input.extend(calls.iter().map(call));
+            let result = |(id, _, _, result): &(String, &str, &Value, &str)| json!({"type": "function_call_output", "call_id": id, "output": result});
+            input.extend(calls.iter().rev().map(result));
+        }
+        input.push(user(&self.last));
+        let tool = |name: &&str| json!({"type": "function", "name": name, "description": "d", "parameters": parameters(), "strict": false});
+        let choice = self.choice.map(|choice| match choice {
+            "any" => json!("required"),
+            "named" => json!({"type": "function", "name": TOOLS[0]}),
+            plain => json!(plain),
+        });
+        let text = || json!({"format": {"type": "json_schema", "name": "n", "schema": parameters(), "strict": false}});
+        object([
+            ("model", Some(json!("m"))),
+            ("instructions", self.system.clone().map(Value::from)),
+            ("input", Some(input.into())),
+            ("tools", self.tools.then(|| TOOLS.iter().map(tool).collect())),
+            ("tool_choice", choice),
+            ("temperature", self.params.temperature.map(Value::from)),
+            ("top_p", self.params.top_p.map(Value::from)),
+            ("max_output_tokens", Some(self.params.max_tokens.into())),
+            ("text", self.params.schema.then(text)),
+            ("stream", Some(self.stream.into())),
         ])
     }
 

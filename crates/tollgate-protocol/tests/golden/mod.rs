@@ -8,13 +8,16 @@ use tollgate_protocol::{
     TranslateOptions, codec, decode_request, encode_request,
 };
 
-pub(crate) const DIRECTIONS: [&str; 6] = [
+pub(crate) const DIRECTIONS: [&str; 9] = [
     "openai_to_gemini",
     "gemini_to_openai",
     "openai_to_anthropic",
     "gemini_to_anthropic",
     "anthropic_to_gemini",
     "anthropic_to_openai",
+    "responses_to_openai",
+    "responses_to_gemini",
+    "responses_to_anthropic",
 ];
 
 /// One line of a golden file.
@@ -57,12 +60,12 @@ pub(crate) fn run(direction: &str, name: &str) {
     let (from, to) = direction.split_once("_to_").expect("a direction");
     let (from, to) = (Protocol::parse(from).expect("a valid case"), Protocol::parse(to).expect("a valid case"));
     let word = case.ctx["profile"].as_str().unwrap_or(match to {
-        Protocol::OpenAi => "openai-chat",
+        Protocol::OpenAi | Protocol::Responses => "openai-chat",
         Protocol::Gemini => "gemini-3-flash",
         Protocol::Anthropic => "claude",
     });
     let method = match from {
-        Protocol::OpenAi | Protocol::Anthropic => Method::Chat,
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => Method::Chat,
         Protocol::Gemini if case.ctx["stream"] == true => Method::StreamGenerate,
         Protocol::Gemini => Method::Generate,
     };

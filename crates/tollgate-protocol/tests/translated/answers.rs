@@ -71,6 +71,7 @@ impl CollectedAnswer {
             Protocol::Gemini => self.gemini_event(&self.items.iter().map(gemini_part).collect::<Vec<_>>(), true),
             Protocol::OpenAi => self.openai_whole(),
             Protocol::Anthropic => self.anthropic_whole(),
+            Protocol::Responses => self.responses_whole(),
         }
     }
 
@@ -80,6 +81,7 @@ impl CollectedAnswer {
             Protocol::Gemini => self.gemini_stream(),
             Protocol::OpenAi => self.openai_stream(),
             Protocol::Anthropic => self.anthropic_stream(),
+            Protocol::Responses => self.responses_stream(),
         }
     }
 
@@ -275,6 +277,65 @@ impl CollectedAnswer {
             "usage": self.anthropic_usage() }));
         events.push(json!({ "type": "message_stop" }));
         events
+    }
+}
+
+impl CollectedAnswer {
+    fn responses_whole(&self) -> Value {
+        let output: Vec<Value> = self.items.iter().enumerate().map(|(index, item)| responses_item(index, item)).collect();
+        let (status, reason) = match self.finish {
+            End::Stop => ("completed", Value::Null),
+            End::Length => ("incomplete", json!({ "reason": "max_output_tokens" })),
+            End::Filter => ("incomplete", json!({ "reason": "content_filter" })),
+        };
+        let usage = self.usage.map_or(Value::Null, |[prompt, cached, completion, thought]| {
+            json!({ "input_tokens": prompt, "input_tokens_details": { "cached_tokens": cached }, "output_tokens": completion,
+                "output_tokens_details": { "reasoning_tokens": thought }, "total_tokens": prompt + completion })
+        });
+        json!({ "id": "resp_x", "object": "response", "created_at": 1, "status": status, "error": null,
+            "incomplete_details": reason, "model": "u", "output": output, "usage": usage })
+    }
+
+    fn responses_stream(&self) -> Vec<Value> {
+        let mut events = vec![json!({ "type": "response.created", "response": { "id": "resp_x", "status": "in_progress" } })];
+        for (index, item) in self.items.iter().enumerate() {
+            let whole = responses_item(index, item);
+            let mut added = whole.clone();
+            for (name, nothing) in [("content", json!([])), ("summary", json!([])), ("arguments", json!(""))] {
+                if added.get(name).is_some() {
+                    added[name] = nothing;
+                }
+            }
+            events.push(json!({ "type": "response.output_item.added", "output_index": index, "item": added }));
+            let (kind, pieces) = match item {
+                Item::Text(pieces) => ("output_text", pieces.clone()),
+                Item::Think { pieces, .. } => ("reasoning_summary_text", pieces.clone()),
+                Item::Call { args, cut, .. } => {
+                    let args = args.to_string();
+                    let cut = args.floor_char_boundary(*cut);
+                    ("function_call_arguments", vec![args[..cut].to_owned(), args[cut..].to_owned()])
+                }
+            };
+            events.extend(pieces.into_iter().map(
+                |piece| json!({ "type": format!("response.{kind}.delta"), "output_index": index, "item_id": "i", "delta": piece }),
+            ));
+            events.push(json!({ "type": "response.output_item.done", "output_index": index, "item": whole }));
+        }
+        let whole = self.responses_whole();
+        let end = format!("response.{}", whole["status"].as_str().expect("a status"));
+        events.push(json!({ "type": end, "response": whole }));
+        events
+    }
+}
+
+fn responses_item(index: usize, item: &Item) -> Value {
+    match item {
+        Item::Text(pieces) => json!({ "id": format!("msg_{index}"), "type": "message", "role": "assistant", "status": "completed",
+            "content": [{ "type": "output_text", "text": pieces.concat(), "annotations": [] }] }),
+        Item::Think { pieces, .. } => json!({ "id": format!("rs_{index}"), "type": "reasoning", "encrypted_content": "gAAAA",
+            "summary": [{ "type": "summary_text", "text": pieces.concat() }] }),
+        Item::Call { id, name, args, .. } => json!({ "id": format!("fc_{index}"), "type": "function_call", "call_id": id,
+            "name": name, "arguments": args.to_string() }),
     }
 }
 

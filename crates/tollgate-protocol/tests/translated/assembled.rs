@@ -9,6 +9,7 @@ pub(crate) fn assemble(caller: Protocol, events: &[Value]) -> Value {
         Protocol::OpenAi => openai(events),
         Protocol::Gemini => gemini(events),
         Protocol::Anthropic => anthropic(events),
+        Protocol::Responses => responses(events),
     }
 }
 
@@ -21,6 +22,42 @@ pub(crate) fn normalised(caller: Protocol, mut reply: Value) -> Value {
         }
     }
     reply
+}
+
+/// The response at the end, which must be what the events before it add up to.
+fn responses(events: &[Value]) -> Value {
+    let mut items: Vec<Value> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
+    for (number, event) in events.iter().enumerate() {
+        assert_eq!(event["sequence_number"], number, "numbers without gaps");
+        let index = event["output_index"].as_u64().map(|index| usize::try_from(index).expect("small"));
+        match (event["type"].as_str().expect("a type"), index) {
+            ("response.output_item.added", Some(index)) => {
+                assert_eq!(index, items.len(), "indexes without gaps");
+                items.push(event["item"].clone());
+                texts.push(String::new());
+            }
+            ("response.output_item.done", Some(index)) => {
+                assert_eq!(event["item"]["id"], items[index]["id"]);
+                items[index] = event["item"].clone();
+            }
+            (kind, Some(index)) if kind.rsplit('.').next() == Some("delta") => {
+                assert_eq!(event["item_id"], items[index]["id"]);
+                texts[index].push_str(event["delta"].as_str().expect("a piece"));
+            }
+            (kind, Some(index)) if kind.rsplit('.').next() == Some("done") && !kind.contains("part") => {
+                let whole = ["text", "refusal", "arguments", "input"].iter().find_map(|name| event[*name].as_str());
+                assert_eq!(whole, Some(texts[index].as_str()), "{kind}");
+            }
+            ("response.completed" | "response.incomplete", None) => {
+                assert_eq!(number + 1, events.len(), "nothing after the end");
+                assert_eq!(event["response"]["output"], Value::from(items.clone()));
+                return event["response"].clone();
+            }
+            _ => {}
+        }
+    }
+    panic!("no end");
 }
 
 fn push_text(target: &mut Value, piece: &str) {

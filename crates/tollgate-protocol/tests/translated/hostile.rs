@@ -17,6 +17,7 @@ fn context() -> ReplyContext {
 }
 
 /// Bodies that are not an answer of the protocol.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn invalid_bodies(upstream: Protocol) -> Vec<Vec<u8>> {
     let mut bodies: Vec<Vec<u8>> = [
         "",
@@ -79,6 +80,18 @@ fn invalid_bodies(upstream: Protocol) -> Vec<Vec<u8>> {
             r#"{"content":[{"type":"text","text":[]}],"stop_reason":"end_turn"}"#,
             r#"{"content":[{"type":"tool_use","id":"a"}],"stop_reason":"tool_use"}"#,
             r#"{"type":"message","stop_reason":"end_turn"}"#,
+        ],
+        Protocol::Responses => &[
+            r#"{"output":null}"#,
+            r#"{"output":{}}"#,
+            r#"{"output":[]}"#,
+            r#"{"output":[null],"status":"completed"}"#,
+            r#"{"output":[7],"status":"completed"}"#,
+            r#"{"output":[{}],"status":"completed"}"#,
+            r#"{"output":[],"status":"queued"}"#,
+            r#"{"output":[{"type":"message","content":[{"type":"output_text","text":[]}]}],"status":"completed"}"#,
+            r#"{"output":[{"type":"function_call","call_id":"a"}],"status":"completed"}"#,
+            r#"{"object":"response","status":"completed"}"#,
         ],
     };
     bodies.extend(shapes.iter().map(|shape| shape.as_bytes().to_vec()));
@@ -144,6 +157,9 @@ fn invalid_usage_is_ignored() {
                 ),
                 Protocol::Anthropic => format!(
                     r#"{{"content":[{{"type":"text","text":"a"}}],"stop_reason":"end_turn","usage":{{"input_tokens":{figure},"output_tokens":{figure}}}}}"#
+                ),
+                Protocol::Responses => format!(
+                    r#"{{"output":[{{"type":"message","content":[{{"type":"output_text","text":"a"}}]}}],"status":"completed","usage":{{"input_tokens":{figure},"output_tokens":{figure}}}}}"#
                 ),
             };
             let translated = translate_reply(direction.0, direction.1, &Bytes::from(body), &context()).expect("an answer");

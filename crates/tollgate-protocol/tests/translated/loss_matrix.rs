@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use Protocol::{Anthropic, Gemini, OpenAi};
+use Protocol::{Anthropic, Gemini, OpenAi, Responses};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_protocol::{
@@ -10,18 +10,24 @@ use tollgate_protocol::{
     decode_request, encode_request, neutral::EncodedRequest,
 };
 
-const PROTOCOLS: [Protocol; 3] = [OpenAi, Gemini, Anthropic];
+const PROTOCOLS: [Protocol; 4] = Protocol::ALL;
 
 /// Caller protocol, upstream protocol.
 type Direction = (Protocol, Protocol);
 
-const FILES: [(Direction, &str); 6] = [
+const FILES: [(Direction, &str); 12] = [
     ((OpenAi, Gemini), include_str!("../../fixtures/translation/openai_to_gemini.toml")),
     ((OpenAi, Anthropic), include_str!("../../fixtures/translation/openai_to_anthropic.toml")),
     ((Gemini, OpenAi), include_str!("../../fixtures/translation/gemini_to_openai.toml")),
     ((Gemini, Anthropic), include_str!("../../fixtures/translation/gemini_to_anthropic.toml")),
     ((Anthropic, OpenAi), include_str!("../../fixtures/translation/anthropic_to_openai.toml")),
     ((Anthropic, Gemini), include_str!("../../fixtures/translation/anthropic_to_gemini.toml")),
+    ((OpenAi, Responses), include_str!("../../fixtures/translation/openai_to_responses.toml")),
+    ((Gemini, Responses), include_str!("../../fixtures/translation/gemini_to_responses.toml")),
+    ((Anthropic, Responses), include_str!("../../fixtures/translation/anthropic_to_responses.toml")),
+    ((Responses, OpenAi), include_str!("../../fixtures/translation/responses_to_openai.toml")),
+    ((Responses, Gemini), include_str!("../../fixtures/translation/responses_to_gemini.toml")),
+    ((Responses, Anthropic), include_str!("../../fixtures/translation/responses_to_anthropic.toml")),
 ];
 
 #[derive(Deserialize)]
@@ -85,7 +91,7 @@ fn rows(direction: Direction) -> Vec<Row> {
 fn full_profile(to: Protocol) -> Profile {
     let levels = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     let (thinking, can_disable) = match to {
-        OpenAi => {
+        OpenAi | Responses => {
             (Thinking::Effort(levels(&["none", "minimal", "low", "medium", "high", "xhigh", "max"])), CanDisableThinking::Yes)
         }
         Gemini => (Thinking::Level(levels(&["minimal", "low", "medium", "high", "xhigh"])), CanDisableThinking::No),
@@ -103,7 +109,7 @@ fn full_profile(to: Protocol) -> Profile {
         logprobs: Some(!claude),
         temperature_max: claude.then_some(F64(1.0)),
         stop_max: match to {
-            OpenAi => Some(4),
+            OpenAi | Responses => Some(4),
             Gemini => Some(5),
             Anthropic => None,
         },
@@ -116,6 +122,7 @@ fn minimal_body(from: Protocol) -> Value {
         OpenAi => json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
         Gemini => json!({"contents": [{"parts": [{"text": "hi"}]}]}),
         Anthropic => json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}),
+        Responses => json!({"model": "m", "input": "hi"}),
     }
 }
 
@@ -211,12 +218,14 @@ fn exemplified(direction: Direction) -> BTreeSet<String> {
 }
 
 #[test]
-fn both_directions_of_a_caller_have_examples_of_the_same_fields() {
+fn all_directions_of_a_caller_have_examples_of_the_same_fields() {
     for from in PROTOCOLS {
         let mut directions = PROTOCOLS.into_iter().filter(|to| *to != from).map(|to| exemplified((from, to)));
-        let (one, other) = (directions.next().expect("two upstreams"), directions.next().expect("two upstreams"));
-        let missing: Vec<_> = one.symmetric_difference(&other).collect();
-        assert!(missing.is_empty(), "{from:?}: {missing:?}");
+        let one = directions.next().expect("several upstreams");
+        for other in directions {
+            let missing: Vec<_> = one.symmetric_difference(&other).collect();
+            assert!(missing.is_empty(), "{from:?}: {missing:?}");
+        }
     }
 }
 
@@ -226,8 +235,14 @@ fn every_field_of_the_request_schemas_has_an_example() {
     const OPENAI: &str = include_str!("../../fixtures/schemas/openai-chat-request.schema.json");
     const GEMINI: &str = include_str!("../../fixtures/schemas/gemini-generate-content-request.schema.json");
     const ANTHROPIC: &str = include_str!("../../fixtures/schemas/anthropic-messages-request.schema.json");
-    let schemas =
-        [(OpenAi, None, OPENAI), (Gemini, None, GEMINI), (Gemini, Some("GenerationConfig"), GEMINI), (Anthropic, None, ANTHROPIC)];
+    const RESPONSES: &str = include_str!("../../fixtures/schemas/openai-responses-request.schema.json");
+    let schemas = [
+        (OpenAi, None, OPENAI),
+        (Gemini, None, GEMINI),
+        (Gemini, Some("GenerationConfig"), GEMINI),
+        (Anthropic, None, ANTHROPIC),
+        (Responses, None, RESPONSES),
+    ];
     for (from, definition, schema) in schemas {
         let schema: Value = serde_json::from_str(schema).expect("a schema");
         let mut fields = BTreeSet::new();
@@ -266,13 +281,17 @@ fn parameters_are_those_of_the_request_schemas() {
     const ANTHROPIC: &str = include_str!("../../fixtures/schemas/anthropic-messages-request.schema.json");
     const REQUIRED: [&str; 7] =
         ["model", "messages", "stream", "stream_options", "contents", "systemInstruction", "generationConfig"];
+    const RESPONSES: &str = include_str!("../../fixtures/schemas/openai-responses-request.schema.json");
     const REQUIRED_OF_ANTHROPIC: [&str; 3] = ["max_tokens", "system", "output_config"];
+    /// Shown by their members, or no options of a caller.
+    const OBJECTS_OF_RESPONSES: [&str; 5] = ["input", "text", "reasoning", "access_programs", "image"];
     /// Known to the decoders, and not part of the schemas.
     const MORE: [&str; 6] = ["extra_body", "labels", "context_management", "fallbacks", "mcp_servers", "thread"];
     for (protocol, schema, config) in [
         (OpenAi, OPENAI, None),
         (Gemini, GEMINI, Some(("generationConfig", "GenerationConfig"))),
         (Anthropic, ANTHROPIC, Some(("output_config", "OutputConfigParam"))),
+        (Responses, RESPONSES, None),
     ] {
         let schema: Value = serde_json::from_str(schema).expect("a schema");
         let (mut fields, mut members) = (BTreeSet::new(), BTreeSet::new());
@@ -282,8 +301,9 @@ fn parameters_are_those_of_the_request_schemas() {
         }
         // Gemini's schema has both spellings of a member.
         let is_listed = |field: &String| {
-            let required =
-                REQUIRED.contains(&field.as_str()) || protocol == Anthropic && REQUIRED_OF_ANTHROPIC.contains(&field.as_str());
+            let required = REQUIRED.contains(&field.as_str())
+                || protocol == Anthropic && REQUIRED_OF_ANTHROPIC.contains(&field.as_str())
+                || protocol == Responses && OBJECTS_OF_RESPONSES.contains(&field.as_str());
             !(required || protocol == Gemini && field.contains('_'))
         };
         let members = members.into_iter().filter(is_listed).map(|member| {
@@ -292,7 +312,9 @@ fn parameters_are_those_of_the_request_schemas() {
         });
         let expected: BTreeSet<String> = fields.into_iter().filter(is_listed).chain(members).collect();
         let listed: BTreeSet<String> = protocol.spec().parameters.iter().map(|field| (*field).to_owned()).collect();
-        let listed: BTreeSet<String> = listed.into_iter().filter(|field| !MORE.contains(&field.as_str())).collect();
+        let is_nested = |field: &String| protocol == Responses && field.contains('.');
+        let listed: BTreeSet<String> =
+            listed.into_iter().filter(|field| !MORE.contains(&field.as_str()) && !is_nested(field)).collect();
         assert_eq!(listed, expected, "{protocol:?}");
     }
 }

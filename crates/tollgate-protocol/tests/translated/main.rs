@@ -21,13 +21,19 @@ use bytes::Bytes;
 use tollgate_protocol::{Protocol, StreamError, neutral::ReplyContext, translating_relay};
 
 /// Every pair of upstream and caller protocol.
-const DIRECTIONS: [(Protocol, Protocol); 6] = [
+const DIRECTIONS: [(Protocol, Protocol); 12] = [
     (Protocol::Gemini, Protocol::OpenAi),
     (Protocol::OpenAi, Protocol::Gemini),
     (Protocol::Anthropic, Protocol::OpenAi),
     (Protocol::Anthropic, Protocol::Gemini),
     (Protocol::OpenAi, Protocol::Anthropic),
     (Protocol::Gemini, Protocol::Anthropic),
+    (Protocol::OpenAi, Protocol::Responses),
+    (Protocol::Gemini, Protocol::Responses),
+    (Protocol::Anthropic, Protocol::Responses),
+    (Protocol::Responses, Protocol::OpenAi),
+    (Protocol::Responses, Protocol::Gemini),
+    (Protocol::Responses, Protocol::Anthropic),
 ];
 
 /// The bytes a caller receives for `chunks`, and the error that ended the stream.
@@ -54,7 +60,7 @@ fn framed(upstream: Protocol, events: &[serde_json::Value]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for event in events {
         let data = event.as_str().map_or_else(|| event.to_string(), ToOwned::to_owned);
-        if upstream == Protocol::Anthropic {
+        if matches!(upstream, Protocol::Anthropic | Protocol::Responses) {
             bytes.extend_from_slice(format!("event: {}\n", event["type"].as_str().unwrap_or("x")).as_bytes());
         }
         bytes.extend_from_slice(format!("data: {data}\n\n").as_bytes());

@@ -66,6 +66,8 @@ fn event(upstream: Protocol, candidate: usize, text: Option<&str>, finish: bool)
             let stop = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 1 } });
             text.map(delta).into_iter().chain(finish.then_some(stop)).collect()
         }
+        // Only the response at the end tells why it ended.
+        Protocol::Responses => Vec::new(),
     }
 }
 
@@ -103,6 +105,7 @@ fn events(upstream: Protocol, texts: &Texts, finishes: Finishes) -> Vec<Value> {
             events.push(json!({ "type": "message_delta", "delta": {}, "usage": { "output_tokens": 5 } }));
             events.push(json!({ "type": "message_stop" }));
         }
+        Protocol::Responses => {}
     }
     events
 }

@@ -71,11 +71,13 @@ proptest! {
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "a share of a few")]
             let kept = (events.len() as f64 * share) as usize;
             let finished = |event: &Value| event.to_string().contains("finish_reason\":\"") || event.to_string().contains("finishReason")
-                || event.to_string().contains("stop_reason\":\"");
+                || event.to_string().contains("stop_reason\":\"")
+                || matches!(event["type"].as_str(), Some("response.completed" | "response.incomplete"));
             let (out, fault) = relay(direction, &context(true, true), [&framed(direction.0, &events[..kept])[..]]);
             prop_assert_eq!(fault.is_none(), events[..kept].iter().any(finished));
             let text = String::from_utf8(out).expect("UTF-8");
-            let ended = text.contains("[DONE]") || text.contains("message_stop") || text.contains("finishReason");
+            let ends = ["[DONE]", "message_stop", "finishReason", "response.completed", "response.incomplete"];
+            let ended = ends.iter().any(|end| text.contains(end));
             prop_assert_eq!(ended, fault.is_none());
         }
     }

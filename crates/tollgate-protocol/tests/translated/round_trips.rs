@@ -20,7 +20,7 @@ use crate::{
 fn profile(upstream: Protocol) -> Profile {
     let efforts = ["low", "medium", "high"].map(ToOwned::to_owned).to_vec();
     match upstream {
-        Protocol::OpenAi => Profile { thinking: Some(Thinking::None), ..Profile::default() },
+        Protocol::OpenAi | Protocol::Responses => Profile { thinking: Some(Thinking::None), ..Profile::default() },
         Protocol::Gemini => Profile {
             thinking: Some(Thinking::Level(efforts)),
             call_ids: Some(true),
@@ -43,7 +43,7 @@ fn profile(upstream: Protocol) -> Profile {
 fn sent(caller: Protocol, upstream: Protocol, history: &Value) -> Value {
     let (method, model) = match caller {
         Protocol::Gemini => (Method::Generate, Some("m".to_owned())),
-        Protocol::OpenAi | Protocol::Anthropic => (Method::Chat, None),
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => (Method::Chat, None),
     };
     let target = Target { method, model, framing: Framing::Sse };
     let request = decode_request(caller, &target, history.to_string().as_bytes()).expect("a valid history");
@@ -90,6 +90,18 @@ fn anthropic_history(content: &Value) -> Value {
         { "role": "assistant", "content": content },
         { "role": "user", "content": next },
     ] })
+}
+
+/// History of a Responses client, which sends every item back.
+fn responses_history(output: &Value) -> Value {
+    let output = output.as_array().expect("output");
+    let mut list = vec![json!({ "role": "user", "content": "hi" })];
+    list.extend(output.iter().cloned());
+    for call in output.iter().filter(|item| item["type"] == "function_call") {
+        list.push(json!({ "type": "function_call_output", "call_id": call["call_id"], "output": "done" }));
+    }
+    list.push(json!({ "role": "user", "content": "go on" }));
+    json!({ "model": "m", "input": list })
 }
 
 fn whole((upstream, caller): (Protocol, Protocol), answer: &CollectedAnswer, context: &ReplyContext) -> Value {
@@ -168,6 +180,48 @@ proptest! {
     }
 
     #[test]
+    fn thinking_blocks_return_through_a_responses_client(answer in answer(), pieces in any::<bool>()) {
+        let answer = distinct_ids(answer);
+        prop_assume!(!expected_blocks(&answer).is_empty());
+        let direction = (Protocol::Anthropic, Protocol::Responses);
+        let reply = if pieces {
+            assemble(Protocol::Responses, &streamed(direction, &answer, &context(false)))
+        } else {
+            whole(direction, &answer, &context(false))
+        };
+        let request = sent(Protocol::Responses, Protocol::Anthropic, &responses_history(&reply["output"]));
+        let content = &request["messages"][1]["content"];
+        let back = content.as_str().map_or_else(|| content.clone(), |text| json!([{ "type": "text", "text": text }]));
+        prop_assert_eq!(&back, &Value::from(expected_blocks(&answer)), "{}", &request);
+    }
+
+    #[test]
+    fn signatures_return_through_a_responses_client(answer in answer(), pieces in any::<bool>()) {
+        let answer = distinct_ids(answer);
+        let direction = (Protocol::Gemini, Protocol::Responses);
+        let reply = if pieces {
+            assemble(Protocol::Responses, &streamed(direction, &answer, &context(true)))
+        } else {
+            whole(direction, &answer, &context(true))
+        };
+        let request = sent(Protocol::Responses, Protocol::Gemini, &responses_history(&reply["output"]));
+        let parts_of = |contents: &Value| -> Vec<Value> {
+            let contents = contents.as_array().expect("contents").iter().filter(|content| content["role"] == "model");
+            let parts = contents.flat_map(|content| content["parts"].as_array().expect("parts").clone());
+            parts.filter(|part| part.get("functionCall").is_some()).collect()
+        };
+        let back = parts_of(&request["contents"]);
+        let went = parts_of(&json!([answer.whole(Protocol::Gemini)["candidates"][0]["content"]]));
+        prop_assert_eq!(back.len(), went.len());
+        for (back, went) in back.iter().zip(&went) {
+            prop_assert_eq!(&back["functionCall"]["args"], &went["functionCall"]["args"]);
+            if let Some(signature) = went.get("thoughtSignature") {
+                prop_assert_eq!(&back["thoughtSignature"], signature);
+            }
+        }
+    }
+
+    #[test]
     fn signatures_return_through_an_openai_client(answer in answer(), pieces in any::<bool>(), bare in any::<bool>()) {
         let answer = distinct_ids(answer);
         let direction = (Protocol::Gemini, Protocol::OpenAi);
@@ -214,8 +268,9 @@ proptest! {
                 Protocol::OpenAi => openai_history(&reply["choices"][0]["message"]),
                 Protocol::Gemini => gemini_history(vec![reply["candidates"][0]["content"].clone()]),
                 Protocol::Anthropic => anthropic_history(&reply["content"]),
+                Protocol::Responses => responses_history(&reply["output"]),
             };
-            for upstream in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {
+            for upstream in Protocol::ALL {
                 if upstream != direction.1 {
                     let request = sent(direction.1, upstream, &history).to_string();
                     if upstream != Protocol::Gemini {

@@ -15,6 +15,9 @@ static VALIDATORS: LazyLock<HashMap<&str, jsonschema::Validator>> = LazyLock::ne
         "openai-chat-request",
         "gemini-generate-content-request",
         "anthropic-messages-request",
+        "openai-responses-response.closed",
+        "openai-responses-stream-event.closed",
+        "openai-responses-request",
     ];
     names.into_iter().map(|name| (name, validator(name))).collect()
 });
@@ -40,6 +43,7 @@ pub(crate) fn check_reply(caller: Protocol, body: &[u8]) -> Value {
         Protocol::OpenAi => "openai-chat-response.closed",
         Protocol::Gemini => "gemini-generate-content-response.closed",
         Protocol::Anthropic => "anthropic-messages-response.closed",
+        Protocol::Responses => "openai-responses-response.closed",
     };
     check(name, &value);
     value
@@ -53,6 +57,7 @@ pub(crate) fn check_request(upstream: Protocol, body: &[u8]) -> Value {
         Protocol::OpenAi => "openai-chat-request",
         Protocol::Gemini => "gemini-generate-content-request",
         Protocol::Anthropic => "anthropic-messages-request",
+        Protocol::Responses => "openai-responses-request",
     };
     check(name, &value);
     value
@@ -67,6 +72,7 @@ pub(crate) fn check_stream(caller: Protocol, out: &[u8]) -> Vec<Value> {
         Protocol::OpenAi => "openai-chat-chunk.closed",
         Protocol::Gemini => "gemini-generate-content-response.closed",
         Protocol::Anthropic => "anthropic-stream-event.closed",
+        Protocol::Responses => "openai-responses-stream-event.closed",
     };
     let mut events = Vec::new();
     for event in text.split_terminator("\n\n") {

@@ -13,6 +13,7 @@ fn with_surrogates(events: &[Value]) -> Vec<Value> {
 }
 
 /// A stream of one text, one thought and the arguments of one call, each in two parts.
+#[expect(clippy::too_many_lines, reason = "a table")]
 fn stream(upstream: Protocol, parts: [&str; 2]) -> Vec<Value> {
     let [first, second] = parts;
     let events = match upstream {
@@ -66,6 +67,26 @@ fn stream(upstream: Protocol, parts: [&str; 2]) -> Vec<Value> {
                 json!({ "type": "message_stop" }),
             ]
         }
+        Protocol::Responses => {
+            let item = |at: u32, kind: &str, item: Value| json!({ "type": format!("response.output_item.{kind}"), "output_index": at, "item": item });
+            let delta = |at: u32, kind: &str, piece: String| json!({ "type": format!("response.{kind}.delta"), "output_index": at, "delta": piece });
+            let call = json!({ "type": "function_call", "call_id": "a", "name": "f", "arguments": "" });
+            vec![
+                item(0, "added", json!({ "type": "reasoning", "summary": [] })),
+                delta(0, "reasoning_summary_text", first.to_owned()),
+                delta(0, "reasoning_summary_text", second.to_owned()),
+                item(0, "done", json!({ "type": "reasoning", "summary": [] })),
+                item(1, "added", json!({ "type": "message", "content": [] })),
+                delta(1, "output_text", first.to_owned()),
+                delta(1, "output_text", second.to_owned()),
+                item(1, "done", json!({ "type": "message", "content": [] })),
+                item(2, "added", call.clone()),
+                delta(2, "function_call_arguments", format!("{{\"x\":\"{first}")),
+                delta(2, "function_call_arguments", format!("{second}\"}}")),
+                item(2, "done", call),
+                json!({ "type": "response.completed", "response": { "status": "completed", "output": [] } }),
+            ]
+        }
     };
     with_surrogates(&events)
 }
@@ -96,6 +117,12 @@ fn received(caller: Protocol, out: &[u8]) -> [String; 3] {
                 push(&mut thought, &event["delta"]["thinking"]);
                 push(&mut args, &event["delta"]["partial_json"]);
             }
+            Protocol::Responses => match event["type"].as_str() {
+                Some("response.output_text.delta") => push(&mut text, &event["delta"]),
+                Some("response.reasoning_summary_text.delta") => push(&mut thought, &event["delta"]),
+                Some("response.function_call_arguments.delta") => push(&mut args, &event["delta"]),
+                _ => {}
+            },
         }
     }
     [text, thought, args]

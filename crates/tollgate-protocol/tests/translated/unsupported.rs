@@ -12,6 +12,7 @@ fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<S
         OpenAi => "gpt-4o",
         Gemini => "gemini-3-flash",
         Anthropic => "claude-opus-4-8",
+        Protocol::Responses => "gpt-5.5",
     };
     let profile = effective_profile(to.as_str(), to, model, &Profile::default());
     let method = if from == Gemini { Method::Generate } else { Method::Chat };

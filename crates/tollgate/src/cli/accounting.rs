@@ -140,7 +140,7 @@ pub(crate) struct UsageFilter {
     /// The same of an account, as channel/account or by id
     #[arg(long)]
     pub(crate) account: Option<String>,
-    /// Only this protocol of callers: openai, gemini or anthropic
+    /// Only this protocol of callers: openai, gemini, anthropic or responses
     #[arg(long)]
     pub(crate) protocol: Option<String>,
     /// Only this error id, exclusion code or other code, such as E40

@@ -110,7 +110,7 @@ pub(crate) struct PriceSimulation {
     /// Group, for any key of it without limits of its own
     #[arg(long)]
     pub(crate) group: Option<String>,
-    /// Protocol of the caller: openai, gemini or anthropic
+    /// Protocol of the caller: openai, gemini, anthropic or responses
     #[arg(long, default_value = "openai")]
     pub(crate) protocol: String,
     /// Input tokens of no other kind

@@ -59,10 +59,11 @@ pub(crate) enum Key {
     Revoke(KeyName),
 }
 
-/// A client that is configured by environment variables.
+/// A client whose configuration can be printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClientLines {
     ClaudeCode,
+    Codex,
     Anthropic,
     Openai,
     Gemini,

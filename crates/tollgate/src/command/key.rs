@@ -85,12 +85,17 @@ fn gateway_url(common: &Common) -> Result<String, Failure> {
     Ok(format!("{scheme}://{}", local_address(config.listen)))
 }
 
-/// The `export` lines of a client. Claude Code reports to its vendor whatever its base URL is, unless told not to.
+/// The `export` lines of a client, and what its file needs. Claude Code reports to its vendor whatever its base URL is, unless told not to.
 fn client_lines(client: ClientLines, url: &str, key: &str) -> String {
     match client {
         ClientLines::ClaudeCode => format!(
             "export ANTHROPIC_BASE_URL={url}\nexport ANTHROPIC_AUTH_TOKEN={key}\nexport \
              CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1\n# then: claude --model MODEL"
+        ),
+        ClientLines::Codex => format!(
+            "export TOLLGATE_KEY={key}\n# and in ~/.codex/config.toml, above its first table:\n# model = \"MODEL\"\n# \
+             model_provider = \"tollgate\"\n# [model_providers.tollgate]\n# name = \"tollgate\"\n# base_url = \"{url}/v1\"\n# env_key = \
+             \"TOLLGATE_KEY\"\n# wire_api = \"responses\""
         ),
         ClientLines::Anthropic => format!("export ANTHROPIC_BASE_URL={url}\nexport ANTHROPIC_API_KEY={key}"),
         ClientLines::Openai => format!("export OPENAI_BASE_URL={url}/v1\nexport OPENAI_API_KEY={key}"),
@@ -184,6 +189,13 @@ mod tests {
             "export ANTHROPIC_BASE_URL=http://127.0.0.1:8080\nexport ANTHROPIC_AUTH_TOKEN=sk-tg-x\nexport CLAUDE_CODE_DISABLE"
         ));
         assert_eq!(lines(ClientLines::Openai), "export OPENAI_BASE_URL=http://127.0.0.1:8080/v1\nexport OPENAI_API_KEY=sk-tg-x");
+        let codex = lines(ClientLines::Codex);
+        assert!(codex.starts_with("export TOLLGATE_KEY=sk-tg-x\n#"), "{codex}");
+        assert!(
+            codex.contains("\n# model_provider = \"tollgate\"\n") && codex.contains("\n# env_key = \"TOLLGATE_KEY\"\n"),
+            "{codex}"
+        );
+        assert!(codex.contains("\n# base_url = \"http://127.0.0.1:8080/v1\"\n"), "{codex}");
         assert!(!lines(ClientLines::Anthropic).contains("/v1") && !lines(ClientLines::Gemini).contains("/v1"));
     }
 }

@@ -14,7 +14,8 @@ use crate::{
 };
 
 impl Relayed {
-    /// E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection.
+    /// E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
+    /// failure in the caller's protocol.
     pub(super) fn break_off(&mut self, why: &Break) {
         self.upstream = None;
         let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
@@ -36,7 +37,8 @@ impl Relayed {
         let id = refusal.id(self.head.from);
         let ending = Ending { status: 200, outcome, reason: Some(id.to_owned()), detail: Some(problem.message) };
         let result = if outcome == Outcome::GatewayStopped { AttemptResult::Cancelled } else { AttemptResult::Broke };
-        self.end(result, Some(id), observation, ending, Close::Abort);
+        let close = if self.head.from.spec().aborts_broken_streams { Close::Abort } else { Close::Cleanly };
+        self.end(result, Some(id), observation, ending, close);
     }
 
     pub(super) fn end(

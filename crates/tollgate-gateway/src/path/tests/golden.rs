@@ -156,6 +156,7 @@ fn rig(script: Script, upstream: Protocol, case: &Value) -> Rig {
         Protocol::OpenAi => (Provider::OpenAi, "openai-chat"),
         Protocol::Gemini => (Provider::Gemini, "gemini-3-flash"),
         Protocol::Anthropic => (Provider::Anthropic, "claude"),
+        Protocol::Responses => (Provider::OpenAi, "gpt-5.1"),
     };
     let word = case["ctx"]["profile"].as_str().unwrap_or(word);
     let mut profiles: std::collections::HashMap<String, Profile> = serde_json::from_str(&fixture("profiles.json")).unwrap();
@@ -172,6 +173,7 @@ async fn ask(rig: &Rig, caller: Protocol, body: &str, streams: bool) -> Got {
         Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, body),
         Protocol::OpenAi => rig.incoming(body),
         Protocol::Anthropic => rig.messages(body),
+        Protocol::Responses => panic!("no direction has such callers"),
     };
     read(serve(&rig.core, incoming).await).await
 }
@@ -202,6 +204,7 @@ async fn refused(direction: &str, name: &str) {
         Protocol::OpenAi => CHAT,
         Protocol::Anthropic if streams => MESSAGE_STREAM,
         Protocol::Anthropic => MESSAGE,
+        Protocol::Responses => panic!("no direction has such callers"),
     };
     let mut rig = rig(script, upstream, &case);
     let got = ask(&rig, caller, sent.as_deref().unwrap_or(valid), streams).await;
@@ -252,6 +255,7 @@ async fn sends(direction: &str, name: &str) {
         Protocol::OpenAi => REPLY,
         Protocol::Gemini => GEMINI_REPLY,
         Protocol::Anthropic => ANTHROPIC_REPLY,
+        Protocol::Responses => panic!("no direction has such upstreams"),
     };
     let mut rig = rig(Script::new().replies(reply), upstream, &case);
     let got = ask(&rig, caller, &case["input"].to_string(), case["ctx"]["stream"] == true).await;

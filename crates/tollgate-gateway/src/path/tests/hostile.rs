@@ -21,7 +21,7 @@ fn rig(script: Script, upstream: Protocol) -> Rig {
     Rig::with(script, 1, |channel| {
         channel.spec.protocol = upstream;
         channel.spec.provider = match upstream {
-            Protocol::OpenAi => Provider::OpenAi,
+            Protocol::OpenAi | Protocol::Responses => Provider::OpenAi,
             Protocol::Gemini => Provider::Gemini,
             Protocol::Anthropic => Provider::Anthropic,
         };
@@ -38,6 +38,7 @@ async fn ask(rig: &Rig, caller: Protocol, streams: bool) -> Got {
         Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, GENERATE),
         Protocol::OpenAi => rig.incoming(if streams { STREAM } else { CHAT }),
         Protocol::Anthropic => rig.messages(&message(streams)),
+        Protocol::Responses => panic!("no pair has such callers"),
     };
     read(serve(&rig.core, incoming).await).await
 }
@@ -53,7 +54,7 @@ fn fault_of(caller: Protocol, error: &serde_json::Value) -> String {
             assert!(error["type"] == "error" && error["request_id"].is_string() && error["error"].get("code").is_none(), "{error}");
             error["error"]["type"].as_str().unwrap().to_owned()
         }
-        Protocol::OpenAi => {
+        Protocol::OpenAi | Protocol::Responses => {
             assert!(error["error"].get("status").is_none() && error["error"].get("param").is_some(), "{error}");
             error["error"]["code"].as_str().unwrap().to_owned()
         }
@@ -69,7 +70,7 @@ fn called(caller: Protocol, word: &'static str) -> &'static str {
         (Protocol::Anthropic, "upstream_rate_limited") => "rate_limit_error",
         (Protocol::Anthropic, "upstream_timeout") => "timeout_error",
         (Protocol::Anthropic, _) => "api_error",
-        (Protocol::OpenAi | Protocol::Gemini, word) => word,
+        (Protocol::OpenAi | Protocol::Gemini | Protocol::Responses, word) => word,
     }
 }
 
@@ -79,10 +80,13 @@ fn invalid_answers(upstream: Protocol) -> Vec<(Vec<Piece>, u16, &'static str)> {
         Protocol::OpenAi => r#"{"choices":[{"index":0,"message":{"content":"secret"#,
         Protocol::Gemini => r#"{"candidates":[{"content":{"parts":[{"text":"secret"#,
         Protocol::Anthropic => r#"{"type":"message","content":[{"type":"text","text":"secret"#,
+        Protocol::Responses => {
+            r#"{"object":"response","output":[{"type":"message","content":[{"type":"output_text","text":"secret"#
+        }
     };
     let others: &str = match upstream {
         Protocol::OpenAi => r#"{"candidates":[{"content":{"parts":[{"text":"secret"}]},"finishReason":"STOP"}]}"#,
-        Protocol::Gemini | Protocol::Anthropic => {
+        Protocol::Gemini | Protocol::Anthropic | Protocol::Responses => {
             r#"{"choices":[{"index":0,"message":{"content":"secret"},"finish_reason":"stop"}]}"#
         }
     };
@@ -129,6 +133,9 @@ async fn invalid_complete_answer_is_an_error_of_the_callers_protocol() {
 fn first_events(upstream: Protocol) -> Vec<Piece> {
     match upstream {
         Protocol::OpenAi => vec![role(), chunk("hello")],
+        Protocol::Responses => vec![
+            "data: {\"type\":\"response.output_text.delta\",\"output_index\":0,\"content_index\":0,\"item_id\":\"i\",\"delta\":\"hello\"}\n\n".into(),
+        ],
         Protocol::Gemini => {
             vec!["data: {\"candidates\":[{\"content\":{\"role\":\"model\",\"parts\":[{\"text\":\"hello\"}]},\"index\":0}]}\n\n".into()]
         }

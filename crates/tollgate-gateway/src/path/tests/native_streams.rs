@@ -85,7 +85,7 @@ fn of_two(protocol: Protocol) -> [Piece; 2] {
         Protocol::Gemini => format!(
             "data: {{\"candidates\":[{{\"content\":{{\"parts\":[{{\"text\":\"a\"}}]}},\"finishReason\":\"STOP\",\"index\":{index}}}],\"usageMetadata\":{{\"promptTokenCount\":7,\"candidatesTokenCount\":5}}}}\n\n"
         ),
-        Protocol::OpenAi | Protocol::Anthropic => format!(
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => format!(
             "data: {{\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[{{\"index\":{index},\"delta\":{{\"content\":\"a\"}},\"finish_reason\":\"stop\"}}],\"usage\":{{\"prompt_tokens\":7,\"completion_tokens\":5,\"total_tokens\":12}}}}\n\n"
         ),
     };

@@ -377,7 +377,7 @@ fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
     match protocol {
         Protocol::Gemini if has("thoughtSignature") || has("thought_signature") => Some("contents[].parts[].thoughtSignature"),
         Protocol::OpenAi if has("thought_signature") => Some("messages[].extra_content.google.thought_signature"),
-        Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic => None,
+        Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic | Protocol::Responses => None,
     }
 }
 

@@ -156,11 +156,11 @@ fn keys_and_paths() -> Vec<RefusalRow> {
         ),
         row(
             "E10",
-            not_offered("the Responses API", Some("POST /v1/chat/completions")),
+            not_offered("the Assistants API", Some("POST /v1/chat/completions")),
             404,
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_PATH"),
-            "Unknown path POST {path}. This gateway does not offer the Responses API. Use POST /v1/chat/completions.",
+            "Unknown path POST {path}. This gateway does not offer the Assistants API. Use POST /v1/chat/completions.",
         ),
         row(
             "E10",
@@ -168,7 +168,7 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             404,
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_PATH"),
-            "Unknown path POST {path}. This gateway does not offer reranking. It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.",
+            "Unknown path POST {path}. This gateway does not offer reranking. It has POST /v1/chat/completions, POST /v1/responses, POST /v1/embeddings, POST /v1/messages and GET /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.",
         ),
         row(
             "E10",
@@ -193,6 +193,30 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             (INVALID, Some("unknown_url"), None),
             path("UNKNOWN_METHOD"),
             "The path {path} does not name a method. Append ':generateContent' (also: ':streamGenerateContent', ':countTokens', ':embedContent', ':batchEmbedContents').",
+        ),
+        row(
+            "E69",
+            Refusal::NotStored(NotStored::Response("resp_1".to_owned())),
+            404,
+            (INVALID, Some("response_not_found"), None),
+            path("RESPONSE_NOT_FOUND"),
+            "The response 'resp_1' is not stored: this gateway keeps no responses. Send the whole conversation in 'input', with 'store': false and 'include': [\"reasoning.encrypted_content\"].",
+        ),
+        row(
+            "E69",
+            Refusal::NotStored(NotStored::Conversations),
+            404,
+            (INVALID, Some("unknown_url"), None),
+            path("UNKNOWN_PATH"),
+            "Conversations are not stored by this gateway. Send the whole conversation in 'input'.",
+        ),
+        row(
+            "E70",
+            Refusal::UpgradeRequired,
+            426,
+            (INVALID, Some("upgrade_required"), None),
+            ("FAILED_PRECONDITION", "UPGRADE_REQUIRED"),
+            "This gateway speaks HTTP only; use POST /v1/responses.",
         ),
     ]
 }

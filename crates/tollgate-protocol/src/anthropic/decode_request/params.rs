@@ -92,7 +92,8 @@ fn output_config(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<O
         match format.take("schema").filter(|_| known) {
             Some(field) => {
                 let schema = Schema::Json(field.value.value());
-                request.params.format = Some(Located::new(Format::Schema { schema, name: None, strict: None }, path));
+                request.params.format =
+                    Some(Located::new(Format::Schema { schema, name: None, description: None, strict: None }, path));
             }
             None => request.refuse(path),
         }

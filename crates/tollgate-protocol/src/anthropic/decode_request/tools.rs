@@ -61,6 +61,6 @@ fn tool(item: &Tree<'_>, path: &str, loaded: &HashSet<String>, request: &mut Req
     if fields.flag("defer_loading")? && !loaded.contains(&name) {
         return Ok(());
     }
-    request.tools.push(Tool { name, description, schema, strict, custom: false, path: path.to_owned() });
+    request.tools.push(Tool { name, description, schema, strict, custom: false, grammar: None, path: path.to_owned() });
     Ok(())
 }

@@ -1,7 +1,5 @@
 //! Decodes optional parameters. Values that request the default behaviour are dropped here, so that no encoder refuses them.
 
-use serde_json::Value;
-
 use super::FROM;
 use crate::{
     Malformed,
@@ -10,9 +8,10 @@ use crate::{
     tree::{NodeKind, Tree},
 };
 
-/// Bookkeeping fields that cannot change the reply.
-const DROPPED: [&str; 6] =
-    ["metadata", "prediction", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "safety_identifier"];
+/// Bookkeeping fields that cannot change the reply and that Responses has too.
+const LABELS: [&str; 4] = ["metadata", "prompt_cache_key", "prompt_cache_retention", "safety_identifier"];
+/// Others that cannot change the reply.
+const DROPPED: [&str; 2] = ["prediction", "prompt_cache_options"];
 
 /// Decodes every known optional field. Unknown fields stay unread; the caller of this function refuses them.
 pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
@@ -40,6 +39,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     thinking(fields, request)?;
     tier(fields, request)?;
     harmless(fields, request)?;
+    request.params.labels = fields.labels(&LABELS);
     request.dropped.extend(fields.paths(&DROPPED));
     Ok(())
 }
@@ -72,12 +72,15 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
             let mut named = format.object("json_schema")?.ok_or_else(|| Malformed::missing(FROM, &path))?;
             let name = Some(named.required_text("name")?);
             let strict = named.bool("strict")?.map(|strict| strict.value);
-            let schema = named.take("schema").map(|schema| schema.value.value());
-            let (schema, kept) = described(schema, named.text("description")?);
-            for field in kept.into_iter().chain(named.rest()) {
-                request.refuse(field);
+            let schema = named.take("schema").map(|schema| Schema::Json(schema.value.value()));
+            let description = named.text("description")?.filter(|given| !given.value.is_empty());
+            request.refuse_all(named.rest());
+            if let Some(schema) = schema {
+                Format::Schema { schema, name, description, strict }
+            } else {
+                request.refuse_given(description);
+                Format::Json
             }
-            schema.map_or(Format::Json, |schema| Format::Schema { schema: Schema::Json(schema), name, strict })
         }
         _ => {
             request.refuse(path);
@@ -86,19 +89,6 @@ fn format(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malf
     };
     request.params.format = Some(Located::new(value, path));
     Ok(())
-}
-
-/// Moves the description of the response format into the schema, where the other protocols have it. Returns the description's
-/// path if the schema has a description already or cannot hold one.
-fn described(schema: Option<Value>, description: Option<Located<String>>) -> (Option<Value>, Option<String>) {
-    let Some(description) = description.filter(|given| !given.value.is_empty()) else { return (schema, None) };
-    match schema {
-        Some(Value::Object(mut root)) if !root.contains_key("description") => {
-            root.insert("description".to_owned(), description.value.into());
-            (Some(Value::Object(root)), None)
-        }
-        schema => (schema, Some(description.path)),
-    }
 }
 
 /// Decodes `reasoning_effort` and `thinking_config` inside `extra_body`, the spelling of Google's OpenAI-compatible endpoint.
@@ -179,7 +169,7 @@ fn harmless(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
         request.refuse(bias.path);
     }
     request.refuse_given(fields.bool("store")?.filter(|store| store.value));
-    request.refuse_given(fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium"));
+    request.params.verbosity = fields.text("verbosity")?.filter(|verbosity| verbosity.value != "medium");
     if let Some(modalities) = fields.take("modalities") {
         let only_text =
             matches!(&modalities.value.kind, NodeKind::List(items) if items.iter().all(|item| item.str() == Some("text")));

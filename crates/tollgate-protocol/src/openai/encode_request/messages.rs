@@ -101,7 +101,7 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     for part in &turn.parts {
         match &part.kind {
             PartKind::Text(text) => content.push_str(text),
-            PartKind::Think { text, .. } if out.request.origin == Protocol::OpenAi => thoughts.push_str(text),
+            PartKind::Think { text, .. } if is_own_thought(out, part) => thoughts.push_str(text),
             PartKind::Think { .. } => out.drop_thought(part),
             PartKind::Code { language, text } => content.push_str(&fenced(language, text)),
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
@@ -124,12 +124,19 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
+/// Whether a thought is one of a chat upstream. Chat callers do not say whose theirs are.
+fn is_own_thought(out: &EncodeContext<'_>, part: &Part) -> bool {
+    let sealed_by = part.signature.as_ref().map(|signature| signature.owner);
+    out.request.origin == Protocol::OpenAi || sealed_by == Some(Protocol::OpenAi)
+}
+
 fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool) -> Json {
     let name = Json::text(out.names.get(name));
     let (kind, inner) = if custom {
         ("custom", Json::object([("name", name), ("input", Json::text(args))]))
     } else {
-        let args = if out.request.origin == Protocol::OpenAi { args.to_owned() } else { compact(args) };
+        let as_given = matches!(out.request.origin, Protocol::OpenAi | Protocol::Responses);
+        let args = if as_given { args.to_owned() } else { compact(args) };
         ("function", Json::object([("name", name), ("arguments", Json::Text(args))]))
     };
     Json::object([("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)])

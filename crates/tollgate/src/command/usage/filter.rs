@@ -34,7 +34,7 @@ pub(crate) fn parse_records(args: &RecordFilter) -> Result<UsageFilter, Failure>
 fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
     let protocol = |word: &String| {
         let known = Protocol::ALL.into_iter().find(|known| known.as_str() == word);
-        known.ok_or_else(|| Failure::Usage(format!("--protocol takes one of openai, gemini, anthropic, not '{word}'")))
+        known.ok_or_else(|| Failure::Usage(format!("--protocol takes one of {}, not '{word}'", Protocol::WORDS.join(", "))))
     };
     let usd = |flag: &str, text: &Option<String>| {
         let amount = text.as_ref().map(|text| NanoUsd::parse(text).map_err(|_| text)).transpose();

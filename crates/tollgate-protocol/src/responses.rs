@@ -1,0 +1,129 @@
+//! OpenAI Responses (`/v1/responses`). The gateway keeps no responses: a caller sends the whole conversation, in which reasoning items
+//! carry what an upstream of any protocol has sealed.
+
+mod carrier;
+mod decode_reply;
+pub(crate) mod decode_request;
+mod encode_reply;
+pub(crate) mod encode_request;
+mod finish;
+mod output;
+mod problem;
+mod relay;
+mod reply;
+mod reply_scan;
+pub(crate) mod samples;
+mod splice;
+mod stream_decoder;
+mod stream_encoder;
+mod summary;
+pub(crate) mod usage;
+mod wire;
+
+use bytes::Bytes;
+
+use crate::{
+    CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
+    StreamRelay, Target, UpstreamProblem,
+    lenient::LenientCount,
+    neutral::{Event, Media, MediaSource, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
+    openai::encode_problem,
+};
+
+/// The wire format [`Protocol::Responses`].
+#[derive(Debug)]
+pub(crate) struct Responses;
+
+impl Codec for Responses {
+    fn summarise(&self, target: &Target, body: &[u8]) -> Result<RequestSummary, Malformed> {
+        summary::summarise(target, body)
+    }
+
+    fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
+        splice::forward_request(body, summary, edits)
+    }
+
+    fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
+        match method {
+            Method::CountTokens => "/responses/input_tokens",
+            // The protocol has no embeddings; routing excludes them.
+            Method::Chat
+            | Method::Generate
+            | Method::StreamGenerate
+            | Method::Embeddings
+            | Method::EmbedContent
+            | Method::BatchEmbedContents => "/responses",
+        }
+        .to_owned()
+    }
+
+    fn read_reply(&self, method: Method, body: &Bytes, edits: &ReplyEdits) -> Result<CheckedReply, InvalidReply> {
+        reply::read_reply(method, body, edits)
+    }
+
+    fn relay(&self, framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
+        relay::relay(framing, edits)
+    }
+
+    fn decode_problem(&self, status: u16, body: &[u8]) -> UpstreamProblem {
+        problem::decode(status, body)
+    }
+
+    fn encode_problem(&self, problem: &Problem) -> Bytes {
+        encode_problem(problem)
+    }
+}
+
+impl ReplyCodec for Responses {
+    fn decode_reply(&self, body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
+        decode_reply::decode(body, out)
+    }
+
+    fn encode_reply(&self, reply: &Reply, from: Protocol, context: &ReplyContext) -> Bytes {
+        encode_reply::encode(reply, from, context)
+    }
+
+    fn stream_decoder(&self) -> Box<dyn StreamDecoder> {
+        Box::new(stream_decoder::ResponsesStreamDecoder::default())
+    }
+
+    fn stream_encoder(&self, from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder> {
+        Box::new(stream_encoder::ResponsesStreamEncoder::new(from, context))
+    }
+
+    fn decode_count(&self, body: &[u8]) -> Result<u64, InvalidReply> {
+        #[derive(serde::Deserialize)]
+        struct Counted {
+            #[serde(default)]
+            input_tokens: LenientCount,
+        }
+        let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
+        counted.input_tokens.given().ok_or(InvalidReply::Unreadable("not a token count"))
+    }
+
+    fn encode_count(&self, tokens: u64) -> Bytes {
+        Bytes::from(format!("{{\"object\":\"response.input_tokens\",\"input_tokens\":{tokens}}}"))
+    }
+}
+
+/// Whether an answer can hold these media: images as base64.
+pub(crate) fn carries(media: &Media) -> bool {
+    matches!(media.source, MediaSource::Inline(_)) && media.mime.starts_with("image/")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn path_depends_on_the_method_alone() {
+        assert_eq!(Responses.upstream_path(Method::Generate, "m", Framing::Sse), "/responses");
+        assert_eq!(Responses.upstream_path(Method::CountTokens, "m", Framing::Sse), "/responses/input_tokens");
+    }
+
+    #[test]
+    fn counts_are_read_and_written_in_one_form() {
+        assert_eq!(Responses.decode_count(&Responses.encode_count(12)), Ok(12));
+        assert!(Responses.decode_count(b"{}").is_err());
+    }
+}

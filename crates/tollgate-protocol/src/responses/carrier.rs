@@ -1,0 +1,97 @@
+//! What a reasoning item carries in `encrypted_content` for an upstream of another protocol (docs/translation.md): a mark, and what the
+//! upstream sealed. Which mark goes back to which upstream decides alone; any other value is OpenAI's own.
+
+use crate::{
+    Protocol,
+    markers::SEALED_REASONING,
+    neutral::{PartKind, Signature},
+};
+
+/// Of a chat upstream, which seals nothing.
+const CHAT: &str = "openai";
+
+/// What a reasoning item carried.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Carried {
+    /// A thought, with what its own upstream needs to take it back.
+    Thought(PartKind, Option<Signature>),
+    /// The signature of the call that follows (Gemini).
+    CallSignature(Signature),
+    /// The signature of a text that precedes (Gemini).
+    TextSignature(Signature),
+}
+
+/// The seal of a Gemini signature for the call that follows.
+pub(super) fn of_call(signature: &str) -> String {
+    format!("{SEALED_REASONING}g.{signature}")
+}
+
+/// The seal of a Gemini signature of the text before.
+pub(super) fn of_text(signature: &str) -> String {
+    format!("{SEALED_REASONING}h.{signature}")
+}
+
+/// The seal of an Anthropic `thinking` block.
+pub(super) fn of_thinking(signature: &str) -> String {
+    format!("{SEALED_REASONING}a.{signature}")
+}
+
+/// The seal of an Anthropic `redacted_thinking` block.
+pub(super) fn of_redacted(data: &str) -> String {
+    format!("{SEALED_REASONING}e.{data}")
+}
+
+/// The seal of a thought whose upstream gave none.
+pub(super) fn unsealed(from: Protocol) -> Option<String> {
+    (from == Protocol::OpenAi).then(|| format!("{SEALED_REASONING}{CHAT}"))
+}
+
+/// Opens a reasoning item. `text` is its summary.
+pub(super) fn open(sealed: Option<&str>, text: String) -> Carried {
+    let signed = |owner, value: &str| Signature { owner, value: value.to_owned() };
+    let thought = |text, signature| Carried::Thought(PartKind::Think { text, redacted: None }, signature);
+    let Some(sealed) = sealed else { return thought(text, None) };
+    let Some(marked) = sealed.strip_prefix(SEALED_REASONING) else {
+        return thought(text, Some(signed(Protocol::Responses, sealed)));
+    };
+    match marked.split_once('.') {
+        Some(("g", value)) => Carried::CallSignature(signed(Protocol::Gemini, value)),
+        Some(("h", value)) => Carried::TextSignature(signed(Protocol::Gemini, value)),
+        Some(("a", value)) => thought(text, Some(signed(Protocol::Anthropic, value))),
+        Some(("e", data)) => Carried::Thought(PartKind::Think { text: String::new(), redacted: Some(data.to_owned()) }, None),
+        None if marked == CHAT => thought(text, Some(signed(Protocol::OpenAi, ""))),
+        // A mark that nothing here writes.
+        Some(_) | None => thought(text, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn thought(text: &str, signature: Option<(Protocol, &str)>) -> Carried {
+        let signature = signature.map(|(owner, value)| Signature { owner, value: value.to_owned() });
+        Carried::Thought(PartKind::Think { text: text.to_owned(), redacted: None }, signature)
+    }
+
+    #[test]
+    fn seals_are_opened_as_they_were_made() {
+        let gemini = |value: &str| Signature { owner: Protocol::Gemini, value: value.to_owned() };
+        assert_eq!(open(Some(&of_call("+/8=")), String::new()), Carried::CallSignature(gemini("+/8=")));
+        assert_eq!(open(Some(&of_text("a.b")), String::new()), Carried::TextSignature(gemini("a.b")));
+        assert_eq!(open(Some(&of_thinking("SIG")), "t".to_owned()), thought("t", Some((Protocol::Anthropic, "SIG"))));
+        let redacted = PartKind::Think { text: String::new(), redacted: Some("RED".to_owned()) };
+        assert_eq!(open(Some(&of_redacted("RED")), "t".to_owned()), Carried::Thought(redacted, None));
+        let chat = unsealed(Protocol::OpenAi);
+        assert_eq!(open(chat.as_deref(), "t".to_owned()), thought("t", Some((Protocol::OpenAi, ""))));
+        assert_eq!(unsealed(Protocol::Gemini), None);
+    }
+
+    #[test]
+    fn other_values_are_openais_or_nobodys() {
+        assert_eq!(open(Some("gAAAA"), "t".to_owned()), thought("t", Some((Protocol::Responses, "gAAAA"))));
+        for unknown in [Some("tg1.x.y"), Some("tg1."), Some("tg1.gemini"), None] {
+            assert_eq!(open(unknown, "t".to_owned()), thought("t", None), "{unknown:?}");
+        }
+    }
+}

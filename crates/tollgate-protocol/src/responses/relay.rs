@@ -1,0 +1,264 @@
+//! Relays streamed responses (OpenAI API reference, "Streaming events"): named events that end with one that has the whole response.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use super::{
+    output::{ResponseFrame, Status},
+    problem,
+    reply_scan::ResponsesReplyScan,
+    stream_encoder::ErrorBody,
+};
+use crate::{
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
+    edits::{self, Edits},
+    neutral::ReplyContext,
+    openai::encode_problem,
+    passthrough::{self, BodyKind},
+    sse::{SseEvent, SseParser},
+};
+
+/// A relay for one answer. The protocol has a single framing.
+pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
+    let name = edits.caller_model.clone();
+    Box::new(Relay {
+        body_kind: BodyKind::default(),
+        parser: SseParser::new(),
+        events: EventRelay { model: name.as_deref().map(edits::literal), name, ..EventRelay::default() },
+    })
+}
+
+struct Relay {
+    body_kind: BodyKind,
+    parser: SseParser,
+    events: EventRelay,
+}
+
+#[derive(Default)]
+struct EventRelay {
+    /// The caller's name of the model, and the same as a JSON literal.
+    name: Option<String>,
+    model: Option<String>,
+    summary: ReplySummary,
+    /// Id and time of the response, which an error repeats.
+    id: String,
+    created_at: u64,
+    /// Number of the next event.
+    sequence: u64,
+    ended: bool,
+}
+
+impl StreamRelay for Relay {
+    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+        self.body_kind.inspect(chunk)?;
+        if let BodyKind::Document(_) = self.body_kind {
+            return Ok(());
+        }
+        let events = &mut self.events;
+        self.parser.push(chunk, |event| events.event(&event, out))
+    }
+
+    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+        if let BodyKind::Document(body) = &self.body_kind {
+            return Err(passthrough::document_error(body, problem::decode));
+        }
+        let events = &mut self.events;
+        let tail = self.parser.finish(|event| events.event(&event, out));
+        passthrough::check_stream_end(tail, events.ended)
+    }
+
+    fn summary(&self) -> ReplySummary {
+        self.events.summary
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.body_kind.held_bytes() + self.parser.held_bytes()
+    }
+
+    fn complete(&self) -> bool {
+        self.events.ended
+    }
+
+    /// The stream ends with the whole response in any case, which [`StreamRelay::finish`] checks.
+    fn may_end_unmarked(&self, _: u32) -> bool {
+        true
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        self.events.problem(problem)
+    }
+
+    fn keep_alive(&self) -> &'static [u8] {
+        b": keep-alive\n\n"
+    }
+}
+
+impl EventRelay {
+    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+        if self.ended || event.data.trim_ascii() == b"[DONE]" {
+            return Ok(());
+        }
+        let Ok(answer) = ResponsesReplyScan::read(event.data) else {
+            return Err(StreamError::Malformed("an event that is not a JSON object"));
+        };
+        // The data has the name too, and some servers send it there only.
+        let name = if answer.kind.is_empty() { String::from_utf8_lossy(event.name).into_owned() } else { answer.kind };
+        if name == "error" || name == "response.failed" {
+            return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
+        }
+        if name.is_empty() {
+            return Err(StreamError::Malformed("an event without a type"));
+        }
+        self.sequence = answer.sequence.map_or(self.sequence, |sequence| sequence + 1);
+        if name == "response.created" {
+            (self.id, self.created_at) = (answer.id, answer.created_at.unwrap_or_default());
+        }
+        let is_end = matches!(name.as_str(), "response.completed" | "response.incomplete");
+        let mut facts = answer.summary;
+        if is_end {
+            // The texts of the whole response came in pieces before.
+            facts.text_bytes = facts.text_bytes.saturating_sub(self.summary.text_bytes);
+            self.ended = true;
+        } else {
+            facts.finish = None;
+        }
+        self.summary.add(&facts);
+        let mut changes = Edits::new();
+        changes.replace_all(answer.models, self.model.as_deref());
+        out.push(if changes.is_empty() { named(&name, event.data) } else { named(&name, &changes.apply(event.data)) });
+        Ok(())
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        let error = ErrorBody::of(&encode_problem(problem));
+        let request_id = self.id.strip_prefix("resp_").unwrap_or(&self.id).to_owned();
+        let now = i64::try_from(self.created_at).unwrap_or_default();
+        let frame = ResponseFrame::new(&ReplyContext::new(&request_id, now, self.name.as_deref().unwrap_or_default()));
+        let mut out = BytesMut::new();
+        for kind in ["response.failed", "error"] {
+            let mut data = BytesMut::new();
+            data.put_slice(format!("{{\"type\":\"{kind}\",\"sequence_number\":{}", self.sequence).as_bytes());
+            self.sequence += 1;
+            if kind == "error" {
+                error.write(&mut data);
+            } else {
+                data.put_slice(b",\"response\":");
+                frame.write(&mut data, Status::Failed(&error.message), std::iter::empty(), None);
+            }
+            data.put_u8(b'}');
+            out.put_slice(&named(kind, &data));
+        }
+        out.freeze()
+    }
+}
+
+fn named(name: &str, json: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(json.len() + name.len() + 16);
+    out.extend_from_slice(b"event: ");
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b"\ndata: ");
+    out.extend_from_slice(&passthrough::one_line(json));
+    out.extend_from_slice(b"\n\n");
+    Bytes::from(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        FinishReason, OpenAiErrorFields, Usage,
+        passthrough::tests::{Run, run_cut_everywhere},
+    };
+
+    fn pass(stream: &str, model: Option<&str>) -> Run {
+        let edits = ReplyEdits { caller_model: model.map(str::to_owned), hide_usage: false };
+        run_cut_everywhere(|| relay(Framing::Sse, &edits), stream.as_bytes())
+    }
+
+    const EVENTS: &[(&str, &str)] = &[
+        (
+            "response.created",
+            r#"{"type":"response.created","sequence_number":0,"response":{"id":"resp_up","created_at":7,"status":"in_progress","model":"up","output":[],"usage":null}}"#,
+        ),
+        (
+            "response.output_item.added",
+            r#"{"type":"response.output_item.added","sequence_number":1,"output_index":0,"item":{"id":"msg_1","type":"message","content":[]}}"#,
+        ),
+        (
+            "response.output_text.delta",
+            r#"{"type":"response.output_text.delta","sequence_number":2,"item_id":"msg_1","delta":"h\u00e9"}"#,
+        ),
+        (
+            "response.output_item.done",
+            r#"{"type":"response.output_item.done","sequence_number":3,"item":{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"h\u00e9"}]}}"#,
+        ),
+        (
+            "response.completed",
+            r#"{"type":"response.completed","sequence_number":4,"response":{"id":"resp_up","status":"completed","model":"up","output":[{"id":"msg_1","type":"message","content":[{"type":"output_text","text":"h\u00e9"}]}],"usage":{"input_tokens":5,"output_tokens":9}}}"#,
+        ),
+    ];
+
+    fn stream(events: &[(&str, &str)]) -> String {
+        events.iter().map(|(name, data)| ["event: ", name, "\ndata: ", data, "\n\n"].concat()).collect()
+    }
+
+    #[test]
+    fn stream_is_forwarded_and_summarised() {
+        let text = stream(EVENTS);
+        let (out, result, summary) = pass(&text, None);
+        assert_eq!((out, result), (text, Ok(())));
+        let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
+        let finish = Some(FinishReason::Stop);
+        assert_eq!(summary, ReplySummary { usage, finish, content: true, text_bytes: 3, ..ReplySummary::default() });
+    }
+
+    #[test]
+    fn missing_event_names_and_other_framing_are_repaired() {
+        let bare: String = EVENTS.iter().map(|(_, data)| [": x\r\nid: 1\r\ndata:", data, "\r\n\r\n"].concat()).collect();
+        assert_eq!(pass(&(bare + "data: [DONE]\n\n"), None).0, stream(EVENTS));
+        assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamError::Malformed(_))));
+    }
+
+    #[test]
+    fn model_name_is_restored() {
+        let text = stream(EVENTS);
+        assert_eq!(pass(&text, Some("mine")).0, text.replace("\"model\":\"up\"", "\"model\":\"mine\""));
+    }
+
+    #[test]
+    fn stream_without_the_whole_response_is_truncated() {
+        for length in 0..EVENTS.len() {
+            assert_eq!(pass(&stream(&EVENTS[..length]), None).1, Err(StreamError::Truncated), "{length} events");
+        }
+    }
+
+    #[test]
+    fn failures_are_recognised_in_each_form() {
+        for event in [
+            "event: error\ndata: {\"type\":\"error\",\"code\":\"server_is_overloaded\",\"message\":\"m\",\"param\":null}\n\n",
+            "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_is_overloaded\",\"message\":\"m\"}}}\n\n",
+        ] {
+            let (_, result, _) = pass(&format!("{}{event}", stream(&EVENTS[..3])), None);
+            assert!(matches!(result, Err(StreamError::Problem(problem)) if problem.status == 503), "{event}");
+        }
+    }
+
+    #[test]
+    fn broken_stream_ends_with_a_failed_response_of_the_same_id_and_an_error() {
+        let openai = OpenAiErrorFields { kind: "server_error".to_owned(), code: Some("c".to_owned()), param: None };
+        let problem = Problem { status: 502, message: "m".to_owned(), openai, ..Problem::default() };
+        let mut relay = relay(Framing::Sse, &ReplyEdits::default());
+        let begin = stream(&EVENTS[..3]);
+        relay.push(&Bytes::from(begin), &mut Vec::new()).unwrap();
+        let end = relay.problem(&problem);
+        let text = std::str::from_utf8(&end).unwrap();
+        let (failed, error) = text.trim_end().split_once("\n\n").unwrap();
+        let failed: serde_json::Value = serde_json::from_str(failed.split_once("data: ").unwrap().1).unwrap();
+        assert_eq!((&failed["sequence_number"], &failed["response"]["id"]), (&3.into(), &"resp_up".into()));
+        assert_eq!(failed["response"]["error"]["message"], "m");
+        assert_eq!(
+            error,
+            "event: error\ndata: {\"type\":\"error\",\"sequence_number\":4,\"code\":\"c\",\"message\":\"m\",\"param\":null,\
+             \"error\":{\"message\":\"m\",\"type\":\"server_error\",\"param\":null,\"code\":\"c\"}}"
+        );
+    }
+}

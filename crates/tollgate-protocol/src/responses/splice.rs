@@ -1,0 +1,142 @@
+//! Edits a Responses body for an upstream of the same protocol: model name, output limit, and marks of other providers. All other
+//! bytes are forwarded unchanged.
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::{
+    RequestEdits, RequestSummary,
+    edits::{Edits, first_member, literal},
+    markers::{SEALED_REASONING, strip_id_suffix},
+    scan::{Scanner, SyntaxError, Value, ValueKind, whole},
+};
+
+/// Applies the edits; returns the same buffer where nothing changes.
+pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
+    let mut changes = Edits::new();
+    if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
+        && name != summary.model
+    {
+        changes.replace(range.clone(), literal(name).into_bytes());
+    }
+    if let Some(limit) = edits.max_output
+        && summary.method.generates()
+    {
+        limit_output(body, summary, limit, &mut changes);
+    }
+    if summary.splices.markers {
+        let mut cleaned = Edits::new();
+        if clean(body, &mut cleaned).is_ok() {
+            changes.append(cleaned);
+        }
+    }
+    changes.apply_to(body)
+}
+
+/// Inserts the output limit, or lowers a larger one.
+fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut Edits<'static>) {
+    let points = &summary.splices;
+    for range in &points.max_output {
+        let given = body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok());
+        if given.and_then(whole).is_none_or(|requested| requested > limit) {
+            changes.replace(range.clone(), limit.to_string().into_bytes());
+        }
+    }
+    if points.max_output.is_empty() {
+        changes.insert(points.body_open, first_member(body, points.body_open, "max_output_tokens", &limit.to_string()));
+    }
+}
+
+/// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids.
+fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+    Scanner::new(body)?.members(|scanner, name| {
+        if name.word() != "input" || scanner.peek() != ValueKind::Array {
+            return Ok(());
+        }
+        let mut items = Vec::new();
+        let mut inside = Vec::new();
+        scanner.array(|scanner, _| {
+            let mut found = Edits::new();
+            let (range, removed) = item(scanner, &mut found)?;
+            items.push((range, removed));
+            if !removed {
+                inside.push(found);
+            }
+            Ok(())
+        })?;
+        changes.remove_items(&items);
+        for found in inside {
+            changes.append(found);
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// Cleans one item; true for a thought that is to be removed.
+fn item(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+    if scanner.peek() != ValueKind::Object {
+        return Ok((scanner.skip()?, false));
+    }
+    let (mut reasoning, mut marked) = (false, false);
+    let range = scanner.object(|scanner, name| {
+        match name.word() {
+            "call_id" => strip_id_suffix(scanner, changes)?,
+            "type" => reasoning = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode() == "reasoning"),
+            "encrypted_content" => {
+                marked |= matches!(scanner.value()?.0, Value::Text(sealed) if sealed.raw().starts_with(SEALED_REASONING));
+            }
+            _ => {
+                scanner.skip()?;
+            }
+        }
+        Ok(())
+    })?;
+    Ok((range, reasoning && marked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Codec, Framing, Method, Target, responses::Responses};
+
+    fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
+        let body = Bytes::copy_from_slice(body.as_bytes());
+        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+        let summary = Responses.summarise(&target, &body).expect("a valid body");
+        String::from_utf8(forward_request(&body, &summary, edits).into()).expect("UTF-8")
+    }
+
+    #[test]
+    fn body_is_forwarded_unchanged() {
+        let body = Bytes::from_static(br#"{ "model":"m","input":"hi","x_new":[1.0,{"y":null}] , "store" : true}"#);
+        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+        let summary = Responses.summarise(&target, &body).unwrap();
+        assert_eq!(forward_request(&body, &summary, &RequestEdits::default()).as_ptr(), body.as_ptr());
+    }
+
+    #[test]
+    fn model_and_limit_are_replaced() {
+        let edits = RequestEdits { upstream_model: Some("up"), max_output: Some(9), ..RequestEdits::default() };
+        assert_eq!(forward(r#"{"model":"m","input":"hi"}"#, &edits), r#"{"max_output_tokens":9,"model":"up","input":"hi"}"#);
+        let body = r#"{"max_output_tokens":10,"model":"m","input":"hi"}"#;
+        assert_eq!(forward(body, &edits), r#"{"max_output_tokens":9,"model":"up","input":"hi"}"#);
+        let body = r#"{"max_output_tokens":8,"model":"m","input":"hi"}"#;
+        assert_eq!(forward(body, &edits), r#"{"max_output_tokens":8,"model":"up","input":"hi"}"#);
+    }
+
+    #[test]
+    fn marks_of_other_upstreams_are_removed() {
+        let edits = RequestEdits::default();
+        let own = r#"{"type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
+        let foreign = r#"{"type":"reasoning","summary":[],"encrypted_content":"tg1.a.SIG"}"#;
+        let call = r#"{"type":"function_call","call_id":"c1__sig1_QUJD","name":"f","arguments":"__sig1_QUJD"}"#;
+        let body = |items: &[&str]| format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
+        let cleaned = r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"__sig1_QUJD"}"#;
+        assert_eq!(forward(&body(&[foreign, own, call]), &edits), body(&[own, cleaned]));
+        assert_eq!(forward(&body(&[own, foreign]), &edits), body(&[own]));
+        let text = r#"{"role":"user","content":"\"tg1.a.SIG"}"#;
+        assert_eq!(forward(&body(&[text]), &edits), body(&[text]));
+    }
+}

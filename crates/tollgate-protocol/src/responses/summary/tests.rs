@@ -1,0 +1,122 @@
+use super::*;
+use crate::{Framing, MalformedKind, Method, RequestExtras, ServiceTier};
+
+fn read(body: &str) -> Result<RequestSummary, Malformed> {
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    summarise(&target, body.as_bytes())
+}
+
+fn summary(body: &str) -> RequestSummary {
+    read(body).unwrap_or_else(|fault| panic!("{body}: {fault}"))
+}
+
+#[test]
+fn everything_that_is_needed_is_read() {
+    let body = r#"{"model":"m","stream":true,"instructions":"äb","input":[
+        {"type":"message","role":"developer","content":[{"type":"input_text","text":"c"}]},
+        {"role":"user","content":[{"type":"input_text","text":"de"},{"type":"input_image","image_url":"data:image/png;base64,AAAA"},
+            {"type":"input_file","file_data":"AAAA"},{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}]},
+        {"type":"reasoning","summary":[{"type":"summary_text","text":"f"}],"encrypted_content":"gh"},
+        {"type":"function_call","call_id":"x","name":"f","arguments":"{}"},
+        {"type":"function_call_output","call_id":"x","output":"ij"}],
+        "max_output_tokens":9,"reasoning":{"effort":"low","summary":null},"text":{"verbosity":"low"},"metadata":{"k":"v"},
+        "tools":[{"type":"function","name":"f"}],"store":null}"#;
+    let read = summary(body);
+    assert_eq!((read.model.as_str(), read.stream, read.max_output), ("m", true, Some(9)));
+    let tools = r#"[{"type":"function","name":"f"}]"#.len() as u64;
+    assert_eq!((read.text_bytes, read.turns, read.tools), (3 + 1 + 2 + 1 + 2 + 1 + 2 + 2 + tools, 6, 1));
+    assert_eq!((read.images, read.document_bytes, read.audio_bytes), (1, 3, 3));
+    assert_eq!(
+        read.fields,
+        ["stream", "instructions", "max_output_tokens", "reasoning.effort", "text.verbosity", "metadata", "tools"]
+    );
+    assert_eq!(read.metadata, [("k".to_owned(), "v".to_owned())]);
+    assert_eq!(read.extras, RequestExtras::default());
+}
+
+#[test]
+fn wrong_bodies_are_refused_by_place() {
+    use MalformedKind::{InvalidValue, Missing, NotJson, WrongType};
+    for (rest, kind, field) in [
+        ("", Missing, "input"),
+        (r#","input":null"#, Missing, "input"),
+        (r#","input":7"#, WrongType, "input"),
+        (r#","input":[]"#, InvalidValue, "input"),
+        (r#","input":[7]"#, WrongType, "input[0]"),
+        (r#","input":[{"role":7,"content":"x"}]"#, WrongType, "input[0].role"),
+        (r#","input":[{"role":"user","content":7}]"#, WrongType, "input[0].content"),
+        (r#","input":[{"role":"user","content":[7]}]"#, WrongType, "input[0].content[0]"),
+        (r#","input":[{"role":"user","content":[{"text":"x"}]}]"#, Missing, "input[0].content[0].type"),
+        (r#","input":"x","stream":"yes""#, WrongType, "stream"),
+        (r#","input":"x","tools":{}"#, WrongType, "tools"),
+        (r#","input":"x","tools":[{"name":"f"}]"#, Missing, "tools[0].type"),
+        (r#","input":"x","tools":[{"type":"function"}]"#, Missing, "tools[0].name"),
+        (
+            r#","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"custom","name":7}]}]"#,
+            WrongType,
+            "tools[0].tools[0].name",
+        ),
+        (r#","input":"x","max_output_tokens":-1"#, WrongType, "max_output_tokens"),
+        (r#","input":"x","temperature":"hot""#, WrongType, "temperature"),
+    ] {
+        let fault = read(&format!("{{\"model\":\"m\"{rest}}}")).unwrap_err();
+        assert_eq!((fault.kind, fault.violations[0].field.as_str()), (kind, field), "{rest}");
+    }
+    assert_eq!(read(r#"{"input":"x"}"#).unwrap_err().violations[0].field, "model");
+    for twice in [r#"{"model":"m","input":"x","input":"y"}"#, r#"{"model":"m","input":"x","background":false,"background":true}"#] {
+        assert_eq!(read(twice).unwrap_err().kind, NotJson, "{twice}");
+    }
+    assert!(read(r#"{"model":"m","input":[],"instructions":"i"}"#).is_ok());
+}
+
+#[test]
+fn chat_body_gets_a_hint() {
+    let fault = read(r#"{"model":"m","messages":[]}"#).unwrap_err();
+    assert!(fault.message.contains("'messages'") && fault.message.contains("'input'"), "{}", fault.message);
+}
+
+#[test]
+fn what_costs_more_is_noticed() {
+    let extras = |rest: &str| summary(&format!("{{\"model\":\"m\",\"input\":\"x\",{rest}}}")).extras;
+    assert_eq!(extras(r#""service_tier":"flex""#).tier, ServiceTier::Flex);
+    let offered = extras(r#""tools":[{"type":"web_search_preview"}]"#);
+    assert!(offered.own_search && !offered.web_search);
+    assert!(offered.at_upstreams(true).web_search && offered.at_upstreams(true).unseen.tools);
+    assert_eq!(offered.at_upstreams(false), offered);
+    for kind in ["code_interpreter", "file_search", "mcp", "image_generation", "shell", "unknown"] {
+        let found = extras(&format!(r#""tools":[{{"type":"{kind}"}}]"#));
+        assert!(found.server_tools && found.unseen.tools, "{kind}");
+        assert_eq!(found.output_media, kind == "image_generation");
+    }
+    assert_eq!(extras(r#""tools":[{"type":"tool_search"},{"type":"custom","name":"c"}]"#), RequestExtras::default());
+    assert!(extras(r#""previous_response_id":"resp_1""#).unseen.cached_content);
+    assert!(extras(r#""background":true"#).surcharge);
+    assert_eq!(extras(r#""background":false,"conversation":null"#), RequestExtras::default());
+    let input = |items: &str| summary(&format!("{{\"model\":\"m\",\"input\":[{items}]}}"));
+    assert!(input(r#"{"type":"item_reference","id":"msg_1"}"#).extras.unseen.cached_content);
+    let file = input(r#"{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}"#);
+    assert_eq!((file.extras.unseen.files, file.first_file.as_deref()), (true, Some("input[0].content[0].file_id")));
+}
+
+#[test]
+fn conversation_stays_together() {
+    let affinity = |rest: &str| summary(&format!("{{\"model\":\"m\",{rest}}}")).affinity;
+    let first = affinity(r#""instructions":"i","input":"a""#);
+    let second = affinity(
+        r#""input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"i""#,
+    );
+    assert!(first.is_some());
+    assert_eq!(first, second);
+    let keyed = affinity(r#""prompt_cache_key":"k","input":"a""#);
+    assert_eq!(keyed, affinity(r#""input":"b","previous_response_id":"resp_1","prompt_cache_key":"k""#));
+    assert_ne!(keyed, first);
+    assert_eq!(affinity(r#""conversation":"conv_1","input":"a""#), affinity(r#""conversation":{"id":"conv_1"},"input":"b""#));
+}
+
+#[test]
+fn marks_are_found() {
+    let marked = |sealed: &str| {
+        summary(&format!(r#"{{"model":"m","input":[{{"type":"reasoning","encrypted_content":"{sealed}"}}]}}"#)).splices.markers
+    };
+    assert!(marked("tg1.a.x") && !marked("gAAAA"));
+}
