@@ -9,7 +9,7 @@ const LOOKS = 12;
 const LOOK_MS = 700;
 
 // Reasons to finish that need no word.
-const ENDS = ["stop", "STOP", "end_turn", "tool_calls", "tool_use"];
+const ENDS = ["stop", "STOP", "end_turn", "tool_calls", "tool_use", "completed"];
 
 const part = (node, name) => node.querySelector(`[data-${name}]`);
 

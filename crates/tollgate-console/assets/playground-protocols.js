@@ -186,7 +186,55 @@ const anthropic = {
   },
 };
 
-export const codecs = { openai, gemini, anthropic };
+const responses = {
+  fields: {
+    max: ["max_output_tokens"], temperature: ["temperature"], top_p: ["top_p"], top_k: [], effort: ["reasoning.effort"],
+    stop: [], format: ["text.format"], seed: [], presence: [], frequency: [], tools: ["tools"],
+  },
+  path: () => "/v1/responses",
+  body({ model, system, messages, values, tools, stream }) {
+    const input = messages.flatMap((message) => {
+      if (message.role === "tool") return message.results.map((result) => ({ type: "function_call_output", call_id: result.id, output: result.text }));
+      if (message.role === "assistant") {
+        if (message.raw?.protocol === "responses") return message.raw.content.filter(Boolean);
+        const calls = message.calls.map((call) => ({ type: "function_call", call_id: call.id, name: call.name, arguments: call.arguments || "{}" }));
+        return [...(message.text ? [{ role: "assistant", content: message.text }] : []), ...calls];
+      }
+      const images = message.images.map((image) => ({ type: "input_image", image_url: `data:${image.type};base64,${image.data}` }));
+      return { role: "user", content: images.length ? [{ type: "input_text", text: message.text }, ...images] : message.text };
+    });
+    const { "reasoning.effort": effort, "text.format": format, ...plain } = values;
+    return defined({
+      model, ...plain, instructions: system || undefined, input, store: false,
+      reasoning: effort && { effort, summary: "auto" },
+      text: format && { format: { type: format === "json" ? "json_object" : "text" } },
+      tools: tools?.length ? functions(tools).map((tool) => ({ type: "function", strict: false, ...tool })) : undefined,
+      stream: stream || undefined,
+    });
+  },
+  take(answer, event) {
+    answer.raw ??= { protocol: "responses", content: [] };
+    const keep = (item, index) => {
+      answer.raw.content[index] = item;
+      if (item.type === "function_call") answer.calls.push({ id: item.call_id, name: item.name, arguments: item.arguments });
+    };
+    if (event.type === "response.output_text.delta" || event.type === "response.refusal.delta") answer.text += event.delta;
+    if (["response.reasoning_summary_text.delta", "response.reasoning_text.delta"].includes(event.type)) answer.thinking += event.delta;
+    if (event.type === "response.output_item.done") keep(event.item, event.output_index);
+    const response = event.object === "response" ? event : event.response;
+    if (event.object === "response") {
+      event.output.forEach(keep);
+      for (const part of event.output.flatMap((item) => item.content ?? [])) answer.text += part.text ?? part.refusal ?? "";
+      for (const part of event.output.flatMap((item) => item.summary ?? [])) answer.thinking += part.text ?? "";
+    }
+    const error = event.error ?? response?.error ?? (event.type === "error" ? event : null);
+    if (error) answer.error = error.message ?? "error";
+    if (["completed", "incomplete", "failed"].includes(response?.status)) answer.finish = response.incomplete_details?.reason ?? response.status;
+    if (response?.usage) [answer.input, answer.output] = [response.usage.input_tokens, response.usage.output_tokens];
+  },
+};
+
+export const codecs = { openai, gemini, anthropic, responses };
 export const newAnswer = () => new Answer();
 
 // The events of a response: of a stream each as it arrives, else the body as the only one. `seen` gets the text as it is.

@@ -41,7 +41,7 @@ pub(crate) const fn operation(method: Method, protocol: Protocol) -> &'static st
         Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => "embeddings",
         Method::Chat | Method::Generate | Method::StreamGenerate => match protocol {
             Protocol::Gemini => "generate_content",
-            Protocol::OpenAi | Protocol::Anthropic => "chat",
+            Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => "chat",
         },
     }
 }

@@ -21,6 +21,9 @@ fn events(upstream: Protocol) -> Vec<Bytes> {
         Protocol::Anthropic => {
             format!(r#"{{"type":"content_block_delta","index":0,"delta":{{"type":"text_delta","text":" token{n}"}}}}"#)
         }
+        Protocol::Responses => {
+            format!(r#"{{"type":"response.output_text.delta","output_index":0,"content_index":0,"delta":" token{n}"}}"#)
+        }
     };
     let (first, last): (&[&str], &[&str]) = match upstream {
         Protocol::OpenAi => (&[], &[r#"{"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}"#, "[DONE]"]),
@@ -33,6 +36,9 @@ fn events(upstream: Protocol) -> Vec<Bytes> {
                 r#"{"type":"message_stop"}"#,
             ],
         ),
+        Protocol::Responses => {
+            (&[], &[r#"{"type":"response.completed","response":{"id":"r","object":"response","status":"completed","output":[]}}"#])
+        }
     };
     let first = first.iter().map(|event| (*event).to_owned());
     let last = last.iter().map(|event| (*event).to_owned());
@@ -46,6 +52,8 @@ fn streams(criterion: &mut Criterion) {
         (Protocol::OpenAi, Protocol::Gemini),
         (Protocol::Anthropic, Protocol::OpenAi),
         (Protocol::Anthropic, Protocol::Gemini),
+        (Protocol::OpenAi, Protocol::Responses),
+        (Protocol::Responses, Protocol::OpenAi),
     ] {
         let events = events(upstream);
         group.throughput(Throughput::Elements(EVENTS as u64));
@@ -82,7 +90,7 @@ fn requests(criterion: &mut Criterion) {
         (Profile { default_max_tokens: Some(4096), sampling: Some(true), ..Profile::default() }, TranslateOptions::default());
     let mut group = criterion.benchmark_group("translate_request_4_kib");
     group.throughput(Throughput::Bytes(body.len() as u64));
-    for upstream in [Protocol::Gemini, Protocol::Anthropic] {
+    for upstream in [Protocol::Gemini, Protocol::Anthropic, Protocol::Responses] {
         group.bench_function(format!("openai_to_{}", upstream.as_str()), |bencher| {
             bencher.iter(|| {
                 let request = decode_request(Protocol::OpenAi, &target, body.as_bytes()).expect("a valid request");

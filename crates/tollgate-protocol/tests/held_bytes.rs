@@ -31,7 +31,7 @@ fn push(relay: &mut dyn StreamRelay, bytes: &str) -> usize {
 
 #[test]
 fn an_event_is_kept_until_it_ends() {
-    let all = [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic];
+    let all = Protocol::ALL;
     for (upstream, caller) in all.into_iter().flat_map(|upstream| all.map(|caller| (upstream, caller))) {
         let mut relay = if upstream == caller {
             codec(upstream).relay(Framing::Sse, &ReplyEdits::default())
@@ -64,15 +64,26 @@ fn arguments(upstream: Protocol, piece: &str, is_first: bool) -> String {
                 "{start}data: {{\"type\":\"content_block_delta\",\"index\":0,\"delta\":{{\"type\":\"input_json_delta\",\"partial_json\":\"{piece}\"}}}}\n\n"
             )
         }
+        Protocol::Responses => {
+            let item = r#"{"type":"function_call","id":"fc_1","call_id":"c","name":"f","arguments":""}"#;
+            let start = format!("data: {{\"type\":\"response.output_item.added\",\"output_index\":0,\"item\":{item}}}\n\n");
+            format!(
+                "{}data: {{\"type\":\"response.function_call_arguments.delta\",\"output_index\":0,\"delta\":\"{piece}\"}}\n\n",
+                if is_first { start.as_str() } else { "" }
+            )
+        }
         Protocol::Gemini => unreachable!("its calls arrive whole"),
     }
 }
 
 #[test]
 fn calls_that_are_sent_in_one_piece_are_kept_until_they_end() {
-    for (upstream, caller) in
-        [(Protocol::OpenAi, Protocol::Gemini), (Protocol::Anthropic, Protocol::Gemini), (Protocol::OpenAi, Protocol::Anthropic)]
-    {
+    for (upstream, caller) in [
+        (Protocol::OpenAi, Protocol::Gemini),
+        (Protocol::Anthropic, Protocol::Gemini),
+        (Protocol::OpenAi, Protocol::Anthropic),
+        (Protocol::Responses, Protocol::Gemini),
+    ] {
         let mut relay = translating_relay(upstream, caller, &ReplyContext::new("r", 1, "m"));
         let written = push(&mut *relay, &arguments(upstream, "{\\\"a\\\":\\\"", true))
             + (0..30).map(|_| push(&mut *relay, &arguments(upstream, &"x".repeat(TEXT / 30), false))).sum::<usize>();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use Protocol::{Anthropic, Gemini, OpenAi};
+use Protocol::{Anthropic, Gemini, OpenAi, Responses};
 use serde_json::{Value, json};
 use tollgate_protocol::{
     CanDisableThinking, DownloadedMedia, FetchedMedia, Framing, MalformedKind, Method, Profile, Protocol, RemoteMedia, Target,
@@ -13,7 +13,7 @@ use tollgate_protocol::{
 
 fn profile(to: Protocol) -> Profile {
     let model = match to {
-        OpenAi => "gpt-4o",
+        OpenAi | Responses => "gpt-4o",
         Gemini => "gemini-3-flash",
         Anthropic => "claude-opus-4-8",
     };

@@ -100,7 +100,7 @@ impl Lines<'_> {
                 ("Python", self.openai_python()),
                 ("Node", self.openai_node()),
                 ("LangChain", self.langchain()),
-                ("Codex, aider", self.openai_environment()),
+                ("aider", self.openai_environment()),
                 ("Cherry Studio, Lobe, NextChat", self.app()),
                 ("Open WebUI", self.editor()),
                 ("Cursor, Cline", self.editor()),
@@ -118,6 +118,13 @@ impl Lines<'_> {
                 ("Python", self.anthropic_python()),
                 ("Node", self.anthropic_node()),
                 ("Cline", self.editor()),
+                ("Cherry Studio", self.app()),
+            ],
+            Protocol::Responses => vec![
+                ("curl", self.curl()),
+                ("Codex", self.codex()),
+                ("Python", self.responses_python()),
+                ("Node", self.responses_node()),
                 ("Cherry Studio", self.app()),
             ],
         };
@@ -247,12 +254,39 @@ impl Lines<'_> {
         )
     }
 
+    fn codex(&self) -> String {
+        format!(
+            "export OPENAI_API_KEY={}\n\n# ~/.codex/config.toml\nmodel = {}\nmodel_provider = \"tollgate\"\n\n\
+             [model_providers.tollgate]\nname = \"tollgate\"\nbase_url = {}\nenv_key = \"OPENAI_API_KEY\"\nwire_api = \"responses\"",
+            self.shell_key(),
+            quoted(self.access.model),
+            quoted(&self.base)
+        )
+    }
+
+    fn responses_python(&self) -> String {
+        let (base, key, model) = (quoted(&self.base), self.python_key(), quoted(self.access.model));
+        format!(
+            "import os\nfrom openai import OpenAI\n\nclient = OpenAI(\n    base_url={base},\n    api_key={key},\n)\n\
+             answer = client.responses.create(model={model}, input=\"{TEXT}\")\nprint(answer.output_text)"
+        )
+    }
+
+    fn responses_node(&self) -> String {
+        let (base, key, model) = (quoted(&self.base), self.node_key(), quoted(self.access.model));
+        format!(
+            "import OpenAI from \"openai\";\n\nconst client = new OpenAI({{\n  baseURL: {base},\n  apiKey: {key},\n}});\n\
+             const answer = await client.responses.create({{ model: {model}, input: \"{TEXT}\" }});\nconsole.log(answer.output_text);"
+        )
+    }
+
     /// The name by which programs with many providers know the protocol.
     const fn provider(&self) -> &'static str {
         match self.protocol {
             Protocol::OpenAi => "OpenAI",
             Protocol::Gemini => "Gemini",
             Protocol::Anthropic => "Anthropic",
+            Protocol::Responses => "OpenAI Responses",
         }
     }
 

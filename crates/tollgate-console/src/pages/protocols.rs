@@ -15,6 +15,7 @@ pub(crate) fn label(t: Locale, word: &str) -> &'static str {
         Some(Protocol::OpenAi) => t.say("protocol.openai"),
         Some(Protocol::Gemini) => t.say("protocol.gemini"),
         Some(Protocol::Anthropic) => t.say("protocol.anthropic"),
+        Some(Protocol::Responses) => t.say("protocol.responses"),
         None => t.say("protocol.other"),
     }
 }
@@ -25,6 +26,7 @@ pub(crate) fn tone(word: &str) -> &'static str {
         Some(Protocol::OpenAi) => "info",
         Some(Protocol::Gemini) => "alt",
         Some(Protocol::Anthropic) => "ok",
+        Some(Protocol::Responses) => "info",
         None => "",
     }
 }
@@ -33,7 +35,7 @@ pub(crate) fn tone(word: &str) -> &'static str {
 pub(crate) fn client_base(protocol: Protocol, address: &str) -> String {
     match protocol {
         // OpenAI's clients add the path without its version.
-        Protocol::OpenAi => format!("{address}/v1"),
+        Protocol::OpenAi | Protocol::Responses => format!("{address}/v1"),
         Protocol::Gemini | Protocol::Anthropic => address.to_owned(),
     }
 }
@@ -44,5 +46,6 @@ pub(crate) fn clients(t: Locale, protocol: Protocol) -> &'static str {
         Protocol::OpenAi => t.say("home.openai"),
         Protocol::Gemini => t.say("home.gemini"),
         Protocol::Anthropic => t.say("home.anthropic"),
+        Protocol::Responses => t.say("home.responses"),
     }
 }

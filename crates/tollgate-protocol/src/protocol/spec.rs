@@ -237,6 +237,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         request_id_header: None,
         // Of Codex: the same over all turns.
         session_header: Some("session-id"),
+        tag_headers: &[("session-id", "session")],
         model_list_path: "/models",
         generate_method: Method::Chat,
         output_limit_fields: &["max_output_tokens"],

@@ -186,6 +186,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             ("", t.say("protocol.openai")),
             ("gemini", t.say("protocol.gemini")),
             ("anthropic", t.say("channels.messages")),
+            ("responses", t.say("protocol.responses")),
         ]
         .map(|(word, label)| (word, label, question.protocol == word))
         .to_vec(),

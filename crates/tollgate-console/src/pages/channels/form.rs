@@ -6,6 +6,7 @@ use std::sync::Arc;
 use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use tollgate_protocol::Protocol;
 
 use super::state::{call_of, path, provider_name};
 use crate::{
@@ -17,6 +18,7 @@ use crate::{
         locale::Locale,
         operations,
         preferences::Toast,
+        protocols,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get, path_of},
     },
@@ -362,12 +364,8 @@ fn connection_section(request: &PageRequest, form: &FormState) -> FormSection {
     if request.is_admin() {
         connection.push(form.field("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).optional().max(2_000));
     }
-    let protocols = ["openai", "gemini", "anthropic"].map(|word| {
-        let label = match word {
-            "openai" => t.say("protocol.openai"),
-            "gemini" => t.say("protocol.gemini"),
-            _ => t.say("channels.messages"),
-        };
+    let protocols = Protocol::WORDS.map(|word| {
+        let label = if word == "anthropic" { t.say("channels.messages") } else { protocols::label(t, word) };
         (word.to_owned(), label.to_owned(), form.value("protocol") == word)
     });
     FormSection {

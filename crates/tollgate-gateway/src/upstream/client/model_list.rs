@@ -92,7 +92,7 @@ async fn ask(
 /// The path of the list with as many models as fit: probes ask for one.
 const fn whole_list(protocol: Protocol) -> &'static str {
     match protocol {
-        Protocol::OpenAi => "/models",
+        Protocol::OpenAi | Protocol::Responses => "/models",
         Protocol::Gemini => "/models?pageSize=1000",
         Protocol::Anthropic => "/models?limit=1000",
     }
