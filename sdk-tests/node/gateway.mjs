@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 
 export const KEY = "sdk-tests-key-0123456789abcdef";
-export const MODELS = ["chat-model", "native-model", "messages-model"];
+export const MODELS = ["chat-model", "native-model", "messages-model", "responses-model"];
 
 async function firstLine(process) {
   for await (const line of createInterface({ input: process.stdout })) return line;

@@ -16,7 +16,7 @@ import pytest
 from google import genai
 
 KEY = "sdk-tests-key-0123456789abcdef"
-MODELS = ["chat-model", "native-model", "messages-model"]
+MODELS = ["chat-model", "native-model", "messages-model", "responses-model"]
 CATALOG = pathlib.Path(__file__).resolve().parent.parent / "catalog.toml"
 
 

@@ -8,6 +8,7 @@
 
 mod agent;
 mod claude_code;
+mod codex;
 mod conversation;
 
 use std::{
@@ -24,7 +25,7 @@ use agent::Agent;
 use conversation::Conversation;
 
 /// Every agent.
-const AGENTS: [Agent; 2] = [claude_code::AGENT, claude_code::WITHOUT_EXPERIMENTS];
+const AGENTS: [Agent; 3] = [claude_code::AGENT, claude_code::WITHOUT_EXPERIMENTS, codex::AGENT];
 
 /// A kind of upstream, and its model in the catalog of `sdk-tests`.
 struct Family {
@@ -36,7 +37,7 @@ struct Family {
     signature: Option<&'static str>,
 }
 
-const FAMILIES: [Family; 3] = [
+const FAMILIES: [Family; 4] = [
     Family { protocol: "openai", model: "chat-model", path: "/chat/completions", signature: None },
     Family {
         protocol: "gemini",
@@ -50,6 +51,8 @@ const FAMILIES: [Family; 3] = [
         path: "/messages",
         signature: Some(tollgate_testkit::provider::ANTHROPIC_SIGNATURE),
     },
+    // Callers of its own protocol alone get what it seals, and send it back.
+    Family { protocol: "responses", model: "responses-model", path: "/responses", signature: None },
 ];
 
 /// `cargo xtask agents`.

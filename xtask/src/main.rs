@@ -48,7 +48,7 @@ enum Command {
     Schemathesis(schemathesis::SchemathesisOptions),
     /// Runs the pages of the console in Chromium against the real binary.
     Browser,
-    /// Runs coding agents (Claude Code) from their public packages against the real binary, over each kind of upstream.
+    /// Runs coding agents (Claude Code, Codex) from their public packages against the real binary, over each kind of upstream.
     Agents(agents::AgentsOptions),
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,

@@ -1,7 +1,7 @@
 //! A model provider with minimal overhead, for measuring what is in front of it.
 //!
 //! One thread, HTTP/1.1 with keep-alive. Serves OpenAI chat completions and Gemini generation, JSON and SSE, and Anthropic messages
-//! as JSON. Each streamed piece of content is `@<nanoseconds since 1970> `, the time it was written. `GET /set?delay=MS&chunks=N&interval=MS` changes the
+//! and OpenAI responses as JSON. Each streamed piece of content is `@<nanoseconds since 1970> `, the time it was written. `GET /set?delay=MS&chunks=N&interval=MS` changes the
 //! behaviour at run time. The model `bench-large` answers with 60 MiB, `bench-silent` never. Option: `--listen ADDR`.
 
 use std::{
@@ -27,6 +27,7 @@ static INTERVAL_MS: AtomicU64 = AtomicU64::new(0);
 const CHAT: &str = r#"{"id":"chatcmpl-fast","object":"chat.completion","created":1700000000,"model":"bench-model","choices":[{"index":0,"message":{"role":"assistant","content":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has.","refusal":null,"annotations":[]},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":19,"completion_tokens":26,"total_tokens":45,"prompt_tokens_details":{"cached_tokens":0},"completion_tokens_details":{"reasoning_tokens":0}},"service_tier":"default"}"#;
 const NATIVE: &str = r#"{"candidates":[{"content":{"parts":[{"text":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has."}],"role":"model"},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":19,"candidatesTokenCount":26,"totalTokenCount":45},"modelVersion":"bench-model","responseId":"fast"}"#;
 const MESSAGE: &str = r#"{"id":"msg_fast","type":"message","role":"assistant","model":"bench-model","content":[{"type":"text","text":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has."}],"stop_reason":"end_turn","stop_sequence":null,"usage":{"input_tokens":19,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,"cache_creation":{"ephemeral_5m_input_tokens":0,"ephemeral_1h_input_tokens":0},"output_tokens":26,"service_tier":"standard"}}"#;
+const RESPONSE: &str = r#"{"id":"resp_fast","object":"response","created_at":1700000000,"status":"completed","error":null,"incomplete_details":null,"model":"bench-model","output":[{"id":"msg_fast","type":"message","role":"assistant","status":"completed","content":[{"type":"output_text","text":"A plain answer of about one hundred and twenty characters, so that the body is of the size a short reply usually has.","annotations":[],"logprobs":[]}]}],"parallel_tool_calls":true,"tool_choice":"auto","tools":[],"usage":{"input_tokens":19,"input_tokens_details":{"cached_tokens":0},"output_tokens":26,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":45}}"#;
 
 /// The answer of `bench-large`.
 static LARGE: LazyLock<Vec<u8>> =
@@ -92,6 +93,8 @@ async fn serve(mut stream: TcpStream) -> io::Result<()> {
                 NATIVE
             } else if target.contains("/messages") {
                 MESSAGE
+            } else if target.contains("/responses") {
+                RESPONSE
             } else {
                 CHAT
             };

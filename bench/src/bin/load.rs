@@ -379,6 +379,8 @@ fn read_arguments() -> LoadOptions {
         json!({"contents": [{"role": "user", "parts": [{"text": text}]}], "generationConfig": {"temperature": 0.7, "maxOutputTokens": 256}})
     } else if path.ends_with("/messages") {
         json!({"model": model, "system": "You are a helpful assistant.", "messages": [{"role": "user", "content": text}], "temperature": 0.7, "max_tokens": 256})
+    } else if path.ends_with("/responses") {
+        json!({"model": model, "instructions": "You are a helpful assistant.", "input": [{"role": "user", "content": text}], "temperature": 0.7, "max_output_tokens": 256, "store": false})
     } else if options.mode == "stream" {
         json!({"model": model, "messages": [{"role": "user", "content": text}], "max_tokens": 256, "stream": true, "stream_options": {"include_usage": true}})
     } else {

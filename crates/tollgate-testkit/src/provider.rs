@@ -1,4 +1,4 @@
-//! A model provider that speaks all three upstream protocols: deterministic, and strict about requests.
+//! A model provider that speaks all four upstream protocols: deterministic, and strict about requests.
 //!
 //! The response follows from the request alone:
 //! - text `say: X` gives `X`, `fail: 429` that status, any other text `you output: …`;
@@ -12,6 +12,7 @@
 mod anthropic;
 mod gemini;
 mod openai;
+mod responses;
 
 use std::{
     io::{self, BufReader, Write},
@@ -28,6 +29,9 @@ use crate::{ScriptedResponse, wire};
 pub const ANTHROPIC_SIGNATURE: &str = "c2lnbmVk";
 /// Signature of the calls of the Gemini model, which it wants back.
 pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
+
+/// What the Responses model seals its thoughts with, and wants back with each.
+pub const RESPONSES_SEAL: &str = "gAAAAscripted";
 
 /// The parts of a request that the response depends on, for every protocol.
 #[derive(Clone, Debug, Default)]
@@ -182,6 +186,10 @@ fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderE
         Ok(body) if path.contains("/chat/completions") => (openai::error, openai::answer(&body)),
         Ok(body) if path.contains("/embeddings") => (openai::error, Ok(openai::embed(&body))),
         Ok(_) if path.contains("/messages/count_tokens") => (anthropic::error, Ok(ResponseBody::Json(json!({"input_tokens": 11})))),
+        Ok(_) if path.contains("/responses/input_tokens") => {
+            (openai::error, Ok(ResponseBody::Json(json!({"object": "response.input_tokens", "input_tokens": 11}))))
+        }
+        Ok(body) if path.contains("/responses") => (openai::error, responses::answer(&body)),
         Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
         Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(path, &body)),
         Ok(_) => (openai::error, Err(ProviderError { status: 404, message: format!("no such path {path}") })),

@@ -206,6 +206,12 @@ fn plain_success(line: &str, body: &[u8]) -> ScriptedResponse {
         ScriptedResponse::json(&json!({"embeddings": [{"values": [0.5, -0.5]}], "embedding": {"values": [0.5, -0.5]}}))
     } else if line.contains("/messages/count_tokens") {
         ScriptedResponse::json(&json!({"input_tokens": 5}))
+    } else if line.contains("/responses/input_tokens") {
+        ScriptedResponse::json(&json!({"object": "response.input_tokens", "input_tokens": 5}))
+    } else if line.contains("/responses") && streams {
+        ScriptedResponse::response_stream(&["hel", "lo"])
+    } else if line.contains("/responses") {
+        ScriptedResponse::response("hello")
     } else if line.contains("/messages") && streams {
         ScriptedResponse::message_stream(&["hel", "lo"])
     } else if line.contains("/messages") {

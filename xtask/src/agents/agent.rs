@@ -13,6 +13,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) continues: bool,
     pub(crate) gateway: SocketAddr,
     pub(crate) key: &'a str,
+    /// Home of the agent, with what it keeps.
+    pub(crate) home: &'a Path,
 }
 
 /// A coding agent.
@@ -26,8 +28,8 @@ pub(crate) struct Agent {
     pub(crate) protocol: &'static str,
     /// The line that makes the scripted model read a file with a tool of this agent.
     pub(crate) read_file: fn(&Path) -> String,
-    /// Arguments and environment of a turn.
-    pub(crate) arguments: fn(&mut Command, &Turn<'_>),
+    /// Arguments, environment and files of a turn.
+    pub(crate) arguments: fn(&mut Command, &Turn<'_>) -> Result<()>,
     /// The answer in what it printed; an error if it says that the turn failed.
     pub(crate) answer: fn(&str) -> Result<String>,
     /// Whether it asks for the text of thinking, and keeps it with the conversation.

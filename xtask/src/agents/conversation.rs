@@ -85,14 +85,14 @@ impl<'a> Conversation<'a> {
     fn turn(&self, prompt: &str, family: &Family, continues: bool) -> Result<String> {
         let home = self.folder.path().join("home");
         let (gateway, key) = (self.gateway.address(), self.gateway.key());
-        let turn = Turn { prompt, model: family.model, continues, gateway, key };
+        let turn = Turn { prompt, model: family.model, continues, gateway, key, home: &home };
         let [output, errors] = ["output", "errors"].map(|name| self.folder.path().join(name));
         let mut command = Command::new(self.program);
         let path = std::env::var_os("PATH").unwrap_or_default();
         command.env_clear().env("PATH", path).env("HOME", &home).current_dir(self.folder.path().join("work"));
         // Nothing but the gateway can be reached: port 9 of this machine is no proxy.
         command.env("HTTPS_PROXY", "http://127.0.0.1:9").env("NO_PROXY", "127.0.0.1");
-        (self.agent.arguments)(&mut command, &turn);
+        (self.agent.arguments)(&mut command, &turn)?;
         command.stdin(Stdio::null()).stdout(File::create(&output)?).stderr(File::create(&errors)?);
         let mut process = command.spawn().context("the agent does not start")?;
         #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]

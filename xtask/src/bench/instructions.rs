@@ -42,7 +42,7 @@ struct CountedProtocol {
 }
 
 /// Chat completions first: the others are compared with it.
-const PROTOCOLS: [CountedProtocol; 3] = [
+const PROTOCOLS: [CountedProtocol; 4] = [
     CountedProtocol { name: "chat", path: "v1/chat/completions", model: "bench-chat", arguments: &[] },
     CountedProtocol {
         name: "native",
@@ -56,6 +56,7 @@ const PROTOCOLS: [CountedProtocol; 3] = [
         model: "bench-messages",
         arguments: &["--header", "anthropic-version: 2023-06-01"],
     },
+    CountedProtocol { name: "responses", path: "v1/responses", model: "bench-responses", arguments: &[] },
 ];
 
 /// Counts the instructions of this many requests of each protocol and prints them by thread group and function.

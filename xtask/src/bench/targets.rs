@@ -111,8 +111,9 @@ fn catalog(upstream: &str) -> String {
     channel("chat", "openai", "v1", "bench-chat")
         + &channel("native", "gemini", "v1beta", "bench-native")
         + &channel("messages", "anthropic", "v1", "bench-messages")
+        + &channel("responses", "responses", "v1", "bench-responses")
         + &format!(
-            "[[group]]\nname = \"default\"\nchannels = [\"chat\", \"native\", \"messages\"]\n\
+            "[[group]]\nname = \"default\"\nchannels = [\"chat\", \"native\", \"messages\", \"responses\"]\n\
              [[key]]\nname = \"bench\"\ngroups = [\"default\"]\nsecret = \"{KEY}\"\n\
              [[key]]\nname = \"bounded\"\ngroups = [\"default\"]\nsecret = \"{BOUNDED_KEY}\"\nrpm = 100000000\ntpm = 100000000000\n\
              concurrency = 10000\nbudget = {{ amount = \"1000000\", window = \"month\" }}\n\

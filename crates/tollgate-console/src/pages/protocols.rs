@@ -23,10 +23,9 @@ pub(crate) fn label(t: Locale, word: &str) -> &'static str {
 /// The class of the colour of its badge.
 pub(crate) fn tone(word: &str) -> &'static str {
     match Protocol::parse(word) {
-        Some(Protocol::OpenAi) => "info",
+        Some(Protocol::OpenAi | Protocol::Responses) => "info",
         Some(Protocol::Gemini) => "alt",
         Some(Protocol::Anthropic) => "ok",
-        Some(Protocol::Responses) => "info",
         None => "",
     }
 }

@@ -194,6 +194,14 @@ impl Rig {
         incoming
     }
 
+    /// A request of the Responses API for the same model.
+    pub(super) fn responses(&self, body: &str) -> Incoming {
+        let mut incoming = self.incoming(body);
+        incoming.head.from = tollgate_protocol::Protocol::Responses;
+        incoming.head.path = "/v1/responses".to_owned();
+        incoming
+    }
+
     /// A second channel beside the first, with an account of its own.
     pub(super) fn add_channel(&self, change: impl FnOnce(&mut Channel)) {
         self.change(|channels, groups, _| {

@@ -134,6 +134,37 @@ impl ScriptedResponse {
         Self::events(events.into_iter().map(named).collect())
     }
 
+    /// A response of the Responses API with usage 5 + 7.
+    pub fn response(text: &str) -> Self {
+        Self::json(&response_object("completed", Some(text)))
+    }
+
+    /// A streamed response of the Responses API with usage 5 + 7.
+    pub fn response_stream(texts: &[&str]) -> Self {
+        let item = json!({"type": "message", "id": "msg_upstream", "role": "assistant", "status": "in_progress", "content": []});
+        let part = |text: &str| json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
+        let place = |mut event: Value| {
+            (event["item_id"], event["output_index"], event["content_index"]) = ("msg_upstream".into(), 0.into(), 0.into());
+            event
+        };
+        let (begun, whole) = (response_object("in_progress", None), response_object("completed", Some(&texts.concat())));
+        let mut events = vec![
+            json!({"type": "response.created", "response": begun}),
+            json!({"type": "response.output_item.added", "output_index": 0, "item": item}),
+            place(json!({"type": "response.content_part.added", "part": part("")})),
+        ];
+        events.extend(texts.iter().map(|text| place(json!({"type": "response.output_text.delta", "delta": text, "logprobs": []}))));
+        events.push(place(json!({"type": "response.output_text.done", "text": texts.concat(), "logprobs": []})));
+        events.push(place(json!({"type": "response.content_part.done", "part": part(&texts.concat())})));
+        events.push(json!({"type": "response.output_item.done", "output_index": 0, "item": whole["output"][0]}));
+        events.push(json!({"type": "response.completed", "response": whole}));
+        let named = |(number, mut event): (usize, Value)| {
+            event["sequence_number"] = number.into();
+            format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+        };
+        Self::events(events.into_iter().enumerate().map(named).collect())
+    }
+
     /// An event stream of these chunks.
     pub fn events(chunks: Vec<String>) -> Self {
         let mut response = Self::status(200).header("content-type", "text/event-stream");
@@ -223,6 +254,25 @@ impl ScriptedResponse {
         self.stall_after = Some(chunks);
         self
     }
+}
+
+/// An object of the Responses API, with a message once there is a text.
+fn response_object(status: &str, text: Option<&str>) -> Value {
+    let message = text.map(|text| {
+        let part = json!({"type": "output_text", "text": text, "annotations": [], "logprobs": []});
+        json!({"type": "message", "id": "msg_upstream", "role": "assistant", "status": "completed", "content": [part]})
+    });
+    let usage = text.map(|_| {
+        json!({
+            "input_tokens": 5, "input_tokens_details": {"cached_tokens": 0}, "output_tokens": 7,
+            "output_tokens_details": {"reasoning_tokens": 0}, "total_tokens": 12,
+        })
+    });
+    json!({
+        "id": "resp_upstream", "object": "response", "created_at": 1_700_000_000, "model": "upstream-model", "status": status,
+        "error": null, "incomplete_details": null, "output": message.into_iter().collect::<Vec<_>>(), "usage": usage,
+        "parallel_tool_calls": true, "tool_choice": "auto", "tools": [],
+    })
 }
 
 /// A native response or stream chunk.

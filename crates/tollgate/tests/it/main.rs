@@ -49,6 +49,7 @@ mod price_limits;
 mod redis_restart;
 mod relay;
 mod request_log;
+mod responses;
 mod retention;
 mod revocations;
 mod rotation;

@@ -4,6 +4,7 @@
 mod bytes;
 mod expectations;
 mod messages;
+mod responses;
 
 use std::{
     io::{ErrorKind, Read, Write},
@@ -46,6 +47,13 @@ fn every_malformed_request_gets_an_acceptable_answer() {
 #[test]
 fn every_malformed_request_to_messages_gets_an_acceptable_answer() {
     let inputs = messages::inputs(CORPUS);
+    assert!(inputs.len() > 400, "only {} inputs", inputs.len());
+    check_all(&inputs);
+}
+
+#[test]
+fn every_malformed_request_to_responses_gets_an_acceptable_answer() {
+    let inputs = responses::inputs(CORPUS);
     assert!(inputs.len() > 400, "only {} inputs", inputs.len());
     check_all(&inputs);
 }

@@ -38,6 +38,15 @@ refusals! {
         error_server_tool error_other_context_edit error_server_held_thread error_max_tokens_missing
         error_upstream_rate_limit error_context_length stream_error_first;
     anthropic_to_gemini: error_unknown_block error_account_refused;
+    responses_to_openai:
+        error_previous_response_id error_background error_conversation error_item_reference error_hosted_tool
+        error_hosted_tool_forced error_orphan_output error_call_without_output error_prompt_template error_upstream_429;
+    responses_to_gemini:
+        error_verbosity error_format_with_tools error_unknown_item error_compaction_item response_malformed_call
+        stream_error_before_content;
+    responses_to_anthropic:
+        error_temperature_above_one error_json_object error_prefill_not_taken error_logprobs error_upstream_400
+        error_upstream_overloaded;
 }
 
 macro_rules! requests {
@@ -85,19 +94,40 @@ requests! {
     anthropic_to_gemini:
         request_thinking_images_errors request_claude_code_first_turn request_two_rounds_with_signatures
         request_deferred_tool_loaded request_budget_and_sampling;
+    responses_to_openai:
+        request_minimal request_stream_forces_usage request_leading_system_joined request_system_later_stays
+        request_sampling_and_limits request_sdk_defaults_are_noops request_bookkeeping_dropped request_tool_loop
+        request_result_parts_and_image request_user_parts request_custom_tool request_namespace_flattened
+        request_offered_web_search_dropped request_only_hosted_tools request_tool_choice_forms request_structured_output
+        request_effort_on_a_reasoning_model request_own_reasoning_returns request_foreign_reasoning_dropped
+        request_codex_first_turn;
+    responses_to_gemini:
+        request_minimal request_leading_system_parts request_system_later request_sampling_stream request_effort_without_summary
+        request_effort_with_summary request_summary_alone request_effort_none_adjusted request_signature_on_call
+        request_signature_of_text request_signature_lost request_custom_tool_as_function request_namespace_and_allowed_tools
+        request_structured_output request_image_and_result_image;
+    responses_to_anthropic:
+        request_minimal_default_max_tokens request_system_params_choice request_thinking_returns
+        request_omitted_thinking_returns request_foreign_thoughts_dropped request_results_first request_effort_adaptive_summary
+        request_effort_budget_and_format request_summary_alone_budget request_files;
 }
 
-const DIRECTIONS: [&str; 6] = [
+const DIRECTIONS: [&str; 9] = [
     "openai_to_gemini",
     "gemini_to_openai",
     "openai_to_anthropic",
     "gemini_to_anthropic",
     "anthropic_to_openai",
     "anthropic_to_gemini",
+    "responses_to_openai",
+    "responses_to_gemini",
+    "responses_to_anthropic",
 ];
 /// Requests for cases that contain none.
 const MESSAGE: &str = r#"{"model":"m","max_tokens":50,"messages":[{"role":"user","content":"hi"}]}"#;
 const MESSAGE_STREAM: &str = r#"{"model":"m","max_tokens":50,"stream":true,"messages":[{"role":"user","content":"hi"}]}"#;
+const INPUT: &str = r#"{"model":"m","input":"hi"}"#;
+const INPUT_STREAM: &str = r#"{"model":"m","stream":true,"input":"hi"}"#;
 /// Answers of upstreams for cases that contain none.
 const GEMINI_REPLY: &str = r#"{"candidates":[{"content":{"parts":[{"text":"hi"}]},"finishReason":"STOP"}]}"#;
 const ANTHROPIC_REPLY: &str = r#"{"id":"a","type":"message","role":"assistant","model":"c","content":[{"type":"text","text":"hi"}],"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}"#;
@@ -173,7 +203,7 @@ async fn ask(rig: &Rig, caller: Protocol, body: &str, streams: bool) -> Got {
         Protocol::Gemini => rig.native(if streams { Method::StreamGenerate } else { Method::Generate }, body),
         Protocol::OpenAi => rig.incoming(body),
         Protocol::Anthropic => rig.messages(body),
-        Protocol::Responses => panic!("no direction has such callers"),
+        Protocol::Responses => rig.responses(body),
     };
     read(serve(&rig.core, incoming).await).await
 }
@@ -204,7 +234,8 @@ async fn refused(direction: &str, name: &str) {
         Protocol::OpenAi => CHAT,
         Protocol::Anthropic if streams => MESSAGE_STREAM,
         Protocol::Anthropic => MESSAGE,
-        Protocol::Responses => panic!("no direction has such callers"),
+        Protocol::Responses if streams => INPUT_STREAM,
+        Protocol::Responses => INPUT,
     };
     let mut rig = rig(script, upstream, &case);
     let got = ask(&rig, caller, sent.as_deref().unwrap_or(valid), streams).await;
