@@ -19,9 +19,11 @@ pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap) 
     let rest = rest.strip_prefix("responses/")?;
     Some(match rest.split_once('/') {
         None if rest == "input_tokens" => body(method, Method::CountTokens),
-        None if is_stored(rest) => stored(method, rest, &[HttpMethod::GET, HttpMethod::DELETE], "GET, DELETE"),
+        None if is_stored(rest) => {
+            stored(method, rest, &[HttpMethod::GET, HttpMethod::HEAD, HttpMethod::DELETE], "GET, HEAD, DELETE")
+        }
         Some((id, "cancel")) if is_stored(id) => stored(method, id, &[HttpMethod::POST], "POST"),
-        Some((id, "input_items")) if is_stored(id) => stored(method, id, &[HttpMethod::GET], "GET"),
+        Some((id, "input_items")) if is_stored(id) => stored(method, id, &[HttpMethod::GET, HttpMethod::HEAD], "GET, HEAD"),
         None | Some(_) => unknown(Protocol::Responses),
     })
 }

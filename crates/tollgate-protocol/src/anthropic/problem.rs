@@ -18,7 +18,7 @@ pub(super) fn encode(problem: &Problem) -> Bytes {
 /// The type for a status. `stop`: repeating the request cannot help.
 const fn error_type(status: u16, stop: bool) -> &'static str {
     match status {
-        400 | 405 | 414 | 415 | 422 | 431 => "invalid_request_error",
+        400 | 405 | 414 | 415 | 422 | 426 | 431 => "invalid_request_error",
         401 => "authentication_error",
         402 => "billing_error",
         403 => "permission_error",

@@ -102,7 +102,8 @@ impl EventRelay {
         };
         // The data has the name too, and some servers send it there only.
         let name = if answer.kind.is_empty() { String::from_utf8_lossy(event.name).into_owned() } else { answer.kind };
-        if name == "error" || name == "response.failed" {
+        // Servers in front of the upstream send errors without a type.
+        if name == "error" || name == "response.failed" || (name.is_empty() && answer.error) {
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         if name.is_empty() {

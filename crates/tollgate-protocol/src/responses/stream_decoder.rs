@@ -53,6 +53,8 @@ impl StreamDecoder for ResponsesStreamDecoder {
         let kind = event.kind.as_ref().map(|kind| kind.0.as_str()).unwrap_or_default();
         match kind {
             "error" | "response.failed" => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
+            // Servers in front of the upstream send errors without a type.
+            "" if event.error.is_some() => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
             "response.output_item.added" => self.added(index, event.item, out),
             "response.output_item.done" => self.done(index, event.item, out),
             "response.output_text.delta" => {

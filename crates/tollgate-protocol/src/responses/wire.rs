@@ -70,6 +70,8 @@ pub(super) struct StreamEvent<'a> {
     pub annotation: Option<&'a RawValue>,
     #[serde(borrow)]
     pub response: Option<&'a RawValue>,
+    #[serde(borrow)]
+    pub error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]

@@ -126,7 +126,7 @@ fn items(output: &ModelOutput) -> Vec<Value> {
 }
 
 /// A response with this status and these items.
-fn response(output: &ModelOutput, status: &str, items: Vec<Value>) -> Value {
+fn response(output: &ModelOutput, status: &str, items: &[Value]) -> Value {
     let mut response = json!({
         "id": format!("resp_scripted_{}", output.number), "object": "response", "created_at": 1_700_000_000, "model": "scripted-1",
         "status": status, "error": null, "incomplete_details": null, "instructions": null, "metadata": {}, "output": items,
@@ -143,11 +143,11 @@ fn response(output: &ModelOutput, status: &str, items: Vec<Value>) -> Value {
 }
 
 fn whole(output: &ModelOutput) -> Value {
-    response(output, "completed", items(output))
+    response(output, "completed", &items(output))
 }
 
 fn events(output: &ModelOutput) -> Vec<String> {
-    let begun = response(output, "in_progress", Vec::new());
+    let begun = response(output, "in_progress", &[]);
     let mut events =
         vec![json!({"type": "response.created", "response": begun}), json!({"type": "response.in_progress", "response": begun})];
     for (index, item) in items(output).iter().enumerate() {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
 use crate::support::{self, channel, group, prices};
@@ -197,6 +197,48 @@ fn credential_in_an_upstream_error_is_masked() {
     let answer = gateway.chat(&support::chat("chat-model"));
     assert_eq!(answer.status, 400);
     assert!(!answer.text().contains(UPSTREAM_CREDENTIAL), "{}", answer.text());
+}
+
+/// One and many at a time, over both protocols of callers and upstreams: a Gemini upstream says no tokens, and the gateway counts.
+#[test]
+fn embeddings_are_priced_by_their_tokens() {
+    let upstream = Upstream::with_model();
+    let channel = |name, protocol, url: &str, model| {
+        channel(name, protocol, url, model, "")
+            + &format!("[[model]]\nname = \"{model}\"\nembeddings = true\nprice = {{ input = \"10\" }}\n")
+    };
+    let catalog = channel("chat", "openai", &upstream.openai_url(), "chat-embeddings")
+        + &channel("native", "gemini", &upstream.gemini_url(), "native-embeddings")
+        + &support::group(&["chat", "native"]);
+    let gateway = tollgate_testkit::TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
+    let content = |text: &str| json!({"parts": [{"text": text}]});
+    let text = "a text of some words to embed";
+    for model in ["chat-embeddings", "native-embeddings"] {
+        let chat = |input: Value| {
+            gateway.send(&Request::post("/v1/embeddings", &json!({"model": model, "input": input})).bearer(gateway.key()))
+        };
+        let batch: Vec<Value> = (0..3).map(|_| json!({"model": format!("models/{model}"), "content": content(text)})).collect();
+        let answers = [
+            chat(json!(text)),
+            chat(json!([text])),
+            gateway.native(model, "embedContent", &json!({"content": content(text)})),
+            gateway.native(model, "batchEmbedContents", &json!({"requests": [batch[0]]})),
+            gateway.native(model, "batchEmbedContents", &json!({"requests": batch})),
+        ];
+        let tokens = answers.map(|answer| {
+            assert_eq!(answer.status, 200, "{model}: {}", answer.text());
+            let record = gateway.record_of(&answer);
+            let input = record["tokens"]["input"].as_i64().expect("tokens");
+            assert_eq!(
+                (support::nano_usd(&record["sale"]), &record["tokens"]["output"]),
+                (input * 10_000, &json!(0)),
+                "{model}: {record}"
+            );
+            input
+        });
+        let [one, .., many] = tokens;
+        assert!(one > 0 && if model == "chat-embeddings" { many == 4 } else { many > 2 * one }, "{model}: {tokens:?}");
+    }
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn every_malformed_request_to_messages_gets_an_acceptable_answer() {
 #[test]
 fn every_malformed_request_to_responses_gets_an_acceptable_answer() {
     let inputs = responses::inputs(CORPUS);
-    assert!(inputs.len() > 400, "only {} inputs", inputs.len());
+    assert!(inputs.len() > 350, "only {} inputs", inputs.len());
     check_all(&inputs);
 }
 

@@ -163,7 +163,8 @@ fn choice(field: &Field<'_, '_>, names: &ToolNames, request: &mut Request) -> Re
     let unknown = || Malformed::invalid(FROM, &path, "is not a tool choice");
     if let Some(word) = field.value.str() {
         let mode = mode_of(word).ok_or_else(unknown)?;
-        return Ok(Some(ToolChoice { mode, names: Vec::new(), path }));
+        // `auto` is the default.
+        return Ok((mode != ToolChoiceMode::Auto).then(|| ToolChoice { mode, names: Vec::new(), path }));
     }
     let mut fields = Fields::new(field.value, &path, FROM)?;
     match fields.required_text("type")?.as_str() {
