@@ -43,7 +43,9 @@ fn an_event_is_kept_until_it_ends() {
         let held = relay.held_bytes();
         assert!((TEXT..3 * TEXT).contains(&held), "{upstream:?} {caller:?}: {held}");
         assert!(push(&mut *relay, "\n\n") > TEXT, "{upstream:?} {caller:?}");
-        assert!(relay.held_bytes() < 1_000, "{upstream:?} {caller:?}: {}", relay.held_bytes());
+        // A stream of Responses ends with the whole answer.
+        let repeats = caller == Protocol::Responses && upstream != caller;
+        assert_eq!(relay.held_bytes() < 1_000, !repeats, "{upstream:?} {caller:?}: {}", relay.held_bytes());
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct AnswerPipeline {
     candidates: Vec<CandidateState>,
     open: Vec<OpenCall>,
     call_bytes: usize,
-    calls: u64,
+    generated_ids: u64,
     summary: ReplySummary,
     blocked: bool,
     /// Content followed the finish of its candidate.
@@ -79,7 +79,7 @@ impl AnswerPipeline {
             candidates: Vec::new(),
             open: Vec::new(),
             call_bytes: 0,
-            calls: 0,
+            generated_ids: 0,
             summary: ReplySummary::default(),
             blocked: false,
             continued: false,
@@ -230,9 +230,9 @@ impl AnswerPipeline {
             return Err(StreamError::Malformed("too many calls open at once"));
         }
         if id.is_empty() {
-            id = format!("call_{}_{}", self.context.request_id, self.calls);
+            id = format!("call_{}_{}", self.context.request_id, self.generated_ids);
+            self.generated_ids += 1;
         }
-        self.calls += 1;
         if let Some((_, own)) = self.context.name_map.iter().find(|(upstream, _)| *upstream == name) {
             name.clone_from(own);
         }
