@@ -15,7 +15,10 @@ pub(super) const AGENT: Agent = Agent {
     program: "claude",
     protocol: "anthropic",
     read_file,
-    arguments,
+    arguments: |command, turn| {
+        arguments(command, turn);
+        Ok(())
+    },
     answer,
     shows_thinking: false,
     check_forwarded,
@@ -24,8 +27,9 @@ pub(super) const AGENT: Agent = Agent {
 pub(super) const WITHOUT_EXPERIMENTS: Agent = Agent {
     name: "Claude Code without experimental features",
     arguments: |command, turn| {
+        arguments(command, turn);
         command.env("CLAUDE_CODE_DISABLE_EXPERIMENTAL_BETAS", "1");
-        arguments(command, turn)
+        Ok(())
     },
     shows_thinking: true,
     ..AGENT
@@ -35,7 +39,7 @@ fn read_file(path: &Path) -> String {
     format!("call: Read {}", json!({"file_path": path}))
 }
 
-fn arguments(command: &mut Command, turn: &Turn<'_>) -> Result<()> {
+fn arguments(command: &mut Command, turn: &Turn<'_>) {
     command.env("ANTHROPIC_BASE_URL", format!("http://{}", turn.gateway)).env("ANTHROPIC_AUTH_TOKEN", turn.key);
     for switch in ["CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "DISABLE_AUTOUPDATER", "DISABLE_TELEMETRY"] {
         command.env(switch, "1");
@@ -44,7 +48,6 @@ fn arguments(command: &mut Command, turn: &Turn<'_>) -> Result<()> {
     if turn.continues {
         command.arg("--continue");
     }
-    Ok(())
 }
 
 fn answer(printed: &str) -> Result<String> {
