@@ -1,11 +1,14 @@
 //! "Why is it not chosen?": the accounts that a request would use in order, and why others are excluded, by the function that routes
 //! requests.
 
+use std::fmt::Write as _;
+
 use serde::Deserialize;
 
 use crate::{
     api_error::ApiError,
     pages::{
+        clients::shell,
         locale::Locale,
         mark::Mark,
         operations,
@@ -96,7 +99,10 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     };
     let mut pairs = vec![("model", question.model.as_str()), caller];
     pairs.extend(Some(("protocol", question.protocol.as_str())).filter(|(_, protocol)| !protocol.is_empty()));
-    let command = format!("tollgate explain --model '{}' --key '{}'", question.model, question.caller);
+    let mut command = format!("tollgate explain --model {} --{} {}", shell(&question.model), caller.0, shell(caller.1));
+    if !question.protocol.is_empty() {
+        let _ = write!(command, " --protocol {}", question.protocol);
+    }
     let found: Explanation = match request.read(operations::EXPLAIN, get(&pairs)).await {
         Ok(found) => found,
         Err(error) if error.status.is_client_error() && error.status != http::StatusCode::FORBIDDEN => {
