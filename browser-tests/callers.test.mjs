@@ -197,7 +197,7 @@ test("a key is checked without an account and without JavaScript", async () => {
     await page.getByText("The gateway does not know this key.").waitFor();
     await page.locator("#key").fill(key);
     await page.keyboard.press("Enter");
-    await page.getByText("Last requests").waitFor();
+    await page.getByRole("heading", { name: "Last requests" }).waitFor();
     assert.ok(!page.url().includes("sk-") && !(await page.content()).includes(key));
     if (javaScriptEnabled) {
       await checkPage(page, faults, "key check");

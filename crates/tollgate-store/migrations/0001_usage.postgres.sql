@@ -123,8 +123,11 @@ ALTER TABLE recent_batches ALTER COLUMN ids SET STORAGE EXTERNAL;
 -- an attempt. Sums by five minutes are removed with their records, those by days and months stay. `usage_sums` has the sums of all
 -- keys, with histograms of the times to the first content and to the end and of the gateway's own time (`rollup/histogram.rs`), and
 -- of complete answers that were streamed their number, their output tokens and the microseconds after their first content;
--- `key_sums` has those of each key, `account_sums` those of each account, `tag_sums` and `key_tag_sums` those of each value of a
--- tag. `key_totals` has what each key used by days, thirds of months (11 days stand for any) and months, whatever it was used for.
+-- `account_sums` has those of each account, `tag_sums` those of each value of a tag. `key_days` has what each key used by days (its
+-- `width` is always 1440), whatever it was used for, and finds what one key or one member has spent. The other sums of keys are packed
+-- (`rollup/packed.rs`), those of 32 numbers of `names` in one value; `part` is the number of a key divided by 32. `key_sums` has those
+-- of each key by member, group, model, channel, account, protocol, outcome and reason; `key_totals` those by member and outcome, by
+-- hours, days and months; `key_tag_sums` has those of each value of a tag by what `key_sums` has.
 -- Every batch updates the rows of the current time. A page that is half empty has room for their new versions, so that no index changes.
 CREATE TABLE usage_sums (
     width INTEGER NOT NULL,
@@ -158,32 +161,20 @@ CREATE TABLE usage_sums (
 CREATE TABLE key_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
-    key INTEGER NOT NULL,
-    member INTEGER NOT NULL,
-    grp INTEGER NOT NULL,
-    model INTEGER NOT NULL,
-    channel INTEGER NOT NULL,
-    protocol_in SMALLINT NOT NULL,
-    outcome SMALLINT NOT NULL,
-    reason INTEGER NOT NULL,
-    requests BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    tokens_cache_read BIGINT NOT NULL,
-    tokens_cache_write BIGINT NOT NULL,
-    tokens_cache_write_1h BIGINT NOT NULL,
-    tokens_thinking BIGINT NOT NULL,
-    tokens_image BIGINT NOT NULL,
-    tokens_audio BIGINT NOT NULL,
-    sale BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
-    PRIMARY KEY (width, minute, key, member, grp, model, channel, protocol_in, outcome, reason)
-) WITH (fillfactor = 50);
--- What one key or one member has spent.
-CREATE INDEX key_sums_key ON key_sums (key, minute) WHERE width = 1440;
-CREATE INDEX key_sums_member ON key_sums (member, minute) WHERE width = 1440;
+    part INTEGER NOT NULL,
+    sums BYTEA NOT NULL,
+    PRIMARY KEY (width, minute, part)
+);
+ALTER TABLE key_sums ALTER COLUMN sums SET STORAGE EXTERNAL;
 CREATE TABLE key_totals (
+    width INTEGER NOT NULL,
+    minute INTEGER NOT NULL,
+    part INTEGER NOT NULL,
+    sums BYTEA NOT NULL,
+    PRIMARY KEY (width, minute, part)
+);
+ALTER TABLE key_totals ALTER COLUMN sums SET STORAGE EXTERNAL;
+CREATE TABLE key_days (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
     key INTEGER NOT NULL,
@@ -203,6 +194,8 @@ CREATE TABLE key_totals (
     unpriced BIGINT NOT NULL,
     PRIMARY KEY (width, minute, key, member, outcome)
 ) WITH (fillfactor = 50);
+CREATE INDEX key_days_key ON key_days (key, minute);
+CREATE INDEX key_days_member ON key_days (member, minute);
 CREATE TABLE account_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
@@ -252,30 +245,11 @@ CREATE TABLE tag_sums (
 CREATE TABLE key_tag_sums (
     width INTEGER NOT NULL,
     minute INTEGER NOT NULL,
-    key INTEGER NOT NULL,
-    member INTEGER NOT NULL,
-    tag INTEGER NOT NULL,
-    value INTEGER NOT NULL,
-    grp INTEGER NOT NULL,
-    model INTEGER NOT NULL,
-    outcome SMALLINT NOT NULL,
-    requests BIGINT NOT NULL,
-    tokens_input BIGINT NOT NULL,
-    tokens_output BIGINT NOT NULL,
-    tokens_cache_read BIGINT NOT NULL,
-    tokens_cache_write BIGINT NOT NULL,
-    tokens_cache_write_1h BIGINT NOT NULL,
-    tokens_thinking BIGINT NOT NULL,
-    tokens_image BIGINT NOT NULL,
-    tokens_audio BIGINT NOT NULL,
-    sale BIGINT NOT NULL,
-    cost BIGINT NOT NULL,
-    unpriced BIGINT NOT NULL,
-    PRIMARY KEY (width, minute, key, member, tag, value, grp, model, outcome)
-) WITH (fillfactor = 50);
--- What one key or one member has spent, by its tags.
-CREATE INDEX key_tag_sums_key ON key_tag_sums (key, minute) WHERE width = 1440;
-CREATE INDEX key_tag_sums_member ON key_tag_sums (member, minute) WHERE width = 1440;
+    part INTEGER NOT NULL,
+    sums BYTEA NOT NULL,
+    PRIMARY KEY (width, minute, part)
+);
+ALTER TABLE key_tag_sums ALTER COLUMN sums SET STORAGE EXTERNAL;
 -- Names of tags that have sums in a month, and values of each, in the order in which they came: `month` is the minute in which the
 -- month begins, `value` is 0 for the name itself, `member` is the member whose request brought it. Sums of other values have the value -1.
 CREATE TABLE tag_values (

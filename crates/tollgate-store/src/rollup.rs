@@ -1,15 +1,18 @@
 //! Roll-ups: sums over usage records by five minutes, hours, days and months, over all keys, for each key, for each account and for each
-//! value of a tag, totals of each key by days, thirds of months and months, and sums over attempts by hours and days. Computes what a
-//! batch of new records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for a text that a record does
-//! not have.
+//! value of a tag, totals of each key by hours, days and months, and sums over attempts by hours and days. Computes what a batch of new
+//! records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for a text that a record does not have.
 
 mod histogram;
+mod packed;
 
 use std::collections::BTreeMap;
 
 use tollgate_core::{Outcome, Timestamp, Tokens, UsageRecord};
 
 pub(crate) use histogram::Histogram;
+#[cfg(test)]
+pub(crate) use packed::CellWriter;
+pub(crate) use packed::{CellReader, add_to_cells, by_part, part_of};
 
 /// Microseconds of a minute, of five minutes, of an hour and of a day; of a month those of the longest, which stand for any.
 pub(crate) const MINUTE: i64 = 60_000_000;
@@ -17,23 +20,21 @@ pub(crate) const FIVE_MINUTES: i64 = 5 * MINUTE;
 pub(crate) const HOUR: i64 = 60 * MINUTE;
 pub(crate) const DAY: i64 = 24 * HOUR;
 pub(crate) const MONTH: i64 = 31 * DAY;
-/// A third of a month: its first ten days, the next ten, and the rest. The longest stands for any.
-pub(crate) const THIRD: i64 = 11 * DAY;
 /// The widths of the sums over records, of the totals of each key, and of the sums over attempts.
 pub(crate) const USAGE_WIDTHS: [i64; 4] = [FIVE_MINUTES, HOUR, DAY, MONTH];
-pub(crate) const TOTAL_WIDTHS: [i64; 3] = [DAY, THIRD, MONTH];
+pub(crate) const TOTAL_WIDTHS: [i64; 3] = [HOUR, DAY, MONTH];
 pub(crate) const ATTEMPT_WIDTHS: [i64; 2] = [HOUR, DAY];
 
 /// Dimensions of sums over all keys: minute, group, model, channel, protocol, outcome, reason.
 pub(crate) type UsageSumKey = [i64; 7];
-/// Dimensions of sums of each key: minute, key, member, group, model, channel, protocol, outcome, reason.
-pub(crate) type KeySumKey = [i64; 9];
+/// Dimensions of sums of each key: minute, key, member, group, model, channel, account, protocol, outcome, reason.
+pub(crate) type KeySumKey = [i64; 10];
 /// Dimensions of totals of each key: minute, key, member, outcome.
 pub(crate) type KeyTotalKey = [i64; 4];
 /// Dimensions of sums of each value of a tag: minute, tag, value, group, model, outcome.
 pub(crate) type TagSumKey = [i64; 6];
-/// The same by key: minute, key, member, tag, value, group, model, outcome.
-pub(crate) type KeyTagSumKey = [i64; 8];
+/// The same by key: minute, key, member, tag, value, group, model, channel, account, protocol, outcome, reason.
+pub(crate) type KeyTagSumKey = [i64; 12];
 /// Dimensions of sums of each account: minute, account, group, model, channel, protocol, outcome, reason.
 pub(crate) type AccountSumKey = [i64; 8];
 /// Dimensions of sums over attempts: minute, channel, account, model, result, error.
@@ -192,12 +193,7 @@ impl Sums for AttemptSums {
 
 /// The beginning of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
-    if width != MONTH && width != THIRD {
-        return at.0.div_euclid(width) * width;
-    }
-    let month = Timestamp::of_month(at.month()).0;
-    let thirds = if width == MONTH { 0 } else { (at.0 - month) / (10 * DAY) };
-    month + if thirds > 2 { 2 } else { thirds } * 10 * DAY
+    if width == MONTH { Timestamp::of_month(at.month()).0 } else { at.0.div_euclid(width) * width }
 }
 
 /// The end of the bucket of a time; both in microseconds.
@@ -258,10 +254,6 @@ mod tests {
         assert_eq!(bucket(Timestamp(december - 1), MONTH), november);
         assert_eq!(bucket_end(Timestamp(november), MONTH), december);
         assert_eq!(bucket_end(Timestamp(day("2027-02-03T04:05:06Z")), MONTH), day("2027-03-01T00:00:00Z"));
-        let thirds = ["2027-02-01T00:00:00Z", "2027-02-11T00:00:00Z", "2027-02-21T00:00:00Z", "2027-03-01T00:00:00Z"].map(day);
-        assert_eq!(thirds.map(|begin| bucket(Timestamp(begin), THIRD)), thirds);
-        assert_eq!(thirds.map(|begin| bucket_end(Timestamp(begin + 7 * DAY), THIRD))[..3], thirds[1..]);
-        assert_eq!(bucket(Timestamp(day("2026-12-31T23:59:59Z")), THIRD), day("2026-12-21T00:00:00Z"));
         assert_eq!([next_bucket(november, MONTH), next_bucket(november + 1, MONTH)], [november, december]);
         assert_eq!(
             [next_bucket(HOUR, HOUR), next_bucket(HOUR + 1, HOUR), bucket_end(Timestamp(HOUR), HOUR)],

@@ -25,6 +25,7 @@ mod ledger;
 mod listing;
 mod migrate;
 mod names;
+mod packed_sums;
 mod pages;
 mod partitions;
 mod price_history;

@@ -9,8 +9,9 @@ mod resources;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use tollgate_core::Secret;
+use tollgate_protocol::Protocol;
 
 pub(crate) use accounting::{
     Alert, AlertState, Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SettingsAction,
@@ -293,10 +294,13 @@ pub(crate) struct Explain {
     #[arg(long)]
     pub(crate) model: String,
     /// Key id, or key name if it is unambiguous
-    #[arg(long)]
-    pub(crate) key: String,
-    /// Protocol of the caller: openai, gemini, anthropic or responses
-    #[arg(long, default_value = "openai")]
+    #[arg(long, required_unless_present = "group")]
+    pub(crate) key: Option<String>,
+    /// Instead of a key: a caller of this group without limits of its own, by name or id
+    #[arg(long, conflicts_with = "key")]
+    pub(crate) group: Option<String>,
+    /// Protocol of the caller
+    #[arg(long, default_value = "openai", value_parser = PossibleValuesParser::new(Protocol::WORDS))]
     pub(crate) protocol: String,
     /// Field the request contains, such as `logit_bias`; may be repeated
     #[arg(long = "field", value_name = "FIELD")]

@@ -12,6 +12,7 @@
 //! `--tags` gives half of them a tag with fifty values, and a tenth a tag with a value of its own.
 //! `--batch RECORDS` changes the records per transaction. `--service` books records of one key and one model, as a gateway in service
 //! may, and asks nothing; under callgrind it shows what a record costs.
+//! `--brief` exports and verifies nothing.
 
 #![expect(clippy::print_stdout, clippy::disallowed_methods, reason = "a bench prints, and reads the clock")]
 
@@ -35,13 +36,12 @@ use data::{BEGIN, DAY, DAYS, KEYS, MODELS, Shape, at, record, service_record};
 
 /// Records per transaction, unless said otherwise: as in the usage writer.
 const BATCH: u64 = 16_384;
-const USAGE: &str =
-    "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--rows] [--tags] [--batch RECORDS] [--service]";
+const USAGE: &str = "usage-records FOLDER COUNT [DATABASE_URL] [--keys COUNT] [--models COUNT] [--rows] [--tags] [--batch RECORDS] [--service] [--brief]";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments: Vec<String> = std::env::args().skip(1).collect();
     let mut flag = |name: &str| arguments.iter().position(|argument| argument == name).map(|at| arguments.remove(at)).is_some();
-    let (service, tags, has_rows) = (flag("--service"), flag("--tags"), flag("--rows"));
+    let (service, tags, has_rows, brief) = (flag("--service"), flag("--tags"), flag("--rows"), flag("--brief"));
     let keys = match arguments.iter().position(|argument| argument == "--keys") {
         Some(at) => arguments.drain(at..at + 2).nth(1).ok_or(USAGE)?.parse::<u64>()?.max(4),
         None => KEYS,
@@ -75,6 +75,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let (unaligned, grouped) = (questions::time_unaligned(&store).await?, questions::time_groupings(&store, tags).await?);
         let (filtered, searched) = (questions::time_filters(&store, tags).await?, questions::time_searches(&store).await?);
         let square = questions::time_square(&store, end).await?;
+        if brief {
+            store.close().await;
+            return Ok(());
+        }
         let (csv, export) =
             (time_export(&store, count, ExportFormat::Csv).await?, time_export(&store, count, ExportFormat::JsonLines).await?);
         let verified = time_verification(&store, count, end).await?;

@@ -53,7 +53,7 @@ fn usd(nano: u64) -> String {
 
 /// A kind of what is counted: class of its colour, and its name.
 #[derive(Clone, Debug)]
-pub(crate) struct Series {
+pub(crate) struct BarSeries {
     pub(crate) class: &'static str,
     pub(crate) label: String,
     pub(crate) total: String,
@@ -80,7 +80,7 @@ pub(crate) struct Chart {
     pub(crate) width: usize,
     pub(crate) height: u64,
     pub(crate) bar_width: usize,
-    pub(crate) series: Vec<Series>,
+    pub(crate) series: Vec<BarSeries>,
     pub(crate) bars: Vec<Bar>,
     /// Figures beside the lines, the highest first.
     pub(crate) scale: Vec<String>,
@@ -111,11 +111,11 @@ pub(crate) struct Part {
 }
 
 impl Chart {
-    pub(crate) fn of(t: Locale, label: &str, series: Vec<Series>, figures: Vec<BarFigures>) -> Self {
+    pub(crate) fn of(t: Locale, label: &str, series: Vec<BarSeries>, figures: Vec<BarFigures>) -> Self {
         Self::in_unit(t, Unit::Count, label, (series, figures))
     }
 
-    pub(crate) fn in_unit(t: Locale, unit: Unit, label: &str, (series, figures): (Vec<Series>, Vec<BarFigures>)) -> Self {
+    pub(crate) fn in_unit(t: Locale, unit: Unit, label: &str, (series, figures): (Vec<BarSeries>, Vec<BarFigures>)) -> Self {
         let total = |figures: &[u64]| figures.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure));
         let most = figures.iter().map(|bar| total(&bar.figures)).max().unwrap_or(0);
         let top = round_up(most);
@@ -157,7 +157,7 @@ impl Chart {
 }
 
 /// The rectangles of a bar from the bottom up. What is there at all is seen.
-fn parts(series: &[Series], figures: &[u64], top: u64) -> Vec<Part> {
+fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
     let mut bottom = HEIGHT;
     let mut parts = Vec::new();
     for (series, figure) in series.iter().zip(figures) {
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn parts_stand_on_each_other_and_small_ones_are_seen() {
-        let series = ["completed", "broke"].map(|class| Series { class, label: String::new(), total: String::new() });
+        let series = ["completed", "broke"].map(|class| BarSeries { class, label: String::new(), total: String::new() });
         let found = parts(&series, &[50, 1], 100);
         assert_eq!(found, [Part { class: "completed", y: 500, height: 500 }, Part { class: "broke", y: 488, height: 12 }]);
         assert!(parts(&series, &[0, 0], 100).is_empty());
@@ -224,7 +224,7 @@ mod tests {
             figures: vec![minute],
             link: String::new(),
         });
-        let series = vec![Series { class: "completed", label: String::new(), total: String::new() }];
+        let series = vec![BarSeries { class: "completed", label: String::new(), total: String::new() }];
         let chart = Chart::of(Locale::En, "", series, figures.collect());
         assert_eq!((chart.times.len(), chart.bars.len(), chart.width), (6, 60, 1_200));
         assert!(chart.times[5].machine.contains("10:59") && !chart.is_daily);

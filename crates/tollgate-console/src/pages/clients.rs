@@ -74,7 +74,7 @@ fn quoted(text: &str) -> String {
 }
 
 /// A text in single quotes for a shell. A quote ends the text and is written outside of it.
-fn shell(text: &str) -> String {
+pub(super) fn shell(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }
 

@@ -166,7 +166,7 @@ impl Control {
 
 /// Controls that belong together.
 #[derive(Debug)]
-pub(crate) struct FormSection {
+pub(crate) struct ControlSection {
     /// Empty: none.
     pub(crate) title: &'static str,
     pub(crate) about: Option<String>,
@@ -175,7 +175,7 @@ pub(crate) struct FormSection {
     pub(crate) is_folded: bool,
 }
 
-impl FormSection {
+impl ControlSection {
     pub(crate) fn new(title: &'static str, controls: Vec<Control>) -> Self {
         Self { title, about: None, controls, is_folded: false }
     }
@@ -198,7 +198,7 @@ impl FormSection {
 pub(crate) struct FormView {
     pub(crate) action: String,
     pub(crate) hidden: Vec<(&'static str, String)>,
-    pub(crate) sections: Vec<FormSection>,
+    pub(crate) sections: Vec<ControlSection>,
     pub(crate) submit: &'static str,
     /// Where it leads without being sent.
     pub(crate) cancel: Option<String>,
@@ -207,7 +207,7 @@ pub(crate) struct FormView {
 }
 
 impl FormView {
-    pub(crate) fn new(action: String, sections: Vec<FormSection>, submit: &'static str) -> Self {
+    pub(crate) fn new(action: String, sections: Vec<ControlSection>, submit: &'static str) -> Self {
         Self { action, hidden: Vec::new(), sections, submit, cancel: None, second: None }
     }
 

@@ -130,8 +130,11 @@ impl FormState {
 
     /// The same, with the fault beside this field.
     pub(crate) fn refused_at(t: Locale, values: &FormData, error: &ApiError, field: Option<&str>) -> Result<Self, PageFailure> {
+        // What a field names may be missing, such as a group; otherwise it is the object of the page.
+        let is_missing = error.status == StatusCode::NOT_FOUND && field.is_none();
         let is_about_input = error.status.is_client_error()
-            && !matches!(error.status, StatusCode::FORBIDDEN | StatusCode::NOT_FOUND)
+            && !is_missing
+            && error.status != StatusCode::FORBIDDEN
             && error.code() != "session_ended";
         if !is_about_input {
             return Err(error.clone().into());

@@ -12,7 +12,7 @@ use tollgate_protocol::Protocol;
 use tollgate_store::AdminScope;
 
 use self::{
-    usage::{DAYS, DaySum, Measure, Tile, chart, day_text, models, tiles},
+    usage::{DAYS, DaySum, Measure, TodayTile, chart, day_text, models, tiles},
     view::{AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, Steps, UsedModel, news, used_models},
 };
 use super::{
@@ -49,7 +49,7 @@ struct HomePage {
     keys: Vec<KeyEntry>,
     balance: Option<String>,
     budgets: Vec<BudgetEntry>,
-    tiles: Vec<Tile>,
+    tiles: Vec<TodayTile>,
     chart: Chart,
     measures: Vec<(&'static str, &'static str, bool)>,
     models: Vec<UsedModel>,
@@ -191,7 +191,7 @@ struct RecordsAnswer {
 }
 
 /// The median of the times to the first content of the last requests of today.
-async fn first_content(request: &PageRequest) -> Result<Option<Tile>, ApiError> {
+async fn first_content(request: &PageRequest) -> Result<Option<TodayTile>, ApiError> {
     let t = request.t();
     let since = format!("{}T00:00:00Z", day_text(request.state.gateway.now(), 0));
     let call = of_member(request, &[("limit", TIMED), ("since", &since), ("outcome", "completed")])?;
@@ -200,7 +200,7 @@ async fn first_content(request: &PageRequest) -> Result<Option<Tile>, ApiError> 
     times.sort_unstable();
     let at = |percent: usize| times.get((times.len() * percent / 100).min(times.len().saturating_sub(1)));
     let (Some(median), Some(p95)) = (at(50), at(95)) else { return Ok(None) };
-    Ok(Some(Tile {
+    Ok(Some(TodayTile {
         label: t.say("home.first_content"),
         value: format::micros(t, *median),
         exact: t.say_count("home.timed_one", "home.timed", u64::try_from(times.len()).unwrap_or(u64::MAX)),

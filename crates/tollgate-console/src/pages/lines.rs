@@ -31,7 +31,7 @@ pub(crate) struct LineChart {
     pub(crate) label: String,
     pub(crate) width: u64,
     pub(crate) height: u64,
-    pub(crate) lines: Vec<Line>,
+    pub(crate) lines: Vec<ChartLine>,
     /// Figures beside the lines, the highest first.
     pub(crate) scale: Vec<String>,
     pub(crate) times: Vec<TimeText>,
@@ -40,7 +40,7 @@ pub(crate) struct LineChart {
 }
 
 #[derive(Debug)]
-pub(crate) struct Line {
+pub(crate) struct ChartLine {
     pub(crate) class: &'static str,
     pub(crate) label: &'static str,
     pub(crate) total: Option<String>,
@@ -59,7 +59,7 @@ impl LineChart {
         });
         let rows: Vec<(TimeText, Vec<String>)> = rows.collect();
         let times = super::bars::evenly(at.len(), NAMED).into_iter().filter_map(|index| format::time(t, &at[index])).collect();
-        let lines = series.into_iter().map(|LineSeries { class, label, total, figures }| Line {
+        let lines = series.into_iter().map(|LineSeries { class, label, total, figures }| ChartLine {
             path: path(&figures, top, (WIDTH, HEIGHT)),
             class,
             label,

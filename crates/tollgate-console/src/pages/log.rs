@@ -18,7 +18,7 @@ use self::{
     view::LogRow,
 };
 use super::{
-    bars::{BarFigures, Chart, Series},
+    bars::{BarFigures, BarSeries, Chart},
     format,
     layout::{Layout, Script},
     locale::Locale,
@@ -286,7 +286,7 @@ fn chart(request: &PageRequest, filter: &LogFilter, buckets: &Buckets) -> Chart 
 /// Requests over time by outcome; each bar leads to the records of its time.
 pub(super) fn outcome_chart(t: Locale, buckets: &Buckets, link: impl Fn(&Bucket) -> String) -> Chart {
     let total = |outcome: &str| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(bucket.of(outcome)));
-    let series = OUTCOMES.map(|(outcome, class)| Series {
+    let series = OUTCOMES.map(|(outcome, class)| BarSeries {
         class,
         label: super::mark::of_outcome(t, outcome).word,
         total: format::integer(total(outcome)),

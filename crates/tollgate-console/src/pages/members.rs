@@ -12,7 +12,7 @@ use tollgate_store::AdminScope;
 
 use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
 use super::{
-    control::{ControlKind, Danger, FormSection, FormView, Pager, Tab, check_typed_name, decimal},
+    control::{ControlKind, ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::FormState,
     format,
     layout::Layout,
@@ -156,7 +156,7 @@ fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageF
     let t = request.t();
     let mut sections = form::sections(t, state, false);
     let name = state.text("name", t.say("members.name")).hint(t.say("members.name_hint")).max(100).required().focus();
-    sections.insert(0, FormSection::new("", vec![name]));
+    sections.insert(0, ControlSection::new("", vec![name]));
     let form = FormView::new(request.url("/members/new"), sections, t.say("members.make")).cancel(request.url("/members"));
     let layout = request.layout(t.say("members.new")).below("/members", t.say("nav.members"));
     PageReply::page(state.status(), &NewMemberPage { layout, t, banner: state.banner(), form })
@@ -256,7 +256,7 @@ fn money_form(request: &PageRequest, state: &FormState, path: &str) -> FormView 
         "" => format!("page-{}", request.meta.id),
         key => key.to_owned(),
     };
-    FormView::new(format!("{path}/ledger"), vec![FormSection::new(t.say("ledger.title"), controls)], t.say("ledger.post"))
+    FormView::new(format!("{path}/ledger"), vec![ControlSection::new(t.say("ledger.title"), controls)], t.say("ledger.post"))
         .hidden("money_key", key)
 }
 

@@ -18,7 +18,8 @@ pub(crate) type PageFuture = Pin<Box<dyn Future<Output = Result<PageReply, PageF
 pub(crate) enum SeenBy {
     /// Visitors, too.
     Anyone,
-    /// Those who have signed in with at least this role; others are sent to the sign-in, or told that the page is not theirs.
+    /// Those who have signed in with at least this role; visitors are sent to the sign-in, and for other members there is no
+    /// such page.
     Role(AdminScope),
 }
 

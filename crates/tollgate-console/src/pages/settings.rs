@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
 use super::{
-    control::{self, Control, ControlKind, FaultPlace, FormSection, FormView},
+    control::{self, Control, ControlKind, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
     layout::Layout,
     locale::Locale,
@@ -222,7 +222,7 @@ fn setting_page(request: &PageRequest, setting: &SettingObject, state: &FormStat
         (false, ..) => Some(t.say_with("settings.set_elsewhere", &[("source", source(t, &setting.source))])),
     };
     let form = setting.writable.then(|| {
-        let sections = vec![FormSection::new("", vec![control(t, state, setting)])];
+        let sections = vec![ControlSection::new("", vec![control(t, state, setting)])];
         let revision = match state.value("revision") {
             "" => setting.revision.map(|revision| revision.to_string()).unwrap_or_default(),
             revision => revision.to_owned(),

@@ -11,7 +11,7 @@ use tollgate_store::AdminScope;
 
 use self::job::{JobObject, JobRow};
 use super::{
-    control::{self, ControlKind, FaultPlace, FormSection, FormView, names},
+    control::{self, ControlKind, ControlSection, FaultPlace, FormView, names},
     form::{FormData, FormState},
     format::{self, TimeText},
     layout::{Layout, Script},
@@ -214,8 +214,8 @@ fn replay_page(request: &PageRequest, state: &FormState) -> Result<PageReply, Pa
         state.choice("outcome", t.say("log.answer"), outcomes),
     ];
     let sections = vec![
-        FormSection::new("", vec![file]).about(t.say("system.replay_about")),
-        FormSection::new(t.say("system.which"), which).about(t.say("system.which_about")),
+        ControlSection::new("", vec![file]).about(t.say("system.replay_about")),
+        ControlSection::new(t.say("system.which"), which).about(t.say("system.which_about")),
     ];
     let form = FormView::new(request.url("/system/replay"), sections, t.say("system.start"));
     form_page(request, t.say("system.replay"), state, form)
@@ -257,7 +257,7 @@ fn import_page(request: &PageRequest, state: &FormState) -> Result<PageReply, Pa
         state.area("file", t.say("pricing.file"), 8).hint(t.say("pricing.file_hint")).max(MAX_FILE),
         state.check("dry_run", t.say("system.dry_run")).wide(),
     ];
-    let sections = vec![FormSection::new("", controls).about(t.say("system.import_about"))];
+    let sections = vec![ControlSection::new("", controls).about(t.say("system.import_about"))];
     let form = FormView::new(request.url("/system/import"), sections, t.say("system.start"));
     form_page(request, t.say("system.import"), state, form)
 }

@@ -111,7 +111,7 @@ fn upper_end(bin: u16) -> u64 {
     u64::try_from(((u128::from(within) + 1) << power) - 1).unwrap_or(u64::MAX)
 }
 
-fn push(bytes: &mut Vec<u8>, mut number: u64) {
+pub(super) fn push(bytes: &mut Vec<u8>, mut number: u64) {
     let low = |number: u64| u8::try_from(number & 0x7f).expect("seven bits are a byte");
     while number >= 0x80 {
         bytes.push(low(number) | 0x80);
@@ -120,7 +120,7 @@ fn push(bytes: &mut Vec<u8>, mut number: u64) {
     bytes.push(low(number));
 }
 
-fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
+pub(super) fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
     let mut number = 0_u64;
     for shift in (0..64).step_by(7) {
         let byte = *bytes.next()?;

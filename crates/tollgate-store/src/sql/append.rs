@@ -13,7 +13,7 @@ mod tables;
 mod tags;
 
 use std::{
-    collections::HashSet,
+    collections::{BTreeMap, HashSet},
     path::Path,
     sync::{Mutex, MutexGuard},
 };
@@ -29,7 +29,7 @@ use crate::{
     StoreError,
     chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{ATTEMPT_WIDTHS, MINUTE, TOTAL_WIDTHS, USAGE_WIDTHS, UsageSumKey, UsageSums, by_widths},
+    rollup::{ATTEMPT_WIDTHS, DAY, MINUTE, TOTAL_WIDTHS, USAGE_WIDTHS, UsageSumKey, UsageSums, add_to_cells, by_part, by_widths},
 };
 use row_batch::{RowBatch, TargetTable};
 pub(super) use sums::{BatchSums, SumsByKey};
@@ -227,6 +227,14 @@ impl AppendTransaction {
         }
     }
 
+    /// The packed sums of parts of a table and a width in minutes, which are given by minute and number.
+    async fn packed(&mut self, table: &str, width: i64, parts: Vec<(i64, i64)>) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        match self {
+            Self::Sqlite(transaction) => transaction.packed(table, width, parts).await,
+            Self::Postgres(transaction) => transaction.packed(table, width, parts).await,
+        }
+    }
+
     /// Adds rows; false if one of them exists already and the table does not say what happens then.
     async fn add_new(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         if rows.len() == 0 {
@@ -399,6 +407,25 @@ impl AppendTransaction {
         self.add(table, tables::record_sums(table, &by_widths(sums.sorted(), widths))).await
     }
 
+    /// Adds sums of keys of each width to a table where they are packed.
+    async fn add_packed<const N: usize>(
+        &mut self,
+        table: &'static TargetTable,
+        sums: &[(i64, BTreeMap<[i64; N], UsageSums>)],
+    ) -> Result<(), StoreError> {
+        for (width, sums) in sums.iter().filter(|(_, sums)| !sums.is_empty()) {
+            let (width, parts) = (width / MINUTE, by_part(sums));
+            let stored = self.packed(table.name, width, parts.iter().map(|(place, _)| *place).collect()).await?;
+            let merged = parts
+                .into_iter()
+                .zip(stored)
+                .map(|((place, sums), stored)| (place, add_to_cells(&stored.unwrap_or_default(), sums.into_iter())));
+            let rows = tables::packed_sums(table, width, merged);
+            self.add(table, rows).await?;
+        }
+        Ok(())
+    }
+
     /// Adds to the sums. Histograms are merged here.
     async fn add_rollups(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
         let mut sums = BatchSums::default();
@@ -415,11 +442,14 @@ impl AppendTransaction {
             }
         }
         self.add(&tables::USAGE_SUMS, tables::usage_sums(&usage)).await?;
-        self.add_sums(&tables::KEY_SUMS, sums.keys, &USAGE_WIDTHS).await?;
-        self.add_sums(&tables::KEY_TOTALS, sums.totals, &TOTAL_WIDTHS).await?;
+        self.add_packed(&tables::KEY_SUMS, &by_widths(sums.keys.sorted(), &USAGE_WIDTHS)).await?;
+        let totals = by_widths(sums.totals.sorted(), &TOTAL_WIDTHS);
+        self.add_packed(&tables::KEY_TOTALS, &totals).await?;
+        let days: Vec<_> = totals.into_iter().filter(|(width, _)| *width == DAY).collect();
+        self.add(&tables::KEY_DAYS, tables::record_sums(&tables::KEY_DAYS, &days)).await?;
         self.add_sums(&tables::ACCOUNT_SUMS, sums.accounts, &USAGE_WIDTHS).await?;
         self.add_sums(&tables::TAG_SUMS, sums.tags, &USAGE_WIDTHS).await?;
-        self.add_sums(&tables::KEY_TAG_SUMS, sums.key_tags, &USAGE_WIDTHS).await?;
+        self.add_packed(&tables::KEY_TAG_SUMS, &by_widths(sums.key_tags.sorted(), &USAGE_WIDTHS)).await?;
         self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(&by_widths(sums.attempts.sorted(), &ATTEMPT_WIDTHS))).await
     }
 }

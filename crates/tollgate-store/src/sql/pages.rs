@@ -11,13 +11,14 @@ use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{
+    packed_sums::CellTimes,
     store::SqlStore,
     usage_filter::{ArrivalRange, RefFilter, list},
     usage_rows::stored::{UsageRow, usage_columns},
 };
 use crate::{
     Page, SortOrder, StoreError, UsageCursor, UsageFilter,
-    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, bucket},
+    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, bucket, next_bucket},
 };
 
 const PAGE: &str = "read a page of the usage log";
@@ -152,7 +153,7 @@ impl SqlStore {
             (None, None, Some(1..)) => Some(vec![refs.sql()]),
             (None, Some(members), None) => {
                 let sql = AssertSqlSafe(format!(
-                    "SELECT DISTINCT key FROM key_sums WHERE width = 1440 AND member IN ({}) LIMIT {}",
+                    "SELECT DISTINCT key FROM key_days WHERE member IN ({}) LIMIT {}",
                     list(members),
                     MAX_KEYS + 1
                 ));
@@ -215,24 +216,34 @@ impl SqlStore {
     }
 
     /// The times of a width that have matches, in the order of the search.
-    async fn matching_times(&self, search: &PageSearch<'_>, width: i64, times: TimeList) -> Result<Vec<MatchingTime>, StoreError> {
-        let times = match times {
-            TimeList::Each(minutes) if minutes.is_empty() => return Ok(Vec::new()),
-            TimeList::Each(minutes) => format!("minute IN ({})", list(&minutes)),
-            TimeList::Between(from, to) => format!("minute >= {from} AND minute < {to}"),
-        };
+    async fn matching_times(
+        &self,
+        search: &PageSearch<'_>,
+        width: i64,
+        (from, to): Minutes,
+    ) -> Result<Vec<MatchingTime>, StoreError> {
+        let until = to.map(|to| format!(" AND minute < {to}")).unwrap_or_default();
         let direction = if search.order == SortOrder::Newest { " DESC" } else { "" };
         let sums = |table: &str, conditions: &str| {
             AssertSqlSafe(format!(
-                "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {table} WHERE width = {} AND {times}{conditions} GROUP BY minute \
-                 ORDER BY minute{direction}",
+                "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {table} WHERE width = {} AND minute >= {from}{until}{conditions} \
+                 GROUP BY minute ORDER BY minute{direction}",
                 width / MINUTE
             ))
         };
         let read = |row: &AnyRow| Ok((row.try_get(0)?, row.try_get(1)?));
         let table = search.filter.times_table();
-        let sql = sums(table.name, &search.filter.sql_of_times(table));
-        let found = self.fetch_as(PAGE, sqlx::query(sql), read).await?;
+        let found = if table.is_packed() {
+            let times = CellTimes { width, from: Some(from), to };
+            let mut found = self.cells_by_time(PAGE, table, times, search.filter).await?;
+            if search.order == SortOrder::Newest {
+                found.reverse();
+            }
+            found
+        } else {
+            let sql = sums(table.name, &search.filter.sql_of_times(table));
+            self.fetch_as(PAGE, sqlx::query(sql), read).await?
+        };
         let mut found: Vec<_> = found.into_iter().map(|(minute, records)| MatchingTime { minute, width, records }).collect();
         // The records of a key have an index, those of other filters are found among all of their time.
         if search.filter.keys.is_none() {
@@ -262,24 +273,18 @@ impl SqlStore {
     }
 }
 
-/// Times to look up in the roll-ups, as minutes.
-#[derive(Debug, PartialEq, Eq)]
-enum TimeList {
-    Between(i64, i64),
-    /// Listed, so that the sums of one key are found by their primary key.
-    Each(Vec<i64>),
-}
+/// Minutes between which times are looked up in the roll-ups: [from, to).
+type Minutes = (i64, Option<i64>);
 
-fn days_between(from: i64, to: Option<i64>) -> TimeList {
-    let begin = bucket(Timestamp(from), DAY) / MINUTE;
-    TimeList::Between(begin, to.map_or(i64::from(i32::MAX), |to| to.div_euclid(MINUTE) + 1))
+fn days_between(from: i64, to: Option<i64>) -> Minutes {
+    (bucket(Timestamp(from), DAY) / MINUTE, to.map(|to| to.div_euclid(MINUTE) + 1))
 }
 
 /// The narrower times of a wider one that have a part in [from, to).
-fn parts(of: MatchingTime, narrow: i64, from: i64, to: Option<i64>) -> TimeList {
-    let minutes = (of.minute..of.minute + of.width / MINUTE).step_by(usize::try_from(narrow / MINUTE).unwrap_or(1));
-    let is_within = |minute: &i64| minute * MINUTE + narrow > from && to.is_none_or(|to| minute * MINUTE < to);
-    TimeList::Each(minutes.filter(is_within).collect())
+fn parts(of: MatchingTime, narrow: i64, from: i64, to: Option<i64>) -> Minutes {
+    let end = of.minute + of.width / MINUTE;
+    let begin = bucket(Timestamp(from), narrow) / MINUTE;
+    (begin.max(of.minute), Some(to.map_or(end, |to| end.min(next_bucket(to, narrow) / MINUTE))))
 }
 
 #[cfg(test)]
@@ -321,10 +326,9 @@ mod tests {
     #[test]
     fn only_times_within_the_range_are_looked_into() {
         let hour = MatchingTime { minute: 600, width: HOUR, records: 1 };
-        let all: Vec<i64> = (600..660).step_by(5).collect();
-        assert_eq!(parts(hour, FIVE_MINUTES, 0, None), TimeList::Each(all));
-        let range = (611 * MINUTE, Some(620 * MINUTE));
-        assert_eq!(parts(hour, FIVE_MINUTES, range.0, range.1), TimeList::Each(vec![610, 615]));
-        assert_eq!(days_between(DAY + 5, Some(3 * DAY)), TimeList::Between(1_440, 3 * 1_440 + 1));
+        assert_eq!(parts(hour, FIVE_MINUTES, 0, None), (600, Some(660)));
+        assert_eq!(parts(hour, FIVE_MINUTES, 611 * MINUTE, Some(620 * MINUTE)), (610, Some(620)));
+        assert_eq!(parts(hour, FIVE_MINUTES, 611 * MINUTE, Some(620 * MINUTE + 1)), (610, Some(625)));
+        assert_eq!(days_between(DAY + 5, Some(3 * DAY)), (1_440, Some(3 * 1_440 + 1)));
     }
 }

@@ -40,8 +40,8 @@ macro_rules! spent {
 }
 
 const BY_CHANNEL: &str = spent!("attempt_sums", "channel", "s.cost");
-const BY_KEY: &str = spent!("key_totals", "key", "s.sale");
-const BY_MEMBER: &str = spent!("key_totals", "member", "s.sale");
+const BY_KEY: &str = spent!("key_days", "key", "s.sale");
+const BY_MEMBER: &str = spent!("key_days", "member", "s.sale");
 const BY_GROUP: &str = spent!("usage_sums", "grp", "s.sale");
 const OF_THE_GATEWAY: &str = "SELECT 'all', CAST(SUM(CASE WHEN minute >= $1 THEN sale ELSE 0 END) AS BIGINT), \
      CAST(SUM(CASE WHEN minute >= $2 THEN sale ELSE 0 END) AS BIGINT), CAST(SUM(sale) AS BIGINT) \
@@ -70,7 +70,7 @@ pub(crate) enum SpendingScope {
     Without,
 }
 
-/// A column of `key_sums` by which sums are read for given ids, with its kind of text, and the subject of an id.
+/// A column of `key_days` by which sums are read for given ids, with its kind of text, and the subject of an id.
 type SubjectColumn = (&'static str, NameKind, fn(&str) -> Option<Subject>);
 
 const KEY: SubjectColumn = ("key", NameKind::Key, key);
@@ -235,7 +235,7 @@ impl SqlStore {
             let sql = AssertSqlSafe(format!(
                 "SELECT n.id, CAST(SUM(CASE WHEN s.minute >= {day} THEN s.sale ELSE 0 END) AS BIGINT), \
                  CAST(SUM(CASE WHEN s.minute >= {month} THEN s.sale ELSE 0 END) AS BIGINT), CAST(SUM(s.sale) AS BIGINT) \
-                 FROM names n JOIN key_sums s ON s.{of} = n.ref AND s.width = 1440 WHERE n.kind = {kind} AND n.id IN ({list}) \
+                 FROM names n JOIN key_days s ON s.{of} = n.ref AND s.width = 1440 WHERE n.kind = {kind} AND n.id IN ({list}) \
                  GROUP BY n.id"
             ));
             let query = ids.iter().fold(sqlx::query(sql), |query, id| query.bind(id.clone()));

@@ -1,8 +1,16 @@
 //! The tables of sums: their columns, and the widths of their buckets. Batches add to them, `verify` recomputes them, retention deletes
 //! the narrowest buckets, and summaries choose the table that tells them enough and has the fewest rows.
+//!
+//! Sums of keys are packed, but for those by days that SQL reads (`key_days`): ten thousand keys have hundreds of thousands of sums a day,
+//! more than a database adds up in a fraction of a second if each is a row.
 
 use super::columns::{Column, ColumnKind, big, bytes, int, small};
-use crate::rollup::{ATTEMPT_WIDTHS, FIVE_MINUTES, TOTAL_WIDTHS, USAGE_WIDTHS};
+use crate::rollup::{ATTEMPT_WIDTHS, DAY, FIVE_MINUTES, TOTAL_WIDTHS, USAGE_WIDTHS};
+
+/// The columns of a table of packed sums: the sums of a part of the keys.
+pub(super) const PACKED_COLUMNS: &[Column] = &[int("width"), int("minute"), int("part"), bytes("sums")];
+/// Number of columns of its key.
+pub(super) const PACKED_KEY: usize = 3;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SumTable {
@@ -13,6 +21,16 @@ pub(super) struct SumTable {
     pub(super) key: usize,
     /// Widths of the buckets in microseconds, the narrowest first.
     pub(super) widths: &'static [i64],
+    pub(super) form: SumForm,
+}
+
+/// How sums are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum SumForm {
+    /// A row has the columns of the table.
+    Rows,
+    /// A row has [`PACKED_COLUMNS`]: what the table's columns say about a part of the keys is packed into one value.
+    Packed,
 }
 
 impl SumTable {
@@ -23,6 +41,10 @@ impl SumTable {
 
     pub(super) fn has(&self, dimension: &str) -> bool {
         self.dimensions().iter().any(|column| column.name == dimension)
+    }
+
+    pub(super) fn is_packed(&self) -> bool {
+        self.form == SumForm::Packed
     }
 
     /// Whether it has buckets of five minutes, which retention deletes with their records.
@@ -84,15 +106,17 @@ pub(super) const USAGE_SUMS: SumTable = SumTable {
     ]),
     key: 1 + USAGE_KEY.len(),
     widths: &USAGE_WIDTHS,
+    form: SumForm::Rows,
 };
 
-const KEYS_KEY: [Column; 9] = [
+const KEYS_KEY: [Column; 10] = [
     int("minute"),
     int("key"),
     int("member"),
     int("grp"),
     int("model"),
     int("channel"),
+    int("account"),
     small("protocol_in"),
     small("outcome"),
     int("reason"),
@@ -103,16 +127,21 @@ pub(super) const KEY_SUMS: SumTable = SumTable {
     columns: &join::<{ 1 + KEYS_KEY.len() + FIGURES.len() }>(&[&KEYS_KEY, &FIGURES]),
     key: 1 + KEYS_KEY.len(),
     widths: &USAGE_WIDTHS,
+    form: SumForm::Packed,
 };
 
 const TOTALS_KEY: [Column; 4] = [int("minute"), int("key"), int("member"), small("outcome")];
-/// Of each key, whatever it was used for: one row where the other table has many.
+/// Of each key, whatever it was used for.
 pub(super) const KEY_TOTALS: SumTable = SumTable {
     name: "key_totals",
     columns: &join::<{ 1 + TOTALS_KEY.len() + FIGURES.len() }>(&[&TOTALS_KEY, &FIGURES]),
     key: 1 + TOTALS_KEY.len(),
     widths: &TOTAL_WIDTHS,
+    form: SumForm::Packed,
 };
+
+/// The totals by days as rows: of one key or member they are found by an index.
+pub(super) const KEY_DAYS: SumTable = SumTable { name: "key_days", widths: &[DAY], form: SumForm::Rows, ..KEY_TOTALS };
 
 const ACCOUNTS_KEY: [Column; 8] = [
     int("minute"),
@@ -130,6 +159,7 @@ pub(super) const ACCOUNT_SUMS: SumTable = SumTable {
     columns: &join::<{ 1 + ACCOUNTS_KEY.len() + FIGURES.len() }>(&[&ACCOUNTS_KEY, &FIGURES]),
     key: 1 + ACCOUNTS_KEY.len(),
     widths: &USAGE_WIDTHS,
+    form: SumForm::Rows,
 };
 
 const TAGS_KEY: [Column; 6] = [int("minute"), int("tag"), int("value"), int("grp"), int("model"), small("outcome")];
@@ -139,16 +169,30 @@ pub(super) const TAG_SUMS: SumTable = SumTable {
     columns: &join::<{ 1 + TAGS_KEY.len() + FIGURES.len() }>(&[&TAGS_KEY, &FIGURES]),
     key: 1 + TAGS_KEY.len(),
     widths: &USAGE_WIDTHS,
+    form: SumForm::Rows,
 };
 
-const KEY_TAGS_KEY: [Column; 8] =
-    [int("minute"), int("key"), int("member"), int("tag"), int("value"), int("grp"), int("model"), small("outcome")];
+const KEY_TAGS_KEY: [Column; 12] = [
+    int("minute"),
+    int("key"),
+    int("member"),
+    int("tag"),
+    int("value"),
+    int("grp"),
+    int("model"),
+    int("channel"),
+    int("account"),
+    small("protocol_in"),
+    small("outcome"),
+    int("reason"),
+];
 /// Of each value of a tag, by key.
 pub(super) const KEY_TAG_SUMS: SumTable = SumTable {
     name: "key_tag_sums",
     columns: &join::<{ 1 + KEY_TAGS_KEY.len() + FIGURES.len() }>(&[&KEY_TAGS_KEY, &FIGURES]),
     key: 1 + KEY_TAGS_KEY.len(),
     widths: &USAGE_WIDTHS,
+    form: SumForm::Packed,
 };
 
 const ATTEMPTS_KEY: [Column; 6] = [int("minute"), int("channel"), int("account"), int("model"), small("result"), int("error")];
@@ -159,7 +203,8 @@ pub(super) const ATTEMPT_SUMS: SumTable = SumTable {
     columns: &join::<{ 1 + ATTEMPTS_KEY.len() + ATTEMPT_FIGURES.len() }>(&[&ATTEMPTS_KEY, &ATTEMPT_FIGURES]),
     key: 1 + ATTEMPTS_KEY.len(),
     widths: &ATTEMPT_WIDTHS,
+    form: SumForm::Rows,
 };
 
 /// The sums over records.
-pub(super) const OF_RECORDS: [SumTable; 6] = [USAGE_SUMS, KEY_SUMS, KEY_TOTALS, ACCOUNT_SUMS, TAG_SUMS, KEY_TAG_SUMS];
+pub(super) const OF_RECORDS: [SumTable; 7] = [USAGE_SUMS, KEY_SUMS, KEY_TOTALS, KEY_DAYS, ACCOUNT_SUMS, TAG_SUMS, KEY_TAG_SUMS];

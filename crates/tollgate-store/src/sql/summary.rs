@@ -5,12 +5,13 @@
 
 mod labels;
 mod matching;
+mod packed;
 mod ranges;
+mod rows;
 mod tables;
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use futures_util::TryStreamExt as _;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{NanoUsd, RequestId, Timestamp};
 
@@ -18,37 +19,39 @@ use super::{
     columns::{Column, ColumnKind},
     dialect::Dialect,
     names::NameKind,
+    packed_sums::{GroupFigures, GroupRefs},
     store::SqlStore,
-    sum_tables::{KEY_TOTALS, SumTable, USAGE_SUMS},
+    sum_tables::SumTable,
     tags::OTHER_VALUES,
     usage_filter::{ArrivalRange, RefFilter, bind_ids},
 };
 use crate::{
     Grouping, StoreError, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
-    rollup::{FIVE_MINUTES, MINUTE, MONTH, RequestTimes, bucket, next_bucket},
+    rollup::{MINUTE, MONTH, bucket},
     usage::has_times,
 };
 use labels::Labels;
-use ranges::{EndParts, SummarySource, TimeRange, cut_buckets, each_minute, minutes, split_range, widen_to_pruned_hours};
+use ranges::{EndParts, SummarySource, TimeRange, cut_buckets, minutes, split_range, widen_to_pruned_hours};
+use rows::{EncodedTimes, TimesByGroup, merged};
 
 const SUMMARY: &str = "sum up the usage log";
 const MAX_ROWS: usize = 10_000;
 
-/// The figures of a summary, as sums over rows of a roll-up and over records.
+/// The figures of a summary, as sums over rows of a roll-up, and of a record.
 const FIGURES: [(&str, &str); 13] = [
-    ("SUM(requests)", "COUNT(*)"),
-    ("SUM(CASE WHEN outcome = 0 THEN requests ELSE 0 END)", "SUM(CASE WHEN outcome = 0 THEN 1 ELSE 0 END)"),
-    ("SUM(tokens_input)", "SUM(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio)"),
-    ("SUM(tokens_output)", "SUM(tokens_output + tokens_thinking)"),
-    ("SUM(tokens_cache_read)", "SUM(tokens_cache_read)"),
-    ("SUM(tokens_cache_write)", "SUM(tokens_cache_write)"),
-    ("SUM(tokens_cache_write_1h)", "SUM(tokens_cache_write_1h)"),
-    ("SUM(tokens_thinking)", "SUM(tokens_thinking)"),
-    ("SUM(tokens_image)", "SUM(tokens_image)"),
-    ("SUM(tokens_audio)", "SUM(tokens_audio)"),
-    ("SUM(sale)", "SUM(COALESCE(sale, 0))"),
-    ("SUM(cost)", "SUM(COALESCE(cost, 0))"),
-    ("SUM(unpriced)", "SUM(CASE WHEN sale IS NULL THEN 1 ELSE 0 END)"),
+    ("SUM(requests)", "1"),
+    ("SUM(CASE WHEN outcome = 0 THEN requests ELSE 0 END)", "CASE WHEN outcome = 0 THEN 1 ELSE 0 END"),
+    ("SUM(tokens_input)", "tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio"),
+    ("SUM(tokens_output)", "tokens_output + tokens_thinking"),
+    ("SUM(tokens_cache_read)", "tokens_cache_read"),
+    ("SUM(tokens_cache_write)", "tokens_cache_write"),
+    ("SUM(tokens_cache_write_1h)", "tokens_cache_write_1h"),
+    ("SUM(tokens_thinking)", "tokens_thinking"),
+    ("SUM(tokens_image)", "tokens_image"),
+    ("SUM(tokens_audio)", "tokens_audio"),
+    ("SUM(sale)", "COALESCE(sale, 0)"),
+    ("SUM(cost)", "COALESCE(cost, 0)"),
+    ("SUM(unpriced)", "CASE WHEN sale IS NULL THEN 1 ELSE 0 END"),
 ];
 
 /// A summary to compute.
@@ -57,7 +60,7 @@ struct SummaryQuery<'a> {
     filter: &'a RefFilter,
     by: Grouping,
     /// The table that tells the sums; `None` if only the records do.
-    table: Option<SumTable>,
+    table: Option<&'static SumTable>,
     /// The numbers of the tags that are grouped by first and second; 0 for one that no sums have.
     tags: [i64; 2],
     since: Option<Timestamp>,
@@ -65,9 +68,6 @@ struct SummaryQuery<'a> {
     /// The times with matches, if the sums are read from records.
     matching: Vec<TimeRange>,
 }
-
-/// Numbers of the groups of a row.
-type GroupRefs = (i64, i64);
 
 impl SqlStore {
     pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
@@ -93,29 +93,40 @@ impl SqlStore {
         if query.table.is_none() && !self.find_matching_times(&mut query, pruned_until).await? {
             return Ok(Vec::new());
         }
-        let (sql, ids) = query.sums();
-        let statement = bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids);
-        let rows = self.fetch_as(SUMMARY, statement, sum).await?;
-        let mut times = if has_times(filter, by) { self.times(&query).await? } else { BTreeMap::new() };
+        let times = async { if has_times(filter, by) { self.times(&query).await } else { Ok(TimesByGroup::default()) } };
+        let (rows, mut times) = tokio::try_join!(self.sums(&query), times)?;
+        let rows = rows.into_iter().map(|(groups, figures)| (groups, summary_row(&figures)));
         // The groups as the query has them, and as they were asked for.
         let rows: Vec<(GroupRefs, GroupRefs, SummaryRow)> =
-            rows.into_iter().map(|(groups, row)| (groups, with_wider_time(by, groups), row)).collect();
+            rows.map(|(groups, row)| (groups, with_wider_time(by, groups), row)).collect();
         let first = self.labels(by.first, rows.iter().map(|(_, (first, _), _)| *first).collect()).await?;
         let second = self.labels(by.second, rows.iter().map(|(_, (_, second), _)| *second).collect()).await?;
         // Names of one key that was renamed have one id.
-        let mut sums: BTreeMap<(String, String), (SummaryRow, RequestTimes)> = BTreeMap::new();
+        let mut sums: BTreeMap<(String, String), (SummaryRow, Vec<EncodedTimes>)> = BTreeMap::new();
         let label = |labels: &Labels, group: i64| labels.get(&group).cloned().unwrap_or_default();
         for (groups, wanted, row) in rows {
             let (sum, sum_times) = sums.entry((label(&first, wanted.0), label(&second, wanted.1))).or_default();
             sum.add(&row);
-            if let Some(more) = times.remove(&groups) {
-                sum_times.merge(&more);
-            }
+            sum_times.extend(times.remove(&groups));
         }
-        let done = |((of, and), (sum, times)): ((String, String), (SummaryRow, RequestTimes))| {
-            SummaryRow { of, and, ..sum }.with_times(&times)
+        let done = |((of, and), (sum, times)): ((String, String), (SummaryRow, Vec<EncodedTimes>))| {
+            SummaryRow { of, and, ..sum }.with_times(&merged(&times))
         };
         Ok(sums.into_iter().map(done).collect())
+    }
+
+    /// The largest groups of a query.
+    async fn sums(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        match query.table {
+            Some(table) if table.is_packed() => self.sums_of_cells(query).await,
+            // PostgreSQL groups without sorting, and takes longer to send a row than to add it up.
+            Some(table) if self.dialect == Dialect::Sqlite && query.has_many_groups() => self.sums_of_rows(query, table).await,
+            Some(_) | None => {
+                let (sql, ids) = query.sums(&query.ranges());
+                let sql = query.largest_of(&sql);
+                self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await
+            }
+        }
     }
 
     /// The number of a tag that is grouped by.
@@ -124,38 +135,20 @@ impl SqlStore {
         let found = self.refs_of(SUMMARY, NameKind::TagName, "id = '' AND name", name.as_str()).await?;
         Ok(found.first().copied().unwrap_or(0))
     }
-
-    /// The histograms of each group.
-    async fn times(&self, query: &SummaryQuery<'_>) -> Result<BTreeMap<GroupRefs, RequestTimes>, StoreError> {
-        let failed = |error| self.failed(SUMMARY, error);
-        let mut times: BTreeMap<GroupRefs, RequestTimes> = BTreeMap::new();
-        for sql in query.times() {
-            let mut rows = sqlx::query(AssertSqlSafe(sql)).fetch(&self.reader);
-            while let Some(row) = rows.try_next().await.map_err(failed)? {
-                let groups = (row.try_get(0).map_err(failed)?, row.try_get(1).map_err(failed)?);
-                for (at, histogram) in (2..).zip(times.entry(groups).or_default().each_mut()) {
-                    let list: Option<&str> = row.try_get(at).map_err(failed)?;
-                    histogram.merge_hex_list(list.unwrap_or_default());
-                }
-            }
-        }
-        Ok(times)
-    }
 }
 
 impl SummaryQuery<'_> {
     fn sources(&self) -> &'static [SummarySource] {
         let has = |by| self.by.has(|it| it == by);
-        let Some(table) = self.table else { return SummarySource::BY_RECORD };
+        if self.table.is_none() {
+            return SummarySource::BY_RECORD;
+        }
         if has(SummaryBy::FiveMinutes) {
             SummarySource::BY_FIVE_MINUTES
         } else if has(SummaryBy::Hour) {
             SummarySource::BY_HOUR
-        } else if has(SummaryBy::Day) || (self.filter.is_of_keys() && !has(SummaryBy::Month)) {
-            // The sums of one key by days have an index.
+        } else if has(SummaryBy::Day) {
             SummarySource::BY_DAY
-        } else if table.name == KEY_TOTALS.name {
-            SummarySource::OF_TOTALS
         } else {
             SummarySource::BY_MONTH
         }
@@ -171,17 +164,30 @@ impl SummaryQuery<'_> {
         ranges.into_iter().flat_map(|range| cut_buckets(range, self.by, false)).collect()
     }
 
-    /// The query for the sums by group, largest first, and the ids to bind. A row is one text, which takes less time to read than
-    /// fifteen numbers.
-    fn sums(&self) -> (String, Vec<RequestId>) {
+    /// The query for the sums of ranges by group, and the ids to bind. A row is one text, which takes less time to read than fifteen
+    /// numbers.
+    fn sums(&self, ranges: &[TimeRange]) -> (String, Vec<RequestId>) {
         let outer: Vec<String> = (0..FIGURES.len()).map(|at| format!("SUM(f{at})")).collect();
         let columns: Vec<&str> = ["k", "l"].into_iter().chain(outer.iter().map(String::as_str)).collect();
         let mut sql = format!("SELECT {} FROM (", self.dialect.joined_numbers(&columns));
         let mut ids = Vec::new();
         let mut parts = Vec::new();
-        for range in self.ranges() {
-            self.push_parts(&mut parts, &mut ids, range);
+        for range in ranges {
+            self.push_parts(&mut parts, &mut ids, *range);
         }
+        sql.push_str(&parts.join(" UNION ALL "));
+        sql.push_str(") AS parts GROUP BY k, l");
+        (sql, ids)
+    }
+
+    /// Whether it sums up by a short time and by something else than tags.
+    fn has_many_groups(&self) -> bool {
+        let is_short = |by: SummaryBy| matches!(by, SummaryBy::Hour | SummaryBy::FiveMinutes);
+        self.by.has(is_short) && self.by.has(|by| by != SummaryBy::Nothing && !by.is_time()) && !self.by.has(is_tag)
+    }
+
+    /// A query for sums, with the largest first.
+    fn largest_of(&self, sums: &str) -> String {
         let largest = match self.by.largest {
             SummaryFigure::Requests => "SUM(f0)",
             SummaryFigure::Errors => "SUM(f0) - SUM(f1)",
@@ -189,10 +195,7 @@ impl SummaryQuery<'_> {
             SummaryFigure::Sale => "SUM(f10)",
             SummaryFigure::Cost => "SUM(f11)",
         };
-        sql.push_str(&parts.join(" UNION ALL "));
-        write!(sql, ") AS parts GROUP BY k, l HAVING SUM(f0) > 0 ORDER BY {largest} DESC, k, l LIMIT {MAX_ROWS}")
-            .expect("writing to a String cannot fail");
-        (sql, ids)
+        format!("{sums} HAVING SUM(f0) > 0 ORDER BY {largest} DESC, k, l LIMIT {MAX_ROWS}")
     }
 
     /// Appends a `SELECT` for a range, or those that together have its sums.
@@ -201,13 +204,12 @@ impl SummaryQuery<'_> {
             return parts.push(self.of_records(ids, range));
         }
         let Some(table) = self.table else { return };
-        let times = if self.filter.keys.is_some() { each_minute(range) } else { minutes(range) };
+        let times = minutes(range);
         let groups = self.groups(range);
         let sign = if range.is_subtracted { "-" } else { "" };
         if !self.by.has(is_tag) {
-            let table = tables::of_source(table, range.source);
-            let conditions = self.filter.sql_of_columns(&table) + &self.filter.sql_of_tag(&table);
-            let grouped = self.grouped(&table, range);
+            let conditions = self.filter.sql_of_columns(table) + &self.filter.sql_of_tag(table);
+            let grouped = self.grouped(table, range);
             return parts.push(select(
                 &groups,
                 sign,
@@ -219,18 +221,18 @@ impl SummaryQuery<'_> {
         let tagged = format!(
             "{} WHERE {times}{} AND tag = {}",
             table.name,
-            self.filter.sql_of_columns(&table),
+            self.filter.sql_of_columns(table),
             self.tags[0].max(self.tags[1])
         );
         let mut part = |groups: &[String; 2], sign: &str, from: &str| {
             parts.push(select(groups, sign, FIGURES.map(|(of_sums, _)| of_sums), &format!("{from} GROUP BY 1, 2")));
         };
-        part(&groups, sign, &format!("{tagged}{}", self.filter.sql_of_tag(&table)));
+        part(&groups, sign, &format!("{tagged}{}", self.filter.sql_of_tag(table)));
         if self.filter.tags.is_empty() {
             let all = tables::without_tags(table);
             let untagged =
                 [self.by.first, self.by.second].map(|by| if is_tag(by) { "0".to_owned() } else { self.group(by, range) });
-            part(&untagged, sign, &format!("{} WHERE {times}{}", all.name, self.filter.sql_of_columns(&all)));
+            part(&untagged, sign, &format!("{} WHERE {times}{}", all.name, self.filter.sql_of_columns(all)));
             part(&untagged, if range.is_subtracted { "" } else { "-" }, &tagged);
         }
     }
@@ -246,7 +248,8 @@ impl SummaryQuery<'_> {
         // Grouping by a constant would sort every row.
         let grouped = if is_one { "" } else { " GROUP BY 1, 2" };
         let from = format!("usage WHERE 1 = 1{times}{}{grouped}", self.filter.sql());
-        select(&groups, sign, FIGURES.map(|(_, of_records)| of_records), &from)
+        let figures = FIGURES.map(|(_, of_record)| format!("SUM({of_record})"));
+        select(&groups, sign, figures.each_ref().map(String::as_str), &from)
     }
 
     /// The numbers that the rows of a range are grouped by.
@@ -272,7 +275,7 @@ impl SummaryQuery<'_> {
             SummarySource::Months => return "minute".to_owned(),
             _ if width == MONTH => return literal(width, range),
             SummarySource::Records => self.dialect.arrival_minute(),
-            SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days | SummarySource::Thirds => "minute".to_owned(),
+            SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => "minute".to_owned(),
         };
         if range.source.width() == width { minute } else { format!("({minute} - {minute} % {})", width / MINUTE) }
     }
@@ -302,36 +305,12 @@ impl SummaryQuery<'_> {
         let place = |by: SummaryBy| {
             if constant(by) || by.is_time() { Some(0) } else { columns.iter().position(|column| *column == column_of(by)) }
         };
-        // Of a key and a time there are few totals, so that sorting them once is less work.
-        let has_one_row = table.name == KEY_TOTALS.name && !self.by.has(SummaryBy::is_time);
         match (place(self.by.first), place(self.by.second)) {
-            (Some(one), Some(other)) if !has_one_row => {
+            (Some(one), Some(other)) => {
                 format!(" GROUP BY {}", columns[..=one.max(other)].join(", "))
             }
             _ => " GROUP BY 1, 2".to_owned(),
         }
-    }
-
-    /// The queries for the histograms: groups, times to the first content, times to the end, own times. The ends are widened to five
-    /// minutes.
-    ///
-    /// The histograms of a group are one list: a row for each takes longer to read than to sum up.
-    fn times(&self) -> Vec<String> {
-        let since = self.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
-        let until = self.until.map(|at| Timestamp(next_bucket(at.0, FIVE_MINUTES)));
-        let select = |range: TimeRange| {
-            let (first, second) = (self.group(self.by.first, range), self.group(self.by.second, range));
-            let (times, conditions) = (minutes(range), self.filter.sql_of_columns(&USAGE_SUMS));
-            let lists = ["ttft", "duration", "overhead"].map(|column| self.dialect.hex_list(column)).join(", ");
-            let in_order = self.by.has(SummaryBy::is_time);
-            let grouped = if in_order { self.grouped(&USAGE_SUMS, range) } else { " GROUP BY 1, 2".to_owned() };
-            format!(
-                "SELECT CAST({first} AS BIGINT), CAST({second} AS BIGINT), {lists} FROM usage_sums WHERE {times}{conditions}{grouped}"
-            )
-        };
-        let ranges = split_range(since, until, self.sources(), EndParts::Added).into_iter();
-        let ranges = ranges.flat_map(|range| cut_buckets(range, self.by, false));
-        ranges.filter(|range| range.source != SummarySource::Records).map(select).collect()
     }
 }
 
@@ -391,7 +370,7 @@ fn literal(width: i64, range: TimeRange) -> String {
 }
 
 /// The groups and their sums.
-fn sum(row: &AnyRow) -> Result<(GroupRefs, SummaryRow), sqlx::Error> {
+fn sums_of_row(row: &AnyRow) -> Result<(GroupRefs, GroupFigures), sqlx::Error> {
     let text: &str = row.try_get(0)?;
     let mut numbers = text.split(',').map(str::parse::<i64>);
     let mut number = || match numbers.next() {
@@ -400,23 +379,32 @@ fn sum(row: &AnyRow) -> Result<(GroupRefs, SummaryRow), sqlx::Error> {
         None => Err(sqlx::Error::Decode("the sums have too few numbers".into())),
     };
     let groups = (number()?, number()?);
-    let mut count = || number().map(|value| u64::try_from(value).unwrap_or(0));
-    let mut sums = SummaryRow {
-        requests: count()?,
-        completed: count()?,
-        tokens_input: count()?,
-        tokens_output: count()?,
-        tokens_cache_read: count()?,
-        tokens_cache_write: count()?,
-        tokens_cache_write_1h: count()?,
-        tokens_thinking: count()?,
-        tokens_image: count()?,
-        tokens_audio: count()?,
+    let mut figures = GroupFigures::default();
+    for figure in &mut figures {
+        *figure = number()?;
+    }
+    Ok((groups, figures))
+}
+
+/// The figures in the order of [`FIGURES`].
+fn summary_row(figures: &GroupFigures) -> SummaryRow {
+    let count = |at: usize| u64::try_from(figures[at]).unwrap_or(0);
+    SummaryRow {
+        requests: count(0),
+        completed: count(1),
+        tokens_input: count(2),
+        tokens_output: count(3),
+        tokens_cache_read: count(4),
+        tokens_cache_write: count(5),
+        tokens_cache_write_1h: count(6),
+        tokens_thinking: count(7),
+        tokens_image: count(8),
+        tokens_audio: count(9),
+        sale: NanoUsd(figures[10]),
+        cost: NanoUsd(figures[11]),
+        unpriced: count(12),
         ..SummaryRow::default()
-    };
-    (sums.sale, sums.cost) = (NanoUsd(number()?), NanoUsd(number()?));
-    sums.unpriced = number().map(|value| u64::try_from(value).unwrap_or(0))?;
-    Ok((groups, sums))
+    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     names::NameKind,
     rows::AnyQuery,
     store::SqlStore,
-    sum_tables::{ACCOUNT_SUMS, KEY_SUMS, KEY_TAG_SUMS, SumTable, TAG_SUMS, USAGE_SUMS},
+    sum_tables::{ACCOUNT_SUMS, KEY_SUMS, SumTable, TAG_SUMS, USAGE_SUMS},
     tags::{self, OTHER_VALUES},
 };
 use crate::{RecordConditions, StoreError, TagCondition, UsageFilter};
@@ -90,8 +90,7 @@ impl RefFilter {
     /// The table of sums that tells the times with matches: all of them, and others if it lacks a column of the filter.
     pub(super) fn times_table(&self) -> &'static SumTable {
         match (self.is_of_keys(), self.tags.is_empty()) {
-            (true, true) => &KEY_SUMS,
-            (true, false) => &KEY_TAG_SUMS,
+            (true, _) => &KEY_SUMS,
             (false, _) if self.accounts.is_some() => &ACCOUNT_SUMS,
             (false, false) => &TAG_SUMS,
             (false, true) => &USAGE_SUMS,
@@ -102,6 +101,14 @@ impl RefFilter {
     pub(super) fn sql_of_times(&self, table: &SumTable) -> String {
         let tag = self.tags.first().filter(|_| table.has("tag")).map(|tag| tag.sql_of_times());
         self.sql_of_columns(table) + &tag.unwrap_or_default()
+    }
+
+    /// The places of a packed table's dimensions that it compares, each with the numbers that it may have. Tags are left out.
+    pub(super) fn conditions_on_cells(&self, table: &SumTable) -> Vec<(usize, Vec<i64>)> {
+        let words = [("protocol_in", self.protocol), ("outcome", self.outcome)];
+        let words = words.into_iter().filter_map(|(column, word)| Some((column, vec![word?])));
+        let lists = self.lists().into_iter().filter_map(|(column, numbers)| Some((column, numbers?.to_vec())));
+        lists.chain(words).filter_map(|(column, numbers)| Some((table.place(column)?, numbers))).collect()
     }
 
     /// The condition of the only tag on a table of sums, beginning with ` AND `.

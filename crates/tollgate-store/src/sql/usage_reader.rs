@@ -6,7 +6,7 @@ mod sqlite;
 
 use tollgate_core::RequestId;
 
-use super::cells::FromCells;
+use super::cells::{Cells, FromCells};
 use crate::StoreError;
 
 pub(super) use postgres::{PostgresReader, query as postgres_query, rows as postgres_rows};
@@ -29,7 +29,25 @@ pub(super) enum LookUp {
     Requests(Vec<RequestId>),
 }
 
+/// Takes the rows of a query one by one.
+pub(super) trait FoldRows: Send + 'static {
+    fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error>;
+}
+
 impl UsageReader {
+    /// Gives the rows of a query, with ids bound from `$1` on, to `fold`, and returns it.
+    pub(super) async fn fold<F: FoldRows>(
+        &self,
+        operation: &'static str,
+        (sql, ids): (String, Vec<RequestId>),
+        fold: F,
+    ) -> Result<F, StoreError> {
+        match self {
+            Self::Sqlite(reader) => reader.run(operation, move |connection| connection.fold(operation, (&sql, &ids), fold)).await,
+            Self::Postgres(reader) => reader.fold(operation, (&sql, &ids), fold).await,
+        }
+    }
+
     /// The rows of a query, with ids bound from `$1` on.
     pub(super) async fn rows<T: FromCells>(
         &self,

@@ -23,16 +23,14 @@ pub(crate) fn run(common: &Common, arguments: &Explain) -> Result<(), Failure> {
 }
 
 fn target(arguments: &Explain) -> Result<ApiPath, Failure> {
-    if !["openai", "gemini"].contains(&arguments.protocol.as_str()) {
-        return Err(Failure::Usage(format!("--protocol takes openai or gemini, not '{}'", arguments.protocol)));
-    }
     if let Some(price) = &arguments.max_price {
         tollgate_core::parse_max_price(price).map_err(|fault| Failure::Usage(format!("--max-price: {fault}")))?;
     }
     let fields = (!arguments.fields.is_empty()).then(|| arguments.fields.join(","));
     Ok(ApiPath::of(&["explain"])
         .with("model", &arguments.model)
-        .with("key", &arguments.key)
+        .maybe("key", arguments.key.as_deref())
+        .maybe("group", arguments.group.as_deref())
         .with("protocol", &arguments.protocol)
         .maybe("fields", fields.as_deref())
         .maybe("max_price", arguments.max_price.as_deref())

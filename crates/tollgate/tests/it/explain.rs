@@ -209,3 +209,17 @@ fn explain_and_gateway_apply_the_key_budget_alike() {
     let stopped = explain(&gateway, "chat-model", &[]);
     assert_eq!(stopped["limits"], running["limits"]);
 }
+
+#[test]
+fn callers_of_a_group_and_of_every_protocol_are_explained() {
+    let gateway = support::echo();
+    let explained = |arguments: &[&str]| {
+        let output = gateway.run(&[&["explain", "--model", "echo"], arguments].concat());
+        [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat()
+    };
+    for protocol in tollgate_protocol::Protocol::WORDS {
+        let explained = explained(&["--group", "echo", "--protocol", protocol]);
+        assert!(explained.contains("group echo serves echo"), "{protocol}: {explained}");
+    }
+    assert!(explained(&["--group", "echo", "--protocol", "soap"]).contains("possible values: openai"));
+}

@@ -20,9 +20,8 @@ fn forty_days() -> String {
     // The records arrived a moment ago.
     let then = Timestamp(jiff::Timestamp::now().as_microsecond() - FORTY_DAYS_US);
     let month = Timestamp::of_month(then.month()).0 / 60_000_000;
-    let third = month + ((then.0 / 60_000_000 - month) / 14_400).min(2) * 14_400;
-    for table in ["usage_sums", "key_sums", "key_totals", "account_sums"] {
-        let minute = format!("CASE width WHEN 44640 THEN {month} WHEN 15840 THEN {third} ELSE minute - 57600 END");
+    for table in ["usage_sums", "key_sums", "key_totals", "key_days", "account_sums"] {
+        let minute = format!("CASE width WHEN 44640 THEN {month} ELSE minute - 57600 END");
         write!(sql, " UPDATE {table} SET minute = {minute};").unwrap();
     }
     sql

@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlKind, Danger, FaultPlace, FormSection, FormView, Tab, check_typed_name, names},
+        control::{self, ControlKind, ControlSection, Danger, FaultPlace, FormView, Tab, check_typed_name, names},
         form::{FormData, FormState},
         layout::Layout,
         locale::Locale,
@@ -181,12 +181,12 @@ async fn destination_page(
         state.text("from", t.say("alerts.from")).max(320),
         state.text("to", t.say("alerts.to")).hint(t.say("alerts.to_hint")).max(10_000),
     ];
-    let mail = FormSection::new(t.say("alerts.mail"), mail);
+    let mail = ControlSection::new(t.say("alerts.mail"), mail);
     let is_mail = state.value("kind") == "email";
     let sections = vec![
-        FormSection::new("", basics),
+        ControlSection::new("", basics),
         if is_mail { mail } else { mail.folded() },
-        FormSection::new(t.say("alerts.which"), chosen),
+        ControlSection::new(t.say("alerts.which"), chosen),
     ];
     let (title, path, submit) = match destination {
         Some(destination) => (destination.name.clone(), format!("/alerts/destinations/{}", destination.id), t.say("form.save")),

@@ -7,7 +7,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::{
-    explain::{Answer, Question, answer},
+    explain::{Question, RoutingExplanation, answer},
     list::{margin, usd},
     state::{ChannelState, call_of, health, one, path, provider_name},
 };
@@ -28,7 +28,7 @@ use crate::{
         overview::{
             charts::first_token,
             events::{Event, TransitionObject, of_transition},
-            sums::{self, Figures, Series, SumRow},
+            sums::{self, Figures, SumRow, SumsOverTime},
         },
         period::{Period, PeriodPicker},
         reply::{PageFailure, PageReply},
@@ -67,7 +67,7 @@ struct ChannelPage {
     question: Question,
     callers: Vec<(String, String, bool)>,
     protocols: Vec<(&'static str, &'static str, bool)>,
-    answer: Option<Answer>,
+    answer: Option<RoutingExplanation>,
     outcomes: Chart,
     first_token: LineChart,
     events: Vec<Event>,
@@ -132,7 +132,7 @@ struct Sources {
     by_model: Vec<SumRow>,
     by_account: Vec<SumRow>,
     buckets: Buckets,
-    series: Series,
+    series: SumsOverTime,
     transitions: Vec<TransitionObject>,
     groups: Vec<NamedObject>,
     keys: Vec<NamedObject>,

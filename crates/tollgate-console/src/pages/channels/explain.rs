@@ -1,11 +1,14 @@
 //! "Why is it not chosen?": the accounts that a request would use in order, and why others are excluded, by the function that routes
 //! requests.
 
+use std::fmt::Write as _;
+
 use serde::Deserialize;
 
 use crate::{
     api_error::ApiError,
     pages::{
+        clients::shell,
         locale::Locale,
         mark::Mark,
         operations,
@@ -57,7 +60,7 @@ struct Excluded {
 }
 
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct RoutingExplanation {
     /// What is wrong with the question, or why the request is refused as a whole.
     pub(super) problem: Option<String>,
     /// Where a request would go now.
@@ -88,7 +91,7 @@ impl Question {
     }
 }
 
-pub(super) async fn answer(request: &PageRequest, question: &Question, here: &str) -> Result<Answer, ApiError> {
+pub(super) async fn answer(request: &PageRequest, question: &Question, here: &str) -> Result<RoutingExplanation, ApiError> {
     let t = request.t();
     let caller = match question.caller.strip_prefix("group:") {
         Some(group) => ("group", group),
@@ -96,17 +99,20 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     };
     let mut pairs = vec![("model", question.model.as_str()), caller];
     pairs.extend(Some(("protocol", question.protocol.as_str())).filter(|(_, protocol)| !protocol.is_empty()));
-    let command = format!("tollgate explain --model '{}' --key '{}'", question.model, question.caller);
+    let mut command = format!("tollgate explain --model {} --{} {}", shell(&question.model), caller.0, shell(caller.1));
+    if !question.protocol.is_empty() {
+        let _ = write!(command, " --protocol {}", question.protocol);
+    }
     let found: Explanation = match request.read(operations::EXPLAIN, get(&pairs)).await {
         Ok(found) => found,
         Err(error) if error.status.is_client_error() && error.status != http::StatusCode::FORBIDDEN => {
-            return Ok(Answer { problem: Some(error.message().to_owned()), sentence: None, rows: Vec::new(), command });
+            return Ok(RoutingExplanation { problem: Some(error.message().to_owned()), sentence: None, rows: Vec::new(), command });
         }
         Err(error) => return Err(error),
     };
     let planned = found.planned.iter().enumerate().map(|(index, planned)| planned_row(t, index, planned, here));
     let excluded = found.excluded.iter().map(|excluded| excluded_row(t, excluded, here));
-    Ok(Answer {
+    Ok(RoutingExplanation {
         problem: found.refusal.as_ref().map(|refusal| {
             let remedy = refusal.remedy.as_deref().map(|remedy| format!(" {remedy}.")).unwrap_or_default();
             format!("{}: {}.{remedy}", refusal.error, refusal.text)

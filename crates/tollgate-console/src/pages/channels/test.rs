@@ -53,7 +53,7 @@ struct Stage {
 
 /// A line of the test: a step that passed, or the end of an account's test.
 #[derive(Debug, Deserialize)]
-struct Line {
+struct TestEvent {
     account: String,
     model: String,
     step: Option<String>,
@@ -98,7 +98,7 @@ fn stages(t: Locale, icons: String, lines: Body) -> impl Stream<Item = Result<By
         let mut html = String::new();
         while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
             let line: Vec<u8> = rest.drain(..=end).collect();
-            if let Ok(line) = serde_json::from_slice::<Line>(&line) {
+            if let Ok(line) = serde_json::from_slice::<TestEvent>(&line) {
                 html.push_str(&stage(t, &icons, line).render().unwrap_or_default());
             }
         }
@@ -108,7 +108,7 @@ fn stages(t: Locale, icons: String, lines: Body) -> impl Stream<Item = Result<By
     })
 }
 
-fn stage(t: Locale, icons: &str, line: Line) -> Stage {
+fn stage(t: Locale, icons: &str, line: TestEvent) -> Stage {
     let of = format!("{} · {}", line.account, line.model);
     let Some(step) = line.step else {
         let passed = line.passed == Some(true);

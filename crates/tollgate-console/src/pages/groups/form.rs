@@ -6,7 +6,7 @@ use super::view::GroupObject;
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, FaultPlace, FormSection, decimal, limit_text, names, whole_number},
+        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, whole_number},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -98,24 +98,24 @@ fn budgets(value: &Value) -> Vec<Value> {
     }
 }
 
-pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>, channels: &[String]) -> Vec<FormSection> {
+pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>, channels: &[String]) -> Vec<ControlSection> {
     let mut basics = Vec::new();
     if group.is_none() {
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("groups.name_hint")).max(100).required().focus());
     }
     let visibility = [("public", t.say("groups.public_about")), ("private", t.say("groups.private_about"))];
     basics.push(state.choice("visibility", t.say("groups.visibility"), visibility));
-    let mut sections = vec![FormSection::new("", basics), offered(t, state, channels), prices(t, state)];
+    let mut sections = vec![ControlSection::new("", basics), offered(t, state, channels), prices(t, state)];
     sections.push(limits(t, state, group));
     sections.push(behaviour(t, state));
     if state.fault("confirm").is_some() || state.has("confirm") {
         let confirm = state.check("confirm", t.say("groups.confirm")).wide();
-        sections.insert(0, FormSection::new(t.say("groups.confirm_title"), vec![confirm]));
+        sections.insert(0, ControlSection::new(t.say("groups.confirm_title"), vec![confirm]));
     }
     sections
 }
 
-fn offered(t: Locale, state: &FormState, channels: &[String]) -> FormSection {
+fn offered(t: Locale, state: &FormState, channels: &[String]) -> ControlSection {
     let of_group = if channels.len() <= MAX_CHECKS {
         state.checks("channels", t.say("groups.channels"), channels.iter().map(|name| (name.as_str(), name.as_str())))
     } else {
@@ -123,10 +123,10 @@ fn offered(t: Locale, state: &FormState, channels: &[String]) -> FormSection {
         typed.area("channels", t.say("groups.channels"), 4)
     };
     let models = state.area("models", t.say("groups.models"), 4).hint(t.say("groups.models_hint"));
-    FormSection::new(t.say("groups.offered"), vec![of_group, models])
+    ControlSection::new(t.say("groups.offered"), vec![of_group, models])
 }
 
-fn prices(t: Locale, state: &FormState) -> FormSection {
+fn prices(t: Locale, state: &FormState) -> ControlSection {
     let modes = [
         ("", t.say("groups.no_limit")),
         ("priced_only", t.say("groups.priced_only")),
@@ -143,29 +143,29 @@ fn prices(t: Locale, state: &FormState) -> FormSection {
         state.choice("limit_on", t.say("groups.limit_on"), on),
         state.check("never_below_cost", t.say("groups.never_below_cost")).hint(t.say("groups.never_below_cost_hint")).wide(),
     ];
-    FormSection::new(t.say("groups.prices"), controls)
+    ControlSection::new(t.say("groups.prices"), controls)
 }
 
-fn limits(t: Locale, state: &FormState, group: Option<&GroupObject>) -> FormSection {
+fn limits(t: Locale, state: &FormState, group: Option<&GroupObject>) -> ControlSection {
     let mut controls = vec![
         state.number("rpm", t.say("keys.rpm")).hint(t.say("keys.unlimited_hint")),
         state.number("tpm", t.say("keys.tpm")).hint(t.say("keys.unlimited_hint")),
         state.number("concurrency", t.say("keys.concurrency")).hint(t.say("keys.unlimited_hint")),
     ];
     let section = if group.is_some_and(|group| budgets(&group.budget).len() > 1) {
-        FormSection::new(t.say("groups.limits"), controls).about(t.say("groups.several_budgets"))
+        ControlSection::new(t.say("groups.limits"), controls).about(t.say("groups.several_budgets"))
     } else {
         let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
         let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
         controls.push(state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")));
         controls.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
         controls.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
-        FormSection::new(t.say("groups.limits"), controls)
+        ControlSection::new(t.say("groups.limits"), controls)
     };
     section.folded()
 }
 
-fn behaviour(t: Locale, state: &FormState) -> FormSection {
+fn behaviour(t: Locale, state: &FormState) -> ControlSection {
     let routing =
         [("weighted", t.say("groups.weighted")), ("cheapest", t.say("groups.cheapest")), ("fastest", t.say("groups.fastest"))];
     let translation = [("lenient", t.say("groups.lenient")), ("strict", t.say("groups.strict"))];
@@ -182,7 +182,7 @@ fn behaviour(t: Locale, state: &FormState) -> FormSection {
         state.check("trace", t.say("groups.trace")).wide(),
         state.check("self_service", t.say("groups.self_service")).wide(),
     ];
-    FormSection::new(t.say("groups.behaviour"), controls).folded()
+    ControlSection::new(t.say("groups.behaviour"), controls).folded()
 }
 
 /// The fields as the admin API takes them.

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
 
 use crate::pages::{
-    bars::{BarFigures, Chart, Series, Unit},
+    bars::{BarFigures, BarSeries, Chart, Unit},
     format,
     locale::Locale,
 };
@@ -94,7 +94,7 @@ pub(super) fn day_text(now: Timestamp, back: i64) -> String {
 
 /// A figure of today with a line of context, and the days before as a line.
 #[derive(Debug)]
-pub(super) struct Tile {
+pub(super) struct TodayTile {
     pub(super) label: &'static str,
     pub(super) value: String,
     pub(super) exact: String,
@@ -148,7 +148,7 @@ fn totals(sums: &[DaySum], day: &str) -> Day {
 }
 
 /// The tiles of requests, spend and tokens.
-pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<Tile> {
+pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<TodayTile> {
     let days: Vec<Day> = (0..DAYS).rev().map(|back| totals(sums, &day_text(now, back))).collect();
     let course = |figure: fn(&Day) -> u64| spark(&days.iter().map(figure).collect::<Vec<_>>());
     let [.., yesterday, today] = days.as_slice() else { return Vec::new() };
@@ -165,7 +165,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<Tile> {
         .map(|(name, count)| (name, format::compact(t, count)));
     let parts = parts.each_ref().map(|(name, count)| (*name, count.as_str()));
     vec![
-        Tile {
+        TodayTile {
             label: t.say("home.requests_today"),
             value: format::integer(today.requests),
             exact: String::new(),
@@ -173,7 +173,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<Tile> {
             line: requests.0,
             area: requests.1,
         },
-        Tile {
+        TodayTile {
             label: t.say("home.spent_today"),
             value: short(today.spent),
             exact: Unit::Money.exact(today.spent),
@@ -181,7 +181,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<Tile> {
             line: spend.0,
             area: spend.1,
         },
-        Tile {
+        TodayTile {
             label: t.say("home.tokens_today"),
             value: format::compact(t, tokens),
             exact: format::integer(tokens),
@@ -225,7 +225,7 @@ pub(super) fn chart(t: Locale, sums: &[DaySum], measure: Measure, now: Timestamp
         let at = format!("{day}T00:00:00Z");
         bars.push(BarFigures { link: link(&at, &format!("{}T00:00:00Z", day_text(now, back - 1))), at, figures });
     }
-    let series = totals.iter().enumerate().map(|(index, total)| Series {
+    let series = totals.iter().enumerate().map(|(index, total)| BarSeries {
         class: CLASSES.get(index).filter(|_| index < named.len()).copied().unwrap_or("fo"),
         label: named.get(index).cloned().unwrap_or_else(|| t.say("home.other_models").to_owned()),
         total: measure.unit().exact(*total),

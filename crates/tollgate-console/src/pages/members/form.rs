@@ -6,7 +6,7 @@ use super::view::{MemberObject, role};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, FaultPlace, FormSection, decimal, limit_text, names, whole_number},
+        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, whole_number},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -72,7 +72,7 @@ pub(super) fn roles(t: Locale) -> [(&'static str, &'static str); 3] {
     ["member", "operator", "admin"].map(|word| (word, role(t, word)))
 }
 
-pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> Vec<FormSection> {
+pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> Vec<ControlSection> {
     let statuses = [("active", t.say("key.active")), ("suspended", t.say("members.suspended"))];
     let billings = [("postpaid", t.say("members.postpaid_about")), ("prepaid", t.say("members.prepaid_about"))];
     let basics = vec![
@@ -97,7 +97,7 @@ pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> V
         limits.push(state.choice("budget_window", t.say("keys.budget_window"), windows));
         limits.push(state.choice("budget_action", t.say("keys.budget_action"), actions));
     }
-    vec![FormSection::new("", basics), FormSection::new(t.say("groups.limits"), limits).about(about)]
+    vec![ControlSection::new("", basics), ControlSection::new(t.say("groups.limits"), limits).about(about)]
 }
 
 /// The fields as the admin API takes them.

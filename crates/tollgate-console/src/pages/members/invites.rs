@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlKind, FaultPlace, FormSection, FormView, Pager, Tab, names},
+        control::{self, ControlKind, ControlSection, FaultPlace, FormView, Pager, Tab, names},
         form::{FormData, FormState},
         format::{self, TimeText},
         layout::Layout,
@@ -117,7 +117,7 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
         tabs: tabs(request, true),
         banner: state.banner(),
         link,
-        form: FormView::new(request.url("/members/invites"), vec![FormSection::new("", controls)], t.say("members.invite_make")),
+        form: FormView::new(request.url("/members/invites"), vec![ControlSection::new("", controls)], t.say("members.invite_make")),
         rows,
         pager: request.pager("/members/invites", count, found.next.as_deref()),
     };

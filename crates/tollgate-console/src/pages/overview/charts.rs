@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
-use super::sums::{self, Figures, Series, SumRow, step};
+use super::sums::{self, Figures, SumRow, SumsOverTime, step};
 use crate::{
     api::usage::histogram::Axis,
     api_error::ApiError,
     pages::{
-        bars::{BarFigures, Chart, Series as BarSeries, Unit},
+        bars::{BarFigures, BarSeries, Chart, Unit},
         format,
         lines::{LineChart, LineSeries},
         locale::Locale,
@@ -85,7 +85,7 @@ pub(in crate::pages) async fn spend(
     request: &PageRequest,
     period: &Period,
     split: Split,
-    series: &Series,
+    series: &SumsOverTime,
 ) -> Result<SpendChart, ApiError> {
     let (t, axis) = (request.t(), period.axis());
     let mut parts =
@@ -177,7 +177,7 @@ async fn largest(request: &PageRequest, period: &Period, split: Split, axis: &Ax
 }
 
 /// Times to the first content.
-pub(in crate::pages) fn first_token(t: Locale, series: &Series, whole: &Figures) -> LineChart {
+pub(in crate::pages) fn first_token(t: Locale, series: &SumsOverTime, whole: &Figures) -> LineChart {
     let known = |figures: &Figures| figures.ttft.filter(|times| times.p99 > 0);
     let line = |class, label, of: fn(&sums::Times) -> u64| LineSeries {
         class,
@@ -194,7 +194,7 @@ pub(in crate::pages) fn first_token(t: Locale, series: &Series, whole: &Figures)
 }
 
 /// Tokens over time by kind.
-pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &Series) -> Chart {
+pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &SumsOverTime) -> Chart {
     let (t, axis) = (request.t(), period.axis());
     let kinds: [TokenKind; 3] = [
         ("f6", t.say("overview.cached"), |figures| figures.tokens_cache_read),

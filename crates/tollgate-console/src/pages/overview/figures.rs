@@ -2,7 +2,7 @@
 
 use super::{
     change,
-    sums::{Figures, Series, Times, Totals},
+    sums::{Figures, SumsOverTime, Times, Totals},
 };
 use crate::pages::{format, lines::Spark, locale::Locale};
 
@@ -32,7 +32,7 @@ fn millionths(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 1_000_000 / u128::from(whole.max(1))).unwrap_or(1_000_000)
 }
 
-pub(super) fn tiles(t: Locale, totals: &Totals, series: &Series, in_flight: u64, log: &str) -> Vec<Tile> {
+pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight: u64, log: &str) -> Vec<Tile> {
     let (now, before) = (&totals.now, &totals.before);
     let link = || Some(log.to_owned());
     let requests = Tile {
@@ -81,7 +81,7 @@ fn compared(t: Locale, change: Option<(&'static str, String)>) -> Vec<(&'static 
     }
 }
 
-fn completed(t: Locale, Totals { now, before }: &Totals, series: &Series, log: &str) -> Tile {
+fn completed(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
     let share = |figures: &Figures| millionths(figures.completed, figures.requests);
     let (is, was) = (share(now), share(before));
     // Hundredths of a percentage point.
@@ -104,7 +104,7 @@ fn completed(t: Locale, Totals { now, before }: &Totals, series: &Series, log: &
     }
 }
 
-fn spend(t: Locale, Totals { now, .. }: &Totals, series: &Series, log: &str) -> Tile {
+fn spend(t: Locale, Totals { now, .. }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
     let (sale, cost) = (now.sale_nano(), now.cost_nano());
     let mut notes = vec![("", t.say_with("overview.cost", &[("cost", &format::usd_rounded(&usd(cost)))]))];
     if sale > 0 {
@@ -122,7 +122,7 @@ fn spend(t: Locale, Totals { now, .. }: &Totals, series: &Series, log: &str) -> 
 }
 
 /// The time to the first content, what the gateway adds, and the time to the end.
-fn spans(t: Locale, Totals { now, before }: &Totals, series: &Series, log: &str) -> [Tile; 3] {
+fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> [Tile; 3] {
     let known = |times: Option<Times>| times.filter(|times| times.p99 > 0);
     let tile = |label, times: fn(&Figures) -> Option<Times>, shown: fn(&Times) -> u64, other: (&'static str, fn(&Times) -> u64)| {
         let (is, was) = (known(times(now)), known(times(before)));

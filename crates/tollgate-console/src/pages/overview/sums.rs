@@ -109,13 +109,13 @@ pub(in crate::pages) fn step(period: &Period) -> (&'static str, i64) {
 
 /// Sums over time: one for each step of the period, those without requests included.
 #[derive(Debug)]
-pub(in crate::pages) struct Series {
+pub(in crate::pages) struct SumsOverTime {
     /// Beginnings in microseconds.
     pub(in crate::pages) at: Vec<i64>,
     pub(in crate::pages) figures: Vec<Figures>,
 }
 
-impl Series {
+impl SumsOverTime {
     /// The beginnings in RFC 3339.
     pub(in crate::pages) fn times(&self) -> Vec<String> {
         self.at.iter().map(|at| rfc3339(tollgate_core::Timestamp(*at))).collect()
@@ -127,7 +127,11 @@ impl Series {
 }
 
 /// `pairs` are those of a filter.
-pub(in crate::pages) async fn series(request: &PageRequest, period: &Period, pairs: &[(&str, &str)]) -> Result<Series, ApiError> {
+pub(in crate::pages) async fn series(
+    request: &PageRequest,
+    period: &Period,
+    pairs: &[(&str, &str)],
+) -> Result<SumsOverTime, ApiError> {
     let (word, width) = step(period);
     let mut query = vec![("by", word)];
     query.extend(pairs);
@@ -141,5 +145,5 @@ pub(in crate::pages) async fn series(request: &PageRequest, period: &Period, pai
             *place = row.figures;
         }
     }
-    Ok(Series { at, figures })
+    Ok(SumsOverTime { at, figures })
 }

@@ -10,7 +10,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{ControlKind, Danger, FormSection, FormView, check_typed_name, decimal},
+        control::{ControlKind, ControlSection, Danger, FormView, check_typed_name, decimal},
         form::{FormData, FormState},
         format,
         layout::Layout,
@@ -132,7 +132,7 @@ fn values(entry: &Value, index: usize, prices: &PricesObject) -> FormData {
 /// Kinds of figures in the first part of the form.
 const MAIN: usize = 4;
 
-fn sections(t: Locale, state: &FormState) -> Vec<FormSection> {
+fn sections(t: Locale, state: &FormState) -> Vec<ControlSection> {
     let figure = |kind: &str| state.number(kind, price_text::label(t, kind));
     let mut main: Vec<_> = KINDS[..MAIN].iter().map(|kind| figure(kind)).collect();
     main.push(state.typed("valid_from", t.say("pricing.valid_from"), "date").hint(t.say("pricing.valid_from_hint")));
@@ -143,9 +143,9 @@ fn sections(t: Locale, state: &FormState) -> Vec<FormSection> {
         state.number("flex", t.say("pricing.flex")).hint(t.say("pricing.factor_hint")),
     ];
     let mut sections = vec![
-        FormSection::new("", main).about(t.say("pricing.per_million")),
-        FormSection::new(t.say("pricing.others"), others).about(t.say("pricing.others_about")).folded(),
-        FormSection::new(t.say("pricing.service_tiers"), factors).folded(),
+        ControlSection::new("", main).about(t.say("pricing.per_million")),
+        ControlSection::new(t.say("pricing.others"), others).about(t.say("pricing.others_about")).folded(),
+        ControlSection::new(t.say("pricing.service_tiers"), factors).folded(),
     ];
     let tiers = (0..MAX_TIERS).filter(|tier| state.has(&format!("tier_{tier}_above"))).count();
     for tier in 0..(tiers + 1).min(MAX_TIERS) {
@@ -153,7 +153,7 @@ fn sections(t: Locale, state: &FormState) -> Vec<FormSection> {
         let mut controls = vec![above];
         controls.extend(KINDS.iter().map(|kind| state.number(format!("tier_{tier}_{kind}"), price_text::label(t, kind))));
         let title = if tier < tiers { t.say("pricing.tier") } else { t.say("pricing.new_tier") };
-        sections.push(FormSection::new(title, controls).folded());
+        sections.push(ControlSection::new(title, controls).folded());
     }
     sections
 }

@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlKind, FaultPlace, FormSection, FormView, Tab, names},
+        control::{self, ControlKind, ControlSection, FaultPlace, FormView, Tab, names},
         form::{FormData, FormState},
         format,
         layout::{Layout, Script},
@@ -168,7 +168,7 @@ fn import_page(request: &PageRequest, state: &FormState, difference: Option<Diff
         state.text("origin", t.say("pricing.origin")).hint(t.say("pricing.origin_hint")).max(200),
         state.area("file", t.say("pricing.file"), 5).hint(t.say("pricing.file_hint")).max(MAX_LIST),
     ];
-    let sections = vec![FormSection::new("", controls).about(t.say("pricing.import_about"))];
+    let sections = vec![ControlSection::new("", controls).about(t.say("pricing.import_about"))];
     let template = ImportPage {
         layout: request.layout(t.say("nav.pricing")).wide().with(Script::Operators),
         t,

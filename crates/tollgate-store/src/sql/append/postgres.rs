@@ -148,6 +148,24 @@ impl PostgresTransaction {
         Ok(in_places(keys.len(), rows.into_iter().map(stored)))
     }
 
+    pub(super) async fn packed(
+        &mut self,
+        table: &str,
+        width: i64,
+        parts: Vec<(i64, i64)>,
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let sql = format!(
+            "SELECT k.place, s.sums FROM UNNEST($2::INTEGER[], $3::INTEGER[]) WITH ORDINALITY AS k (minute, part, place) \
+             JOIN {table} s ON s.width = $1::INTEGER AND s.minute = k.minute AND s.part = k.part"
+        );
+        let query = sqlx::query_as(AssertSqlSafe(sql))
+            .bind(int(width))
+            .bind(parts.iter().map(|(minute, _)| int(*minute)).collect::<Vec<_>>())
+            .bind(parts.iter().map(|(_, part)| int(*part)).collect::<Vec<_>>());
+        let rows: Result<Vec<(i64, Vec<u8>)>, _> = query.fetch_all(&mut self.connection).await;
+        Ok(in_places(parts.len(), rows.map_err(|error| self.failed(error))?))
+    }
+
     /// Adds rows; false if one of them exists already and the table does not say what happens then.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         let count = rows.len();

@@ -228,6 +228,21 @@ impl SqliteTransaction {
         .await
     }
 
+    pub(super) async fn packed(
+        &mut self,
+        table: &str,
+        width: i64,
+        parts: Vec<(i64, i64)>,
+    ) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let sql = format!("SELECT sums FROM {table} WHERE width = ? AND minute = ? AND part = ?");
+        self.run(move |connection| {
+            let mut statement = connection.prepare_cached(&sql)?;
+            let mut find = |(minute, part): (i64, i64)| statement.query_row((width, minute, part), |row| row.get(0)).optional();
+            parts.into_iter().map(&mut find).collect()
+        })
+        .await
+    }
+
     /// Adds rows; false if one of them exists already and the table does not say what happens then.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
         self.run(move |connection| match insert(connection, table, &rows) {

@@ -7,8 +7,8 @@ use tollgate_core::UsageRecord;
 
 use crate::{
     rollup::{
-        AccountSumKey, AttemptSumKey, AttemptSums, DAY, FIVE_MINUTES, HOUR, KeySumKey, KeyTagSumKey, KeyTotalKey, Sums as _,
-        TagSumKey, TimedSums, UsageSumKey, UsageSums, minute, tokens,
+        AccountSumKey, AttemptSumKey, AttemptSums, FIVE_MINUTES, HOUR, KeySumKey, KeyTagSumKey, KeyTotalKey, Sums as _, TagSumKey,
+        TimedSums, UsageSumKey, UsageSums, minute, tokens,
     },
     sql::{codes::Coded as _, usage_rows::RecordRefs},
 };
@@ -17,11 +17,11 @@ use crate::{
 #[derive(Debug, Default)]
 pub(in crate::sql) struct BatchSums {
     pub(in crate::sql) usage: SumsByKey<7, TimedSums>,
-    pub(in crate::sql) keys: SumsByKey<9, UsageSums>,
+    pub(in crate::sql) keys: SumsByKey<10, UsageSums>,
     pub(in crate::sql) totals: SumsByKey<4, UsageSums>,
     pub(in crate::sql) accounts: SumsByKey<8, UsageSums>,
     pub(in crate::sql) tags: SumsByKey<6, UsageSums>,
-    pub(in crate::sql) key_tags: SumsByKey<8, UsageSums>,
+    pub(in crate::sql) key_tags: SumsByKey<12, UsageSums>,
     pub(in crate::sql) attempts: SumsByKey<6, AttemptSums>,
 }
 
@@ -59,20 +59,22 @@ impl BatchSums {
         let (protocol, outcome) = (record.protocol_in.code(), record.outcome.code());
         let key: UsageSumKey = [five_minutes, group, model, channel, protocol, outcome, reason];
         self.usage.of(key).add(record, &sums);
-        let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, channel, protocol, outcome, reason];
+        let key: KeySumKey = [five_minutes, refs.key, refs.member, group, model, channel, account, protocol, outcome, reason];
         self.keys.of(key).merge(&sums);
-        let key: KeyTotalKey = [minute(record.at, DAY), refs.key, refs.member, outcome];
+        let hour = minute(record.at, HOUR);
+        let key: KeyTotalKey = [hour, refs.key, refs.member, outcome];
         self.totals.of(key).merge(&sums);
         for (tag, value) in refs.tags.iter().map(|tag| tag.summed()) {
             let key: TagSumKey = [five_minutes, tag, value, group, model, outcome];
             self.tags.of(key).merge(&sums);
-            let key: KeyTagSumKey = [five_minutes, refs.key, refs.member, tag, value, group, model, outcome];
+            let (key, member) = (refs.key, refs.member);
+            let key: KeyTagSumKey =
+                [five_minutes, key, member, tag, value, group, model, channel, account, protocol, outcome, reason];
             self.key_tags.of(key).merge(&sums);
         }
         let key: AccountSumKey = [five_minutes, account, group, model, channel, protocol, outcome, reason];
         self.accounts.of(key).merge(&sums);
         for (attempt, refs) in record.attempts.iter().zip(&refs.attempts) {
-            let hour = minute(record.at, HOUR);
             let key: AttemptSumKey = [hour, refs.channel, refs.account, model, attempt.result.code(), refs.error.unwrap_or(0)];
             let (input, output) = tokens(&attempt.tokens);
             let cost = attempt.cost.map_or(0, |cost| cost.0);

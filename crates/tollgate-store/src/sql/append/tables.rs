@@ -27,11 +27,12 @@ pub(super) static LEDGER: TargetTable = table("ledger", LEDGER_COLUMNS, OnConfli
 pub(super) static BALANCES: TargetTable = table("balances", &[text("member_id"), big("balance")], OnConflict::Replace { key: 1 });
 pub(super) static TAG_VALUES: TargetTable = table("tag_values", TAG_VALUE_COLUMNS, OnConflict::Fail);
 pub(super) static USAGE_SUMS: TargetTable = sums(&sum_tables::USAGE_SUMS);
-pub(super) static KEY_SUMS: TargetTable = sums(&sum_tables::KEY_SUMS);
-pub(super) static KEY_TOTALS: TargetTable = sums(&sum_tables::KEY_TOTALS);
+pub(super) static KEY_SUMS: TargetTable = packed(&sum_tables::KEY_SUMS);
+pub(super) static KEY_TOTALS: TargetTable = packed(&sum_tables::KEY_TOTALS);
+pub(super) static KEY_DAYS: TargetTable = sums(&sum_tables::KEY_DAYS);
 pub(super) static ACCOUNT_SUMS: TargetTable = sums(&sum_tables::ACCOUNT_SUMS);
 pub(super) static TAG_SUMS: TargetTable = sums(&sum_tables::TAG_SUMS);
-pub(super) static KEY_TAG_SUMS: TargetTable = sums(&sum_tables::KEY_TAG_SUMS);
+pub(super) static KEY_TAG_SUMS: TargetTable = packed(&sum_tables::KEY_TAG_SUMS);
 pub(super) static ATTEMPT_SUMS: TargetTable = sums(&sum_tables::ATTEMPT_SUMS);
 
 const TAG_VALUE_COLUMNS: &[Column] = &[int("month"), int("place"), int("tag"), int("value"), int("member")];
@@ -58,6 +59,11 @@ const fn table(name: &'static str, columns: &'static [Column], on_conflict: OnCo
 
 const fn sums(table: &SumTable) -> TargetTable {
     self::table(table.name, table.columns, OnConflict::Add { key: table.key })
+}
+
+/// The packed sums of a part replace the stored ones, which they include.
+const fn packed(table: &SumTable) -> TargetTable {
+    self::table(table.name, sum_tables::PACKED_COLUMNS, OnConflict::Replace { key: sum_tables::PACKED_KEY })
 }
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
@@ -170,6 +176,19 @@ pub(super) fn usage_sums(sums: &[(i64, BTreeMap<UsageSumKey, TimedSums>)]) -> Ro
 /// Rows of sums over records by their width.
 pub(super) fn record_sums<const N: usize>(table: &TargetTable, sums: &[(i64, BTreeMap<[i64; N], UsageSums>)]) -> RowBatch {
     sum_rows(table, sums, |rows, sums| numbers(rows, &sums.0))
+}
+
+/// Rows of packed sums of a width in minutes: the minute, the part, and the value of each.
+pub(super) fn packed_sums(
+    table: &TargetTable,
+    width: i64,
+    parts: impl ExactSizeIterator<Item = ((i64, i64), Vec<u8>)>,
+) -> RowBatch {
+    let mut rows = RowBatch::with_capacity(table, parts.len());
+    for ((minute, part), sums) in parts {
+        rows.number(width).number(minute).number(part).blob(&sums);
+    }
+    rows
 }
 
 pub(super) fn attempt_sums(sums: &[(i64, BTreeMap<AttemptSumKey, AttemptSums>)]) -> RowBatch {

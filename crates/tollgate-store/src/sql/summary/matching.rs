@@ -11,9 +11,11 @@ use crate::{
     StoreError,
     rollup::{MINUTE, bucket, next_bucket},
     sql::{
+        packed_sums::CellTimes,
         store::SqlStore,
         sum_tables::{SumTable, USAGE_SUMS},
         tags::OTHER_VALUES,
+        usage_filter::RefFilter,
     },
     usage::MAX_SUMMED_RECORDS,
 };
@@ -27,13 +29,17 @@ impl SqlStore {
     pub(super) async fn find_matching_times(&self, query: &mut SummaryQuery<'_>, pruned_until: i64) -> Result<bool, StoreError> {
         // Of removed records there are sums only.
         query.since = Some(query.since.map_or(Timestamp(pruned_until), |since| since.max(Timestamp(pruned_until))));
-        // The sums of keys by days have an index.
+        // Of keys a day has few records.
         let source = if query.filter.is_of_keys() { SummarySource::Days } else { SummarySource::Hours };
         let table = query.filter.times_table();
-        let matching = self.requests_by_time(query, source, table, &query.filter.sql_of_times(table)).await?;
+        let matching = self.requests_by_time(query, source, table, query.filter).await?;
         // The records of a key have an index, those of other filters are found among all of their time.
         let of_key = query.filter.keys.is_some();
-        let all = if of_key { matching.clone() } else { self.requests_by_time(query, source, &USAGE_SUMS, "").await? };
+        let all = if of_key {
+            matching.clone()
+        } else {
+            self.requests_by_time(query, source, &USAGE_SUMS, &RefFilter::default()).await?
+        };
         let mut times = joined(matching.iter().map(|(minute, _)| *minute), source.width() / MINUTE);
         if times.len() > MAX_TIMES || of_key {
             times = times.first().zip(times.last()).map(|((first, _), (_, end))| (*first, *end)).into_iter().collect();
@@ -58,8 +64,8 @@ impl SqlStore {
         &self,
         query: &SummaryQuery<'_>,
         source: SummarySource,
-        table: &SumTable,
-        conditions: &str,
+        table: &'static SumTable,
+        filter: &RefFilter,
     ) -> Result<Vec<(i64, i64)>, StoreError> {
         let range = TimeRange {
             source,
@@ -67,10 +73,15 @@ impl SqlStore {
             to: query.until.map(|at| next_bucket(at.0, source.width())),
             is_subtracted: false,
         };
+        if table.is_packed() {
+            let times = CellTimes { width: source.width(), from: range.from.map(in_minutes), to: range.to.map(in_minutes) };
+            return self.cells_by_time(SUMMARY, table, times, filter).await;
+        }
         let sql = AssertSqlSafe(format!(
-            "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {} WHERE {}{conditions} GROUP BY minute ORDER BY minute",
+            "SELECT minute, CAST(SUM(requests) AS BIGINT) FROM {} WHERE {}{} GROUP BY minute ORDER BY minute",
             table.name,
-            minutes(range)
+            minutes(range),
+            filter.sql_of_times(table)
         ));
         self.fetch_as(SUMMARY, sqlx::query(sql), |row: &AnyRow| Ok((row.try_get(0)?, row.try_get(1)?))).await
     }
@@ -78,9 +89,17 @@ impl SqlStore {
     /// Whether requests in the range may have the filter's tag without sums of its value telling so.
     pub(super) async fn has_values_without_sums(&self, query: &SummaryQuery<'_>) -> Result<bool, StoreError> {
         let Some(table) = query.table else { return Ok(false) };
-        let columns = query.filter.sql_of_columns(&table);
-        let tags: Vec<String> = query.filter.tags.iter().filter_map(|tag| tag.tag).map(|tag| tag.to_string()).collect();
-        let ranges = split_range(query.since, query.until, SummarySource::BY_MONTH, EndParts::Added).into_iter();
+        let tags: Vec<i64> = query.filter.tags.iter().filter_map(|tag| tag.tag).collect();
+        // Records of less than five minutes count with these.
+        let widened = |range: TimeRange| if range.source == SummarySource::Records { five_minutes_of(range) } else { range };
+        let ranges = split_range(query.since, query.until, SummarySource::BY_MONTH, EndParts::Added).into_iter().map(widened);
+        if table.is_packed() {
+            let conditions = [("tag", [&[0], &*tags].concat()), ("value", vec![OTHER_VALUES])];
+            let found = self.sums_that_meet(query, ranges.collect(), &conditions).await?;
+            return Ok(found.iter().any(|(_, figures)| figures[0] > 0));
+        }
+        let columns = query.filter.sql_of_columns(table);
+        let tags: Vec<String> = tags.iter().map(i64::to_string).collect();
         let part = |range: TimeRange| {
             format!(
                 "SELECT CAST(1 AS BIGINT) AS found FROM {} WHERE {}{columns} AND tag IN (0, {}) AND value = {OTHER_VALUES}",
@@ -89,13 +108,15 @@ impl SqlStore {
                 tags.join(", ")
             )
         };
-        // Records of less than five minutes count with these.
-        let widened = |range: TimeRange| if range.source == SummarySource::Records { five_minutes_of(range) } else { range };
-        let parts: Vec<String> = ranges.map(widened).map(part).collect();
+        let parts: Vec<String> = ranges.map(part).collect();
         let sql = AssertSqlSafe(format!("SELECT found FROM ({}) AS parts LIMIT 1", parts.join(" UNION ALL ")));
         let found: Vec<i64> = self.fetch_as(SUMMARY, sqlx::query(sql), |row| row.try_get(0)).await?;
         Ok(!found.is_empty())
     }
+}
+
+const fn in_minutes(at: i64) -> i64 {
+    at / MINUTE
 }
 
 fn five_minutes_of(range: TimeRange) -> TimeRange {

@@ -6,7 +6,7 @@ use tollgate_core::Timestamp;
 
 use crate::{
     Grouping, SummaryBy,
-    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, MONTH, THIRD, bucket, bucket_end, next_bucket},
+    rollup::{DAY, FIVE_MINUTES, HOUR, MINUTE, MONTH, bucket, bucket_end, next_bucket},
 };
 
 /// Tables from which a range of time is summed.
@@ -16,8 +16,6 @@ pub(super) enum SummarySource {
     FiveMinutes,
     Hours,
     Days,
-    /// Thirds of months, which the totals of each key have.
-    Thirds,
     Months,
 }
 
@@ -28,13 +26,6 @@ impl SummarySource {
     pub(super) const BY_HOUR: &'static [Self] = &[Self::Hours, Self::FiveMinutes, Self::Records];
     pub(super) const BY_DAY: &'static [Self] = &[Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
     pub(super) const BY_MONTH: &'static [Self] = &[Self::Months, Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
-    pub(super) const OF_TOTALS: &'static [Self] =
-        &[Self::Months, Self::Thirds, Self::Days, Self::Hours, Self::FiveMinutes, Self::Records];
-
-    /// Whether all of its buckets are of one length.
-    const fn is_even(self) -> bool {
-        matches!(self, Self::FiveMinutes | Self::Hours | Self::Days)
-    }
 
     /// Microseconds of its buckets.
     pub(super) const fn width(self) -> i64 {
@@ -43,7 +34,6 @@ impl SummarySource {
             Self::FiveMinutes => FIVE_MINUTES,
             Self::Hours => HOUR,
             Self::Days => DAY,
-            Self::Thirds => THIRD,
             Self::Months => MONTH,
         }
     }
@@ -100,30 +90,15 @@ pub(super) fn minutes(range: TimeRange) -> String {
     sql
 }
 
-/// The same; of few buckets each is named, so that the rows of one key are found by the primary key.
-pub(super) fn each_minute(range: TimeRange) -> String {
-    const MOST: i64 = 31;
-    let width = range.source.width() / MINUTE;
-    match (range.from, range.to) {
-        (Some(from), Some(to)) if range.source.is_even() && (to - from) / range.source.width() <= MOST => {
-            let minutes = (0..(to - from) / range.source.width()).map(|bucket| (from / MINUTE + bucket * width).to_string());
-            format!("width = {width} AND minute IN ({})", minutes.collect::<Vec<_>>().join(", "))
-        }
-        _ => minutes(range),
-    }
-}
-
 /// A range cut into the buckets of a grouping by time of which its rows do not tell the bucket: months, and the five minutes of the
 /// records at the ends, unless all is summed from records.
 pub(super) fn cut_buckets(range: TimeRange, by: Grouping, all_records: bool) -> Vec<TimeRange> {
     let width = match range.source {
         SummarySource::Months => None,
         SummarySource::Records if !all_records => Some(FIVE_MINUTES),
-        SummarySource::Records
-        | SummarySource::FiveMinutes
-        | SummarySource::Hours
-        | SummarySource::Days
-        | SummarySource::Thirds => by.has(|by| by == SummaryBy::Month).then_some(MONTH),
+        SummarySource::Records | SummarySource::FiveMinutes | SummarySource::Hours | SummarySource::Days => {
+            by.has(|by| by == SummaryBy::Month).then_some(MONTH)
+        }
     };
     let (Some(width), Some(mut begin), Some(end)) = (width, range.from, range.to) else { return vec![range] };
     let mut parts = Vec::new();

@@ -9,23 +9,19 @@ use crate::{
     },
 };
 
-/// The tables, those with the fewest rows first.
-const TABLES: [SumTable; 6] = [USAGE_SUMS, KEY_TOTALS, KEY_SUMS, ACCOUNT_SUMS, TAG_SUMS, KEY_TAG_SUMS];
+/// The tables, those with the fewest sums first.
+const TABLES: [&SumTable; 6] = [&USAGE_SUMS, &ACCOUNT_SUMS, &KEY_TOTALS, &KEY_SUMS, &TAG_SUMS, &KEY_TAG_SUMS];
 
 /// The table with the fewest rows that has every column of a filter and a grouping; `None` if only the records tell them. `tags` are
 /// those of the filter.
-pub(super) fn choose(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) -> Option<SumTable> {
+pub(super) fn choose(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) -> Option<&'static SumTable> {
     if !filter.conditions.is_empty() || !is_of_one_tag(filter, by, tags) {
         return None;
     }
     let has_tag = !tags.is_empty() || by.has(is_tag);
     let grouped = [by.first, by.second].into_iter().filter(|by| *by != SummaryBy::Nothing && !by.is_time()).map(super::column_of);
     let needed: Vec<&str> = filter.columns().chain(grouped).chain(has_tag.then_some("tag")).collect();
-    let is_fit = |table: &SumTable| {
-        // The totals have no index by key or member.
-        needed.iter().all(|column| table.has(column)) && !(table.name == KEY_TOTALS.name && filter.is_of_keys())
-    };
-    TABLES.into_iter().find(is_fit)
+    TABLES.into_iter().find(|table| needed.iter().all(|column| table.has(column)))
 }
 
 /// Whether filter and grouping name one tag at most, whose number and value are known: a row of sums has one.
@@ -40,13 +36,12 @@ fn is_of_one_tag(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) -> boo
     }
 }
 
-/// The table with the sums of a source: totals have no hours.
-pub(super) fn of_source(table: SumTable, source: SummarySource) -> SumTable {
-    let has_sums = matches!(source, SummarySource::Days | SummarySource::Thirds | SummarySource::Months);
-    if table.name == KEY_TOTALS.name && !has_sums { KEY_SUMS } else { table }
+/// The table with the sums of a source: totals have no five minutes.
+pub(super) fn of_source(table: &'static SumTable, source: SummarySource) -> &'static SumTable {
+    if table.widths.contains(&source.width()) { table } else { &KEY_SUMS }
 }
 
 /// The table with the sums of all requests of which another one has those with a tag.
-pub(super) fn without_tags(table: SumTable) -> SumTable {
-    if table.name == TAG_SUMS.name { USAGE_SUMS } else { KEY_SUMS }
+pub(super) fn without_tags(table: &SumTable) -> &'static SumTable {
+    if table.name == TAG_SUMS.name { &USAGE_SUMS } else { &KEY_SUMS }
 }

@@ -7,7 +7,7 @@ use tollgate_core::TagName;
 use super::*;
 use crate::{
     TagCondition,
-    rollup::{DAY, HOUR},
+    rollup::{DAY, FIVE_MINUTES, HOUR},
     sql::usage_filter::TagFilter,
 };
 
@@ -85,8 +85,24 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
                 SummaryQuery { dialect: Dialect::Sqlite, filter, by, table, tags: [7, 0], since, until, matching: Vec::new() };
             let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} is not told by sums"));
             let mut parts = 0;
-            let times = if table.name == USAGE_SUMS.name { query.times() } else { Vec::new() };
-            for sql in times.into_iter().chain([query.sums().0]) {
+            let rows = |range: &TimeRange| {
+                if table.name == "usage_sums" {
+                    vec![query.rows_of_times(*range), query.rows_of_sums(table, *range)]
+                } else {
+                    Vec::new()
+                }
+            };
+            let times: Vec<String> =
+                query.ranges().iter().filter(|range| range.source != SummarySource::Records).flat_map(rows).collect();
+            let (of_records, of_sums): (Vec<TimeRange>, Vec<TimeRange>) =
+                query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
+            let sums = if table.is_packed() {
+                let cells = of_sums.into_iter().flat_map(|range| query.cells(range, Some(&[0]))).map(|cells| cells.sql());
+                cells.chain(of_records.iter().map(|range| query.rows_of_records(*range).0)).collect()
+            } else {
+                vec![query.sums(&query.ranges()).0]
+            };
+            for sql in times.into_iter().chain(sums) {
                 let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
                 let mut rows = statement.raw_query();
                 while let Some(row) = rows.next().unwrap() {
@@ -119,15 +135,16 @@ fn table_with_the_fewest_rows_answers() {
         (Grouping::pair(Member, Outcome), Some("key_totals")),
         (Grouping::pair(Key, Model), Some("key_sums")),
         (Grouping::pair(Account, Channel), Some("account_sums")),
-        (Grouping::pair(Account, Key), None),
+        (Grouping::pair(Account, Key), Some("key_sums")),
         (Grouping::pair(Tag(name("a")), Model), Some("tag_sums")),
         (Grouping::pair(Tag(name("a")), Key), Some("key_tag_sums")),
-        (Grouping::pair(Tag(name("a")), Channel), None),
+        (Grouping::pair(Tag(name("a")), Channel), Some("key_tag_sums")),
         (Grouping::pair(Tag(name("a")), Tag(name("b"))), None),
     ] {
         assert_eq!(of(&all, by, &[]), expected, "{by:?}");
     }
-    assert_eq!(of(&of_key, Key.into(), &[]), Some("key_sums"));
+    assert_eq!(of(&of_key, Key.into(), &[]), Some("key_totals"));
+    assert_eq!(of(&of_key, Account.into(), &[]), Some("key_sums"));
     assert_eq!(of(&of_key, Tag(name("a")).into(), &[]), Some("key_tag_sums"));
     assert_eq!(of(&tagged(None), Day.into(), &condition), Some("tag_sums"));
     assert_eq!(of(&tagged(Some(vec![1])), Tag(name("project")).into(), &condition), Some("key_tag_sums"));
@@ -139,7 +156,7 @@ proptest! {
     #[test]
     fn split_ranges_cover_each_moment_once(since in 0..70 * DAY, length in 1..70 * DAY, sources in 0_usize..3, ends in 0_usize..2) {
         let until = since + length;
-        let sources = [SummarySource::BY_DAY, SummarySource::BY_HOUR, SummarySource::OF_TOTALS][sources];
+        let sources = [SummarySource::BY_DAY, SummarySource::BY_HOUR, SummarySource::BY_MONTH][sources];
         let ends = [EndParts::Added, EndParts::Shortest][ends];
         let mut records = 0;
         // How often the moments behind a time are covered.

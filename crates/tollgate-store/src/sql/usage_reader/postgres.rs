@@ -10,7 +10,7 @@ use sqlx::{
 };
 use tollgate_core::RequestId;
 
-use super::{CONNECTIONS, LookUp};
+use super::{CONNECTIONS, FoldRows, LookUp};
 use crate::{
     StoreError,
     sql::{
@@ -66,6 +66,21 @@ impl PostgresReader {
             LookUp::Requests(ids) => query.bind(ids.into_iter().map(bytes).collect::<Vec<_>>()),
         };
         self::rows(query, &self.pool).await.map_err(|error| failed(&self.database, operation, error))
+    }
+
+    pub(super) async fn fold<F: FoldRows>(
+        &self,
+        operation: &'static str,
+        (sql, ids): (&str, &[RequestId]),
+        mut fold: F,
+    ) -> Result<F, StoreError> {
+        let failed = |error| failed(&self.database, operation, error);
+        let mut rows = query(sql, ids).fetch(&self.pool);
+        while let Some(row) = rows.try_next().await.map_err(failed)? {
+            fold.row(&mut PostgresCells::new(&row)).map_err(failed)?;
+        }
+        drop(rows);
+        Ok(fold)
     }
 
     /// Begins a transaction that sees the same as the one that exported a snapshot. Also returns the server's process.

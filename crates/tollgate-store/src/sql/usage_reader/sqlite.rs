@@ -10,7 +10,7 @@ use tokio::{sync::Semaphore, task::spawn_blocking, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::RequestId;
 
-use super::{CONNECTIONS, LookUp};
+use super::{CONNECTIONS, FoldRows, LookUp};
 use crate::{
     StoreError,
     sql::{
@@ -96,6 +96,24 @@ impl ReadConnection {
             }
         }
         Ok(rows)
+    }
+
+    pub(super) fn fold<F: FoldRows>(
+        &self,
+        operation: &'static str,
+        (sql, ids): (&str, &[RequestId]),
+        mut fold: F,
+    ) -> Result<F, StoreError> {
+        let mut statement = self.connection.prepare(sql).map_err(|error| self.failed(operation, error))?;
+        for (number, id) in (1..).zip(ids) {
+            bind(&mut statement, &format!("${number}"), *id).map_err(|error| self.failed(operation, error))?;
+        }
+        let mut rows = statement.raw_query();
+        while let Some(row) = rows.next().map_err(|error| self.failed(operation, error))? {
+            fold.row(&mut SqliteCells::new(row)).map_err(|error| failed(&self.database, operation, error))?;
+        }
+        drop(rows);
+        Ok(fold)
     }
 
     /// Runs a statement whose parameters are bound.

@@ -14,7 +14,7 @@ use crate::{
 
 /// Members whose sales differ between the daily roll-up and the ledger.
 const SOLD: &str = "SELECT member_id, CAST(SUM(due) AS BIGINT), CAST(SUM(there) AS BIGINT) FROM ( \
-       SELECT n.id AS member_id, s.sale AS due, 0 AS there FROM key_sums s JOIN names n ON n.ref = s.member WHERE s.width = 1440 \
+       SELECT n.id AS member_id, s.sale AS due, 0 AS there FROM key_days s JOIN names n ON n.ref = s.member WHERE s.width = 1440 \
        UNION ALL SELECT member_id, 0, -amount FROM ledger WHERE kind = 'settle' \
      ) AS both_sides GROUP BY member_id HAVING SUM(due) <> SUM(there) ORDER BY 1";
 
@@ -50,7 +50,7 @@ pub(super) async fn verify(
     // the next removal.
     for ((day, member), there) in left {
         let sql =
-            "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM key_sums WHERE width = 1440 AND minute = $1 AND member = $2";
+            "SELECT CAST(COALESCE(SUM(requests), 0) AS BIGINT) FROM key_days WHERE width = 1440 AND minute = $1 AND member = $2";
         let row = sqlx::query(sql).bind(day * (DAY / MINUTE)).bind(*member).fetch_one(&mut **snapshot).await?;
         let due: i64 = row.try_get(0)?;
         if due < *there {

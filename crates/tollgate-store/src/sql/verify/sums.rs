@@ -1,8 +1,8 @@
-//! Compares the sums of records with the stored ones, in both directions. Sums of months, and of thirds of them, are compared with
-//! those of their days.
+//! Compares the sums of records with the stored ones, in both directions. Sums of months are compared with those of their days.
 
 mod derived;
 mod months;
+mod packed;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +11,14 @@ use tollgate_core::Timestamp;
 use super::{VERIFY, texts::texts};
 use crate::{
     StoreError,
-    rollup::{AttemptSums, DAY, HOUR, Histogram, MINUTE, MONTH, Sums, THIRD, TimedSums, UsageSums, widen},
+    rollup::{AttemptSums, DAY, HOUR, Histogram, MINUTE, MONTH, Sums, TimedSums, UsageSums, widen},
     sql::{
-        append::{BatchSums, SumsByKey},
+        append::BatchSums,
         cells::{Cells, FromCells},
         columns::{Column, column_list},
         dialect::Dialect,
         shared_snapshot::SnapshotReader,
-        sum_tables::{ACCOUNT_SUMS, ATTEMPT_SUMS, KEY_SUMS, KEY_TAG_SUMS, KEY_TOTALS, SumTable, TAG_SUMS, USAGE_SUMS},
+        sum_tables::{ACCOUNT_SUMS, ATTEMPT_SUMS, KEY_DAYS, KEY_SUMS, KEY_TAG_SUMS, KEY_TOTALS, SumTable, TAG_SUMS, USAGE_SUMS},
     },
     verify::{ConsistencyRule, MAX_DIFFERENCES, VerifyReport},
 };
@@ -110,23 +110,24 @@ pub(super) async fn compare(
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let BatchSums { usage, keys, totals, accounts, tags, key_tags, attempts } = sums;
-    compare_widths(reader, &USAGE_SUMS, usage, (minutes, report)).await?;
-    compare_widths(reader, &KEY_SUMS, keys, (minutes, report)).await?;
+    let totals = totals.sorted();
+    compare_widths(reader, &USAGE_SUMS, usage.sorted(), (minutes, report)).await?;
+    compare_widths(reader, &KEY_SUMS, keys.sorted(), (minutes, report)).await?;
+    compare_widths(reader, &KEY_DAYS, totals.clone(), (minutes, report)).await?;
     compare_widths(reader, &KEY_TOTALS, totals, (minutes, report)).await?;
-    compare_widths(reader, &ACCOUNT_SUMS, accounts, (minutes, report)).await?;
-    compare_widths(reader, &TAG_SUMS, tags, (minutes, report)).await?;
-    compare_widths(reader, &KEY_TAG_SUMS, key_tags, (minutes, report)).await?;
-    compare_widths(reader, &ATTEMPT_SUMS, attempts, (minutes, report)).await
+    compare_widths(reader, &ACCOUNT_SUMS, accounts.sorted(), (minutes, report)).await?;
+    compare_widths(reader, &TAG_SUMS, tags.sorted(), (minutes, report)).await?;
+    compare_widths(reader, &KEY_TAG_SUMS, key_tags.sorted(), (minutes, report)).await?;
+    compare_widths(reader, &ATTEMPT_SUMS, attempts.sorted(), (minutes, report)).await
 }
 
 /// Compares sums of all widths up to days. Wider ones are compared with those of days.
 async fn compare_widths<const N: usize, const F: usize, const T: usize, S: Figures<F, T>>(
     reader: &mut SnapshotReader,
     table: &SumTable,
-    due: SumsByKey<N, S>,
+    mut due: BTreeMap<[i64; N], S>,
     (minutes, report): ((i64, i64), &mut VerifyReport),
 ) -> Result<(), StoreError> {
-    let mut due = due.sorted();
     for width in table.widths.iter().copied().filter(|width| *width <= DAY) {
         due = widen(&due, width);
         compare_table(reader, table, width, minutes, &due, report).await?;
@@ -134,33 +135,41 @@ async fn compare_widths<const N: usize, const F: usize, const T: usize, S: Figur
     Ok(())
 }
 
-/// Compares the sums of months, and of thirds of them, with those of their days, and sums of removed records with each other.
+/// Compares the sums of months with those of their days, and sums of removed records with each other.
 pub(super) async fn compare_stored(
     reader: &mut SnapshotReader,
     (dialect, pruned_until): (Dialect, i64),
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
-    derived::compare::<4, 12>(reader, (&KEY_SUMS, &KEY_TOTALS), pruned_until, report).await?;
-    derived::compare::<6, 12>(reader, (&KEY_TAG_SUMS, &TAG_SUMS), pruned_until, report).await?;
-    months::compare_numbers::<7, 15>(reader, &USAGE_SUMS, MONTH, report).await?;
-    months::compare_numbers::<9, 12>(reader, &KEY_SUMS, MONTH, report).await?;
-    months::compare_numbers::<4, 12>(reader, &KEY_TOTALS, THIRD, report).await?;
-    months::compare_numbers::<4, 12>(reader, &KEY_TOTALS, MONTH, report).await?;
-    months::compare_numbers::<8, 12>(reader, &ACCOUNT_SUMS, MONTH, report).await?;
-    months::compare_numbers::<6, 12>(reader, &TAG_SUMS, MONTH, report).await?;
-    months::compare_numbers::<8, 12>(reader, &KEY_TAG_SUMS, MONTH, report).await?;
+    derived::compare::<10, 4>(reader, (&KEY_SUMS, &KEY_TOTALS), pruned_until, report).await?;
+    derived::compare::<10, 4>(reader, (&KEY_SUMS, &KEY_DAYS), pruned_until, report).await?;
+    derived::compare::<12, 6>(reader, (&KEY_TAG_SUMS, &TAG_SUMS), pruned_until, report).await?;
+    months::compare_numbers::<7, 15>(reader, &USAGE_SUMS, report).await?;
+    packed::compare_months::<10>(reader, &KEY_SUMS, report).await?;
+    packed::compare_months::<4>(reader, &KEY_TOTALS, report).await?;
+    months::compare_numbers::<8, 12>(reader, &ACCOUNT_SUMS, report).await?;
+    months::compare_numbers::<6, 12>(reader, &TAG_SUMS, report).await?;
+    packed::compare_months::<12>(reader, &KEY_TAG_SUMS, report).await?;
     months::compare_times::<7, 15>(reader, dialect, &USAGE_SUMS, report).await
 }
 
-/// Compares the rows of a table whose times lie between two minutes.
-async fn compare_table<const N: usize, const F: usize, const T: usize, S: Figures<F, T>>(
+/// The stored sums of a width whose times lie between two minutes, in the order of their keys.
+async fn stored_sums<const N: usize, const F: usize, const T: usize>(
     reader: &mut SnapshotReader,
     table: &SumTable,
     width: i64,
     (from, to): (i64, i64),
-    due: &BTreeMap<[i64; N], S>,
     report: &mut VerifyReport,
-) -> Result<(), StoreError> {
+) -> Result<Vec<StoredSums<N, F, T>>, StoreError> {
+    if table.is_packed() {
+        let rows = packed::rows::<N>(reader, table, (width, (from, to)), report).await?;
+        let stored = |(key, sums): ([i64; N], UsageSums)| {
+            let mut stored = StoredSums::none(key);
+            stored.numbers.iter_mut().zip(sums.0).for_each(|(number, sum)| *number = sum);
+            stored
+        };
+        return Ok(rows.into_iter().map(stored).collect());
+    }
     let sql = format!(
         "SELECT {} FROM {} WHERE width = {} AND minute >= {from} AND minute < {to} ORDER BY {}",
         column_list(&table.columns[1..]),
@@ -168,7 +177,19 @@ async fn compare_table<const N: usize, const F: usize, const T: usize, S: Figure
         width / MINUTE,
         column_list(&table.columns[1..table.key])
     );
-    let stored: Vec<StoredSums<N, F, T>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
+    reader.rows(VERIFY, &sql.into(), Vec::new()).await
+}
+
+/// Compares the sums of a table whose times lie between two minutes.
+async fn compare_table<const N: usize, const F: usize, const T: usize, S: Figures<F, T>>(
+    reader: &mut SnapshotReader,
+    table: &SumTable,
+    width: i64,
+    minutes: (i64, i64),
+    due: &BTreeMap<[i64; N], S>,
+    report: &mut VerifyReport,
+) -> Result<(), StoreError> {
+    let stored: Vec<StoredSums<N, F, T>> = stored_sums(reader, table, width, minutes, report).await?;
     let mut differences = Vec::new();
     let mut due = due.iter().peekable();
     let nothing = S::default();
@@ -237,7 +258,6 @@ async fn tell<const N: usize>(
 const fn width_name(width: i64) -> &'static str {
     match width {
         MONTH => "month",
-        THIRD => "third of a month",
         DAY => "day",
         HOUR => "hour",
         _ => "five minutes",

@@ -11,7 +11,7 @@ use crate::{
     StoreError, WorkControl,
     conformance::{options, sqlite},
     open,
-    rollup::{DAY, MINUTE, bucket},
+    rollup::{CellReader, CellWriter, DAY, MINUTE, bucket},
     samples::{MIDNIGHT, arrived, record},
     sql::{
         columns::{Column, ColumnKind},
@@ -85,8 +85,17 @@ async fn every_kind_of_tampering_is_detected() {
     );
     let newest = "DELETE FROM ledger WHERE seq = (SELECT MAX(seq) FROM ledger)";
     assert!(broken_by(newest).await.contains(&(Positions, 2, 1)));
-    // Of all keys, of the key and in total, of the account, of the tag and by key, each by five minutes, hour and day; totals by day.
-    let sums = [(4_500, 4_000, 3), (2_500, 2_000, 3), (2_500, 2_000, 1), (4_500, 4_000, 3), (2_500, 2_000, 3), (2_500, 2_000, 3)];
+    // Of all keys, of the key and in total, of the account, of the tag and by key, each by five minutes, hour and day; totals by day, and
+    // by hour and day.
+    let sums = [
+        (4_500, 4_000, 3),
+        (2_500, 2_000, 3),
+        (2_500, 2_000, 1),
+        (2_500, 2_000, 2),
+        (4_500, 4_000, 3),
+        (2_500, 2_000, 3),
+        (2_500, 2_000, 3),
+    ];
     let sums = sums.into_iter().flat_map(|(due, stored, widths)| std::iter::repeat_n((Rollup, due, stored), widths));
     let expected: Vec<_> = std::iter::once((Settled, -6_500, -6_000)).chain(sums).collect();
     assert_eq!(broken_by("UPDATE usage SET sale = 2500 WHERE id = FIRST").await, expected);
@@ -105,7 +114,7 @@ async fn every_kind_of_tampering_is_detected() {
     assert!(moved.contains(&Settled) && moved.contains(&Balance), "{moved:?}");
     let counted = rules(broken_by("UPDATE ledger SET requests = requests + 1 WHERE seq = 1").await);
     assert_eq!(counted, [ConsistencyRule::SettledCount, Chain]);
-    let more = "UPDATE key_sums SET requests = requests + 1 WHERE width = 1440 AND requests = 1";
+    let more = "UPDATE key_days SET requests = requests + 1 WHERE requests = 1";
     assert_eq!(rules(broken_by(more).await)[..1], [Rollup]);
     let dearer = rules(broken_by("UPDATE attempt_sums SET cost = cost + 1 WHERE width = 60").await);
     assert!(!dearer.is_empty() && dearer.iter().all(|rule| *rule == AttemptRollup), "{dearer:?}");
@@ -163,7 +172,7 @@ async fn every_column_of_a_rollup_is_compared_with_the_records() {
         ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text if at < key => format!("{} = 99", column.name),
         ColumnKind::Small | ColumnKind::Int | ColumnKind::Big | ColumnKind::Text => format!("{0} = {0} + 1", column.name),
     };
-    for table in OF_RECORDS.into_iter().chain([ATTEMPT_SUMS]) {
+    for table in OF_RECORDS.into_iter().chain([ATTEMPT_SUMS]).filter(|table| !table.is_packed()) {
         let (name, of_attempts) = (table.name, table.name == ATTEMPT_SUMS.name);
         let rule = if of_attempts { ConsistencyRule::AttemptRollup } else { ConsistencyRule::Rollup };
         let row = if table.has("model") { "model" } else { "key, member" };
@@ -178,13 +187,62 @@ async fn every_column_of_a_rollup_is_compared_with_the_records() {
         }
     }
     // Two changes that would cancel each other out in one sum.
-    let moved = "UPDATE key_sums SET tokens_input = tokens_input + 5, tokens_output = tokens_output - 5 \
-         WHERE width = 1440 AND model = (SELECT MAX(model) FROM key_sums)";
+    let moved = "UPDATE account_sums SET tokens_input = tokens_input + 5, tokens_output = tokens_output - 5 \
+         WHERE width = 1440 AND model = (SELECT MAX(model) FROM account_sums)";
     assert_eq!(broken_by(moved).await.len(), 4, "in the day, and in the month that is the sum of its days");
     // Removing the price of a record changes no count.
     assert!(!broken_by("UPDATE usage SET sale = NULL, model = 1 WHERE id = FIRST").await.is_empty());
     let other_day = "UPDATE usage_sums SET minute = minute - 1440 WHERE width = 1440";
     assert!(!broken_by(other_day).await.is_empty(), "sums of a day without records");
+}
+
+#[tokio::test]
+async fn every_column_of_packed_sums_is_compared_with_the_records() {
+    let dir = TempDir::new().unwrap();
+    let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+    let records: Vec<_> = (1..6).map(|number| UsageRecord { cost: Some(NanoUsd(14)), ..record(number) }).collect();
+    store.usage.append(&records).await.unwrap();
+    let database = rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap();
+    for table in OF_RECORDS.iter().filter(|table| table.is_packed()) {
+        let (name, columns) = (table.name, table.dimensions().len());
+        for width in table.widths.iter().map(|width| width / MINUTE) {
+            let of_first = format!("width = {width} AND part = (SELECT MIN(part) FROM {name})");
+            let stored = format!("SELECT sums FROM {name} WHERE {of_first}");
+            let stored: Vec<u8> = database.query_row(&stored, [], |row| row.get(0)).unwrap();
+            // Each column of the last cell, then each figure; widths up to a day are compared in the same way.
+            let figures = if width < DAY / MINUTE { 1 } else { 12 };
+            let mut changed: Vec<String> =
+                (0..columns + figures).map(|at| format!("sums = x'{}'", changed(&stored, columns, at))).collect();
+            changed.extend(["part = 99", "sums = x'0203'", "sums = x''"].map(str::to_owned));
+            changed.push(format!("sums = x'{}80'", hex::encode(&stored)));
+            for change in changed {
+                let sql = format!("UPDATE {name} SET {change} WHERE {of_first}");
+                let found = broken_by(&sql).await;
+                assert!(!found.is_empty() && found.iter().all(|(rule, ..)| *rule == ConsistencyRule::Rollup), "{sql}: {found:?}");
+            }
+        }
+    }
+}
+
+/// Packed sums with another value in a column of the last cell, or in one of its figures, which count behind the columns; in hexadecimal
+/// digits.
+fn changed(stored: &[u8], columns: usize, at: usize) -> String {
+    let (mut cells, mut all) = (CellReader::new(stored, columns), Vec::new());
+    while let Some((columns, sums)) = cells.next().unwrap() {
+        all.push((columns.to_vec(), sums));
+    }
+    let (last, sums) = all.last_mut().unwrap();
+    match at.checked_sub(columns) {
+        // A key of the same part.
+        None if at == 0 => last[0] += 1,
+        None => last[at] = 99,
+        Some(figure) => sums.0[figure] += 1,
+    }
+    let mut writer = CellWriter::default();
+    for (columns, sums) in &all {
+        writer.push(columns, sums);
+    }
+    hex::encode(writer.finish())
 }
 
 /// Sets `pruned_until` to a number of days from today.
@@ -214,7 +272,8 @@ async fn sales_of_removed_records_are_compared_with_the_rollups() {
          UPDATE ledger SET first_at = first_at - 604800000000, last_at = last_at - 604800000000; \
          UPDATE key_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_sums WHERE width < 1440; \
          DELETE FROM usage_sums; DELETE FROM account_sums; \
-         UPDATE key_totals SET minute = minute - CASE width WHEN 1440 THEN 10080 ELSE 14400 END WHERE width < 44640; \
+         UPDATE key_totals SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_totals WHERE width < 1440; \
+         UPDATE key_days SET minute = minute - 10080; \
          UPDATE tag_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM tag_sums WHERE width < 1440; \
          UPDATE key_tag_sums SET minute = minute - 10080 WHERE width = 1440; DELETE FROM key_tag_sums WHERE width < 1440; \
          DELETE FROM attempt_sums; DELETE FROM attempts; DELETE FROM usage;"
@@ -230,18 +289,19 @@ async fn sales_of_removed_records_are_compared_with_the_rollups() {
     assert_eq!(broken_by(&pruned).await, []);
     let entry = "UPDATE ledger SET amount = amount + 1 WHERE seq = 1; UPDATE balances SET balance = balance + 1";
     assert!(rules(broken_by(&format!("{pruned} {entry}")).await).contains(&ConsistencyRule::RemovedDays));
-    let day = "UPDATE key_sums SET sale = sale + 1 WHERE model = (SELECT MAX(model) FROM key_sums)";
+    let day = "UPDATE key_days SET sale = sale + 1 WHERE (key, member) = (SELECT key, member FROM key_days ORDER BY key DESC, member DESC LIMIT 1)";
     let both = [ConsistencyRule::Rollup, ConsistencyRule::RemovedDays];
     assert_eq!(rules(broken_by(&format!("{pruned} {day}")).await), both, "the ledger and the totals differ");
-    for changed in [
-        "UPDATE key_totals SET sale = sale - 1 WHERE key = (SELECT MAX(key) FROM key_totals)",
-        "DELETE FROM tag_sums WHERE value = (SELECT MAX(value) FROM tag_sums)",
-    ] {
+    for changed in
+        ["DELETE FROM key_totals WHERE width = 1440", "DELETE FROM tag_sums WHERE value = (SELECT MAX(value) FROM tag_sums)"]
+    {
         let found = rules(broken_by(&format!("{pruned} {changed}")).await);
         assert!(!found.is_empty() && found.iter().all(|rule| *rule == ConsistencyRule::Rollup), "{changed}: {found:?}");
     }
     let more = pruned.replace("DELETE FROM usage;", "").replace("DELETE FROM attempts;", "");
     assert_eq!(broken_by(&more).await, [], "some may be left");
-    let fewer = format!("{more} UPDATE key_sums SET requests = 0 WHERE model = (SELECT MAX(model) FROM key_sums)");
+    let fewer = format!(
+        "{more} UPDATE key_days SET requests = 0 WHERE (key, member) = (SELECT key, member FROM key_days ORDER BY key DESC, member DESC LIMIT 1)"
+    );
     assert_eq!(rules(broken_by(&fewer).await), both);
 }

@@ -143,7 +143,7 @@ fn keys_are_filtered_and_sorted() {
         !admin.get("/admin/v1/usage")["items"].as_array().unwrap().is_empty()
     });
     let names = |query: &str| -> Vec<String> {
-        let found = admin.get(&format!("/admin/v1/keys?{query}"));
+        let found = admin.get(&format!("/admin/v1/keys?member=ann&{query}"));
         found["items"].as_array().unwrap().iter().map(|key| key["name"].as_str().unwrap().to_owned()).collect()
     };
     let suffix = ending["suffix"].as_str().unwrap();
@@ -164,7 +164,7 @@ fn keys_are_filtered_and_sorted() {
         let expected: Vec<String> = expected.into_iter().map(str::to_owned).collect();
         assert_eq!(found, expected, "{query}");
     }
-    let first = admin.get("/admin/v1/keys?sort=name&limit=2");
+    let first = admin.get("/admin/v1/keys?member=ann&sort=name&limit=2");
     assert_eq!(names(&format!("sort=name&after={}", first["next"].as_str().unwrap())), ["used"]);
     let page = signed_in(&admin, "op").page(&admin.gateway, "/keys?sort=requests&state=active");
     assert!(page.find(">used</a>").unwrap() < page.find(">ending</a>").unwrap() && !page.contains(">off</a>"), "{page}");

@@ -52,12 +52,14 @@ fn group_lives_from_its_form_to_its_end() {
     let stale = op.post(&admin.gateway, &path, &with(&[("revision", "1"), ("visibility", "private")]));
     assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
     assert!(stale.text().contains("<option value=\"private\" selected>"), "{}", stale.text());
-    let fields = with(&[("revision", &revision), ("visibility", "private"), ("self_service", "true"), ("models", "")]);
+    let fields = with(&[("revision", &revision), ("visibility", "private"), ("self_service", "true"), ("models", "gpt-*")]);
     assert_eq!(location(&op.post(&admin.gateway, &path, &fields)), path);
     let group = admin.get("/admin/v1/groups/team");
     assert_eq!((&group["visibility"], &group["self_service"], &group["rpm"]), (&json!("private"), &json!(true), &json!(0)));
     let none = op.post(&admin.gateway, &format!("{path}/offers"), &fields).text();
-    assert!(none.contains("models would be offered."), "{none}");
+    assert!(none.contains("0 models would be offered."), "{none}");
+    let all = op.post(&admin.gateway, &format!("{path}/offers"), &with(&[("models", "")])).text();
+    assert!(all.contains("1 model would be offered."), "no pattern offers all: {all}");
 
     let wrong = op.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "no")]);
     assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());

@@ -43,7 +43,7 @@ fn first_run_leads_from_the_link_to_the_console() {
     assert_eq!(location(&person.post(&admin.gateway, "/setup/gateway", &[])), "/setup/channel");
     assert_eq!(admin.get("/admin/v1/settings/square.public")["value"], "false");
     let page = person.page(&admin.gateway, "/console");
-    assert!(page.contains("Base URL") && page.contains("Saved") && page.contains("owner"), "{page}");
+    assert!(page.contains("Your base URL") && page.contains("Saved") && page.contains("owner"), "{page}");
     assert!(!person.page(&admin.gateway, "/console").contains("class=\"toast\""), "a message is shown once");
     let again = Person::default().get(&admin.gateway, path_of(&link));
     assert!(again.status == 400 && again.text().contains("The link is not valid"), "{}", again.text());

@@ -1,5 +1,4 @@
-//! Sums of months, or of thirds of them, and those of their days, which are kept as long: numbers are compared by the database,
-//! histograms here.
+//! Sums of months and those of their days, which are kept as long: numbers are compared by the database, histograms here.
 
 use std::collections::BTreeMap;
 
@@ -33,9 +32,9 @@ impl FromCells for Ends {
 }
 
 /// A row whose figures differ: its key without the width, and each figure of the days and of the month.
-pub(super) struct DifferentRow<const K: usize, const F: usize> {
-    pub(super) key: [i64; K],
-    pub(super) figures: [(i64, i64); F],
+struct DifferentRow<const K: usize, const F: usize> {
+    key: [i64; K],
+    figures: [(i64, i64); F],
 }
 
 impl<const K: usize, const F: usize> FromCells for DifferentRow<K, F> {
@@ -72,20 +71,20 @@ impl<const K: usize> FromCells for TimesRow<K> {
     }
 }
 
-/// The months, or thirds of them, that a table has days or rows of, in minutes: [begin, end).
-pub(super) async fn buckets(reader: &mut SnapshotReader, table: &SumTable, width: i64) -> Result<Vec<(i64, i64)>, StoreError> {
+/// The months that a table has days or rows of, in minutes: [begin, end).
+pub(super) async fn buckets(reader: &mut SnapshotReader, table: &SumTable) -> Result<Vec<(i64, i64)>, StoreError> {
     let sql = format!(
         "SELECT CAST(MIN(minute) AS BIGINT), CAST(MAX(minute) AS BIGINT) FROM {} WHERE width IN ({}, {}) HAVING COUNT(*) > 0",
         table.name,
         DAY / MINUTE,
-        width / MINUTE
+        MONTH / MINUTE
     );
     let found: Vec<Ends> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
     let mut buckets = Vec::new();
     for Ends(first, last) in found {
-        let mut begin = bucket(Timestamp(first * MINUTE), width);
+        let mut begin = bucket(Timestamp(first * MINUTE), MONTH);
         while begin <= last * MINUTE {
-            let end = bucket_end(Timestamp(begin), width);
+            let end = bucket_end(Timestamp(begin), MONTH);
             buckets.push((begin / MINUTE, end / MINUTE));
             begin = end;
         }
@@ -93,30 +92,29 @@ pub(super) async fn buckets(reader: &mut SnapshotReader, table: &SumTable, width
     Ok(buckets)
 }
 
-/// The rows of a bucket of a width and of its days.
-fn rows(width: i64, (begin, end): (i64, i64)) -> String {
-    format!("(width = {} OR width = {}) AND minute >= {begin} AND minute < {end}", DAY / MINUTE, width / MINUTE)
+/// The rows of a month and of its days.
+pub(super) fn rows((begin, end): (i64, i64)) -> String {
+    format!("(width = {} OR width = {}) AND minute >= {begin} AND minute < {end}", DAY / MINUTE, MONTH / MINUTE)
 }
 
-/// Compares the `F` numbers of a table with `K` columns in its key, without the width. `wide`: the width to compare with days.
+/// Compares the `F` numbers of a table with `K` columns in its key, without the width.
 pub(super) async fn compare_numbers<const K: usize, const F: usize>(
     reader: &mut SnapshotReader,
     table: &SumTable,
-    wide: i64,
     report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let (key, figures) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][..F]);
     let of = |width: i64, column: &Column| format!("SUM(CASE WHEN width = {} THEN {} ELSE 0 END)", width / MINUTE, column.name);
-    let pairs: Vec<(String, String)> = figures.iter().map(|column| (of(DAY, column), of(wide, column))).collect();
+    let pairs: Vec<(String, String)> = figures.iter().map(|column| (of(DAY, column), of(MONTH, column))).collect();
     let sums = pairs.iter().flat_map(|(due, stored)| [due, stored]).map(|sum| format!("CAST({sum} AS BIGINT)"));
     let sums = sums.collect::<Vec<_>>().join(", ");
     let differ = pairs.iter().map(|(due, stored)| format!("{due} <> {stored}")).collect::<Vec<_>>().join(" OR ");
-    for bucket in buckets(reader, table, wide).await? {
+    for bucket in buckets(reader, table).await? {
         let sql = format!(
             "SELECT CAST({} AS BIGINT), {key}, {sums} FROM {} WHERE {} GROUP BY {key} HAVING {differ} ORDER BY {key}",
             bucket.0,
             table.name,
-            rows(wide, bucket)
+            rows(bucket)
         );
         let found: Vec<DifferentRow<K, F>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
         let mut differences = Vec::new();
@@ -125,7 +123,7 @@ pub(super) async fn compare_numbers<const K: usize, const F: usize>(
                 differences.push(Difference { key: row.key, figure: column.name, due, stored });
             }
         }
-        tell(reader, table, wide, differences, report).await?;
+        tell(reader, table, MONTH, differences, report).await?;
     }
     Ok(())
 }
@@ -139,12 +137,12 @@ pub(super) async fn compare_times<const K: usize, const F: usize>(
 ) -> Result<(), StoreError> {
     let (key, times) = (column_list(&table.columns[2..table.key]), &table.columns[table.key..][F..]);
     let lists = times.iter().map(|column| dialect.hex_list(column.name)).collect::<Vec<_>>().join(", ");
-    for month in buckets(reader, table, MONTH).await? {
+    for month in buckets(reader, table).await? {
         let sql = format!(
             "SELECT width, CAST({} AS BIGINT), {key}, {lists} FROM {} WHERE {} GROUP BY width, {key}",
             month.0,
             table.name,
-            rows(MONTH, month)
+            rows(month)
         );
         let found: Vec<TimesRow<K>> = reader.rows(VERIFY, &sql.into(), Vec::new()).await?;
         let mut sums: BTreeMap<[i64; K], [[Histogram; TIMES]; 2]> = BTreeMap::new();

@@ -1,0 +1,376 @@
+//! Adds up packed sums: reads the values of a time, and of the keys in question, and groups their cells. Two workers read at the same
+//! time, each on a connection of its own.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, HashMap},
+    fmt::Write as _,
+    sync::Mutex,
+};
+
+use foldhash::fast::RandomState;
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
+use tollgate_core::Timestamp;
+
+use super::{
+    cells::{Cells, broken},
+    store::SqlStore,
+    sum_tables::SumTable,
+    usage_filter::{RefFilter, list},
+    usage_reader::FoldRows,
+};
+use crate::{
+    StoreError,
+    rollup::{CellReader, MINUTE, MONTH, bucket, bucket_end, part_of},
+};
+
+/// Requests, completed requests, and the other figures of sums in their order.
+const FIGURES: usize = 13;
+pub(super) type GroupFigures = [i64; FIGURES];
+/// Numbers of the groups of a row.
+pub(super) type GroupRefs = (i64, i64);
+
+/// Workers that read at the same time.
+const WORKERS: usize = 2;
+/// Buckets of a time that are read by one worker.
+const BUCKETS_AT_ONCE: i64 = 8;
+
+/// The number that a group of a cell has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CellGroup {
+    Constant(i64),
+    /// That of a column.
+    Column(usize),
+    /// The minute in which the time of this width begins that the cell belongs to.
+    Time(i64),
+}
+
+/// Cells to add up: those of a range of time, in minutes, that meet all conditions.
+#[derive(Clone, Debug)]
+pub(super) struct CellRange {
+    pub(super) table: &'static SumTable,
+    /// Microseconds of the buckets.
+    pub(super) width: i64,
+    pub(super) from: Option<i64>,
+    pub(super) to: Option<i64>,
+    /// Columns with the numbers that they may have.
+    pub(super) conditions: Vec<(usize, Vec<i64>)>,
+    /// The parts that have the keys in question; all if `None`.
+    pub(super) parts: Option<Vec<i64>>,
+    pub(super) groups: [CellGroup; 2],
+    pub(super) is_subtracted: bool,
+    /// Whether no other range has cells of the same groups, if the first of them is a time.
+    pub(super) is_complete: bool,
+}
+
+/// Times of a width in microseconds, from a minute to another.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CellTimes {
+    pub(super) width: i64,
+    pub(super) from: Option<i64>,
+    pub(super) to: Option<i64>,
+}
+
+impl SumTable {
+    /// The place of a dimension in a cell.
+    pub(super) fn place(&self, dimension: &str) -> Option<usize> {
+        self.dimensions().iter().position(|column| column.name == dimension)
+    }
+}
+
+impl CellRange {
+    /// Cuts a long range, so that the workers can share it.
+    fn cut(self) -> Vec<Self> {
+        let (Some(mut from), Some(to)) = (self.from, self.to) else { return vec![self] };
+        let end = |from: i64| match self.width {
+            MONTH => bucket_end(Timestamp(from * MINUTE), MONTH) / MINUTE,
+            width => from + BUCKETS_AT_ONCE * width / MINUTE,
+        };
+        let mut pieces = Vec::new();
+        while from < to {
+            let next = end(from).min(to);
+            pieces.push(Self { from: Some(from), to: Some(next), ..self.clone() });
+            from = next;
+        }
+        pieces
+    }
+
+    pub(super) fn sql(&self) -> String {
+        let mut sql = format!("SELECT minute, sums FROM {} WHERE width = {}", self.table.name, self.width / MINUTE);
+        for (at, than) in [(self.from, ">="), (self.to, "<")] {
+            if let Some(at) = at {
+                write!(sql, " AND minute {than} {at}").expect("writing to a String cannot fail");
+            }
+        }
+        if let Some(parts) = &self.parts {
+            write!(sql, " AND part IN ({})", list(parts)).expect("writing to a String cannot fail");
+        }
+        sql + " ORDER BY minute"
+    }
+}
+
+/// Sums by group.
+#[derive(Debug)]
+pub(super) struct GroupSums {
+    sums: HashMap<GroupRefs, GroupFigures, RandomState>,
+    largest: LargestGroups,
+}
+
+/// The groups that have the most of a figure, of those that are complete.
+#[derive(Debug)]
+struct LargestGroups {
+    rows: Vec<(GroupRefs, GroupFigures)>,
+    figure: fn(&GroupFigures) -> i64,
+    most: usize,
+}
+
+impl LargestGroups {
+    fn push(&mut self, groups: GroupRefs, figures: GroupFigures) {
+        if figures[0] <= 0 {
+            return;
+        }
+        self.rows.push((groups, figures));
+        if self.rows.len() >= 4 * self.most {
+            self.shrink();
+        }
+    }
+
+    fn shrink(&mut self) {
+        let figure = self.figure;
+        if self.rows.len() > self.most {
+            let order = |(groups, figures): &(GroupRefs, GroupFigures)| (Reverse(figure(figures)), *groups);
+            self.rows.select_nth_unstable_by_key(self.most, order);
+            self.rows.truncate(self.most);
+        }
+    }
+}
+
+impl GroupSums {
+    /// `figure` tells which groups are the largest; at most `most` are returned.
+    pub(super) fn new(figure: fn(&GroupFigures) -> i64, most: usize) -> Self {
+        Self { sums: HashMap::default(), largest: LargestGroups { rows: Vec::new(), figure, most } }
+    }
+
+    pub(super) fn empty(&self) -> Self {
+        Self::new(self.largest.figure, self.largest.most)
+    }
+
+    pub(super) fn add(&mut self, groups: GroupRefs, more: &GroupFigures) {
+        let figures = self.sums.entry(groups).or_insert([0; FIGURES]);
+        for (figure, more) in figures.iter_mut().zip(more) {
+            *figure = figure.saturating_add(*more);
+        }
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        for (groups, figures) in other.sums {
+            self.add(groups, &figures);
+        }
+        for (groups, figures) in other.largest.rows {
+            self.largest.push(groups, figures);
+        }
+    }
+
+    /// Nothing more comes for the groups so far.
+    pub(super) fn complete(&mut self) {
+        for (groups, figures) in self.sums.drain() {
+            self.largest.push(groups, figures);
+        }
+    }
+
+    /// The largest groups, in no order.
+    pub(super) fn finish(mut self) -> Vec<(GroupRefs, GroupFigures)> {
+        self.complete();
+        self.largest.shrink();
+        self.largest.rows
+    }
+}
+
+/// Adds up the cells of a range.
+struct CellFold {
+    range: CellRange,
+    outcome: usize,
+    minute: i64,
+    sums: GroupSums,
+}
+
+impl CellFold {
+    fn new(range: CellRange, sums: GroupSums) -> Self {
+        let outcome = range.table.place("outcome").expect("sums of keys are told apart by outcome");
+        Self { range, outcome, minute: i64::MIN, sums }
+    }
+
+    /// What a cell adds to its group.
+    fn figures(&self, columns: &[i64], sums: &[i64; FIGURES - 1]) -> GroupFigures {
+        let sign = if self.range.is_subtracted { -1 } else { 1 };
+        let mut figures = [0; FIGURES];
+        figures[0] = sums[0] * sign;
+        figures[1] = if columns[self.outcome] == 0 { figures[0] } else { 0 };
+        for (figure, sum) in figures[2..].iter_mut().zip(&sums[1..]) {
+            *figure = sum.wrapping_mul(sign);
+        }
+        figures
+    }
+}
+
+impl FoldRows for CellFold {
+    fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
+        let minute = cells.number()?;
+        if self.range.is_complete && minute != self.minute {
+            self.sums.complete();
+        }
+        self.minute = minute;
+        let groups = self.range.groups.map(|group| match group {
+            CellGroup::Time(width) => CellGroup::Constant(bucket(Timestamp(minute * MINUTE), width) / MINUTE),
+            CellGroup::Constant(_) | CellGroup::Column(_) => group,
+        });
+        let mut packed = CellReader::new(cells.bytes()?, self.range.table.dimensions().len());
+        while let Some((columns, sums)) = packed.next().map_err(broken)? {
+            let meets = |(place, numbers): &(usize, Vec<i64>)| numbers.contains(&columns[*place]);
+            if self.range.conditions.iter().all(meets) {
+                let [first, second] = groups.map(|group| match group {
+                    CellGroup::Constant(number) | CellGroup::Time(number) => number,
+                    CellGroup::Column(place) => columns[place],
+                });
+                let figures = self.figures(columns, &sums.0);
+                self.sums.add((first, second), &figures);
+            }
+        }
+        Ok(())
+    }
+}
+
+impl SqlStore {
+    /// Adds the cells of ranges to sums.
+    pub(super) async fn add_up_cells(
+        &self,
+        operation: &'static str,
+        ranges: Vec<CellRange>,
+        mut sums: GroupSums,
+    ) -> Result<GroupSums, StoreError> {
+        let mut bounded = Vec::new();
+        for range in ranges {
+            bounded.extend(self.bounded(operation, range).await?.into_iter().flat_map(CellRange::cut));
+        }
+        let queue = Mutex::new(bounded);
+        let next = || queue.lock().expect("nothing panics while it holds this lock").pop();
+        let work = async |mut sums: GroupSums| {
+            while let Some(range) = next() {
+                let is_complete = range.is_complete;
+                let sql = range.sql();
+                let rest = if is_complete { std::mem::take(&mut sums.sums) } else { HashMap::default() };
+                sums = self.usage_reader.fold(operation, (sql, Vec::new()), CellFold::new(range, sums)).await?.sums;
+                if is_complete {
+                    sums.complete();
+                    sums.sums = rest;
+                }
+            }
+            Ok::<_, StoreError>(sums)
+        };
+        let workers: [_; WORKERS] = std::array::from_fn(|_| work(sums.empty()));
+        for done in futures_util::future::try_join_all(workers).await? {
+            sums.merge(done);
+        }
+        Ok(sums)
+    }
+
+    /// The minutes of the buckets with cells that meet a filter, with the number of their requests, in order.
+    pub(super) async fn cells_by_time(
+        &self,
+        operation: &'static str,
+        table: &'static SumTable,
+        CellTimes { width, from, to }: CellTimes,
+        filter: &RefFilter,
+    ) -> Result<Vec<(i64, i64)>, StoreError> {
+        let range = CellRange {
+            table,
+            width,
+            from,
+            to,
+            conditions: filter.conditions_on_cells(table),
+            parts: self.parts_of(operation, filter).await?,
+            groups: [CellGroup::Time(width), CellGroup::Constant(0)],
+            is_subtracted: false,
+            is_complete: false,
+        };
+        let sums = GroupSums::new(|figures| figures[0], usize::MAX / 4);
+        let found = self.add_up_cells(operation, vec![range], sums).await?.finish();
+        let mut times: Vec<(i64, i64)> = found.into_iter().map(|((minute, _), figures)| (minute, figures[0])).collect();
+        times.sort_unstable();
+        Ok(times)
+    }
+
+    /// A range with both ends, at most from where its table begins to where it ends; none if it has no cells.
+    async fn bounded(&self, operation: &'static str, range: CellRange) -> Result<Option<CellRange>, StoreError> {
+        let length = range.from.zip(range.to).map(|(from, to)| (to - from) * MINUTE);
+        if length.is_some_and(|length| length <= 8 * BUCKETS_AT_ONCE * range.width) {
+            return Ok(Some(range));
+        }
+        let (table, width) = (range.table.name, range.width / MINUTE);
+        let end = |aggregate: &str| format!("(SELECT CAST({aggregate}(minute) AS BIGINT) FROM {table} WHERE width = {width})");
+        let sql = AssertSqlSafe(format!("SELECT {}, {}", end("MIN"), end("MAX")));
+        type Ends = (Option<i64>, Option<i64>);
+        let read = |row: &AnyRow| -> Result<Ends, sqlx::Error> { Ok((row.try_get(0)?, row.try_get(1)?)) };
+        let ends = self.fetch_as(operation, sqlx::query(sql), read).await?;
+        let Some((Some(first), Some(last))) = ends.first() else { return Ok(None) };
+        let end = last + range.width / MINUTE;
+        let (from, to) = (range.from.map_or(*first, |from| from.max(*first)), range.to.map_or(end, |to| to.min(end)));
+        Ok((from < to).then_some(CellRange { from: Some(from), to: Some(to), ..range }))
+    }
+
+    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither.
+    pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
+        let keys = match (&refs.keys, &refs.members) {
+            (None, None) => return Ok(None),
+            (Some(keys), _) => keys.clone(),
+            (None, Some(members)) => {
+                let sql = AssertSqlSafe(format!("SELECT DISTINCT key FROM key_days WHERE member IN ({})", list(members)));
+                self.fetch_as(operation, sqlx::query(sql), |row| row.try_get(0)).await?
+            }
+        };
+        let parts: BTreeSet<i64> = keys.into_iter().map(part_of).collect();
+        Ok(Some(parts.into_iter().collect()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn largest_groups_are_kept_of_many() {
+        let mut sums = GroupSums::new(|figures| figures[2], 10);
+        for number in 0..1_000 {
+            let mut figures = [0; FIGURES];
+            (figures[0], figures[2]) = (1, number * 7 % 1_000);
+            sums.add((number, 0), &figures);
+            if number % 100 == 99 {
+                sums.complete();
+            }
+        }
+        let mut found: Vec<i64> = sums.finish().into_iter().map(|(_, figures)| figures[2]).collect();
+        found.sort_unstable();
+        assert_eq!(found, (990..1_000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn long_range_is_cut_into_whole_buckets() {
+        let range = CellRange {
+            table: &super::super::sum_tables::KEY_SUMS,
+            width: crate::rollup::DAY,
+            from: Some(0),
+            to: Some(20 * 1_440),
+            conditions: Vec::new(),
+            parts: Some(vec![3, 4]),
+            groups: [CellGroup::Constant(0); 2],
+            is_subtracted: false,
+            is_complete: true,
+        };
+        let ranges: Vec<_> = range.clone().cut().into_iter().map(|it| (it.from.unwrap(), it.to.unwrap())).collect();
+        assert_eq!(ranges, [(0, 8 * 1_440), (8 * 1_440, 16 * 1_440), (16 * 1_440, 20 * 1_440)]);
+        assert_eq!(
+            range.sql(),
+            "SELECT minute, sums FROM key_sums WHERE width = 1440 AND minute >= 0 AND minute < 28800 AND part IN (3, 4) ORDER BY minute"
+        );
+    }
+}

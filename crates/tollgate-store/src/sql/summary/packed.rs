@@ -1,0 +1,123 @@
+//! Sums of keys, which are packed. The records at the ends of a range are read one by one and added.
+
+use super::{
+    MAX_ROWS, SUMMARY, SummaryQuery, is_tag,
+    ranges::{SummarySource, TimeRange, width_of},
+    tables,
+};
+use crate::{
+    StoreError, SummaryBy, SummaryFigure,
+    rollup::MINUTE,
+    sql::{
+        packed_sums::{CellGroup, CellRange, GroupFigures, GroupRefs, GroupSums},
+        store::SqlStore,
+        sum_tables::SumTable,
+    },
+};
+
+impl SqlStore {
+    /// The largest groups of a query that packed sums answer, in no order.
+    pub(super) async fn sums_of_cells(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let parts = self.parts_of(SUMMARY, query.filter).await?;
+        let (of_records, of_cells): (Vec<TimeRange>, Vec<TimeRange>) =
+            query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
+        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        let ranges = of_cells.into_iter().flat_map(|range| query.cells(range, parts.as_deref())).collect();
+        let records = self.sums_of_records(query, of_records, sums.empty());
+        let (records, added) = tokio::try_join!(records, self.add_up_cells(SUMMARY, ranges, sums.empty()))?;
+        sums.merge(records);
+        sums.merge(added);
+        Ok(sums.finish())
+    }
+}
+
+impl SqlStore {
+    /// The sums of ranges whose cells meet the filter's columns and more conditions, in one group.
+    pub(super) async fn sums_that_meet(
+        &self,
+        query: &SummaryQuery<'_>,
+        ranges: Vec<TimeRange>,
+        conditions: &[(&str, Vec<i64>)],
+    ) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let Some(table) = query.table else { return Ok(Vec::new()) };
+        let parts = self.parts_of(SUMMARY, query.filter).await?;
+        let more = || conditions.iter().filter_map(|(column, numbers)| Some((table.place(column)?, numbers.clone())));
+        let cells = |range: TimeRange| CellRange {
+            table,
+            width: range.source.width(),
+            from: range.from.map(|from| from / MINUTE),
+            to: range.to.map(|to| to / MINUTE),
+            conditions: query.filter.conditions_on_cells(table).into_iter().chain(more()).collect(),
+            parts: parts.clone(),
+            groups: [CellGroup::Constant(0); 2],
+            is_subtracted: false,
+            is_complete: false,
+        };
+        let sums = GroupSums::new(|figures| figures[0], 1);
+        Ok(self.add_up_cells(SUMMARY, ranges.into_iter().map(cells).collect(), sums).await?.finish())
+    }
+}
+
+pub(super) fn figure_of(figure: SummaryFigure) -> fn(&GroupFigures) -> i64 {
+    match figure {
+        SummaryFigure::Requests => |figures| figures[0],
+        SummaryFigure::Errors => |figures| figures[0] - figures[1],
+        SummaryFigure::Tokens => |figures| figures[2].saturating_add(figures[3]),
+        SummaryFigure::Sale => |figures| figures[10],
+        SummaryFigure::Cost => |figures| figures[11],
+    }
+}
+
+impl SummaryQuery<'_> {
+    /// What of the packed sums has the sums of a range.
+    pub(super) fn cells(&self, range: TimeRange, parts: Option<&[i64]>) -> Vec<CellRange> {
+        let Some(table) = self.table else { return Vec::new() };
+        let of = |table: &'static SumTable, is_untagged: bool, is_subtracted: bool| {
+            let mut conditions = self.filter.conditions_on_cells(table);
+            for (column, number) in self.tag_conditions(table) {
+                conditions.extend(table.place(column).map(|place| (place, vec![number])));
+            }
+            let widest = |width: i64| width == range.source.width() && !self.by.has(is_tag);
+            CellRange {
+                table,
+                width: range.source.width(),
+                from: range.from.map(|from| from / MINUTE),
+                to: range.to.map(|to| to / MINUTE),
+                conditions,
+                parts: parts.map(<[i64]>::to_vec),
+                groups: [self.by.first, self.by.second].map(|by| cell_group(table, by, is_untagged)),
+                is_subtracted,
+                is_complete: [self.by.first, self.by.second].into_iter().filter_map(width_of).any(widest),
+            }
+        };
+        if !self.by.has(is_tag) {
+            return vec![of(tables::of_source(table, range.source), false, range.is_subtracted)];
+        }
+        let tagged = of(table, false, range.is_subtracted);
+        if !self.filter.tags.is_empty() {
+            return vec![tagged];
+        }
+        // Requests without the tag are all requests less those with it.
+        let (all, with_it) = (tables::without_tags(table), !range.is_subtracted);
+        vec![tagged, of(all, true, range.is_subtracted), of(table, true, with_it)]
+    }
+
+    /// The numbers of the tag that is grouped by, and of the one that is filtered by.
+    fn tag_conditions(&self, table: &SumTable) -> Vec<(&'static str, i64)> {
+        if !table.has("tag") {
+            return Vec::new();
+        }
+        let of_filter = self.filter.tags.iter().flat_map(|tag| [("tag", tag.tag.unwrap_or(0)), ("value", tag.value.unwrap_or(0))]);
+        let grouped = self.by.has(is_tag).then(|| ("tag", self.tags[0].max(self.tags[1])));
+        of_filter.chain(grouped).collect()
+    }
+}
+
+/// The group of a cell. `is_untagged`: of requests without the tag.
+fn cell_group(table: &SumTable, by: SummaryBy, is_untagged: bool) -> CellGroup {
+    match width_of(by) {
+        Some(width) => CellGroup::Time(width),
+        None if by == SummaryBy::Nothing || (is_tag(by) && is_untagged) => CellGroup::Constant(0),
+        None => table.place(super::column_of(by)).map_or(CellGroup::Constant(0), CellGroup::Column),
+    }
+}

@@ -1,0 +1,218 @@
+//! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a database sorts in
+//! a fraction of a second. A time is over when its last row is read, so that few groups are open at once.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+use sqlx::AssertSqlSafe;
+use tollgate_core::{RequestId, Timestamp};
+
+use super::{
+    FIGURES, MAX_ROWS, SUMMARY, SummaryQuery,
+    packed::figure_of,
+    ranges::{EndParts, SummarySource, TimeRange, cut_buckets, minutes, split_range, width_of},
+    sums_of_row,
+};
+use crate::{
+    StoreError,
+    rollup::{FIVE_MINUTES, Histogram, RequestTimes, bucket, next_bucket},
+    sql::{
+        cells::Cells,
+        columns::column_list,
+        packed_sums::{GroupFigures, GroupRefs, GroupSums},
+        store::SqlStore,
+        sum_tables::{SumTable, USAGE_SUMS},
+        usage_filter::{ArrivalRange, bind_ids},
+        usage_reader::FoldRows,
+    },
+};
+
+/// Histograms of the times to the first content and to the end, and of own times, as they are stored.
+pub(super) type EncodedTimes = [Vec<u8>; 3];
+pub(super) type TimesByGroup = HashMap<GroupRefs, EncodedTimes, RandomState>;
+
+/// Adds up rows of sums: their minute, two groups, the outcome, and the figures.
+struct SumFold {
+    sums: GroupSums,
+    /// Whether a group has rows of one minute only.
+    is_complete: bool,
+    minute: i64,
+}
+
+impl FoldRows for SumFold {
+    fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
+        let minute = cells.number()?;
+        if self.is_complete && minute != self.minute {
+            self.sums.complete();
+        }
+        self.minute = minute;
+        let (groups, outcome, requests) = ((cells.number()?, cells.number()?), cells.number()?, cells.number()?);
+        let mut figures = GroupFigures::default();
+        (figures[0], figures[1]) = (requests, if outcome == 0 { requests } else { 0 });
+        for figure in &mut figures[2..] {
+            *figure = cells.number()?;
+        }
+        self.sums.add(groups, &figures);
+        Ok(())
+    }
+}
+
+/// Adds up records: two groups, and the figures.
+struct RecordFold {
+    sums: GroupSums,
+    sign: i64,
+}
+
+impl FoldRows for RecordFold {
+    fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
+        let groups = (cells.number()?, cells.number()?);
+        let mut figures = GroupFigures::default();
+        for figure in &mut figures {
+            *figure = cells.number()?.wrapping_mul(self.sign);
+        }
+        self.sums.add(groups, &figures);
+        Ok(())
+    }
+}
+
+/// Merges the histograms of rows: their minute, two groups, and the histograms.
+struct TimesFold {
+    open: HashMap<GroupRefs, RequestTimes, RandomState>,
+    done: TimesByGroup,
+    is_complete: bool,
+    minute: i64,
+}
+
+impl TimesFold {
+    fn complete(&mut self) {
+        let encoded = |(groups, times): (GroupRefs, RequestTimes)| (groups, times.each().map(Histogram::encode));
+        self.done.extend(self.open.drain().map(encoded));
+    }
+}
+
+impl FoldRows for TimesFold {
+    fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
+        let minute = cells.number()?;
+        if self.is_complete && minute != self.minute {
+            self.complete();
+        }
+        self.minute = minute;
+        let groups = (cells.number()?, cells.number()?);
+        for histogram in self.open.entry(groups).or_default().each_mut() {
+            // `verify` tells of damaged histograms.
+            histogram.merge_encoded(cells.bytes()?);
+        }
+        Ok(())
+    }
+}
+
+/// The histograms of several groups.
+pub(super) fn merged(all: &[EncodedTimes]) -> RequestTimes {
+    let mut times = RequestTimes::default();
+    for encoded in all {
+        for (histogram, more) in times.each_mut().into_iter().zip(encoded) {
+            histogram.merge_encoded(more);
+        }
+    }
+    times
+}
+
+impl SqlStore {
+    /// The largest groups of a query by a time, from a table with a row for each sum.
+    pub(super) async fn sums_of_rows(
+        &self,
+        query: &SummaryQuery<'_>,
+        table: &'static SumTable,
+    ) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let (of_records, of_sums): (Vec<TimeRange>, Vec<TimeRange>) =
+            query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
+        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        for range in of_sums {
+            let is_complete = query.is_bucket_of_group(range);
+            let fold = SumFold { sums: sums.empty(), is_complete, minute: i64::MIN };
+            let mut added = self.usage_reader.fold(SUMMARY, (query.rows_of_sums(table, range), Vec::new()), fold).await?.sums;
+            if is_complete {
+                added.complete();
+            }
+            sums.merge(added);
+        }
+        if !of_records.is_empty() {
+            let (sql, ids) = query.sums(&of_records);
+            let sql = query.largest_of(&sql);
+            for (groups, figures) in self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await? {
+                sums.add(groups, &figures);
+            }
+        }
+        Ok(sums.finish())
+    }
+
+    /// Adds the records of ranges to sums. Of many groups, such as keys, the database would sort all of them.
+    pub(super) async fn sums_of_records(
+        &self,
+        query: &SummaryQuery<'_>,
+        ranges: Vec<TimeRange>,
+        mut sums: GroupSums,
+    ) -> Result<GroupSums, StoreError> {
+        for range in ranges {
+            let fold = RecordFold { sums, sign: if range.is_subtracted { -1 } else { 1 } };
+            sums = self.usage_reader.fold(SUMMARY, query.rows_of_records(range), fold).await?.sums;
+        }
+        Ok(sums)
+    }
+
+    /// The histograms of each group. The ends are widened to five minutes.
+    pub(super) async fn times(&self, query: &SummaryQuery<'_>) -> Result<TimesByGroup, StoreError> {
+        let since = query.since.map(|at| Timestamp(bucket(at, FIVE_MINUTES)));
+        let until = query.until.map(|at| Timestamp(next_bucket(at.0, FIVE_MINUTES)));
+        let ranges = split_range(since, until, query.sources(), EndParts::Added).into_iter();
+        let ranges = ranges.flat_map(|range| cut_buckets(range, query.by, false));
+        let mut open = HashMap::default();
+        let mut times = TimesByGroup::default();
+        for range in ranges.filter(|range| range.source != SummarySource::Records) {
+            let is_complete = query.is_bucket_of_group(range);
+            let before = if is_complete { HashMap::default() } else { std::mem::take(&mut open) };
+            let fold = TimesFold { open: before, done: TimesByGroup::default(), is_complete, minute: i64::MIN };
+            let mut fold = self.usage_reader.fold(SUMMARY, (query.rows_of_times(range), Vec::new()), fold).await?;
+            if is_complete {
+                fold.complete();
+            } else {
+                open = fold.open;
+            }
+            times.extend(fold.done);
+        }
+        let mut rest = TimesFold { open, done: times, is_complete: false, minute: 0 };
+        rest.complete();
+        Ok(rest.done)
+    }
+}
+
+impl SummaryQuery<'_> {
+    /// Whether each bucket of a range is the whole time of its groups.
+    fn is_bucket_of_group(&self, range: TimeRange) -> bool {
+        [self.by.first, self.by.second].into_iter().filter_map(width_of).any(|width| width == range.source.width())
+    }
+
+    /// The rows of a range, in the order of their minutes.
+    fn rows(&self, table: &SumTable, range: TimeRange, columns: &str) -> String {
+        let (first, second) = (self.group(self.by.first, range), self.group(self.by.second, range));
+        let (times, conditions) = (minutes(range), self.filter.sql_of_columns(table) + &self.filter.sql_of_tag(table));
+        format!("SELECT minute, {first}, {second}, {columns} FROM {} WHERE {times}{conditions} ORDER BY minute", table.name)
+    }
+
+    /// The groups and the figures of the records of a range, and the ids to bind.
+    pub(super) fn rows_of_records(&self, range: TimeRange) -> (String, Vec<RequestId>) {
+        let (times, ids) = ArrivalRange { from: range.from, to: range.to }.sql(1);
+        let [first, second] = self.groups(range);
+        let figures = FIGURES.map(|(_, of_record)| of_record).join(", ");
+        (format!("SELECT {first}, {second}, {figures} FROM usage WHERE 1 = 1{times}{}", self.filter.sql()), ids)
+    }
+
+    pub(super) fn rows_of_sums(&self, table: &SumTable, range: TimeRange) -> String {
+        let figures = &table.columns[table.key..][..GroupFigures::default().len() - 1];
+        self.rows(table, range, &format!("outcome, {}", column_list(figures)))
+    }
+
+    pub(super) fn rows_of_times(&self, range: TimeRange) -> String {
+        self.rows(&USAGE_SUMS, range, "ttft, duration, overhead")
+    }
+}
