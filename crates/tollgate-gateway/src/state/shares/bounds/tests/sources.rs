@@ -116,6 +116,8 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("state/usage_recorder.rs", "mpsc::channel(QUEUE_CAPACITY)", Row("records in memory that wait for the database")),
     ("upstream/client/fetch.rs", "MAX_DOCUMENT", EACH),
     ("upstream/client/host.rs", "MAX_IDLE", Row("idle upstream connections")),
+    ("upstream/client/model_list.rs", "MAX_LIST_BYTES", EACH),
+    ("upstream/client/model_list.rs", "MAX_NAMES", EACH),
     ("upstream/client/places.rs", "MAX_DIALS", Shared(Bound::UpstreamDials)),
     ("upstream/client/places.rs", "MAX_HTTP2", Shared(Bound::UpstreamStreams)),
     ("upstream/client/places.rs", "MAX_WAITING", Shared(Bound::UpstreamStreams)),
