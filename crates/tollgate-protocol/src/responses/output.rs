@@ -51,7 +51,7 @@ impl ResponseFrame {
         self.echo.members.len() + self.echo.instructions.len() + self.echo.tools.len()
     }
 
-    /// Writes the response object. Of a response in progress nobody reads instructions and tools, which may be large.
+    /// Writes the response object. A response in progress is without instructions and tools, which may be large.
     pub(super) fn write<'i>(
         &self,
         out: &mut BytesMut,

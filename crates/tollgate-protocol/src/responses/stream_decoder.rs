@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{
     decode_reply::{ReplyPosition, ResponseEnd},
     problem,
-    wire::{self, OutputItem, Response, StreamEvent},
+    wire::{self, OutputItem, Response, ResponseEvent},
 };
 use crate::{
     FinishReason, StreamError,
@@ -48,7 +48,7 @@ impl StreamDecoder for ResponsesStreamDecoder {
         if data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
-        let event: StreamEvent<'_> = serde_json::from_slice(data).map_err(|_| StreamError::Malformed("not a stream event"))?;
+        let event: ResponseEvent<'_> = serde_json::from_slice(data).map_err(|_| StreamError::Malformed("not a stream event"))?;
         let index = event.output_index.or_zero();
         let kind = event.kind.as_ref().map(|kind| kind.0.as_str()).unwrap_or_default();
         match kind {

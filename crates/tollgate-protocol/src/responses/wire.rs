@@ -55,7 +55,7 @@ pub(super) struct SummaryPart {
 }
 
 #[derive(Deserialize)]
-pub(super) struct StreamEvent<'a> {
+pub(super) struct ResponseEvent<'a> {
     #[serde(rename = "type")]
     pub kind: Option<LenientText>,
     #[serde(default)]

@@ -279,7 +279,7 @@ fn unknown_path_names_the_right_one_to_callers() {
         ("/chat/completions", "Did you mean /v1/chat/completions? Your base URL lacks /v1."),
         ("/v1/chat/completion", "Did you mean /v1/chat/completions?"),
         ("/api/v1/chat/completions", "Did you mean /v1/chat/completions?"),
-        ("/v1/responses", "does not offer the Responses API. Use POST /v1/chat/completions."),
+        ("/responses", "Did you mean /v1/responses? Your base URL lacks /v1."),
         ("/v1/v1/messages", "Did you mean /v1/messages? Your base URL has the version twice."),
         ("/v1/complete", "does not offer the Text Completions API of Anthropic. Use POST /v1/messages."),
         ("/v1/images/generations", "It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models"),

@@ -93,7 +93,7 @@ fn viewers_see_what_they_may_use_at_their_prices() {
     let protocols = of["protocols"].as_array().unwrap();
     let shown: Vec<_> =
         protocols.iter().map(|it| (it["protocol"].as_str().unwrap(), it["translated"].as_bool().unwrap())).collect();
-    assert_eq!(shown, [("openai", false), ("gemini", true), ("anthropic", true)]);
+    assert_eq!(shown, [("openai", false), ("gemini", true), ("anthropic", true), ("responses", true)]);
     assert!(protocols[0]["endpoints"].as_array().unwrap().contains(&json!("/v1/chat/completions")), "{protocols:?}");
     let set = |id: &Value| public["parameter_sets"].as_array().unwrap().iter().find(|set| set["id"] == *id).unwrap();
     let supported = set(&protocols[0]["parameters"])["supported"].as_array().unwrap();

@@ -14,7 +14,7 @@ const NOT_STORED: &str = "nothing is stored here; send the item itself";
 
 /// Decodes all items. System texts before the first other item become the request's system texts.
 pub(super) fn read(items: &[Tree<'_>], path: &str, names: &ToolNames, request: &mut Request) -> Result<(), Malformed> {
-    let mut turns = Turns { names, request, call_signature: None };
+    let mut turns = ItemReader { names, request, call_signature: None };
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let mut fields = Fields::new(item, &path, FROM)?;
@@ -34,14 +34,14 @@ pub(super) fn read(items: &[Tree<'_>], path: &str, names: &ToolNames, request: &
     Ok(())
 }
 
-struct Turns<'r> {
+struct ItemReader<'r> {
     names: &'r ToolNames,
     request: &'r mut Request,
     /// The signature of the next call of this model turn.
     call_signature: Option<Signature>,
 }
 
-impl Turns<'_> {
+impl ItemReader<'_> {
     fn push(&mut self, role: Role, parts: Vec<Part>, path: String) {
         if role != Role::Model {
             self.call_signature = None;

@@ -1,3 +1,5 @@
+//! Summaries of requests, and what is refused while they are read.
+
 use super::*;
 use crate::{Framing, MalformedKind, Method, RequestExtras, ServiceTier};
 
