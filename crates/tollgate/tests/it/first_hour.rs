@@ -282,7 +282,10 @@ fn unknown_path_names_the_right_one_to_callers() {
         ("/responses", "Did you mean /v1/responses? Your base URL lacks /v1."),
         ("/v1/v1/messages", "Did you mean /v1/messages? Your base URL has the version twice."),
         ("/v1/complete", "does not offer the Text Completions API of Anthropic. Use POST /v1/messages."),
-        ("/v1/images/generations", "It has POST /v1/chat/completions, POST /v1/embeddings, POST /v1/messages and GET /v1/models"),
+        (
+            "/v1/images/generations",
+            "It has POST /v1/chat/completions, POST /v1/responses, POST /v1/embeddings, POST /v1/messages and GET /v1/models",
+        ),
         ("/api/chat", "does not offer Ollama's own API. Use POST /v1/chat/completions."),
     ] {
         let answer = gateway.send(&Request::post(path, &support::chat("echo")).bearer(gateway.key()));
