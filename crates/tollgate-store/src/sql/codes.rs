@@ -30,7 +30,7 @@ impl Coded for AttemptResult {
 }
 
 impl Coded for Protocol {
-    const ALL: &'static [Self] = &[Self::OpenAi, Self::Gemini, Self::Anthropic];
+    const ALL: &'static [Self] = &[Self::OpenAi, Self::Gemini, Self::Anthropic, Self::Responses];
 }
 
 impl Coded for Method {
