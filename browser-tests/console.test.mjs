@@ -110,7 +110,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   const key = await page.locator("code.input").textContent();
   await page.getByRole("radio", { name: "Python" }).focus();
   await page.keyboard.press("ArrowRight");
-  await page.getByText('import OpenAI from "openai"').waitFor();
+  await page.getByText('import OpenAI from "openai"').first().waitFor();
   await sendRequests(key);
   await page.goto(`${gateway.base}/keys`);
   keyPath = await page.getByRole("link", { name: "mobile-app" }).getAttribute("href");
