@@ -60,8 +60,13 @@ fn channel_lives_from_its_form_to_its_end() {
     // The test is sent in parts; without a script it is a page.
     let tested = boss.post(&admin.gateway, "/channels/main/test", &[("model", "fast")]).text();
     assert!(tested.contains("TCP") && tested.contains("Passed") && tested.contains("</html>"), "{tested}");
-    let page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
-    assert!(page.contains("a request now goes to main / main") && page.contains("Turn off"), "{page}");
+    // The gateway learns of the model within a second.
+    let mut page = String::new();
+    wait_for("requests go to the channel", Duration::from_secs(30), || {
+        page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
+        page.contains("a request now goes to main / main")
+    });
+    assert!(page.contains("Turn off"), "{page}");
     assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
 
     // What is wrong stands beside its field, and what was typed stays.
