@@ -22,15 +22,14 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
         return scanner.skip().map(drop);
     }
     scanner.object(|scanner, name| {
-        if name.word() == "type"
-            && let Some(kind) = scanner.optional_string()?
-        {
-            if let Some(charge) = charge_of(&kind.decode()) {
-                builder.server_tool(charge);
-            }
-            return Ok(());
+        if name.word() != "type" {
+            return scanner.skip().map(drop);
         }
-        scanner.skip().map(drop)
+        let charge = scanner.optional_string()?.and_then(|kind| charge_of(&kind.decode()));
+        if let Some(charge) = charge {
+            builder.server_tool(charge);
+        }
+        Ok(())
     })?;
     Ok(())
 }
