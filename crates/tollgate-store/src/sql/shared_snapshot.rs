@@ -16,11 +16,6 @@ use crate::StoreError;
 /// Readers beside the connection for queries.
 const READERS: usize = 2;
 
-/// Attempts to see one state of SQLite while others write to it.
-const ATTEMPTS: usize = 1_000;
-
-/// Changes on SQLite whenever another connection has committed.
-const VERSION: &str = "PRAGMA data_version";
 /// A transaction sees the state that its first query reads.
 const READ: &str = "SELECT COUNT(*) FROM counters";
 
@@ -46,21 +41,20 @@ impl SqlStore {
         }
     }
 
-    /// SQLite cannot pass a snapshot from one connection to another. But it tells each whether others changed the database since it
-    /// asked last: if no other did while all of them began, all see the same.
+    /// SQLite cannot pass a snapshot from one connection to another. All of them begin while this process holds the write lock, so that
+    /// no other process changes the database in between.
     async fn share_on_sqlite(&self, operation: &'static str, reader: &SqliteReader) -> Result<SharedSnapshot, StoreError> {
         let connections = [reader.open(operation).await?, reader.open(operation).await?];
-        for _ in 0..ATTEMPTS {
-            let version = connections[0].number(operation, VERSION)?;
-            let mut queries = self.snapshot(operation).await?;
-            sqlx::query(READ).fetch_one(&mut *queries).await.map_err(|error| self.failed(operation, error))?;
-            if begin_unchanged(operation, &connections, version)? {
-                let readers = connections.map(|connection| SnapshotReader::Sqlite(Arc::new(Mutex::new(connection))));
-                return Ok(SharedSnapshot { queries, readers, processes: Vec::new() });
-            }
+        let lock = self.begin(operation).await?;
+        let mut queries = self.snapshot(operation).await?;
+        sqlx::query(READ).fetch_one(&mut *queries).await.map_err(|error| self.failed(operation, error))?;
+        for connection in &connections {
+            connection.execute(operation, "BEGIN")?;
+            connection.number(operation, READ)?;
         }
-        let detail = format!("it changed while connections to it began to read, {ATTEMPTS} times in a row; try again");
-        Err(StoreError::Unreachable { database: self.database.clone(), detail })
+        lock.rollback().await.map_err(|error| self.failed(operation, error))?;
+        let readers = connections.map(|connection| SnapshotReader::Sqlite(Arc::new(Mutex::new(connection))));
+        Ok(SharedSnapshot { queries, readers, processes: Vec::new() })
     }
 
     async fn share_on_postgres(&self, operation: &'static str, reader: &PostgresReader) -> Result<SharedSnapshot, StoreError> {
@@ -77,23 +71,6 @@ impl SqlStore {
         let readers = [first, second].map(|transaction| SnapshotReader::Postgres { transaction, database: database() });
         Ok(SharedSnapshot { queries, readers, processes: vec![process, first_process, second_process] })
     }
-}
-
-/// Begins a transaction on each connection. False, and none is begun, if the database has changed since the first connection asked for
-/// its version.
-fn begin_unchanged(operation: &'static str, connections: &[ReadConnection; READERS], version: i64) -> Result<bool, StoreError> {
-    // The one that asks again begins last.
-    for connection in connections.iter().rev() {
-        connection.execute(operation, "BEGIN")?;
-        connection.number(operation, READ)?;
-    }
-    let is_unchanged = connections[0].number(operation, VERSION)? == version;
-    if !is_unchanged {
-        for connection in connections {
-            connection.execute(operation, "ROLLBACK")?;
-        }
-    }
-    Ok(is_unchanged)
 }
 
 impl SnapshotReader {
