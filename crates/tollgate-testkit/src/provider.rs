@@ -94,11 +94,13 @@ pub(crate) struct ModelOutput {
 pub(crate) struct ProviderError {
     pub(crate) status: u16,
     pub(crate) message: String,
+    /// Code and parameter, where the protocol's errors have them.
+    pub(crate) detail: Option<(&'static str, &'static str)>,
 }
 
 impl ProviderError {
     pub(crate) fn bad(message: impl Into<String>) -> Self {
-        Self { status: 400, message: message.into() }
+        Self { status: 400, message: message.into(), detail: None }
     }
 }
 
@@ -117,7 +119,7 @@ pub(crate) fn respond(input: &ModelInput) -> Result<ModelOutput, ProviderError> 
     let mut output = ModelOutput { thought, number: input.messages, ..ModelOutput::default() };
     let after = |prefix: &str| input.text.split_once(prefix).map(|(_, rest)| rest.trim().to_owned());
     if let Some(status) = after("fail: ").and_then(|text| text.parse().ok()) {
-        return Err(ProviderError { status, message: "failing as requested".to_owned() });
+        return Err(ProviderError { status, ..ProviderError::bad("failing as requested") });
     }
     let tool = |index: usize, city: &str| input.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
     let calls = input.scripted_calls()?;
@@ -192,7 +194,7 @@ fn answer(line: &str, body: &[u8]) -> (ErrorForm, Result<ResponseBody, ProviderE
         Ok(body) if path.contains("/responses") => (openai::error, responses::answer(&body)),
         Ok(body) if path.contains("/messages") => (anthropic::error, anthropic::answer(&body)),
         Ok(body) if path.contains("/models/") => (gemini::error, gemini::answer(path, &body)),
-        Ok(_) => (openai::error, Err(ProviderError { status: 404, message: format!("no such path {path}") })),
+        Ok(_) => (openai::error, Err(ProviderError { status: 404, ..ProviderError::bad(format!("no such path {path}")) })),
     }
 }
 

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 use super::{ModelInput, ModelOutput, ProviderError, ResponseBody, deltas, respond};
 
 pub(crate) fn error(refused: &ProviderError) -> Value {
-    json!({"error": {"message": refused.message, "type": "invalid_request_error", "param": null, "code": null}})
+    let (code, param) = refused.detail.unzip();
+    json!({"error": {"message": refused.message, "type": "invalid_request_error", "param": param, "code": code}})
 }
 
 pub(crate) fn embed(body: &Value) -> ResponseBody {

@@ -5,9 +5,16 @@ use serde_json::{Value, json};
 use super::{ModelInput, ModelOutput, ProviderError, RESPONSES_SEAL, ResponseBody, deltas, respond};
 
 pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
+    if let Some(id) = body["previous_response_id"].as_str() {
+        return Err(ProviderError {
+            detail: Some(("previous_response_not_found", "previous_response_id")),
+            ..ProviderError::bad(format!("Previous response with id '{id}' not found."))
+        });
+    }
     let input = read(body)?;
     let output = respond(&input)?;
-    Ok(if input.stream { ResponseBody::Events(events(&output)) } else { ResponseBody::Json(whole(&output)) })
+    let reply = Reply { output: &output, instructions: &body["instructions"] };
+    Ok(if input.stream { ResponseBody::Events(reply.events()) } else { ResponseBody::Json(reply.whole()) })
 }
 
 fn read(body: &Value) -> Result<ModelInput, ProviderError> {
@@ -125,46 +132,58 @@ fn items(output: &ModelOutput) -> Vec<Value> {
     items
 }
 
-/// A response with this status and these items.
-fn response(output: &ModelOutput, status: &str, items: &[Value]) -> Value {
-    let mut response = json!({
-        "id": format!("resp_scripted_{}", output.number), "object": "response", "created_at": 1_700_000_000, "model": "scripted-1",
-        "status": status, "error": null, "incomplete_details": null, "instructions": null, "metadata": {}, "output": items,
-        "parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": [], "top_p": 1.0, "store": false,
-    });
-    if status == "completed" {
-        let reasoning = if output.thought.is_some() { 3 } else { 0 };
-        response["usage"] = json!({
-            "input_tokens": 11, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 7 + reasoning,
-            "output_tokens_details": {"reasoning_tokens": reasoning}, "total_tokens": 18 + reasoning,
+/// An output and what a response repeats of its request.
+struct Reply<'a> {
+    output: &'a ModelOutput,
+    instructions: &'a Value,
+}
+
+impl Reply<'_> {
+    /// A response with this status and these items.
+    fn response(&self, status: &str, items: &[Value]) -> Value {
+        let (output, instructions) = (self.output, self.instructions);
+        let mut response = json!({
+            "id": format!("resp_scripted_{}", output.number), "object": "response", "created_at": 1_700_000_000,
+            "model": "scripted-1", "status": status, "error": null, "incomplete_details": null, "instructions": instructions,
+            "metadata": {}, "output": items, "parallel_tool_calls": true, "temperature": 1.0, "tool_choice": "auto", "tools": [],
+            "top_p": 1.0, "store": false,
         });
+        if status == "completed" {
+            let reasoning = if output.thought.is_some() { 3 } else { 0 };
+            response["usage"] = json!({
+                "input_tokens": 11, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 7 + reasoning,
+                "output_tokens_details": {"reasoning_tokens": reasoning}, "total_tokens": 18 + reasoning,
+            });
+        }
+        response
     }
-    response
-}
 
-fn whole(output: &ModelOutput) -> Value {
-    response(output, "completed", &items(output))
-}
-
-fn events(output: &ModelOutput) -> Vec<String> {
-    let begun = response(output, "in_progress", &[]);
-    let mut events =
-        vec![json!({"type": "response.created", "response": begun}), json!({"type": "response.in_progress", "response": begun})];
-    for (index, item) in items(output).iter().enumerate() {
-        let (begin, body) = item_events(item);
-        events.push(json!({"type": "response.output_item.added", "item": begin, "output_index": index}));
-        events.extend(body.into_iter().map(|mut event| {
-            (event["item_id"], event["output_index"]) = (item["id"].clone(), index.into());
-            event
-        }));
-        events.push(json!({"type": "response.output_item.done", "item": item, "output_index": index}));
+    fn whole(&self) -> Value {
+        self.response("completed", &items(self.output))
     }
-    events.push(json!({"type": "response.completed", "response": whole(output)}));
-    let numbered = events.into_iter().enumerate().map(|(number, mut event)| {
-        event["sequence_number"] = number.into();
-        format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
-    });
-    numbered.collect()
+
+    fn events(&self) -> Vec<String> {
+        let begun = self.response("in_progress", &[]);
+        let mut events = vec![
+            json!({"type": "response.created", "response": begun}),
+            json!({"type": "response.in_progress", "response": begun}),
+        ];
+        for (index, item) in items(self.output).iter().enumerate() {
+            let (begin, body) = item_events(item);
+            events.push(json!({"type": "response.output_item.added", "item": begin, "output_index": index}));
+            events.extend(body.into_iter().map(|mut event| {
+                (event["item_id"], event["output_index"]) = (item["id"].clone(), index.into());
+                event
+            }));
+            events.push(json!({"type": "response.output_item.done", "item": item, "output_index": index}));
+        }
+        events.push(json!({"type": "response.completed", "response": self.whole()}));
+        let numbered = events.into_iter().enumerate().map(|(number, mut event)| {
+            event["sequence_number"] = number.into();
+            format!("event: {}\ndata: {event}\n\n", event["type"].as_str().unwrap_or_default())
+        });
+        numbered.collect()
+    }
 }
 
 /// An item as it begins, and the events between its beginning and its end.
