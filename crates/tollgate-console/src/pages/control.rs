@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use askama::Template;
+
 use super::{
     form::{FormData, FormState},
     locale::Locale,
@@ -10,7 +12,8 @@ use super::{
 use crate::api_error::ApiError;
 
 /// What a form takes for one value, or for several of a name.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Template)]
+#[template(path = "parts/control.html")]
 pub(crate) struct Control {
     pub(crate) name: String,
     pub(crate) label: String,
@@ -18,6 +21,8 @@ pub(crate) struct Control {
     pub(crate) value: String,
     pub(crate) hint: Option<String>,
     pub(crate) fault: Option<String>,
+    /// What browsers may fill in, as HTML names it.
+    pub(crate) autocomplete: &'static str,
     pub(crate) max: usize,
     pub(crate) is_required: bool,
     /// Takes the whole width of its section.
@@ -51,6 +56,8 @@ pub(crate) struct Choice {
 
 /// Longest one-line text.
 const MAX_TEXT: usize = 254;
+/// Longest secret, in characters.
+const MAX_SECRET: usize = 1_000;
 /// Longest text of lines, in characters.
 const MAX_AREA: usize = 10_000;
 
@@ -64,6 +71,7 @@ impl FormState {
             label: label.into(),
             kind,
             hint: None,
+            autocomplete: "off",
             max: MAX_TEXT,
             is_required: false,
             is_wide: false,
@@ -83,7 +91,17 @@ impl FormState {
 
     /// A secret, which is never sent back.
     pub(crate) fn secret(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
-        Control { value: String::new(), ..self.control(name, label, ControlKind::Text("password")) }
+        Control {
+            value: String::new(),
+            autocomplete: "new-password",
+            max: MAX_SECRET,
+            ..self.control(name, label, ControlKind::Text("password"))
+        }
+    }
+
+    /// The password of the account that is signed in or signs in.
+    pub(crate) fn current_password(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
+        self.secret(name, label).autocomplete("current-password").required()
     }
 
     pub(crate) fn number(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
@@ -117,7 +135,7 @@ impl FormState {
         self.control(name, label, kind)
     }
 
-    /// Some of these values.
+    /// Some of these values: value and label.
     pub(crate) fn checks<V: Into<String>, L: Into<String>>(
         &self,
         name: &str,
@@ -128,8 +146,12 @@ impl FormState {
             let value = value.into();
             Choice { is_chosen: self.all(name).any(|sent| sent == value), value, label: label.into() }
         });
-        let kind = ControlKind::Checks(choices.collect());
-        Control { is_wide: true, ..self.control(name, label, kind) }
+        self.chosen(name, label, choices.collect())
+    }
+
+    /// Some of these values, of which some are chosen already.
+    pub(crate) fn chosen(&self, name: &str, label: impl Into<String>, choices: Vec<Choice>) -> Control {
+        Control { is_wide: true, ..self.control(name, label, ControlKind::Checks(choices)) }
     }
 
     /// A line of text with suggestions.
@@ -147,6 +169,11 @@ impl Control {
         Self { is_required: true, ..self }
     }
 
+    pub(crate) fn autocomplete(self, autocomplete: &'static str) -> Self {
+        Self { autocomplete, ..self }
+    }
+
+    /// Longest text, in characters.
     pub(crate) fn max(self, max: usize) -> Self {
         Self { max, ..self }
     }
@@ -159,8 +186,18 @@ impl Control {
         Self { has_focus: true, ..self }
     }
 
-    pub(crate) fn has_note(&self) -> bool {
+    pub(crate) const fn has_fault(&self) -> bool {
+        self.fault.is_some()
+    }
+
+    const fn has_note(&self) -> bool {
         self.fault.is_some() || self.hint.is_some()
+    }
+
+    /// What controls of every kind say about themselves in attributes, with a leading space.
+    fn flags(&self) -> String {
+        let flags = [(self.is_required, " required"), (self.has_focus, " autofocus"), (self.has_fault(), " aria-invalid=\"true\"")];
+        flags.into_iter().filter_map(|(is_set, text)| is_set.then_some(text)).collect()
     }
 }
 
@@ -189,7 +226,7 @@ impl ControlSection {
     }
 
     pub(crate) fn has_fault(&self) -> bool {
-        self.controls.iter().any(|control| control.fault.is_some())
+        self.controls.iter().any(Control::has_fault)
     }
 }
 
@@ -324,7 +361,7 @@ mod tests {
         let form = FormData::parse(b"budget_amount=much&name=a");
         let places: &[FaultPlace] = &[("budget", "budget_amount", "amount"), ("name", "name", "")];
         let state = refused(Locale::En, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
-        assert!(state.number("budget_amount", "x").fault.is_some() && state.banner().is_none());
+        assert!(state.number("budget_amount", "x").has_fault() && state.banner().is_none());
         let state = refused(Locale::En, &form, ApiError::conflict("nothing_left", "No account is left."), places).unwrap();
         assert!(state.number("budget_amount", "x").fault.is_none() && state.banner().is_some());
         assert_eq!(state.text("name", "x").value, "a");

@@ -1,8 +1,7 @@
-//! Forms: what was sent, what is wrong with it, and the fields that show both.
+//! What was sent with a form, and what is wrong with it. [`super::control`] has the controls that show both.
 
 use std::fmt;
 
-use askama::Template;
 use http::StatusCode;
 
 use super::{locale::Locale, problem, reply::PageFailure};
@@ -168,127 +167,12 @@ impl FormState {
     pub(crate) fn banner(&self) -> Option<String> {
         self.fault.as_ref().filter(|fault| fault.field.is_none()).map(|fault| fault.text.clone())
     }
-
-    /// A field of text that keeps what was typed.
-    pub(crate) fn field(&self, name: &'static str, label: &'static str) -> FormField {
-        let fault = self.fault.as_ref().filter(|fault| fault.field.as_deref() == Some(name));
-        FormField {
-            name,
-            label,
-            kind: "text",
-            value: self.values.value(name).to_owned(),
-            autocomplete: "off",
-            hint: None,
-            fault: fault.map(|fault| fault.text.clone()),
-            is_required: true,
-            has_focus: false,
-            max: 254,
-            is_numeric: false,
-            rows: 0,
-        }
-    }
-
-    /// A field of a password, which is never sent back.
-    pub(crate) fn password(&self, name: &'static str, label: &'static str, autocomplete: &'static str) -> FormField {
-        FormField { kind: "password", value: String::new(), autocomplete, max: 500, ..self.field(name, label) }
-    }
-}
-
-/// A field with its label, hint, and what is wrong with it.
-#[derive(Debug, Template)]
-#[template(path = "parts/field.html")]
-pub(crate) struct FormField {
-    name: &'static str,
-    label: &'static str,
-    kind: &'static str,
-    value: String,
-    autocomplete: &'static str,
-    hint: Option<String>,
-    fault: Option<String>,
-    is_required: bool,
-    has_focus: bool,
-    max: u32,
-    /// Phones show digits to type.
-    is_numeric: bool,
-    /// Lines of a text of several; 0: one line.
-    rows: u32,
-}
-
-/// A choice of one of a few values.
-#[derive(Debug, Template)]
-#[template(path = "parts/choice.html")]
-pub(crate) struct FormChoice {
-    pub(crate) name: &'static str,
-    pub(crate) label: &'static str,
-    /// Value, label, whether it is chosen.
-    pub(crate) options: Vec<(String, String, bool)>,
-    pub(crate) hint: Option<&'static str>,
-}
-
-/// A switch of a form: on if it is sent.
-#[derive(Debug, Template)]
-#[template(path = "parts/flag.html")]
-pub(crate) struct FormFlag {
-    pub(crate) name: &'static str,
-    pub(crate) value: String,
-    pub(crate) label: String,
-    pub(crate) hint: Option<&'static str>,
-    pub(crate) is_on: bool,
-}
-
-/// Fields that belong together.
-#[derive(Debug, Default)]
-pub(crate) struct FormSection {
-    pub(crate) title: &'static str,
-    pub(crate) about: &'static str,
-    pub(crate) fields: Vec<FormField>,
-    pub(crate) choices: Vec<FormChoice>,
-    pub(crate) flags: Vec<FormFlag>,
-}
-
-impl FormField {
-    pub(crate) fn autocomplete(self, autocomplete: &'static str) -> Self {
-        Self { autocomplete, ..self }
-    }
-
-    pub(crate) fn hint(self, hint: impl Into<String>) -> Self {
-        Self { hint: Some(hint.into()), ..self }
-    }
-
-    pub(crate) fn optional(self) -> Self {
-        Self { is_required: false, ..self }
-    }
-
-    /// Longest text, in characters.
-    pub(crate) fn max(self, max: u32) -> Self {
-        Self { max, ..self }
-    }
-
-    pub(crate) fn numeric(self) -> Self {
-        Self { is_numeric: true, max: 30, ..self }
-    }
-
-    /// A text of several lines.
-    pub(crate) fn lines(self, rows: u32) -> Self {
-        Self { rows, max: 20_000, ..self }
-    }
-
-    pub(crate) const fn has_fault(&self) -> bool {
-        self.fault.is_some()
-    }
-
-    pub(crate) fn focus(self) -> Self {
-        Self { has_focus: true, ..self }
-    }
-
-    /// The type of the input, such as `email`.
-    pub(crate) fn kind(self, kind: &'static str) -> Self {
-        Self { kind, ..self }
-    }
 }
 
 #[cfg(test)]
 mod tests {
+    use askama::Template;
+
     use super::*;
 
     #[test]
@@ -296,9 +180,9 @@ mod tests {
         let sent = FormData::parse(b"login=%3Cb%3Eann%22&password=hunter2hunter2");
         let error = ApiError::value("login", "bad");
         let form = FormState::refused(Locale::En, &sent, &error, &["login", "password"]).unwrap();
-        let login = form.field("login", "Name").render().unwrap();
+        let login = form.text("login", "Name").render().unwrap();
         assert!(login.contains("&#60;b&#62;ann&#34;") && !login.contains("<b>") && login.contains("aria-invalid"), "{login}");
-        let password = form.password("password", "Password", "current-password").render().unwrap();
+        let password = form.secret("password", "Password").render().unwrap();
         assert!(!password.contains("hunter2") && !password.contains("aria-invalid"), "{password}");
         assert!(!format!("{sent:?}").contains("hunter2"));
         assert_eq!(form.banner(), None);

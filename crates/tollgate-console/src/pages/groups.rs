@@ -11,7 +11,7 @@ use tollgate_store::AdminScope;
 
 use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
 use super::{
-    control::{ControlKind, Danger, FormView, Pager, check_typed_name},
+    control::{Danger, FormView, Pager, check_typed_name},
     form::{FormData, FormState},
     format,
     layout::Layout,

@@ -6,7 +6,8 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::{
-    form::{FormField, FormState},
+    control::Control,
+    form::FormState,
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -34,10 +35,10 @@ struct InvitePage {
     role: &'static str,
     groups: Vec<String>,
     expires_at: Option<TimeText>,
-    name: FormField,
-    email: FormField,
-    password: FormField,
-    again: FormField,
+    name: Control,
+    email: Control,
+    password: Control,
+    again: Control,
 }
 
 #[derive(Debug, Deserialize)]
@@ -67,8 +68,8 @@ async fn invite_page(request: &PageRequest, token: &str, form: &FormState) -> Re
         },
         expires_at: format::time(t, &offer.expires_at),
         groups: offer.groups,
-        name: form.field("name", t.say("invite.name")).autocomplete("username").hint(t.say("invite.name_hint")).focus(),
-        email: form.field("email", t.say("invite.email")).kind("email").autocomplete("email").optional(),
+        name: form.text("name", t.say("invite.name")).autocomplete("username").hint(t.say("invite.name_hint")).required().focus(),
+        email: form.typed("email", t.say("invite.email"), "email").autocomplete("email"),
         password,
         again,
     };

@@ -15,12 +15,12 @@ use tollgate_store::AdminScope;
 
 use self::{
     filter::KeyFilter,
-    form::KeyForm,
     view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow, KeyUse},
 };
 use super::{
     clients::{self, Access, ProtocolLines},
-    form::{FormField, FormState},
+    control::{ControlSection, Danger, check_typed_name},
+    form::FormState,
     format,
     home::model_url,
     layout::{Layout, Script},
@@ -86,10 +86,10 @@ struct KeyPage {
     by_protocol: Vec<ProtocolLines>,
     /// Model that the playground begins with.
     model: String,
-    form: Option<KeyForm>,
+    form: Option<ControlSection>,
     may_enable: bool,
     may_make: bool,
-    revoke_name: FormField,
+    danger: Danger,
 }
 
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -171,7 +171,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let form = may_change.then(|| {
         let was_sent = state.has("rpm");
         let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
-        KeyForm::of(t, &state, key.budgets().len() > 1)
+        form::section(t, &state, key.budgets().len() > 1)
     });
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets).map(|budget| BudgetRow::of(t, budget)).collect();
     let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str).to_owned();
@@ -187,7 +187,10 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         budgets,
         may_make: !groups_for_keys(request).await?.is_empty(),
         may_enable: may_change && key.state == "disabled",
-        revoke_name: state.field("revoke_name", t.say("keys.type_name")),
+        danger: {
+            let text = (t.say("keys.revoke"), t.say("keys.revoke_about").to_owned(), t.say("keys.revoke_for_good"));
+            Danger::new(t, state, request.url(&format!("/keys/{}/revoke", key.id)), text)
+        },
         key: KeyDetail::of(t, &key, allowance.as_ref(), now),
         form,
     };
@@ -241,8 +244,7 @@ async fn enable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 /// Revoking is for good: the name is typed first.
 async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
-    if request.form.value("revoke_name").trim() != key.name {
-        let error = ApiError::value("revoke_name", "expected the name of the key").because("typed_name");
+    if let Err(error) = check_typed_name(&request.form, &key.name) {
         return refuse(&request, error).await;
     }
     match request.call(operations::REVOKE_KEY, of_key(&request)).await {

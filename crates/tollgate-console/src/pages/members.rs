@@ -12,7 +12,7 @@ use tollgate_store::AdminScope;
 
 use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
 use super::{
-    control::{ControlKind, ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
+    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::FormState,
     format,
     layout::Layout,

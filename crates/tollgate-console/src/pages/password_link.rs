@@ -6,7 +6,8 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::{
-    form::{FormData, FormField, FormState},
+    control::Control,
+    form::{FormData, FormState},
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -33,8 +34,8 @@ struct PasswordLinkPage {
     banner: Option<String>,
     link: LinkView,
     token: String,
-    password: FormField,
-    again: FormField,
+    password: Control,
+    again: Control,
     expires_at: Option<TimeText>,
 }
 
@@ -62,12 +63,12 @@ pub(super) fn check_repeated(form: &FormData) -> Result<&str, ApiError> {
 }
 
 /// The two fields of a new password.
-pub(super) fn new_password(t: Locale, form: &FormState) -> (FormField, FormField) {
+pub(super) fn new_password(t: Locale, form: &FormState) -> (Control, Control) {
     let (min, max) = (crate::identity::password::MIN_CHARS.to_string(), crate::identity::password::MAX_CHARS.to_string());
     let hint = t.say_with("password.hint", &[("min", &min), ("max", &max)]);
     (
-        form.password("new_password", t.say("password.new"), "new-password").hint(hint),
-        form.password("new_password_again", t.say("password.again"), "new-password"),
+        form.secret("new_password", t.say("password.new")).hint(hint).required(),
+        form.secret("new_password_again", t.say("password.again")).required(),
     )
 }
 

@@ -7,7 +7,8 @@ use serde::Deserialize;
 use tollgate_store::AdminScope;
 
 use super::{
-    form::{FormField, FormState},
+    control::Control,
+    form::FormState,
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -43,10 +44,10 @@ struct ProfilePage {
     login: LoginView,
     codes_left: String,
     sessions: Vec<SessionEntry>,
-    password: FormField,
-    new_password: FormField,
-    again: FormField,
-    codes_password: FormField,
+    password: Control,
+    new_password: Control,
+    again: Control,
+    codes_password: Control,
 }
 
 #[derive(Debug, Deserialize)]
@@ -93,8 +94,8 @@ struct CodesPage {
     t: Locale,
     banner: Option<String>,
     secret: SecretView,
-    code: FormField,
-    password: FormField,
+    code: Control,
+    password: Control,
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,10 +157,10 @@ async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageRep
         login,
         codes_left: t.say_count("codes.left_one", "codes.left", totp.recovery_codes_left),
         sessions: sessions.items.into_iter().map(entry).collect(),
-        password: form.password("password", t.say("profile.current_password"), "current-password"),
+        password: form.current_password("password", t.say("profile.current_password")),
         new_password: new,
         again,
-        codes_password: form.password("password_for_codes", t.say("profile.current_password"), "current-password"),
+        codes_password: form.current_password("password_for_codes", t.say("profile.current_password")),
     };
     PageReply::page(form.status(), &template)
 }
@@ -197,8 +198,8 @@ fn codes_page(request: &PageRequest, secret: SecretView, form: &FormState) -> Re
         t,
         banner: form.banner(),
         secret: SecretView { secret: in_fours(&secret.secret), ..secret },
-        code: form.field("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("codes.code_hint")),
-        password: form.password("password", t.say("profile.current_password"), "current-password"),
+        code: form.text("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("codes.code_hint")).required(),
+        password: form.current_password("password", t.say("profile.current_password")),
     };
     PageReply::page(form.status(), &template)
 }

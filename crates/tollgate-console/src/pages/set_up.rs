@@ -14,7 +14,8 @@ use super::{
         state::{ChannelObject, path, provider_name},
     },
     clients::{self, Access, ProtocolLines},
-    form::{FormData, FormField, FormSection, FormState},
+    control::{Control, ControlSection},
+    form::{FormData, FormState},
     home::model_url,
     layout::Layout,
     locale::Locale,
@@ -80,7 +81,7 @@ struct ChannelPage {
     /// Channels that are there already.
     known: Vec<(String, String)>,
     providers: Vec<(&'static str, &'static str, bool)>,
-    section: FormSection,
+    section: ControlSection,
 }
 
 #[derive(Debug, Template)]
@@ -90,7 +91,7 @@ struct KeyPage {
     t: Locale,
     steps: Vec<SetUpStep>,
     banner: Option<String>,
-    name: FormField,
+    name: Control,
     /// The key, once it is made.
     made: Option<MadeKey>,
 }
@@ -219,7 +220,7 @@ fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> R
         t,
         steps: steps(t, if made.is_some() { 4 } else { 3 }),
         banner: form.banner(),
-        name: form.field("name", t.say("keys.name")).hint(t.say("keys.name_hint")).focus(),
+        name: form.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).required().focus(),
         made,
     };
     PageReply::page(form.status(), &template)

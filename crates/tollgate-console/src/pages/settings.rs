@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
 use super::{
-    control::{self, Control, ControlKind, ControlSection, FaultPlace, FormView},
+    control::{self, Control, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
     layout::Layout,
     locale::Locale,
@@ -278,6 +278,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::pages::control::ControlKind;
 
     fn setting(kind: &str, more: &Value) -> SettingObject {
         let mut object = json!({

@@ -9,7 +9,8 @@ use tollgate_store::AdminScope;
 use url::form_urlencoded::byte_serialize;
 
 use super::{
-    form::{FormField, FormState},
+    control::Control,
+    form::FormState,
     layout::Layout,
     locale::Locale,
     operations,
@@ -38,8 +39,8 @@ struct SignInPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    login: FormField,
-    password: FormField,
+    login: Control,
+    password: Control,
     to: String,
     oidc: Option<OidcButton>,
 }
@@ -56,7 +57,7 @@ struct CodePage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    code: FormField,
+    code: Control,
     challenge: String,
     to: String,
 }
@@ -120,8 +121,8 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         layout: request.layout(t.say("sign_in.title")),
         t,
         banner: form.banner(),
-        login: form.field("login", t.say("sign_in.login")).autocomplete("username").focus(),
-        password: form.password("password", t.say("sign_in.password"), "current-password"),
+        login: form.text("login", t.say("sign_in.login")).autocomplete("username").required().focus(),
+        password: form.current_password("password", t.say("sign_in.password")),
         to: to.to_owned(),
         oidc,
     };
@@ -130,7 +131,8 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
 
 fn code_page(request: &PageRequest, form: &FormState, challenge: &str, to: &str) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let code = form.field("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("sign_in.code_hint")).focus();
+    let code =
+        form.text("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("sign_in.code_hint")).required().focus();
     let template = CodePage {
         layout: request.layout(t.say("sign_in.code_title")),
         t,

@@ -11,7 +11,7 @@ use tollgate_store::AdminScope;
 
 use self::job::{JobObject, JobRow};
 use super::{
-    control::{self, ControlKind, ControlSection, FaultPlace, FormView, names},
+    control::{self, ControlSection, FaultPlace, FormView, names},
     form::{FormData, FormState},
     format::{self, TimeText},
     layout::{Layout, Script},

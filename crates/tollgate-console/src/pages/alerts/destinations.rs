@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlKind, ControlSection, Danger, FaultPlace, FormView, Tab, check_typed_name, names},
+        control::{self, ControlSection, Danger, FaultPlace, FormView, Tab, check_typed_name, names},
         form::{FormData, FormState},
         layout::Layout,
         locale::Locale,

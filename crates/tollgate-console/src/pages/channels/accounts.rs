@@ -11,7 +11,8 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        form::{FormData, FormFlag, FormSection, FormState},
+        control::{self, ControlSection, limit_text},
+        form::{FormData, FormState},
         layout::Layout,
         locale::Locale,
         operations,
@@ -32,8 +33,8 @@ struct AccountPage {
     channel: String,
     back: String,
     action: String,
-    section: FormSection,
-    limits: FormSection,
+    section: ControlSection,
+    limits: ControlSection,
     is_new: bool,
     is_of_file: bool,
 }
@@ -59,7 +60,7 @@ fn back(request: &PageRequest) -> PageReply {
 }
 
 pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let form = FormState::of(FormData::of(&[("status", "on"), ("cost_multiplier", "1")]));
+    let form = FormState::of(FormData::of(&[("status", "true"), ("cost_multiplier", "1")]));
     page(&request, &form, None).await
 }
 
@@ -79,12 +80,11 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 
 pub(super) async fn edit(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
-    let number = |limit: u64| if limit == 0 { String::new() } else { limit.to_string() };
     let form = FormState::of(FormData::of(&[
-        ("status", &account.status),
-        ("concurrency", &number(account.concurrency)),
-        ("rpm", &number(account.rpm)),
-        ("tpm", &number(account.tpm)),
+        ("status", if account.status == "on" { "true" } else { "" }),
+        ("concurrency", &limit_text(account.concurrency)),
+        ("rpm", &limit_text(account.rpm)),
+        ("tpm", &limit_text(account.tpm)),
         ("cost_multiplier", &text(&account.cost_multiplier)),
     ]));
     page(&request, &form, Some(&account)).await
@@ -119,7 +119,7 @@ fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     body.insert("status".to_owned(), if form.has("status") { "on" } else { "off" }.into());
     for field in ["concurrency", "rpm", "tpm"] {
-        body.insert(field.to_owned(), super::form::whole_number(form, field)?.into());
+        body.insert(field.to_owned(), control::whole_number(form, field)?.into());
     }
     if let Some(multiplier) = form.filled("cost_multiplier") {
         body.insert("cost_multiplier".to_owned(), multiplier.into());
@@ -144,16 +144,23 @@ fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, Pag
 async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountObject>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let channel = one(request).await?;
-    let number = |name, label| form.field(name, label).hint(t.say("keys.unlimited_hint")).optional().numeric();
-    let credential = form.password("credential", t.say("channels.credential"), "off");
+    let number = |name, label| form.number(name, label).hint(t.say("keys.unlimited_hint"));
+    let credential = form.secret("credential", t.say("channels.credential"));
     let credential = match account {
-        Some(_) => credential.hint(t.say("channels.credential_keep")).optional(),
-        None => credential.hint(t.say("channels.credential_hint")).optional(),
+        Some(_) => credential.hint(t.say("channels.credential_keep")),
+        None => credential.hint(t.say("channels.credential_hint")),
     };
-    let mut fields = vec![credential];
+    let mut controls = vec![credential, form.check("status", t.say("channels.account_on")).wide()];
     if account.is_none() {
-        fields.insert(0, form.field("name", t.say("channels.account_name")).hint(t.say("channels.account_name_hint")).focus());
+        let name = form.text("name", t.say("channels.account_name")).hint(t.say("channels.account_name_hint"));
+        controls.insert(0, name.required().focus());
     }
+    let limits = vec![
+        number("concurrency", t.say("keys.concurrency")),
+        number("rpm", t.say("keys.rpm")),
+        number("tpm", t.say("keys.tpm")),
+        form.number("cost_multiplier", t.say("channels.multiplier")).hint(t.say("channels.multiplier_hint")),
+    ];
     let title = account.map_or_else(|| t.say("channels.new_account").to_owned(), |account| account.name.clone());
     let here = format!("{}/accounts", path(&channel.name));
     let template = AccountPage {
@@ -166,33 +173,8 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
             None => request.url(&format!("{here}/new")),
         },
         channel: channel.name,
-        section: FormSection {
-            title: t.say("channels.credential_title"),
-            about: t.say("channels.credential_about"),
-            fields,
-            flags: vec![FormFlag {
-                name: "status",
-                value: "on".to_owned(),
-                label: t.say("channels.account_on").to_owned(),
-                hint: None,
-                is_on: form.value("status") == "on",
-            }],
-            ..FormSection::default()
-        },
-        limits: FormSection {
-            title: t.say("keys.limits_of_key"),
-            about: t.say("channels.limits_about"),
-            fields: vec![
-                number("concurrency", t.say("keys.concurrency")),
-                number("rpm", t.say("keys.rpm")),
-                number("tpm", t.say("keys.tpm")),
-                form.field("cost_multiplier", t.say("channels.multiplier"))
-                    .hint(t.say("channels.multiplier_hint"))
-                    .optional()
-                    .numeric(),
-            ],
-            ..FormSection::default()
-        },
+        section: ControlSection::new(t.say("channels.credential_title"), controls).about(t.say("channels.credential_about")),
+        limits: ControlSection::new(t.say("keys.limits_of_key"), limits).about(t.say("channels.limits_about")),
         is_new: account.is_none(),
         is_of_file: account.is_some_and(|account| account.owner == "file"),
     };
@@ -207,7 +189,7 @@ mod tests {
 
     #[test]
     fn empty_credential_is_not_sent() {
-        let form = FormData::of(&[("status", "on"), ("credential", ""), ("rpm", "60"), ("cost_multiplier", "0.8")]);
+        let form = FormData::of(&[("status", "true"), ("credential", ""), ("rpm", "60"), ("cost_multiplier", "0.8")]);
         let expected = json!({"status": "on", "concurrency": 0, "rpm": 60, "tpm": 0, "cost_multiplier": "0.8"});
         assert_eq!(Value::Object(body(&form).unwrap()), expected);
         let off = FormData::of(&[("credential", "sk-1")]);

@@ -16,7 +16,8 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         bars::Chart,
-        form::{FormField, FormState},
+        control::Danger,
+        form::FormState,
         format::{self, TimeText},
         layout::{Layout, Script},
         lines::LineChart,
@@ -72,7 +73,7 @@ struct ChannelPage {
     first_token: LineChart,
     events: Vec<Event>,
     log: String,
-    typed_name: FormField,
+    danger: Danger,
 }
 
 /// An account that cannot be used, and until when.
@@ -202,7 +203,10 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         first_token: first_token(t, &sources.series, &sources.total),
         events: sources.transitions.iter().map(|transition| of_transition(t, transition, request.state.gateway.now())).collect(),
         log: log(&[]),
-        typed_name: form.field("typed_name", t.say("channels.typed_name")).optional(),
+        danger: {
+            let text = (t.say("channels.remove"), t.say("channels.remove_about").to_owned(), t.say("channels.remove_for_good"));
+            Danger::new(t, form, format!("{here}/remove"), text)
+        },
         here,
     };
     PageReply::page(form.status(), &template)

@@ -13,7 +13,8 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        form::{FormChoice, FormData, FormFlag, FormSection, FormState},
+        control::{Choice, Control, ControlSection},
+        form::{FormData, FormState},
         layout::Layout,
         locale::Locale,
         operations,
@@ -57,8 +58,8 @@ struct NewChannelPage {
     banner: Option<String>,
     /// Word, name, and whether it is chosen.
     providers: Vec<(&'static str, &'static str, bool)>,
-    section: FormSection,
-    groups: FormSection,
+    section: ControlSection,
+    groups: ControlSection,
 }
 
 #[derive(Debug, Template)]
@@ -69,7 +70,7 @@ struct EditChannelPage {
     banner: Option<String>,
     back: String,
     action: String,
-    sections: Vec<FormSection>,
+    sections: Vec<ControlSection>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -150,48 +151,40 @@ async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, 
 }
 
 /// The fields of a new channel.
-pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> FormSection {
+pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> ControlSection {
     let t = request.t();
-    FormSection {
-        title: t.say("channels.connection"),
-        fields: vec![
-            form.field("name", t.say("channels.name")).hint(t.say("channels.name_hint")),
-            form.field("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).optional().max(2_000),
-            form.password("credential", t.say("channels.credential"), "off").hint(t.say("channels.credential_hint")).optional(),
-        ],
-        flags: private_network(request, form).into_iter().collect(),
-        ..FormSection::default()
-    }
+    let mut controls = vec![
+        form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")).required(),
+        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
+        form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")),
+    ];
+    controls.extend(private_network(request, form));
+    ControlSection::new(t.say("channels.connection"), controls)
 }
 
 /// Only admins may let a channel reach private addresses.
-fn private_network(request: &PageRequest, form: &FormState) -> Option<FormFlag> {
+fn private_network(request: &PageRequest, form: &FormState) -> Option<Control> {
     let t = request.t();
-    request.is_admin().then(|| flag(t, form, "private_network"))
+    request.is_admin().then(|| switch(t, form, "private_network"))
 }
 
 pub(in crate::pages) const fn providers() -> [&'static str; 5] {
     PROVIDERS
 }
 
-fn group_section(t: Locale, form: &FormState, groups: &[GroupObject], channel: Option<&str>) -> FormSection {
+fn group_section(t: Locale, form: &FormState, groups: &[GroupObject], channel: Option<&str>) -> ControlSection {
     let is_chosen = |group: &GroupObject| match channel {
         Some(channel) if !form.has("name") => group.channels.iter().any(|known| known == channel),
         _ => form.all("groups").any(|wanted| wanted == group.name),
     };
-    let flags = groups.iter().filter(|group| group.owner != "file").map(|group| FormFlag {
-        name: "groups",
+    let choices = groups.iter().filter(|group| group.owner != "file").map(|group| Choice {
         value: group.name.clone(),
         label: group.name.clone(),
-        hint: None,
-        is_on: is_chosen(group),
+        is_chosen: is_chosen(group),
     });
-    FormSection {
-        title: t.say("channels.groups"),
-        about: t.say("channels.groups_about"),
-        flags: flags.collect(),
-        ..FormSection::default()
-    }
+    let title = t.say("channels.groups");
+    let groups = form.chosen("groups", title, choices.collect());
+    ControlSection::new(title, vec![groups]).about(t.say("channels.groups_about"))
 }
 
 /// The row of a channel with all its fields.
@@ -219,7 +212,7 @@ fn values(row: &Map<String, Value>) -> FormData {
             .iter()
             .chain(&["private_network"])
             .filter(|name| row.get(**name) == Some(&Value::Bool(true)))
-            .map(|name| (*name, "on".to_owned())),
+            .map(|name| (*name, "true".to_owned())),
     );
     let headers = row.get("headers").and_then(Value::as_object).into_iter().flatten();
     let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default())).collect();
@@ -291,15 +284,6 @@ fn headers(text: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(headers))
 }
 
-/// A limit; empty is unlimited.
-pub(super) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
-    let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
-    if digits.is_empty() {
-        return Ok(0);
-    }
-    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number"))
-}
-
 fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     if digits.is_empty() {
@@ -325,7 +309,7 @@ pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> 
     FormState::refused(t, form, &error, FIELDS)
 }
 
-fn flag(t: Locale, form: &FormState, name: &'static str) -> FormFlag {
+fn switch(t: Locale, form: &FormState, name: &'static str) -> Control {
     let (label, hint) = match name {
         "private_network" => (t.say("channels.private_network"), t.say("channels.private_network_hint")),
         "cooling" => (t.say("channels.cooling"), t.say("channels.cooling_hint")),
@@ -336,7 +320,7 @@ fn flag(t: Locale, form: &FormState, name: &'static str) -> FormFlag {
         "pass_user" => (t.say("channels.pass_user"), t.say("channels.pass_user_hint")),
         _ => (t.say("channels.fetch_media"), t.say("channels.fetch_media_hint")),
     };
-    FormFlag { name, value: "on".to_owned(), label: label.to_owned(), hint: Some(hint), is_on: form.has(name) }
+    form.check(name, label).hint(hint).wide()
 }
 
 async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
@@ -355,80 +339,52 @@ async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply,
 }
 
 /// Where requests go, and what they carry.
-fn connection_section(request: &PageRequest, form: &FormState) -> FormSection {
+fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection {
     let t = request.t();
-    let mut connection = vec![
-        form.field("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).optional().max(2_000),
-        form.field("headers", t.say("channels.headers")).hint(t.say("channels.headers_hint")).optional().lines(3),
-    ];
-    if request.is_admin() {
-        connection.push(form.field("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).optional().max(2_000));
-    }
     let protocols = Protocol::WORDS.map(|word| {
         let label = if word == "anthropic" { t.say("channels.messages") } else { protocols::label(t, word) };
-        (word.to_owned(), label.to_owned(), form.value("protocol") == word)
+        (word, label)
     });
-    FormSection {
-        title: t.say("channels.connection"),
-        fields: connection,
-        choices: vec![FormChoice { name: "protocol", label: t.say("facet.protocol"), options: protocols.to_vec(), hint: None }],
-        flags: private_network(request, form).into_iter().collect(),
-        ..FormSection::default()
+    let mut controls = vec![
+        form.choice("protocol", t.say("facet.protocol"), protocols),
+        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
+        form.area("headers", t.say("channels.headers"), 3).hint(t.say("channels.headers_hint")),
+    ];
+    if request.is_admin() {
+        controls.push(form.text("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).max(2_000));
     }
+    controls.extend(private_network(request, form));
+    ControlSection::new(t.say("channels.connection"), controls)
 }
 
-fn sections(request: &PageRequest, form: &FormState, groups: FormSection) -> Vec<FormSection> {
+fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> Vec<ControlSection> {
     let t = request.t();
-    let number = |name, label, hint| form.field(name, label).hint(hint).numeric();
-    let flags = |names: &[&'static str]| names.iter().map(|name| flag(t, form, name)).collect::<Vec<_>>();
-    let windows = ["month", "day", "total"].map(|word| {
-        let label = match word {
-            "month" => t.say("window.month"),
-            "day" => t.say("window.day"),
-            _ => t.say("window.total"),
-        };
-        (word.to_owned(), label.to_owned(), form.value("budget_window") == word)
-    });
+    let number = |name, label, hint| form.number(name, label).hint(hint).required();
+    let switches = |names: &[&'static str]| names.iter().map(|name| switch(t, form, name)).collect::<Vec<_>>();
+    let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
+    let mut routing = vec![
+        number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
+        number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
+    ];
+    routing.extend(switches(&["cooling", "retry_uncertain", "learn_unsupported"]));
+    let times = vec![
+        number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
+        number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
+        number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
+        number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
+    ];
+    let budget = vec![
+        form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
+        form.choice("budget_window", t.say("keys.budget_window"), windows),
+    ];
+    let translation = switches(&["hoist", "server_tools", "pass_user", "fetch_media"]);
     vec![
         connection_section(request, form),
         groups,
-        FormSection {
-            title: t.say("channels.routing"),
-            fields: vec![
-                number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
-                number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
-            ],
-            flags: flags(&["cooling", "retry_uncertain", "learn_unsupported"]),
-            ..FormSection::default()
-        },
-        FormSection {
-            title: t.say("channels.times"),
-            fields: vec![
-                number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
-                number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
-                number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
-                number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
-            ],
-            ..FormSection::default()
-        },
-        FormSection {
-            title: t.say("channels.translation"),
-            about: t.say("channels.translation_about"),
-            flags: flags(&["hoist", "server_tools", "pass_user", "fetch_media"]),
-            ..FormSection::default()
-        },
-        FormSection {
-            title: t.say("home.budgets"),
-            about: t.say("channels.budget_about"),
-            fields: vec![form.field("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")).optional().numeric()],
-            choices: vec![FormChoice {
-                name: "budget_window",
-                label: t.say("keys.budget_window"),
-                options: windows.to_vec(),
-                hint: None,
-            }],
-            ..FormSection::default()
-        },
+        ControlSection::new(t.say("channels.routing"), routing),
+        ControlSection::new(t.say("channels.times"), times),
+        ControlSection::new(t.say("channels.translation"), translation).about(t.say("channels.translation_about")),
+        ControlSection::new(t.say("home.budgets"), budget).about(t.say("channels.budget_about")),
     ]
 }
 
@@ -477,7 +433,7 @@ mod tests {
             (ApiError::value("budget.amount", "x"), "budget_amount"),
         ] {
             let form = refused(Locale::En, &FormData::default(), error).unwrap();
-            assert!(form.field(field, "x").has_fault(), "{field}");
+            assert!(form.text(field, "x").has_fault(), "{field}");
         }
     }
 }

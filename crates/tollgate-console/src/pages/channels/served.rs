@@ -11,7 +11,8 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        form::{FormData, FormField, FormState},
+        control::Control,
+        form::{FormData, FormState},
         layout::{Layout, Script},
         locale::Locale,
         operations,
@@ -47,8 +48,8 @@ struct ServedPage {
     is_of_file: bool,
     is_built_in: bool,
     listed: Option<Listed>,
-    model: FormField,
-    upstream: FormField,
+    model: Control,
+    upstream: Control,
 }
 
 #[derive(Debug)]
@@ -300,8 +301,8 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
         is_of_file: channel.is_of_file(),
         is_built_in: channel.is_built_in(),
         listed,
-        model: form.field("model", t.say("channels.public_name")).hint(t.say("channels.public_name_hint")),
-        upstream: form.field("upstream", t.say("channels.upstream_name")).hint(t.say("channels.upstream_name_hint")).optional(),
+        model: form.text("model", t.say("channels.public_name")).hint(t.say("channels.public_name_hint")).required(),
+        upstream: form.text("upstream", t.say("channels.upstream_name")).hint(t.say("channels.upstream_name_hint")),
         name: channel.name,
     };
     PageReply::page(form.status(), &template)

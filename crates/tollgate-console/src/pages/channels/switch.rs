@@ -6,9 +6,9 @@ use serde_json::{Map, Value};
 
 use super::state::{call_of, path};
 use crate::{
-    api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        control::{TYPED_NAME, check_typed_name},
         form::FormState,
         operations,
         preferences::Toast,
@@ -39,9 +39,8 @@ pub(super) async fn end_cooling(request: Arc<PageRequest>) -> Result<PageReply, 
 
 /// Removes a channel whose name was typed.
 pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    if request.form.value("typed_name").trim() != request.path_param("name") {
-        let error = ApiError::value("typed_name", "it is not the name of the channel").because("typed_name");
-        let form = FormState::refused(request.t(), &request.form, &error, &["typed_name"])?;
+    if let Err(error) = check_typed_name(&request.form, request.path_param("name")) {
+        let form = FormState::refused(request.t(), &request.form, &error, &[TYPED_NAME])?;
         return super::detail::page(&request, &form).await;
     }
     request.call(operations::REMOVE_CHANNEL, call_of(&request)).await?;

@@ -11,7 +11,8 @@ use crate::{
     api_error::ApiError,
     caller,
     pages::{
-        form::{FormField, FormState},
+        control::Control,
+        form::FormState,
         format::{self, TimeText},
         layout::Layout,
         locale::Locale,
@@ -28,7 +29,7 @@ struct KeyCheckPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    key: FormField,
+    key: Control,
     found: Option<CheckedKey>,
 }
 
@@ -94,7 +95,7 @@ fn page(request: &PageRequest, state: &FormState, found: Option<CheckedKey>) -> 
         layout: request.layout(t.say("nav.key_check")).returns_to("/key"),
         t,
         banner: state.banner(),
-        key: state.password("key", t.say("key_check.key"), "off").hint(t.say("key_check.hint")).focus(),
+        key: state.secret("key", t.say("key_check.key")).autocomplete("off").hint(t.say("key_check.hint")).required().focus(),
         found,
     };
     PageReply::page(state.status(), &template)

@@ -6,7 +6,8 @@ use super::view::{self, KeyObject};
 use crate::{
     api_error::ApiError,
     pages::{
-        form::{FormData, FormField, FormState},
+        control::{self, ControlSection, TYPED_NAME, limit_text},
+        form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
     },
@@ -25,59 +26,38 @@ const FIELDS: &[&str] = &[
     "tpm",
     "concurrency",
     "budget_amount",
-    "revoke_name",
+    TYPED_NAME,
 ];
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
-#[derive(Debug)]
-pub(super) struct KeyForm {
-    pub(super) groups: FormField,
-    pub(super) models: FormField,
-    pub(super) ip_allow: FormField,
-    pub(super) expires: FormField,
-    pub(super) rpm: FormField,
-    pub(super) tpm: FormField,
-    pub(super) concurrency: FormField,
-    pub(super) budget_amount: FormField,
-    /// Value, label, whether it is chosen.
-    pub(super) windows: Vec<(&'static str, &'static str, bool)>,
-    pub(super) actions: Vec<(&'static str, &'static str, bool)>,
-    /// Several budgets are changed with the command line.
-    pub(super) has_several_budgets: bool,
-}
-
-impl KeyForm {
-    pub(super) fn of(t: Locale, state: &FormState, has_several_budgets: bool) -> Self {
-        let text = |name, label, hint| state.field(name, label).hint(hint).optional().max(10_000);
-        let number = |name, label, hint| state.field(name, label).hint(hint).optional().numeric();
-        let action = |word: &str| if word == "block" { t.say("budget.block") } else { t.say("budget.alert") };
-        Self {
-            groups: text("groups", t.say("keys.groups"), t.say("keys.groups_hint")),
-            models: text("models", t.say("keys.models"), t.say("keys.models_hint")),
-            ip_allow: text("ip_allow", t.say("keys.ip_allow"), t.say("keys.ip_allow_hint")),
-            expires: state.field("expires", t.say("keys.expires")).kind("date").hint(t.say("keys.expires_hint")).optional(),
-            rpm: number("rpm", t.say("keys.rpm"), t.say("keys.unlimited_hint")),
-            tpm: number("tpm", t.say("keys.tpm"), t.say("keys.unlimited_hint")),
-            concurrency: number("concurrency", t.say("keys.concurrency"), t.say("keys.unlimited_hint")),
-            budget_amount: number("budget_amount", t.say("keys.budget"), t.say("keys.budget_hint")),
-            windows: WINDOWS.map(|word| (word, view::window(t, word), state.value("budget_window") == word)).to_vec(),
-            actions: ACTIONS.map(|word| (word, action(word), state.value("budget_action") == word)).to_vec(),
-            has_several_budgets,
-        }
+/// The controls of a key. Several budgets are changed with the command line.
+pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool) -> ControlSection {
+    let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
+    let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
+    let action = |word: &'static str| (word, if word == "block" { t.say("budget.block") } else { t.say("budget.alert") });
+    let mut controls = vec![
+        text("groups", t.say("keys.groups"), t.say("keys.groups_hint")),
+        text("models", t.say("keys.models"), t.say("keys.models_hint")),
+        state.typed("expires", t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
+        text("ip_allow", t.say("keys.ip_allow"), t.say("keys.ip_allow_hint")),
+        number("rpm", t.say("keys.rpm")),
+        number("tpm", t.say("keys.tpm")),
+        number("concurrency", t.say("keys.concurrency")),
+    ];
+    if !has_several_budgets {
+        controls.extend([
+            state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
+            state.choice("budget_window", t.say("keys.budget_window"), WINDOWS.map(|word| (word, view::window(t, word)))),
+            state.choice("budget_action", t.say("keys.budget_action"), ACTIONS.map(action)),
+        ]);
     }
-}
-
-impl KeyForm {
-    pub(super) fn has_fault(&self) -> bool {
-        let Self { groups, models, ip_allow, expires, rpm, tpm, concurrency, budget_amount, .. } = self;
-        [groups, models, ip_allow, expires, rpm, tpm, concurrency, budget_amount].iter().any(|field| field.has_fault())
-    }
+    let about = has_several_budgets.then(|| t.say("keys.several_budgets").to_owned());
+    ControlSection { about, ..ControlSection::new("", controls) }
 }
 
 /// What the form of a key holds before it is changed.
 pub(super) fn values(key: &KeyObject) -> FormData {
-    let number = |limit: u64| if limit == 0 { String::new() } else { limit.to_string() };
     let budget = key.budgets().into_iter().next();
     let (amount, window, action) = budget.map(|budget| (budget.amount, budget.window, budget.action)).unwrap_or_default();
     // The day whose end is the key's.
@@ -87,9 +67,9 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("models", &key.models.join(", ")),
         ("ip_allow", &key.ip_allow.join(", ")),
         ("expires", expires),
-        ("rpm", &number(key.rpm)),
-        ("tpm", &number(key.tpm)),
-        ("concurrency", &number(key.concurrency)),
+        ("rpm", &limit_text(key.rpm)),
+        ("tpm", &limit_text(key.tpm)),
+        ("concurrency", &limit_text(key.concurrency)),
         ("budget_amount", &amount),
         ("budget_window", &window),
         ("budget_action", &action),
@@ -104,7 +84,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Val
         body.insert(field.to_owned(), names.collect());
     }
     for field in ["rpm", "tpm", "concurrency"] {
-        body.insert(field.to_owned(), whole_number(form, field)?.into());
+        body.insert(field.to_owned(), control::whole_number(form, field)?.into());
     }
     let expires = form.filled("expires").map(|day| format!("{day}T23:59:59Z"));
     body.insert("expires_at".to_owned(), json!(expires));
@@ -117,15 +97,6 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Val
         body.insert("budget".to_owned(), json!(budget));
     }
     Ok(body)
-}
-
-/// A limit; empty is unlimited.
-pub(super) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
-    let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
-    if digits.is_empty() {
-        return Ok(0);
-    }
-    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number"))
 }
 
 /// A form that was refused, with the fault beside the field that it is about.
@@ -177,6 +148,6 @@ mod tests {
         let error = ApiError::value("budget.amount", "expected an amount");
         let form = refused(Locale::En, &FormData::default(), error).unwrap();
         assert!(form.banner().is_none());
-        assert!(form.field("budget_amount", "x").has_fault());
+        assert!(form.number("budget_amount", "x").has_fault());
     }
 }

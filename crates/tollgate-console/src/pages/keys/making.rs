@@ -5,16 +5,13 @@ use std::sync::Arc;
 use askama::Template;
 use serde_json::Value;
 
-use super::{
-    form::{self, KeyForm},
-    key_page,
-    view::KeyObject,
-};
+use super::{form, key_page, view::KeyObject};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        form::{FormField, FormState},
+        control::{self, Control, ControlSection},
+        form::FormState,
         layout::{Layout, Script},
         locale::Locale,
         operations,
@@ -33,12 +30,12 @@ struct NewKeyPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    name: FormField,
+    name: Control,
     /// For operators.
-    member: Option<FormField>,
+    member: Option<Control>,
     groups: Vec<OwnGroup>,
-    count: FormField,
-    form: KeyForm,
+    count: Control,
+    form: ControlSection,
 }
 
 #[derive(Debug, Template)]
@@ -79,16 +76,16 @@ async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply,
     if groups.is_empty() {
         return Err(ApiError::no_self_service("default").into());
     }
-    let member = || state.field("member", t.say("keys.member")).hint(t.say("keys.member_hint")).optional();
+    let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
     let template = NewKeyPage {
         layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")),
         t,
         banner: state.banner(),
-        name: state.field("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).focus(),
+        name: state.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).required().focus(),
         member: request.is_operator().then(member),
         groups,
-        count: state.field("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")).optional().numeric(),
-        form: KeyForm::of(t, state, false),
+        count: state.number("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")),
+        form: form::section(t, state, false),
     };
     PageReply::page(state.status(), &template)
 }
@@ -96,7 +93,7 @@ async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply,
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
     let read = || -> Result<_, ApiError> {
-        let count = form::whole_number(form, "count")?;
+        let count = control::whole_number(form, "count")?;
         if count > MAX_AT_ONCE {
             return Err(ApiError::value("count", "expected at most 100").because("too_many_keys"));
         }

@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlKind, ControlSection, FaultPlace, FormView, Pager, Tab, names},
+        control::{self, ControlSection, FaultPlace, FormView, Pager, Tab, names},
         form::{FormData, FormState},
         format::{self, TimeText},
         layout::Layout,

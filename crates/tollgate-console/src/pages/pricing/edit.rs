@@ -10,7 +10,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{ControlKind, ControlSection, Danger, FormView, check_typed_name, decimal},
+        control::{ControlSection, Danger, FormView, check_typed_name, decimal},
         form::{FormData, FormState},
         format,
         layout::Layout,

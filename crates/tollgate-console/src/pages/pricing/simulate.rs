@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, Control, ControlKind, FaultPlace, Tab},
+        control::{self, Control, FaultPlace, Tab},
         form::{FormData, FormState},
         format,
         layout::Layout,

@@ -100,7 +100,7 @@ fn members_make_keys_where_their_groups_allow_it() {
     let copy = ann.page(&admin.gateway, &format!("/keys/new?from={id}"));
     assert!(copy.contains("value=\"mine copy\"") && copy.contains("value=\"2.00\""), "{copy}");
     assert_eq!(signed_in(&admin, "eve").get(&admin.gateway, &format!("/keys/new?from={id}")).status, 404);
-    let revoked = ann.post(&admin.gateway, &format!("/keys/{id}/revoke"), &[("revoke_name", "mine")]);
+    let revoked = ann.post(&admin.gateway, &format!("/keys/{id}/revoke"), &[("typed_name", "mine")]);
     assert_eq!(revoked.status, 303, "{}", revoked.text());
     assert_eq!(admin.get(&format!("/admin/v1/keys/{id}"))["state"], "revoked");
 }

@@ -74,10 +74,10 @@ fn key_lives_from_its_form_to_its_end() {
     op.post(&admin.gateway, &format!("{path}/enable"), &[]);
     comes_to(&admin, &rotated, 200);
 
-    let wrong = op.post(&admin.gateway, &format!("{path}/revoke"), &[("revoke_name", "no")]);
+    let wrong = op.post(&admin.gateway, &format!("{path}/revoke"), &[("typed_name", "no")]);
     assert!(wrong.status == 422 && wrong.text().contains("This is not the name."), "{}", wrong.text());
     assert_eq!(allowance(&admin, &rotated).status, 200);
-    assert_eq!(location(&op.post(&admin.gateway, &format!("{path}/revoke"), &[("revoke_name", "ci")])), path);
+    assert_eq!(location(&op.post(&admin.gateway, &format!("{path}/revoke"), &[("typed_name", "ci")])), path);
     assert!(op.page(&admin.gateway, &path).contains("Revoked"));
     comes_to(&admin, &rotated, 401);
     assert!(!op.page(&admin.gateway, "/keys").contains(&path) && op.page(&admin.gateway, "/keys?revoked=true").contains(&path));
@@ -128,9 +128,9 @@ fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
         assert!(refused.status == 403 && refused.text().contains("Operators change the keys"), "{}", refused.text());
     }
     for (action, status) in [("", 404), ("/enable", 404), ("/revoke", 403)] {
-        assert_eq!(ann.post(&admin.gateway, &format!("{path}{action}"), &[("revoke_name", "ci")]).status, status, "{action}");
+        assert_eq!(ann.post(&admin.gateway, &format!("{path}{action}"), &[("typed_name", "ci")]).status, status, "{action}");
     }
-    assert_eq!(eve.post(&admin.gateway, &format!("{path}/revoke"), &[("revoke_name", "ci")]).status, 404);
+    assert_eq!(eve.post(&admin.gateway, &format!("{path}/revoke"), &[("typed_name", "ci")]).status, 404);
     assert_eq!(ann.get(&admin.gateway, "/keys/new").status, 403);
     assert_eq!(ann.post(&admin.gateway, "/keys/new", &[("name", "mine")]).status, 403);
     let page = ann.page(&admin.gateway, &path);
