@@ -10,7 +10,7 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
         "E4" => t.say("reason.key_off"),
         "E5" => t.say("reason.address"),
         "E6" => t.say("reason.suspended"),
-        "E10" | "E11" | "E12" => t.say("reason.path"),
+        "E10" | "E11" | "E12" | "E70" => t.say("reason.path"),
         "E13" | "E14" => t.say("reason.no_model"),
         "E15" => t.say("reason.endpoint"),
         "E17" => t.say("reason.parameter"),
@@ -36,6 +36,7 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
         "E65" => t.say("reason.slow"),
         "E67" => t.say("reason.content"),
         "E68" => t.say("reason.key_check"),
+        "E69" => t.say("reason.not_stored"),
         _ => return None,
     })
 }
@@ -46,6 +47,7 @@ pub(crate) fn advice(t: Locale, reason: &str, outcome: &str) -> &'static str {
         "E3" | "E4" | "E5" | "E6" => t.say("advice.key"),
         "E13" | "E14" | "E15" => t.say("advice.model"),
         "E17" => t.say("advice.parameter"),
+        "E69" => t.say("advice.not_stored"),
         "E22" | "E66" => t.say("advice.too_large"),
         "E31" => t.say("advice.rate"),
         "E32" | "E33" => t.say("advice.money"),
