@@ -51,8 +51,12 @@ const FAMILIES: [Family; 4] = [
         path: "/messages",
         signature: Some(tollgate_testkit::provider::ANTHROPIC_SIGNATURE),
     },
-    // Callers of its own protocol alone get what it seals, and send it back.
-    Family { protocol: "responses", model: "responses-model", path: "/responses", signature: None },
+    Family {
+        protocol: "responses",
+        model: "responses-model",
+        path: "/responses",
+        signature: Some(tollgate_testkit::provider::RESPONSES_SEAL),
+    },
 ];
 
 /// `cargo xtask agents`.

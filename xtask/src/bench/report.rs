@@ -154,6 +154,7 @@ const THRESHOLDS: &[Threshold] = &[
     at_most("overload: memory, MB", "/overload/memory_mb", Derivation::Plain, 128.0),
     at_most("instructions a request", "/instructions/per_request", Derivation::Plain, 80_000.0),
     at_most("instructions of messages to those of chat", "/instructions/to_chat/messages", Derivation::Plain, 1.15),
+    at_most("instructions of responses to those of chat", "/instructions/to_chat/responses", Derivation::Plain, 1.15),
     at_most("allocations a request, on the cores", "/instructions/allocations", Derivation::Plain, 40.0),
     at_most("idle memory, MB", "/idle_mb", Derivation::Plain, 40.0),
     at_most("start to first answer, s", "/start_s", Derivation::Plain, 0.5),
