@@ -11,6 +11,7 @@ pub(crate) mod peers;
 mod report;
 pub(crate) mod targets;
 mod usage_api;
+mod usage_pages;
 mod usage_store;
 
 use std::{

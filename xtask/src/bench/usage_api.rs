@@ -1,5 +1,5 @@
 //! What a gateway on a database with many records and keys takes to answer the questions of operators over the admin API, names of keys,
-//! members and channels included.
+//! members and channels included, and the pages of the console.
 
 use std::{
     io::{Read as _, Write as _},
@@ -12,13 +12,16 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-use super::targets::{free_ports, start, wait_for};
+use super::{
+    targets::{free_ports, start, wait_for},
+    usage_pages,
+};
 use crate::shell;
 
 /// Times each question is asked; the slowest counts.
 const RUNS: usize = 5;
 /// Questions about everything, thirty days, and the days before them.
-const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";
+pub(super) const MONTH: &str = "since=2026-10-07T00:00:00Z&until=2026-11-06T00:00:00Z";
 const QUESTIONS: [&str; 30] = [
     "usage?limit=100",
     "usage?limit=100&model=model-11",
@@ -52,8 +55,8 @@ const QUESTIONS: [&str; 30] = [
     "alerts",
 ];
 
-/// Milliseconds of the slowest question.
-pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64> {
+/// Milliseconds of the slowest question, and of the slowest page.
+pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f64; 2]> {
     let tollgate = |arguments: &[&str]| {
         let mut command = Command::new(programs.join("tollgate"));
         command.args(arguments).arg("--data").arg(data).current_dir(data).env("TOLLGATE_LOG__LEVEL", "error");
@@ -64,6 +67,8 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64
     };
     let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "operator"]))?;
     let key = serde_json::from_str::<Value>(&made)?["key"].as_str().context("the admin key")?.to_owned();
+    let mut init = tollgate(&["init", "--admin", usage_pages::ADMIN, "--file"]);
+    shell::output(init.arg(data.join("tollgate.toml")).env("TOLLGATE_ADMIN_PASSWORD", usage_pages::PASSWORD))?;
     let address = format!("127.0.0.1:{}", free_ports(1)?[0]);
     let _gateway = start(&mut tollgate(&["serve", "--listen", &address]))?;
     wait_for(&address)?;
@@ -77,7 +82,7 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64
         println!("  {question}: at most {longest:.1?}");
         slowest = slowest.max(longest);
     }
-    Ok(slowest.as_secs_f64() * 1_000.0)
+    Ok([slowest.as_secs_f64() * 1_000.0, usage_pages::ask(&address)?])
 }
 
 /// Time until the whole answer is there.

@@ -1,0 +1,92 @@
+//! What a gateway on a database with many records and keys takes to answer the pages of the console.
+
+use std::{
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+
+use super::usage_api::MONTH;
+
+/// Times each page is asked for; the slowest counts.
+const RUNS: usize = 5;
+const PAGES: [&str; 28] = [
+    "console",
+    "overview",
+    "overview?range=7d",
+    "overview?range=30d",
+    "overview?MONTH",
+    "log",
+    "log?MONTH",
+    "log?MONTH&model=model-11",
+    "log?MONTH&outcome=upstream_broke",
+    "keys",
+    "keys?sort=spent",
+    "keys?search=key 7",
+    "keys?unused_days=30",
+    "members",
+    "members?name=member 7",
+    "members/member 7",
+    "groups",
+    "channels",
+    "pricing",
+    "pricing/unpriced",
+    "ledger",
+    "audit",
+    "alerts",
+    "settings",
+    "system",
+    "models",
+    "status",
+    "search?q=key 7",
+];
+/// Of the admin whose pages are measured; a form holds both as they are.
+pub(super) const ADMIN: &str = "bench-admin";
+pub(super) const PASSWORD: &str = "password-of-the-bench-admin";
+
+/// Milliseconds of the slowest page of the gateway at this address.
+pub(super) fn ask(address: &str) -> Result<f64> {
+    let cookie = sign_in(address)?;
+    let mut slowest = Duration::ZERO;
+    for page in PAGES {
+        let path = format!("/{}", page.replace("MONTH", MONTH).replace(' ', "%20"));
+        let mut longest = Duration::ZERO;
+        for _ in 0..RUNS {
+            #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+            let started = Instant::now();
+            let answer = send(address, &format!("GET {path} HTTP/1.1\r\ncookie: {cookie}\r\n"), "")?;
+            longest = longest.max(started.elapsed());
+            let head = &answer[..answer.len().min(600)];
+            ensure!(answer.starts_with("HTTP/1.1 200"), "{path} was answered with {head}");
+        }
+        println!("  page /{page}: at most {longest:.1?}");
+        slowest = slowest.max(longest);
+    }
+    Ok(slowest.as_secs_f64() * 1_000.0)
+}
+
+/// The cookies of a new session.
+fn sign_in(address: &str) -> Result<String> {
+    let form = format!("login={ADMIN}&password={PASSWORD}");
+    let head = format!("POST /sign-in HTTP/1.1\r\norigin: http://{address}\r\ncontent-type: application/x-www-form-urlencoded\r\n");
+    let answer = send(address, &head, &form)?;
+    let cookies = answer.lines().take_while(|line| !line.is_empty()).filter_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("set-cookie").then(|| value.split(';').next().unwrap_or_default())
+    });
+    let cookies: Vec<&str> = cookies.collect();
+    ensure!(!cookies.is_empty(), "the sign-in was answered with {}", &answer[..answer.len().min(600)]);
+    Ok(cookies.join("; "))
+}
+
+/// Sends a request on a connection of its own and reads the whole answer.
+fn send(address: &str, head: &str, body: &str) -> Result<String> {
+    let mut stream = TcpStream::connect(address)?;
+    let length = body.len();
+    stream.write_all(format!("{head}host: {address}\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n{body}").as_bytes())?;
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer)?;
+    String::from_utf8(answer).context("the answer is not text")
+}
