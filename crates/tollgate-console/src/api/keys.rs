@@ -1,5 +1,6 @@
 //! Service keys: create, list, change, revoke. The key itself appears only in the response that creates it.
 
+mod key_use;
 pub(super) mod own;
 mod search;
 pub(super) mod self_service;
@@ -7,12 +8,13 @@ pub(super) mod self_service;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{KeyStatus, MemberStatus, PriceEffects, Timestamp};
+use tollgate_core::{KeyStatus, MemberId, MemberStatus, PriceEffects, Timestamp};
 use tollgate_store::{
-    AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowKind, StoredRow,
+    AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowFilter, RowKind, StoredRow,
     fields::{Access, FieldShape, KeyInput, Kind, Object, Row as _, WriteMode, whole},
 };
 
+use self::key_use::KeyUse;
 use super::{
     check, previews,
     request_context::{ApplyOutcome, RequestContext},
@@ -42,6 +44,7 @@ static KEY: Object = row_object!(
         read("key", TEXT, "The key itself, this once.").with(Access::ShownOnce),
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
+        key_use::MONTH,
     ]
 );
 
@@ -50,13 +53,14 @@ const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScop
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 /// The parameters of the list.
-const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 5 }>(&[
+const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 6 }>(&[
     &[
         LIMIT,
         AFTER,
         both("member", NAME, "Of this member, by name or id."),
         both("name", NAME, "Of this name."),
         both("revoked", Kind::Flag, "Revoked ones too."),
+        both("use", Kind::Flag, "With the use of each key in this UTC month, as `month`."),
     ],
     &search::PARAMETERS,
 ]);
@@ -155,7 +159,24 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
     let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
-    Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), |(spec, row)| show(row, spec, &standing).into()))
+    let month = if wants_use(&context) { Some(KeyUse::of_month(&context, member_of(&filter)).await?) } else { None };
+    let show = |(spec, row): &(KeySpec, StoredRow)| with_use(show(row, spec, &standing), row, month.as_ref());
+    Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), show))
+}
+
+fn wants_use(context: &RequestContext) -> bool {
+    context.query.0.get("use").is_some_and(|wanted| wanted == true)
+}
+
+/// The member whose keys are listed.
+fn member_of(filter: &RowFilter) -> Option<MemberId> {
+    filter.parent.as_deref().and_then(MemberId::parse)
+}
+
+/// A key, with its use if that is asked for.
+fn with_use(mut shown: Map<String, Value>, row: &StoredRow, month: Option<&KeyUse>) -> Value {
+    shown.extend(month.map(|month| (key_use::MONTH.name.to_owned(), month.shown(&row.id))));
+    shown.into()
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -15,13 +15,12 @@ use tollgate_store::AdminScope;
 
 use self::{
     filter::KeyFilter,
-    view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow, KeyUse},
+    view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow},
 };
 use super::{
     clients::{self, Access, ProtocolLines},
     control::{ControlSection, Danger, check_typed_name},
     form::FormState,
-    format,
     home::model_url,
     layout::{Layout, Script},
     locale::Locale,
@@ -99,15 +98,14 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let mut pairs = filter.pairs();
     pairs.push(("limit", limit.as_str()));
     pairs.extend(query.filled("after").map(|after| ("after", after)));
-    let found = match request.read::<ApiPage<KeyObject>>(operations::LIST_KEYS, get(&pairs)).await {
+    let found = match found(&request, pairs).await {
         Ok(found) => found,
         // A member that is not there has no keys.
         Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
         Err(error) => return Err(error.into()),
     };
-    let uses = uses(&request, found.items.len()).await?;
     let now = request.state.gateway.now();
-    let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, uses.get(&key.id), now)).collect();
+    let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, now)).collect();
     let template = KeysPage {
         layout: request.layout(t.say("nav.keys")).wide(),
         t,
@@ -123,19 +121,13 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// What keys were used for in this UTC month, by id. Empty if there are no keys to show, and when the database is busy: the list matters
-/// more.
-async fn uses(request: &PageRequest, keys: usize) -> Result<HashMap<String, KeyUse>, ApiError> {
-    if keys == 0 {
-        return Ok(HashMap::new());
-    }
-    let since = format::month_begin(request.state.gateway.now());
-    let mut query = vec![("by", "key"), ("since", since.as_str())];
-    query.extend(request.query.filled("member").map(|member| ("member", member)));
-    match request.read::<ApiPage<KeyUse>>(operations::SUM_USAGE, get(&query)).await {
-        Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
-        Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
-        Err(error) => Err(error),
+/// The keys with their use in this month; without it when the database is busy: the list matters more.
+async fn found(request: &PageRequest, mut pairs: Vec<(&str, &str)>) -> Result<ApiPage<KeyObject>, ApiError> {
+    let without_use = get(&pairs);
+    pairs.push(("use", "true"));
+    match request.read(operations::LIST_KEYS, get(&pairs)).await {
+        Err(error) if error.code() == "server_overloaded" => request.read(operations::LIST_KEYS, without_use).await,
+        read => read,
     }
 }
 

@@ -1,15 +1,15 @@
 //! Keys by what they are now and by what was used of them: state, group, expiry, usage. Keys are few compared with records, so they are
 //! read, filtered and sorted here; usage comes from the sums.
 
-use std::{cmp::Reverse, collections::HashMap};
+use std::cmp::Reverse;
 
-use tollgate_core::{MemberId, NanoUsd, Timestamp};
+use tollgate_core::NanoUsd;
 use tollgate_store::{
-    KeySpec, RowFilter, StoredRow, SummaryBy, UsageFilter,
+    KeySpec, RowFilter, StoredRow,
     fields::{FieldShape, Kind},
 };
 
-use super::{STATES, Standing, show};
+use super::{STATES, Standing, key_use::KeyUse, member_of, show, wants_use, with_use};
 use crate::{
     api::{
         request_context::{InputFields, RequestContext},
@@ -53,33 +53,33 @@ struct Found {
 
 pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> Result<ApiResponse, ApiError> {
     let after = filter.after.take();
-    let member = filter.parent.as_deref().and_then(MemberId::parse);
+    let member = member_of(&filter);
     let all = read_all(context, filter).await?;
     let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
     let query = &context.query;
     let mut found: Vec<(StoredRow, KeySpec)> = all.into_iter().filter(|(row, spec)| matches(query, row, spec, &standing)).collect();
     if let Some(days) = query.whole("unused_days") {
         let since = context.now().plus_ms(-days * DAY_MS);
-        let used = sums(context, member, since).await?;
-        found.retain(|(row, _)| row.created_at < since && !used.contains_key(&row.id));
+        let used = KeyUse::since(context, member, since).await?;
+        found.retain(|(row, _)| row.created_at < since && !used.has(&row.id));
     }
     let sort = query.text("sort").unwrap_or("created");
-    let used = match sort {
-        "spent" | "requests" => sums(context, member, Timestamp::of_month(context.now().month())).await?,
-        _ => HashMap::new(),
-    };
-    let with_use = |(row, spec): (StoredRow, KeySpec)| {
-        let (spent, requests) = used.get(&row.id).copied().unwrap_or_default();
+    let needs_use = wants_use(context) || matches!(sort, "spent" | "requests");
+    let month = if needs_use && !found.is_empty() { KeyUse::of_month(context, member).await? } else { KeyUse::default() };
+    let with_order = |(row, spec): (StoredRow, KeySpec)| {
+        let (spent, requests) = month.of(&row.id);
         Found { row, spec, spent, requests }
     };
-    let mut found: Vec<Found> = found.into_iter().map(with_use).collect();
+    let mut found: Vec<Found> = found.into_iter().map(with_order).collect();
     order(&mut found, sort);
     let begin = match after {
         None => 0,
         Some(after) => found.iter().position(|key| key.row.id == after).map_or(found.len(), |at| at + 1),
     };
     let page: Vec<Found> = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
-    Ok(rows::page(page, context.limit(), |key| key.row.id.clone(), |key| show(&key.row, &key.spec, &standing).into()))
+    let month = wants_use(context).then_some(&month);
+    let show = |key: &Found| with_use(show(&key.row, &key.spec, &standing), &key.row, month);
+    Ok(rows::page(page, context.limit(), |key| key.row.id.clone(), show))
 }
 
 async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<(StoredRow, KeySpec)>, ApiError> {
@@ -116,18 +116,6 @@ fn matches(query: &InputFields, row: &StoredRow, spec: &KeySpec, standing: &Stan
         spec.expires_at.is_some_and(|at| ends.contains(&at))
     });
     is_named && is_of_group && is_in_state && ends_soon
-}
-
-/// What was spent and how often, since a time, of the keys that were used.
-async fn sums(
-    context: &RequestContext,
-    member: Option<MemberId>,
-    since: Timestamp,
-) -> Result<HashMap<String, (NanoUsd, u64)>, ApiError> {
-    let filter = UsageFilter { member: context.only_member(member)?, since: Some(since), ..UsageFilter::default() };
-    let _permit = context.acquire_heavy_permit().await?;
-    let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, SummaryBy::Key.into())).await?;
-    Ok(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect())
 }
 
 fn order(found: &mut [Found], sort: &str) {

@@ -32,6 +32,8 @@ pub(super) struct KeyObject {
     pub(super) previous_until: Option<String>,
     pub(super) created_at: String,
     pub(super) revoked_at: Option<String>,
+    /// In lists that are asked for it.
+    month: Option<KeyUse>,
 }
 
 /// A budget of a key: amount, window and action.
@@ -55,10 +57,9 @@ impl KeyObject {
     }
 }
 
-/// Sums of a key's usage.
+/// Use of a key in this UTC month.
 #[derive(Debug, Deserialize)]
 pub(super) struct KeyUse {
-    pub(super) of: String,
     requests: u64,
     sale: String,
 }
@@ -173,7 +174,8 @@ fn shown(key: &KeyObject) -> String {
 }
 
 impl KeyRow {
-    pub(super) fn of(t: Locale, key: &KeyObject, used: Option<&KeyUse>, now: Timestamp) -> Self {
+    pub(super) fn of(t: Locale, key: &KeyObject, now: Timestamp) -> Self {
+        let used = key.month.as_ref();
         let spent = used.map_or("0", |used| used.sale.as_str());
         let monthly = key.monthly();
         Self {
@@ -313,8 +315,8 @@ mod tests {
     #[test]
     fn row_has_the_meter_of_the_monthly_budget() {
         let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
-        let used = KeyUse { of: "key_1".to_owned(), requests: 1_234, sale: "9".to_owned() };
-        let row = |budget| KeyRow::of(Locale::En, &key(&budget), Some(&used), Timestamp(0));
+        let month = || Some(KeyUse { requests: 1_234, sale: "9".to_owned() });
+        let row = |budget| KeyRow::of(Locale::En, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
         let monthly = row(json!([budget("1", "day"), budget("10", "month")]));
         assert_eq!(
             (monthly.meter.unwrap().percent, monthly.requests.as_str(), monthly.shown.as_str()),
