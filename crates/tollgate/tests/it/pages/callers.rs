@@ -166,6 +166,15 @@ fn keys_are_filtered_and_sorted() {
     }
     let first = admin.get("/admin/v1/keys?member=ann&sort=name&limit=2");
     assert_eq!(names(&format!("sort=name&after={}", first["next"].as_str().unwrap())), ["used"]);
+    for query in ["use=true", "use=true&sort=spent"] {
+        let listed = admin.get(&format!("/admin/v1/keys?member=ann&{query}"));
+        for key in listed["items"].as_array().unwrap() {
+            let is_used = key["name"] == "used";
+            assert_eq!(key["month"]["requests"].as_u64().unwrap() > 0, is_used, "{key}");
+            assert!(key["month"]["sale"].is_string());
+        }
+    }
+    assert!(first["items"][0].get("month").is_none(), "{first}");
     let page = signed_in(&admin, "op").page(&admin.gateway, "/keys?sort=requests&state=active");
     assert!(page.find(">used</a>").unwrap() < page.find(">ending</a>").unwrap() && !page.contains(">off</a>"), "{page}");
     assert!(page.contains("aria-sort=\"descending\""), "{page}");
