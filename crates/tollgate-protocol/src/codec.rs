@@ -22,7 +22,8 @@ pub struct RequestEdits<'a> {
     /// Keep `extra_content.google.thought_signature` in histories: the upstream is a Gemini model behind a chat endpoint.
     /// Other upstreams must not receive it.
     pub keep_google_signatures: bool,
-    /// Leave Gemini's signatures out of native histories: the upstream accepts only its own, and they may be another account's.
+    /// Leave Gemini's signatures out of native histories, and sealed thoughts out of those of Responses: the upstream accepts only its
+    /// own, and they may be another account's.
     pub drop_signatures: bool,
 }
 

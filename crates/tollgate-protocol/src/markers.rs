@@ -17,29 +17,17 @@ pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
 /// Prefix of what a reasoning item carries for an upstream of another protocol than Responses.
 pub(crate) const SEALED_REASONING: &str = THINKING_SIGNATURE;
 
-/// Common beginning of the marks in chat bodies: one search tells that a body has none of them.
-const CHAT_MARKS: &str = "_sig";
-const GOOGLE_SIGNATURE: &str = "thought_signature";
+/// Member of chat messages and calls with Google's signature and with sealed thoughts of a Responses upstream. The scan of a body
+/// finds it, so that only the suffixes of ids are searched for.
+pub(crate) const EXTRA_CONTENT: &str = "extra_content";
 
-static ANY_CHAT_MARKS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(CHAT_MARKS));
 static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
-static GOOGLE_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(GOOGLE_SIGNATURE));
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
-
-/// Whether a chat body may contain tool ids with a suffix or `thought_signature` members.
-pub(crate) fn has_chat_marks(body: &[u8]) -> bool {
-    ANY_CHAT_MARKS.find(body).is_some() && (has_suffixed_ids(body) || has_google_signatures(body))
-}
 
 /// Whether a body may contain tool ids with a suffix.
 pub(crate) fn has_suffixed_ids(body: &[u8]) -> bool {
     SUFFIXED_IDS.find(body).is_some()
-}
-
-/// Whether a chat body may contain `thought_signature` members.
-pub(crate) fn has_google_signatures(body: &[u8]) -> bool {
-    GOOGLE_SIGNATURES.find(body).is_some()
 }
 
 /// Whether a body may contain wrapped Gemini signatures.
@@ -136,17 +124,6 @@ const fn is_base64url(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn marks_of_chat_bodies_are_found() {
-        for body in [r#"{"id":"c1__sig1_QUJD"}"#, r#"{"thought_signature":"QUJD"}"#, r#"{"a_sign":"c1__sig1_"}"#] {
-            assert!(has_chat_marks(body.as_bytes()), "{body}");
-        }
-        for body in ["", r#"{"a_sign":"__sig_","thought":"signature"}"#] {
-            assert!(!has_chat_marks(body.as_bytes()), "{body}");
-        }
-        assert!(ID_MARK.contains(CHAT_MARKS) && GOOGLE_SIGNATURE.contains(CHAT_MARKS));
-    }
 
     #[test]
     fn only_complete_suffixes_are_removed() {

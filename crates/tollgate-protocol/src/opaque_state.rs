@@ -32,14 +32,16 @@ pub(crate) fn id_suffix(signature: &str) -> Option<String> {
     Some(suffix)
 }
 
-/// The item that carries the signature of a thinking block.
-pub(crate) fn thinking_item(signature: &str) -> String {
-    format!("tg1.a.{signature}")
-}
+/// Marks the signature of an Anthropic `thinking` block.
+pub(crate) const ANTHROPIC_SIGNATURE: &str = "tg1.a.";
+/// Marks the data of an Anthropic `redacted_thinking` block.
+pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
+/// Marks what a Responses upstream sealed.
+pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
 /// The item that carries the data of a redacted thinking block.
 pub(crate) fn redacted_item(data: &str) -> String {
-    format!("tg1.e.{data}")
+    format!("{ANTHROPIC_REDACTED}{data}")
 }
 
 /// Items as a Gemini `thoughtSignature`.
@@ -62,8 +64,13 @@ mod tests {
 
     #[test]
     fn wrapped_items_begin_with_the_marker_prefix() {
-        assert_eq!(wrap_items(&[thinking_item("SIG")]), "dGcxLmEuU0lH");
-        assert_eq!(wrap_items(&[thinking_item("U0lHMg=="), redacted_item("REFUQQ==")]), "dGcxLmEuVTBsSE1nPT0sdGcxLmUuUkVGVVFRPT0=");
+        let signature_item = |signature: &str| format!("{ANTHROPIC_SIGNATURE}{signature}");
+        assert_eq!(wrap_items(&[signature_item("SIG")]), "dGcxLmEuU0lH");
+        assert_eq!(wrap_items(&[format!("{RESPONSES_SEAL}:SIG")]), "dGcxLnIuOlNJRw==");
+        assert_eq!(
+            wrap_items(&[signature_item("U0lHMg=="), redacted_item("REFUQQ==")]),
+            "dGcxLmEuVTBsSE1nPT0sdGcxLmUuUkVGVVFRPT0="
+        );
         assert!(wrap_items(&[redacted_item("REFUQQ==")]).starts_with("dGcxLm"));
     }
 }

@@ -86,8 +86,8 @@ impl ReplyCodec for OpenAi {
         Box::new(stream_decoder::ChatStreamDecoder::default())
     }
 
-    fn stream_encoder(&self, _from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder> {
-        Box::new(stream_encoder::ChatStreamEncoder::new(context))
+    fn stream_encoder(&self, from: Protocol, context: &ReplyContext) -> Box<dyn StreamEncoder> {
+        Box::new(stream_encoder::ChatStreamEncoder::new(from, context))
     }
 
     fn decode_embeddings(&self, body: &[u8]) -> Result<Embeddings, InvalidReply> {

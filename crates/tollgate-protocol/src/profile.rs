@@ -97,7 +97,7 @@ profile! {
     forced_tools: bool,
     /// Function calls must be returned with their signature.
     signature_required: bool,
-    /// Signatures of Gemini are accepted only by the account that issued them.
+    /// Signatures of Gemini and sealed thoughts of Responses are accepted only by the account that issued them.
     signatures_bound: bool,
     call_ids: bool,
     /// Supports temperature, `top_p` and `top_k`.

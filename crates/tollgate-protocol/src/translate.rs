@@ -40,8 +40,15 @@ pub fn encode_request(
     let mut out = encode_context::EncodeContext::new(to, request, upstream_model, profile, options);
     let (method, body) = (to.spec().encode_request)(&mut out);
     let include_thoughts = effort::shows_thoughts(request);
-    // Thinking blocks without visible text occur with thoughts shown, and where the upstream was asked to omit the text.
-    let carry_thinking = include_thoughts || to == Protocol::Anthropic && profile.thinking_display == Some(true);
+    let carry_thinking = include_thoughts
+        || match to {
+            // Thinking blocks without visible text occur where the upstream was asked to omit the text.
+            Protocol::Anthropic => profile.thinking_display == Some(true),
+            // Thoughts are sealed whether or not they are shown. Callers of Messages read the first block as the answer unless they
+            // asked for thinking.
+            Protocol::Responses => request.origin == Protocol::Gemini || request.params.thinking.omitted,
+            Protocol::OpenAi | Protocol::Gemini => false,
+        };
     let encoded = neutral::EncodedRequest {
         method,
         stream: request.params.stream,

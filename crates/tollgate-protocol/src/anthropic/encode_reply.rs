@@ -6,7 +6,10 @@ use super::reply_fields::{Stop, foreign_signature, input, write_stop, write_usag
 use crate::{
     FinishReason, Protocol,
     json_text::{write_json, write_string},
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, signature},
+    neutral::{
+        Candidate, Part, PartKind, Reply, ReplyContext, Signature,
+        signature::{self, SealedItem, signature_item},
+    },
 };
 
 /// Encodes the first candidate; the protocol has only one.
@@ -62,16 +65,29 @@ impl BlockWriter<'_> {
 
     fn close(&mut self) {
         let Some((thinking, text)) = self.run.take() else { return };
-        self.next();
         if thinking {
-            self.out.put_slice(b"{\"type\":\"thinking\",\"thinking\":");
-            write_string(self.out, &text);
-            self.out.put_slice(b",\"signature\":");
-            write_string(self.out, &self.signature);
-        } else {
-            self.out.put_slice(b"{\"type\":\"text\",\"text\":");
-            write_string(self.out, &text);
+            let signature = self.signature.clone();
+            return self.thinking(&text, &signature);
         }
+        self.next();
+        self.out.put_slice(b"{\"type\":\"text\",\"text\":");
+        write_string(self.out, &text);
+        self.out.put_u8(b'}');
+    }
+
+    /// Ends the open thought with the seal of its upstream, or writes a block without a text.
+    fn sealed(&mut self, signature: &Signature) {
+        let text = self.run.take_if(|(thinking, _)| *thinking).map(|(_, text)| text);
+        self.close();
+        self.thinking(&text.unwrap_or_default(), &signature_item(signature));
+    }
+
+    fn thinking(&mut self, text: &str, signature: &str) {
+        self.next();
+        self.out.put_slice(b"{\"type\":\"thinking\",\"thinking\":");
+        write_string(self.out, text);
+        self.out.put_slice(b",\"signature\":");
+        write_string(self.out, signature);
         self.out.put_u8(b'}');
     }
 
@@ -102,11 +118,19 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
     for part in &candidate.parts {
         match &part.kind {
             PartKind::Text(text) => blocks.run(false, text),
-            PartKind::Think { text, .. } if context.include_thoughts => blocks.run(true, text),
+            PartKind::Think { text, .. } => {
+                if context.include_thoughts {
+                    blocks.run(true, text);
+                }
+                if let Some(signature) = part.signature.as_ref().filter(|signature| SealedItem::of(Some(signature)).is_some())
+                    && context.carry_thinking
+                {
+                    blocks.sealed(signature);
+                }
+            }
             PartKind::Call { .. } => blocks.call(part, candidate.finish()),
             // The protocol has no media in answers.
-            PartKind::Think { .. }
-            | PartKind::Media(_)
+            PartKind::Media(_)
             | PartKind::Result { .. }
             | PartKind::Code { .. }
             | PartKind::CodeOutput { .. }

@@ -7,7 +7,10 @@ use super::reply_fields::{Stop, UNKNOWN_USAGE, foreign_signature, input, write_s
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::write_string,
-    neutral::{Event, ReplyContext, Signature, StreamEncoder, signature},
+    neutral::{
+        Event, ReplyContext, Signature, StreamEncoder,
+        signature::{self, SealedItem, signature_item},
+    },
 };
 
 /// Maximum length of a refusal that is repeated as explanation, in bytes.
@@ -20,6 +23,8 @@ pub(super) struct MessagesStreamEncoder {
     id: String,
     model: String,
     include_thoughts: bool,
+    carry_thinking: bool,
+    /// Signature of thinking that its upstream did not seal.
     signature: String,
     id_signatures: bool,
     candidate: Option<u32>,
@@ -56,6 +61,7 @@ impl MessagesStreamEncoder {
             id: format!("msg_{}", context.request_id),
             model: context.model.clone(),
             include_thoughts: context.include_thoughts,
+            carry_thinking: context.carry_thinking,
             signature: foreign_signature(from),
             id_signatures: context.id_signatures,
             candidate: None,
@@ -119,6 +125,19 @@ impl MessagesStreamEncoder {
         }
     }
 
+    fn thought(&mut self, out: &mut BytesMut, text: &str, signature: Option<&Signature>) {
+        if self.include_thoughts && !text.is_empty() {
+            self.open_block(out, TextBlock::Thinking);
+            self.delta(out, "thinking_delta", "thinking", text);
+        }
+        if let Some(signature) = signature.filter(|_| self.carry_thinking && SealedItem::of(signature).is_some()) {
+            self.open_block(out, TextBlock::Thinking);
+            self.open = None;
+            self.delta(out, "signature_delta", "signature", &signature_item(signature));
+            self.stop_block(out);
+        }
+    }
+
     fn stop_block(&mut self, out: &mut BytesMut) {
         begin(out, "content_block_stop");
         out.put_slice(format!(",\"index\":{}}}\n\n", self.index).as_bytes());
@@ -176,9 +195,8 @@ impl StreamEncoder for MessagesStreamEncoder {
     fn push(&mut self, event: Event, out: &mut BytesMut) {
         match event {
             Event::Text { candidate, text, .. } if self.is_encoded(candidate) => self.text(out, &text),
-            Event::Think { candidate, text, .. } if self.is_encoded(candidate) && self.include_thoughts && !text.is_empty() => {
-                self.open_block(out, TextBlock::Thinking);
-                self.delta(out, "thinking_delta", "thinking", &text);
+            Event::Think { candidate, text, signature, .. } if self.is_encoded(candidate) => {
+                self.thought(out, &text, signature.as_ref());
             }
             Event::Refusal { candidate, text } if self.is_encoded(candidate) => {
                 let remaining = REFUSAL_LIMIT.saturating_sub(self.refusal.len());

@@ -41,8 +41,7 @@ fn candidate(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) 
         match &part.kind {
             PartKind::Text(text) => parts.text(text),
             PartKind::Think { text, redacted } => {
-                let signature = part.signature.as_ref().map(|signature| signature.value.as_str());
-                parts.think(text, redacted.as_deref(), signature);
+                parts.think(text, redacted.as_deref(), part.signature.as_ref());
             }
             PartKind::Call { id, name, args, .. } => parts.call(id, name, args),
             PartKind::Media(media) => parts.media(media),

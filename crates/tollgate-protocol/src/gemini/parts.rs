@@ -1,15 +1,18 @@
-//! Writes the parts of a Gemini reply translated from another protocol. Calls without a signature get a placeholder; Anthropic
-//! thinking blocks are carried inside signatures.
+//! Writes the parts of a Gemini reply translated from another protocol. Calls without a signature get a placeholder; thoughts that
+//! another upstream signed are carried inside signatures.
 
 use bytes::{BufMut, BytesMut};
 
 use crate::{
     json_text::{arguments_object, take_written, write_json, write_string},
-    neutral::{Media, MediaSource, ReplyContext},
-    opaque_state::{PLACEHOLDER, redacted_item, thinking_item, wrap_items},
+    neutral::{
+        Media, MediaSource, ReplyContext, Signature,
+        signature::{SealedItem, signature_item},
+    },
+    opaque_state::{PLACEHOLDER, redacted_item, wrap_items},
 };
 
-/// Maximum size in bytes of thinking-block signatures waiting for a part; later ones are dropped.
+/// Maximum size in bytes of the signatures of thoughts waiting for a part; later ones are dropped.
 const WAITING_LIMIT: usize = 1024 * 1024;
 
 /// Parts of one candidate being written.
@@ -19,7 +22,7 @@ pub(super) struct PartBuffer {
     carry_thinking: bool,
     /// Parts written since the last [`PartBuffer::take`], separated by commas.
     json: BytesMut,
-    /// Thinking blocks to be carried by the next part.
+    /// Thoughts to be carried by the next part.
     waiting: Vec<String>,
     waiting_bytes: usize,
     /// A thinking block has text and no end yet.
@@ -65,30 +68,35 @@ impl PartBuffer {
         self.close(waiting.as_deref());
     }
 
-    /// A complete thinking block or a piece of one (see [`crate::neutral::Event::Think`]).
-    pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&str>) {
+    /// A complete thought or a piece of one (see [`crate::neutral::Event::Think`]).
+    pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&Signature>) {
+        // An Anthropic signature is of no use without its text; a seal contains the thought.
+        let is_sealed = SealedItem::of(signature).is_some();
         if let Some(data) = redacted {
             self.push_waiting(redacted_item(data));
         } else if !text.is_empty() {
             self.block_open = signature.is_none();
-            if self.include_thoughts {
-                self.thought(text, signature);
+            match signature {
+                _ if self.include_thoughts => self.thought(text, signature),
+                Some(signature) if is_sealed => self.push_waiting(signature_item(signature)),
+                Some(_) | None => {}
             }
         } else if let Some(signature) = signature {
-            if !std::mem::take(&mut self.block_open) {
-                self.push_waiting(thinking_item(signature));
-            } else if self.include_thoughts {
+            let closes = std::mem::take(&mut self.block_open);
+            if closes && self.include_thoughts {
                 self.thought("", Some(signature));
+            } else if !closes || is_sealed {
+                self.push_waiting(signature_item(signature));
             }
         }
     }
 
-    fn thought(&mut self, text: &str, signature: Option<&str>) {
+    fn thought(&mut self, text: &str, signature: Option<&Signature>) {
         self.open("text");
         write_string(&mut self.json, text);
         self.json.put_slice(b",\"thought\":true");
         let items = signature.and_then(|signature| {
-            self.waiting.push(thinking_item(signature));
+            self.waiting.push(signature_item(signature));
             self.take_waiting()
         });
         self.close(items.as_deref());
@@ -131,7 +139,7 @@ impl PartBuffer {
         self.json.put_slice(b"}}");
     }
 
-    /// Writes waiting thinking blocks at the end of the reply, on an empty text.
+    /// Writes waiting thoughts at the end of the reply, on an empty text.
     pub(super) fn end(&mut self) {
         if let Some(items) = self.take_waiting() {
             self.open("text");

@@ -173,7 +173,7 @@ impl StreamEncoder for GeminiStreamEncoder {
                 let state = self.state(candidate);
                 // Also for hidden text: the block's signature must not be attached to an earlier call.
                 state.release_calls();
-                state.parts.think(&text, redacted.as_deref(), signature.as_ref().map(|signature| signature.value.as_str()));
+                state.parts.think(&text, redacted.as_deref(), signature.as_ref());
                 self.ready(candidate, out);
             }
             Event::Refusal { candidate, text } => {

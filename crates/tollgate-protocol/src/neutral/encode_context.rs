@@ -161,10 +161,12 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Drops a thought that the upstream cannot represent. Reported to OpenAI and Gemini callers; Anthropic callers expect
-    /// foreign thinking blocks to be ignored, and those of Responses are reported already.
+    /// foreign thinking blocks to be ignored, and those of Responses are reported already. A thought without a text is reported
+    /// where the caller sent it on purpose: chat callers, with a call.
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
-        if !matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) && !text.is_empty() {
+        let is_sent = !text.is_empty() || self.request.origin == Protocol::OpenAi && part.signature.is_some();
+        if !matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) && is_sent {
             self.report.drop_field(&part.path);
         }
     }

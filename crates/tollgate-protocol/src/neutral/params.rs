@@ -72,6 +72,8 @@ pub struct ThinkingParams {
     /// Thinking is on and the model chooses the depth (Anthropic `adaptive` without an effort).
     pub adaptive: Option<Located<()>>,
     pub include: Option<Located<bool>>,
+    /// Thinking is on and its text is left out (Anthropic `display: "omitted"`).
+    pub omitted: bool,
 }
 
 /// Parameters of Gemini without a counterpart in other protocols.

@@ -203,9 +203,9 @@ pub struct ReplyContext {
     pub include_usage: bool,
     /// Include thoughts in the answer. OpenAI callers always get them.
     pub include_thoughts: bool,
-    /// Send thinking blocks without visible text to a Gemini caller as signatures on the following parts, so that they
-    /// return with the history (`docs/translation.md`). True with `include_thoughts`, and where the upstream was asked to
-    /// omit the text.
+    /// Send thoughts without visible text so that they return with the history (`docs/translation.md`): to a Gemini caller as
+    /// signatures on the following parts, to an Anthropic caller as thinking blocks. True with `include_thoughts`, and where the
+    /// upstream sends such thoughts otherwise.
     pub carry_thinking: bool,
     /// Also append Gemini's signature of a call to the call id, for callers that drop unknown members.
     pub id_signatures: bool,

@@ -1,5 +1,5 @@
-//! Decodes opaque state that returns with a history: Gemini signatures appended to tool ids, and `thoughtSignature` values
-//! that carry the thinking blocks of an Anthropic upstream through a Gemini caller (`docs/translation.md`).
+//! Decodes opaque state that returns with a history: Gemini signatures appended to tool ids, what a Responses upstream sealed, and
+//! `thoughtSignature` values that carry the thoughts of other upstreams through a Gemini caller (`docs/translation.md`).
 
 use base64::{
     Engine,
@@ -11,7 +11,7 @@ use super::{Part, PartKind, Signature, media::standard_base64};
 use crate::{
     Protocol,
     markers::bare_id,
-    opaque_state::{ID_MARK, id_suffix},
+    opaque_state::{ANTHROPIC_REDACTED, ANTHROPIC_SIGNATURE, ID_MARK, RESPONSES_SEAL, id_suffix},
 };
 
 /// Value that Gemini accepts in place of a signature (Gemini API docs, "Thought signatures").
@@ -51,16 +51,51 @@ pub(crate) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
     format!("{id}{suffix}")
 }
 
-/// A thinking block carried by a `thoughtSignature` value.
+/// Ends the id in the value of a seal.
+const ID_END: char = ':';
+/// Longest id that is kept with a seal, in bytes.
+const SEAL_ID_LIMIT: usize = 1024;
+
+/// A reasoning item as a Responses upstream sealed it. Its id goes back with it: OpenAI binds the content to it and refuses another
+/// one, and some services refuse items without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SealedItem<'a> {
+    pub(crate) id: Option<&'a str>,
+    /// `encrypted_content`.
+    pub(crate) content: &'a str,
+}
+
+impl<'a> SealedItem<'a> {
+    /// Both as the value of one signature. An id that would not be found in it again is left out.
+    pub(crate) fn signature(self) -> Signature {
+        let id = self.id.filter(|id| id.len() <= SEAL_ID_LIMIT && !id.contains([ID_END, ','])).unwrap_or_default();
+        Signature { owner: Protocol::Responses, value: format!("{id}{ID_END}{}", self.content) }
+    }
+
+    /// The item of a signature that a Responses upstream issued.
+    pub(crate) fn of(signature: Option<&'a Signature>) -> Option<Self> {
+        let Signature { owner: Protocol::Responses, value } = signature? else { return None };
+        let (id, content) = value.split_once(ID_END).unwrap_or(("", value));
+        (!content.is_empty()).then_some(Self { id: Some(id).filter(|id| !id.is_empty()), content })
+    }
+}
+
+/// A signature of a thought with the mark of the upstream that it belongs to.
+pub(crate) fn signature_item(signature: &Signature) -> String {
+    let mark = if signature.owner == Protocol::Responses { RESPONSES_SEAL } else { ANTHROPIC_SIGNATURE };
+    format!("{mark}{}", signature.value)
+}
+
+/// A thought carried by a `thoughtSignature` value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum CarriedBlock {
-    /// The signature of a `thinking` block.
-    Signature(String),
+    /// The signature of a `thinking` block, or the seal of a reasoning item.
+    Signature(Signature),
     /// The data of a `redacted_thinking` block.
     Redacted(String),
 }
 
-/// The blocks carried by a `thoughtSignature` value; `None` for a real signature or the placeholder.
+/// The thoughts carried by a `thoughtSignature` value; `None` for a real signature or the placeholder.
 fn carried_blocks(value: &str) -> Option<Vec<CarriedBlock>> {
     let bytes = VALUE_DECODER.decode(standard_base64(value)?).ok()?;
     let text = std::str::from_utf8(&bytes).ok().filter(|text| text.starts_with("tg1."))?;
@@ -69,9 +104,12 @@ fn carried_blocks(value: &str) -> Option<Vec<CarriedBlock>> {
     loop {
         let end = rest.find(",tg1.").unwrap_or(rest.len());
         let item = &rest[..end];
-        if let Some(signature) = item.strip_prefix("tg1.a.") {
-            found.push(CarriedBlock::Signature(signature.to_owned()));
-        } else if let Some(data) = item.strip_prefix("tg1.e.") {
+        let signed = |owner, value: &str| CarriedBlock::Signature(Signature { owner, value: value.to_owned() });
+        if let Some(value) = item.strip_prefix(ANTHROPIC_SIGNATURE) {
+            found.push(signed(Protocol::Anthropic, value));
+        } else if let Some(value) = item.strip_prefix(RESPONSES_SEAL) {
+            found.push(signed(Protocol::Responses, value));
+        } else if let Some(data) = item.strip_prefix(ANTHROPIC_REDACTED) {
             found.push(CarriedBlock::Redacted(data.to_owned()));
         }
         if end == rest.len() {
@@ -81,7 +119,7 @@ fn carried_blocks(value: &str) -> Option<Vec<CarriedBlock>> {
     }
 }
 
-/// Restores the thinking blocks carried by the signatures of a Gemini model turn, in their original positions.
+/// Restores the thoughts carried by the signatures of a Gemini model turn, in their original positions.
 pub(crate) fn unwrap_carried(parts: Vec<Part>) -> Vec<Part> {
     let mut out = Vec::with_capacity(parts.len());
     let mut open: Vec<Part> = Vec::new(); // Thought texts of the current block.
@@ -133,7 +171,7 @@ fn thought_text(part: &Part) -> &str {
 
 fn block(item: CarriedBlock, text: String, path: &str) -> Part {
     let (redacted, signature) = match item {
-        CarriedBlock::Signature(value) => (None, Some(Signature { owner: Protocol::Anthropic, value })),
+        CarriedBlock::Signature(signature) => (None, Some(signature)),
         CarriedBlock::Redacted(data) => (Some(data), None),
     };
     Part { kind: PartKind::Think { text, redacted }, signature, path: path.to_owned() }
@@ -156,7 +194,8 @@ mod tests {
         let describe = |part: Part| {
             let PartKind::Think { text, redacted } = &part.kind else { return part.as_text().unwrap_or("?").to_owned() };
             let signature = part.signature.as_ref().map_or("", |signature| signature.value.as_str());
-            format!("{text}|{signature}|{}", redacted.as_deref().unwrap_or_default())
+            let owner = if SealedItem::of(part.signature.as_ref()).is_some() { "sealed " } else { "" };
+            format!("{text}|{owner}{signature}|{}", redacted.as_deref().unwrap_or_default())
         };
         unwrap_carried(parts).into_iter().map(describe).collect()
     }
@@ -188,6 +227,27 @@ mod tests {
         let mut text = thought("", Some("tg1.a.A,b,tg1.a.B"));
         text.kind = PartKind::Text("answer".into());
         assert_eq!(described(vec![text]), ["|A,b|", "|B|", "answer"]);
+    }
+
+    #[test]
+    fn sealed_items_return_with_their_ids() {
+        for (id, kept) in [(Some("rs_1"), Some("rs_1")), (None, None), (Some(""), None), (Some("a:b"), None), (Some("a,b"), None)] {
+            let signature = SealedItem { id, content: "gAAAA:_-=" }.signature();
+            assert_eq!(SealedItem::of(Some(&signature)), Some(SealedItem { id: kept, content: "gAAAA:_-=" }), "{id:?}");
+        }
+        let bare = Signature { owner: Protocol::Responses, value: "gAAAA".to_owned() };
+        assert_eq!(SealedItem::of(Some(&bare)), Some(SealedItem { id: None, content: "gAAAA" }));
+        let empty = Signature { owner: Protocol::Responses, value: "rs_1:".to_owned() };
+        let foreign = Signature { owner: Protocol::Gemini, value: "rs_1:gAAAA".to_owned() };
+        assert_eq!((SealedItem::of(Some(&empty)), SealedItem::of(Some(&foreign)), SealedItem::of(None)), (None, None, None));
+    }
+
+    #[test]
+    fn several_sealed_items_keep_their_order() {
+        let mut call = thought("", Some("tg1.r.rs_2:B,tg1.r.:C"));
+        call.kind = PartKind::Text("answer".into());
+        let parts = vec![thought("t", None), thought("", Some("tg1.r.rs_1:A")), call];
+        assert_eq!(described(parts), ["t|sealed rs_1:A|", "|sealed rs_2:B|", "|sealed :C|", "answer"]);
     }
 
     #[test]

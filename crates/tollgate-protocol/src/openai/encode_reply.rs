@@ -3,12 +3,16 @@
 use bytes::{BufMut, Bytes, BytesMut};
 
 use super::reply_fields::{
-    arguments, blocked_native, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
+    arguments, blocked_native, image_url, sealed_thought, write_annotations, write_extra_content, write_finish, write_logprobs,
+    write_usage,
 };
 use crate::{
     FinishReason,
     json_text::{write_separator, write_string},
-    neutral::{Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap, filtered_sentence, signature},
+    neutral::{
+        Candidate, Part, PartKind, Reply, ReplyContext, Signature, TextMap, filtered_sentence,
+        signature::{self, SealedItem},
+    },
 };
 
 pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
@@ -43,7 +47,8 @@ pub(super) fn encode(reply: &Reply, context: &ReplyContext) -> Bytes {
 struct Message<'a> {
     text: String,
     reasoning: String,
-    calls: Vec<&'a Part>,
+    /// Each with the sealed thoughts in front of it.
+    calls: Vec<(&'a Part, Vec<Bytes>)>,
     images: Vec<String>,
     signature: Option<&'a Signature>,
 }
@@ -51,14 +56,18 @@ struct Message<'a> {
 impl<'a> Message<'a> {
     fn of(parts: &'a [Part]) -> Self {
         let mut message = Self::default();
+        let mut thoughts = Vec::new();
         for part in parts {
             match &part.kind {
                 PartKind::Text(text) => {
                     message.text.push_str(text);
                     message.signature = part.signature.as_ref().or(message.signature);
                 }
-                PartKind::Think { text, .. } => message.reasoning.push_str(text),
-                PartKind::Call { .. } => message.calls.push(part),
+                PartKind::Think { text, .. } => {
+                    message.reasoning.push_str(text);
+                    thoughts.extend(SealedItem::of(part.signature.as_ref()).map(|sealed| sealed_thought(sealed, text)));
+                }
+                PartKind::Call { .. } => message.calls.push((part, std::mem::take(&mut thoughts))),
                 PartKind::Media(media) => message.images.extend(image_url(media)),
                 PartKind::Result { .. } | PartKind::Code { .. } | PartKind::CodeOutput { .. } | PartKind::Opaque { .. } => {}
             }
@@ -107,7 +116,7 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
         write_annotations(out, &candidate.citations, &map);
     }
     if signature::google(message.signature).is_some() {
-        write_extra_content(out, message.signature);
+        write_extra_content(out, message.signature, &[]);
     }
     out.put_slice(b"},\"logprobs\":");
     write_logprobs(out, candidate.logprobs.as_deref().unwrap_or_default());
@@ -116,9 +125,9 @@ fn choice(out: &mut BytesMut, candidate: &Candidate, context: &ReplyContext) {
     out.put_u8(b'}');
 }
 
-fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
+fn calls(out: &mut BytesMut, calls: &[(&Part, Vec<Bytes>)], context: &ReplyContext) {
     if context.legacy_calls {
-        if let Some(PartKind::Call { name, args, .. }) = calls.first().map(|part| &part.kind) {
+        if let Some(PartKind::Call { name, args, .. }) = calls.first().map(|(part, _)| &part.kind) {
             out.put_slice(b",\"function_call\":{\"name\":");
             write_string(out, name);
             out.put_slice(b",\"arguments\":");
@@ -127,7 +136,7 @@ fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
         }
         return;
     }
-    for (at, part) in calls.iter().enumerate() {
+    for (at, (part, thoughts)) in calls.iter().enumerate() {
         let PartKind::Call { id, name, args, custom } = &part.kind else { continue };
         out.put_slice(if at == 0 { b",\"tool_calls\":[" } else { b"," });
         out.put_slice(b"{\"id\":");
@@ -137,16 +146,16 @@ fn calls(out: &mut BytesMut, calls: &[&Part], context: &ReplyContext) {
             write_string(out, name);
             out.put_slice(b",\"input\":");
             write_string(out, args);
-            out.put_slice(b"}}");
+            out.put_u8(b'}');
         } else {
             out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
             write_string(out, name);
             out.put_slice(b",\"arguments\":");
             write_string(out, arguments(args));
             out.put_u8(b'}');
-            write_extra_content(out, part.signature.as_ref());
-            out.put_u8(b'}');
         }
+        write_extra_content(out, part.signature.as_ref().filter(|_| !custom), thoughts);
+        out.put_u8(b'}');
     }
     if !calls.is_empty() {
         out.put_u8(b']');

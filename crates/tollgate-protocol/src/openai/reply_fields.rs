@@ -1,12 +1,16 @@
 //! JSON members that complete replies and stream chunks have in common.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::finish;
 use crate::{
     FinishReason, Usage,
     json_text::{write_separator, write_string},
-    neutral::{BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob, signature},
+    json_writer::{Json, JsonObject},
+    neutral::{
+        BlockedPrompt, Citation, Media, MediaSource, Signature, TextMap, TokenLogprob,
+        signature::{self, SealedItem},
+    },
 };
 
 /// Native reasons that add nothing to `finish_reason`.
@@ -80,14 +84,41 @@ fn write_token(out: &mut BytesMut, token: &str, logprob: &serde_json::Number) {
     out.put_slice(format!(",\"logprob\":{logprob},\"bytes\":{:?}", token.as_bytes()).as_bytes());
 }
 
-/// Writes Google's signature in `extra_content`, the form of its OpenAI-compatible endpoint, with a leading comma. Other
-/// providers' signatures are not written.
-pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signature>) {
-    if let Some(signature) = signature::google(signature) {
-        out.put_slice(b",\"extra_content\":{\"google\":{\"thought_signature\":");
-        write_string(out, signature);
-        out.put_slice(b"}}");
+/// Writes `extra_content` with a leading comma: Google's signature, in the form of its OpenAI-compatible endpoint, and the thoughts
+/// that [`sealed_thought`] wrote, one as an object, several as a list. Other signatures are not written.
+pub(super) fn write_extra_content(out: &mut BytesMut, signature: Option<&Signature>, thoughts: &[Bytes]) {
+    let signature = signature::google(signature);
+    if signature.is_none() && thoughts.is_empty() {
+        return;
     }
+    out.put_slice(b",\"extra_content\":{");
+    if let Some(signature) = signature {
+        out.put_slice(b"\"google\":{\"thought_signature\":");
+        write_string(out, signature);
+        out.put_u8(b'}');
+    }
+    if !thoughts.is_empty() {
+        write_separator(out, usize::from(signature.is_some()));
+        let several = thoughts.len() > 1;
+        out.put_slice(b"\"openai\":{\"reasoning\":");
+        out.put_slice(if several { b"[" } else { b"" });
+        for (at, thought) in thoughts.iter().enumerate() {
+            write_separator(out, at);
+            out.put_slice(thought);
+        }
+        out.put_slice(if several { b"]}" } else { b"}" });
+    }
+    out.put_u8(b'}');
+}
+
+/// A thought that a Responses upstream sealed: its reasoning item without the type.
+pub(super) fn sealed_thought(sealed: SealedItem<'_>, summary: &str) -> Bytes {
+    let part = Json::object([("type", Json::text("summary_text")), ("text", Json::text(summary))]);
+    let mut item = JsonObject::default();
+    item.put_some("id", sealed.id.map(Json::text));
+    item.put("summary", Json::List((!summary.is_empty()).then_some(part).into_iter().collect()));
+    item.put("encrypted_content", Json::text(sealed.content));
+    item.json().to_bytes()
 }
 
 /// Arguments as a JSON string value; empty arguments are `{}`.

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::strip_id_suffix,
+    markers::{EXTRA_CONTENT, strip_id_suffix},
     scan::{Scanner, SyntaxError, ValueKind, whole},
 };
 
@@ -100,7 +100,8 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
     body.get(range.clone()).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
 }
 
-/// Removes the signatures in histories: the suffixes of tool ids, and with `google` also `thought_signature` members.
+/// Removes the signatures in histories: the suffixes of tool ids, the thoughts that a Responses upstream sealed, and with `google`
+/// also `thought_signature` members.
 fn clean(body: &[u8], google: bool, changes: &mut Edits<'_>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| {
         if name.word() == "messages" {
@@ -132,7 +133,7 @@ fn clean_call(scanner: &mut Scanner<'_>, google: bool, changes: &mut Edits<'_>) 
     })
 }
 
-/// Reads an object with `each` and removes Google's signature from its `extra_content`.
+/// Reads an object with `each` and removes signatures from its `extra_content`.
 fn strip_signature<'a>(
     scanner: &mut Scanner<'a>,
     google: bool,
@@ -144,12 +145,14 @@ fn strip_signature<'a>(
     }
     let mut inside = Edits::new();
     without(scanner, &mut inside, |scanner, name, inside| {
-        if name == "extra_content" && google {
+        if name == EXTRA_CONTENT {
             return without(scanner, inside, |scanner, name, inside| {
-                if name != "google" {
-                    return scanner.skip().map(|_| false);
-                }
-                without(scanner, inside, |scanner, name, _| scanner.skip().map(|_| name == "thought_signature"))
+                let signature = match name {
+                    "google" if google => "thought_signature",
+                    "openai" => "reasoning",
+                    _ => return scanner.skip().map(|_| false),
+                };
+                without(scanner, inside, |scanner, name, _| scanner.skip().map(|_| name == signature))
             });
         }
         each(scanner, name, inside).map(|()| false)

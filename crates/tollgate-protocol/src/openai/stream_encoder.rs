@@ -1,18 +1,22 @@
 //! Encodes a chat completions stream.
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 
 use super::reply_fields::{
-    blocked_native, image_url, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
+    blocked_native, image_url, sealed_thought, write_annotations, write_extra_content, write_finish, write_logprobs, write_usage,
 };
 use crate::{
-    FinishReason, Usage,
+    FinishReason, Protocol, Usage,
     json_text::write_string,
     neutral::{
         CITATION_BYTES_LIMIT, Citation, Event, Media, ReplyContext, Signature, StreamEncoder, TextMap, TokenLogprob,
-        filtered_sentence, find_or_insert, signature,
+        filtered_sentence, find_or_insert,
+        signature::{self, SealedItem},
     },
 };
+
+/// Maximum size in bytes of sealed thoughts that wait for a call; later ones are dropped.
+const SEALED_BYTES_LIMIT: usize = 1024 * 1024;
 
 /// Encodes a stream for a chat completions caller. State is kept per choice: role sent, tool index, content sent.
 #[derive(Debug)]
@@ -34,6 +38,8 @@ struct Frame {
     id_signatures: bool,
     /// Whether the call is written as `function_call`.
     legacy_calls: bool,
+    /// Whether the upstream may seal thoughts, which go with the next call.
+    seals: bool,
 }
 
 #[derive(Debug, Default)]
@@ -55,6 +61,39 @@ struct Choice {
     /// Citations, sent in one chunk before the finish: the accumulators of client libraries reject lists that arrive in pieces.
     citations: Vec<Citation>,
     citation_bytes: usize,
+    thoughts: SealedThoughts,
+}
+
+/// Thoughts that the upstream sealed and that wait for a call.
+#[derive(Debug, Default)]
+struct SealedThoughts {
+    /// The text of the thought that has not ended.
+    summary: String,
+    items: Vec<Bytes>,
+    bytes: usize,
+}
+
+impl SealedThoughts {
+    fn push(&mut self, text: &str, signature: Option<&Signature>) {
+        if self.bytes + self.summary.len() + text.len() <= SEALED_BYTES_LIMIT {
+            self.summary.push_str(text);
+        }
+        let Some(sealed) = SealedItem::of(signature) else { return };
+        let item = sealed_thought(sealed, &std::mem::take(&mut self.summary));
+        if self.bytes + item.len() <= SEALED_BYTES_LIMIT {
+            self.bytes += item.len();
+            self.items.push(item);
+        }
+    }
+
+    /// Those in front of a call.
+    fn take(&mut self) -> Vec<Bytes> {
+        std::mem::take(self).items
+    }
+
+    const fn held_bytes(&self) -> usize {
+        self.bytes + self.summary.len()
+    }
 }
 
 impl Choice {
@@ -79,7 +118,7 @@ struct OpenCall {
 }
 
 impl ChatStreamEncoder {
-    pub(super) fn new(context: &ReplyContext) -> Self {
+    pub(super) fn new(from: Protocol, context: &ReplyContext) -> Self {
         let mut head = BytesMut::new();
         head.put_slice(b"data: {\"id\":");
         write_string(&mut head, &format!("chatcmpl-{}", context.request_id));
@@ -87,7 +126,9 @@ impl ChatStreamEncoder {
         write_string(&mut head, &context.model);
         head.put_slice(b",\"choices\":[");
         let tail: &[u8] = if context.include_usage { b"],\"usage\":null}\n\n" } else { b"]}\n\n" };
-        let frame = Frame { head: head.to_vec(), tail, id_signatures: context.id_signatures, legacy_calls: context.legacy_calls };
+        let seals = from == Protocol::Responses;
+        let (id_signatures, legacy_calls) = (context.id_signatures, context.legacy_calls);
+        let frame = Frame { head: head.to_vec(), tail, id_signatures, legacy_calls, seals };
         Self { frame, choices: Vec::new(), usage: None, include_usage: context.include_usage }
     }
 
@@ -140,7 +181,7 @@ impl Frame {
             out.put_slice(name.as_bytes());
             out.put_slice(b"\":");
             write_string(out, text);
-            write_extra_content(out, signature);
+            write_extra_content(out, signature, &[]);
         });
     }
 
@@ -168,7 +209,7 @@ impl Frame {
         if text.is_empty() {
             self.chunk(out, choice.index, &[], |out| {
                 let mut extra = BytesMut::new();
-                write_extra_content(&mut extra, signature);
+                write_extra_content(&mut extra, signature, &[]);
                 out.put_slice(&extra[1..]);
             });
             return;
@@ -215,6 +256,7 @@ impl Frame {
         choice.other = true;
         let index = choice.next_call;
         choice.next_call += 1;
+        let thoughts = choice.thoughts.take();
         self.chunk(out, choice.index, &[], |out| {
             if self.legacy_calls {
                 out.put_slice(b"\"function_call\":{\"name\":");
@@ -227,14 +269,14 @@ impl Frame {
             if call.custom {
                 out.put_slice(b",\"type\":\"custom\",\"custom\":{\"name\":");
                 write_string(out, name);
-                out.put_slice(b",\"input\":\"\"}}]");
+                out.put_slice(b",\"input\":\"\"}");
             } else {
                 out.put_slice(b",\"type\":\"function\",\"function\":{\"name\":");
                 write_string(out, name);
                 out.put_slice(b",\"arguments\":\"\"}");
-                write_extra_content(out, signature);
-                out.put_slice(b"}]");
             }
+            write_extra_content(out, signature.filter(|_| !call.custom), &thoughts);
+            out.put_slice(b"}]");
         });
         choice.open.push(OpenCall { index, ..call });
     }
@@ -313,10 +355,15 @@ impl StreamEncoder for ChatStreamEncoder {
                 let (frame, choice) = self.choice(candidate);
                 frame.text(out, choice, &text, signature.as_ref());
             }
-            Event::Think { candidate, text, .. } if !text.is_empty() => {
+            Event::Think { candidate, text, signature, .. } => {
                 let (frame, choice) = self.choice(candidate);
-                frame.role(out, choice, false);
-                frame.member(out, choice, "reasoning_content", &text, None);
+                if !text.is_empty() {
+                    frame.role(out, choice, false);
+                    frame.member(out, choice, "reasoning_content", &text, None);
+                }
+                if frame.seals {
+                    choice.thoughts.push(&text, signature.as_ref());
+                }
             }
             Event::CallOpen { candidate, call, id, name, custom, signature } => {
                 let (frame, choice) = self.choice(candidate);
@@ -358,14 +405,14 @@ impl StreamEncoder for ChatStreamEncoder {
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
             Event::Citations { candidate, citations } => self.choice(candidate).1.keep(citations),
-            Event::Think { .. } | Event::Unknown { .. } => {}
+            Event::Unknown { .. } => {}
         }
     }
 
     fn held_bytes(&self) -> usize {
         let of = |choice: &Choice| {
             let logprobs = choice.logprobs.iter().map(TokenLogprob::held_bytes).sum::<usize>();
-            logprobs + choice.citation_bytes + choice.map.held_bytes()
+            logprobs + choice.citation_bytes + choice.map.held_bytes() + choice.thoughts.held_bytes()
         };
         self.choices.iter().map(of).sum()
     }

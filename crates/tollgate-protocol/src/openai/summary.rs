@@ -44,7 +44,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     let model = body.model.validated(&mut builder);
     // Both fields are passed on and upstreams differ in which one they use: the larger is the worst case.
     builder.max_output = body.max_completion_tokens.max(body.max_tokens);
-    builder.splices.markers = chat && markers::has_chat_marks(bytes);
+    builder.splices.markers |= chat && markers::has_suffixed_ids(bytes);
     builder.build(model, target.method, chat && body.stream, chat && body.include_usage)
 }
 

@@ -4,7 +4,7 @@
 use crate::{
     Protocol,
     markers::SEALED_REASONING,
-    neutral::{PartKind, Signature},
+    neutral::{PartKind, Signature, signature::SealedItem},
 };
 
 /// Of a chat upstream, which seals nothing.
@@ -52,7 +52,7 @@ pub(super) fn open(sealed: Option<&str>, text: String) -> Carried {
     let thought = |text, signature| Carried::Thought(PartKind::Think { text, redacted: None }, signature);
     let Some(sealed) = sealed else { return thought(text, None) };
     let Some(marked) = sealed.strip_prefix(SEALED_REASONING) else {
-        return thought(text, Some(signed(Protocol::Responses, sealed)));
+        return thought(text, Some(SealedItem { id: None, content: sealed }.signature()));
     };
     match marked.split_once('.') {
         Some(("g", value)) => Carried::CallSignature(signed(Protocol::Gemini, value)),
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn other_values_are_openais_or_nobodys() {
-        assert_eq!(open(Some("gAAAA"), "t".to_owned()), thought("t", Some((Protocol::Responses, "gAAAA"))));
+        assert_eq!(open(Some("gAAAA"), "t".to_owned()), thought("t", Some((Protocol::Responses, ":gAAAA"))));
         for unknown in [Some("tg1.x.y"), Some("tg1."), Some("tg1.gemini"), None] {
             assert_eq!(open(unknown, "t".to_owned()), thought("t", None), "{unknown:?}");
         }

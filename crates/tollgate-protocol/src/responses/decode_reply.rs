@@ -87,12 +87,13 @@ impl ReplyPosition {
         match item.kind.as_ref().map(|kind| kind.0.as_str()) {
             Some("message") => item.content.unwrap_or_default().into_iter().for_each(|part| self.part(part, out)),
             Some("reasoning") => {
+                let signature = item.sealed();
                 let summary = item.summary.unwrap_or_default().into_iter().filter_map(|part| part.text);
                 // Open models give the thought itself.
                 let content = item.content.unwrap_or_default().into_iter().filter_map(|part| part.text);
                 let text: String = summary.chain(content).map(|text| text.0).collect();
-                if !text.is_empty() {
-                    out.push(Event::Think { candidate: 0, text, redacted: None, signature: None });
+                if !text.is_empty() || signature.is_some() {
+                    out.push(Event::Think { candidate: 0, text, redacted: None, signature });
                 }
             }
             Some("function_call") => {

@@ -25,9 +25,9 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     {
         limit_output(body, summary, limit, &mut changes);
     }
-    if summary.splices.markers {
+    if summary.splices.markers || edits.drop_signatures {
         let mut cleaned = Edits::new();
-        if clean(body, &mut cleaned).is_ok() {
+        if clean(body, edits.drop_signatures, &mut cleaned).is_ok() {
             changes.append(cleaned);
         }
     }
@@ -48,8 +48,9 @@ fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut
     }
 }
 
-/// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids.
-fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+/// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids. With
+/// `all`, removes every sealed reasoning item.
+fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| {
         if name.word() != "input" || scanner.peek() != ValueKind::Array {
             return Ok(());
@@ -58,7 +59,7 @@ fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
         let mut inside = Vec::new();
         scanner.array(|scanner, _| {
             let mut found = Edits::new();
-            let (range, removed) = item(scanner, &mut found)?;
+            let (range, removed) = item(scanner, all, &mut found)?;
             items.push((range, removed));
             if !removed {
                 inside.push(found);
@@ -74,25 +75,39 @@ fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Ok(())
 }
 
-/// Cleans one item; true for a thought that is to be removed.
-fn item(scanner: &mut Scanner<'_>, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+/// Cleans one item; true for a thought that is to be removed. Without its thought an item goes without its id: the service finds by
+/// it that the thought is missing.
+fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
-    let (mut reasoning, mut marked) = (false, false);
+    let (mut reasoning, mut bound, mut marked) = (false, false, false);
+    let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
-        match name.word() {
+        let word = name.word();
+        match word {
             "call_id" => strip_id_suffix(scanner, changes)?,
-            "type" => reasoning = matches!(scanner.value()?.0, Value::Text(kind) if kind.decode() == "reasoning"),
+            "type" => {
+                if let Value::Text(kind) = scanner.value()?.0 {
+                    let kind = kind.decode();
+                    reasoning = kind == "reasoning";
+                    bound = matches!(&*kind, "message" | "function_call" | "custom_tool_call");
+                }
+            }
             "encrypted_content" => {
-                marked |= matches!(scanner.value()?.0, Value::Text(sealed) if sealed.raw().starts_with(SEALED_REASONING));
+                let is_foreign = |sealed: &str| sealed.starts_with(SEALED_REASONING) || all && !sealed.is_empty();
+                marked |= matches!(scanner.value()?.0, Value::Text(sealed) if is_foreign(sealed.raw()));
             }
             _ => {
                 scanner.skip()?;
             }
         }
+        members.push((name.quote()..scanner.position(), word == "id"));
         Ok(())
     })?;
+    if all && bound {
+        changes.remove_items(&members);
+    }
     Ok((range, reasoning && marked))
 }
 
@@ -138,5 +153,22 @@ mod tests {
         assert_eq!(forward(&body(&[own, foreign]), &edits), body(&[own]));
         let text = r#"{"role":"user","content":"\"tg1.a.SIG"}"#;
         assert_eq!(forward(&body(&[text]), &edits), body(&[text]));
+    }
+
+    #[test]
+    fn sealed_thoughts_are_removed_with_the_ids_that_are_bound_to_them() {
+        let edits = RequestEdits { drop_signatures: true, ..RequestEdits::default() };
+        let body = |items: &[&str]| format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
+        let sealed = r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
+        let open = r#"{"id":"rs_2","type":"reasoning","summary":[],"encrypted_content":null}"#;
+        let call = r#"{"id":"fc_1","type":"function_call","call_id":"c1__sig1_QUJD","name":"f","arguments":"{\"id\":1}"}"#;
+        let bare = r#"{"type":"function_call","call_id":"c1","name":"f","arguments":"{\"id\":1}"}"#;
+        let result = r#"{"type":"function_call_output","id":"fco_1","call_id":"c1","output":"x"}"#;
+        let text = r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}],"id":"msg_1"}"#;
+        let said = r#"{"type":"message","role":"assistant","content":[{"type":"output_text","text":"a"}]}"#;
+        let compacted = r#"{"id":"cmp_1","type":"compaction","encrypted_content":"gAAAA"}"#;
+        let given = body(&[compacted, sealed, text, open, sealed, call, result]);
+        assert_eq!(forward(&given, &edits), body(&[compacted, said, open, bare, result]));
+        assert_eq!(forward(r#"{"model":"m","input":"hi"}"#, &edits), r#"{"model":"m","input":"hi"}"#);
     }
 }

@@ -196,12 +196,16 @@ impl ResponsesStreamDecoder {
                 close(open, out);
             }
             Some(open) if open.streamed => {
+                let sealed = item.sealed();
                 let parts = item.content.unwrap_or_default();
                 let citations: Vec<_> =
                     parts.iter().flat_map(|part| wire::citations(part.annotations, &open.map, open.start)).collect();
                 close(open, out);
                 if !citations.is_empty() {
                     out.push(Event::Citations { candidate: 0, citations });
+                }
+                if sealed.is_some() {
+                    out.push(Event::Think { candidate: 0, text: String::new(), redacted: None, signature: sealed });
                 }
             }
             Some(_) | None => self.whole(raw, out)?,

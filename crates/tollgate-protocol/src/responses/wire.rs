@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::{
-    lenient::{LenientCount, LenientText},
-    neutral::{Citation, Media, MediaSource, TextMap, media},
+    lenient::{LenientCount, LenientText, part_of},
+    neutral::{Citation, Media, MediaSource, Signature, TextMap, media, signature::SealedItem},
 };
 
 #[derive(Deserialize)]
@@ -28,6 +28,10 @@ pub(super) struct OutputItem<'a> {
     #[serde(rename = "type")]
     pub kind: Option<LenientText>,
     #[serde(borrow)]
+    id: Option<&'a RawValue>,
+    #[serde(borrow)]
+    encrypted_content: Option<&'a RawValue>,
+    #[serde(borrow)]
     pub content: Option<Vec<ContentPart<'a>>>,
     pub summary: Option<Vec<SummaryPart>>,
     pub call_id: Option<LenientText>,
@@ -37,6 +41,19 @@ pub(super) struct OutputItem<'a> {
     pub input: Option<&'a RawValue>,
     pub result: Option<LenientText>,
     pub output_format: Option<LenientText>,
+}
+
+impl OutputItem<'_> {
+    pub(super) fn is_reasoning(&self) -> bool {
+        self.kind.as_ref().is_some_and(|kind| kind.0 == "reasoning")
+    }
+
+    /// What the upstream sealed of a thought.
+    pub(super) fn sealed(&self) -> Option<Signature> {
+        let content = LenientText::filled(self.encrypted_content.and_then(part_of)).filter(|_| self.is_reasoning())?;
+        let id = LenientText::filled(self.id.and_then(part_of));
+        Some(SealedItem { id: id.as_deref(), content: &content }.signature())
+    }
 }
 
 #[derive(Deserialize)]

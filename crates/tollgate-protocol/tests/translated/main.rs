@@ -13,6 +13,7 @@ mod odd_finishes;
 mod properties;
 mod round_trips;
 mod schemas;
+mod sealed;
 mod sources;
 mod surrogates;
 mod unsupported;

@@ -106,8 +106,8 @@ table!(
         field!(
             "signatures_bound",
             signatures_bound: Option<bool>,
-            "Gemini's signatures are accepted only by the account that issued them: where several accounts serve the model, they are \
-             left out of histories."
+            "Gemini's signatures and the sealed thoughts of Responses are accepted only by the account that issued them: where several \
+             accounts serve the model, they are left out of histories."
         ),
         field!("call_ids", call_ids: Option<bool>, "Function calls carry ids."),
         field!("sampling", sampling: Option<bool>, "Accepts `temperature`, `top_p` and `top_k`."),

@@ -4,6 +4,9 @@ use serde_json::{Value, json};
 
 use super::{ModelInput, ModelOutput, ProviderError, RESPONSES_SEAL, ResponseBody, deltas, respond};
 
+/// Beginning of the ids of calls that this model made.
+const CALL_ID: &str = "call_responses_";
+
 pub(crate) fn answer(body: &Value) -> Result<ResponseBody, ProviderError> {
     if let Some(id) = body["previous_response_id"].as_str() {
         return Err(ProviderError {
@@ -40,6 +43,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
     }
     let mut open: Vec<String> = Vec::new();
     let mut in_results = false;
+    let mut has_thought = false;
     for item in body["input"].as_array().ok_or_else(|| ProviderError::bad("Missing required parameter: 'input'."))? {
         input.messages += 1;
         let kind = item["type"].as_str().unwrap_or("message");
@@ -49,6 +53,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
         match kind {
             "message" => read_message(item, &mut input)?,
             "reasoning" => {
+                has_thought = true;
                 if item["encrypted_content"] != RESPONSES_SEAL {
                     return Err(ProviderError::bad(format!(
                         "The encrypted content {} could not be verified.",
@@ -56,8 +61,17 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
                     )));
                 }
             }
-            "function_call" => open.push(called(item)?),
+            "function_call" => {
+                let id = called(item)?;
+                if input.thinking && id.starts_with(CALL_ID) && !has_thought {
+                    return Err(ProviderError::bad(format!(
+                        "Item of call {id} was provided without its required 'reasoning' item."
+                    )));
+                }
+                open.push(id);
+            }
             "function_call_output" => {
+                has_thought = false;
                 let id = item["call_id"].as_str().unwrap_or_default();
                 let position = open
                     .iter()
@@ -122,7 +136,7 @@ fn items(output: &ModelOutput) -> Vec<Value> {
     }));
     items.extend(output.calls.iter().enumerate().map(|(index, (name, arguments))| {
         json!({
-            "type": "function_call", "status": "completed", "call_id": format!("call_scripted_{number}_{index}"), "name": name,
+            "type": "function_call", "status": "completed", "call_id": format!("{CALL_ID}{number}_{index}"), "name": name,
             "arguments": arguments.to_string(),
         })
     }));

@@ -331,6 +331,82 @@ fn broken_stream_fails_and_ends_cleanly() {
     }
 }
 
+/// The model answers a call only with the thought that led to it.
+#[test]
+fn sealed_thoughts_return_through_callers_of_other_protocols() {
+    let upstream = Upstream::with_model();
+    let catalog = channel("responses", "responses", &upstream.openai_url(), MODELS[3], "cooling = false")
+        + "profile = { thinking = { effort = [\"low\", \"high\"] } }\n"
+        + &prices(&MODELS[3..])
+        + &group(&["responses"]);
+    let gateway = TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
+    let post = |path: &str, body: &Value| {
+        let answer = gateway.send(&Request::post(path, body).bearer(gateway.key()));
+        assert_eq!(answer.status, 200, "{path}: {} {body}", answer.text());
+        assert_eq!(answer.header("x-tollgate-dropped"), None, "{path}");
+        answer.json()
+    };
+    let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+    // Two calls, one more, then the answer.
+    let text = "use tools";
+    let tools: Vec<Value> = ["one", "two"].map(|name| json!({"name": name, "parametersJsonSchema": schema})).into();
+
+    let mut messages = vec![json!({"role": "user", "content": text})];
+    for turn in 1.. {
+        let of = |tool: &Value| json!({"type": "function", "function": {"name": tool["name"], "parameters": schema}});
+        let tools: Vec<Value> = tools.iter().map(of).collect();
+        let body = json!({"model": "responses-model", "messages": messages, "tools": tools, "reasoning_effort": "low"});
+        let message = post("/v1/chat/completions", &body)["choices"][0]["message"].clone();
+        let Some(calls) = message["tool_calls"].as_array().cloned() else {
+            assert_eq!((turn, &message["content"]), (3, &json!("results: 5 | 5 | 5")));
+            break;
+        };
+        messages.push(message);
+        messages.extend(calls.iter().map(|call| json!({"role": "tool", "tool_call_id": call["id"], "content": "5"})));
+    }
+
+    let mut contents = vec![json!({"role": "user", "parts": [{"text": text}]})];
+    for turn in 1.. {
+        let thinking = json!({"thinkingConfig": {"thinkingLevel": "LOW", "includeThoughts": turn == 2}});
+        let body = json!({"contents": contents, "tools": [{"functionDeclarations": tools}], "generationConfig": thinking});
+        let content = post("/v1beta/models/responses-model:generateContent", &body)["candidates"][0]["content"].clone();
+        let calls: Vec<Value> =
+            content["parts"].as_array().expect("parts").iter().filter_map(|part| part.get("functionCall").cloned()).collect();
+        if calls.is_empty() {
+            assert_eq!(turn, 3);
+            break;
+        }
+        let result =
+            |call: &Value| json!({"functionResponse": {"id": call["id"], "name": call["name"], "response": {"output": "5"}}});
+        contents.push(content);
+        contents.push(json!({"role": "user", "parts": calls.iter().map(result).collect::<Vec<_>>()}));
+    }
+
+    let mut messages = vec![json!({"role": "user", "content": text})];
+    for turn in 1.. {
+        let tools: Vec<Value> = tools.iter().map(|tool| json!({"name": tool["name"], "input_schema": schema})).collect();
+        let display = if turn == 2 { "omitted" } else { "summarized" };
+        let body = json!({
+            "model": "responses-model", "max_tokens": 50, "messages": messages, "tools": tools,
+            "thinking": {"type": "adaptive", "display": display}, "output_config": {"effort": "low"},
+        });
+        let content = post("/v1/messages", &body)["content"].clone();
+        let calls: Vec<Value> =
+            content.as_array().expect("blocks").iter().filter(|block| block["type"] == "tool_use").cloned().collect();
+        if calls.is_empty() {
+            assert_eq!(turn, 3);
+            break;
+        }
+        let result = |call: &Value| json!({"type": "tool_result", "tool_use_id": call["id"], "content": "5"});
+        messages.push(json!({"role": "assistant", "content": content}));
+        messages.push(json!({"role": "user", "content": calls.iter().map(result).collect::<Vec<_>>()}));
+    }
+    let last = upstream.received().last().expect("a request").json();
+    let thoughts = last["input"].as_array().expect("items").iter().filter(|item| item["type"] == "reasoning");
+    let seals: Vec<_> = thoughts.map(|item| (item["id"].is_string(), item["encrypted_content"].as_str())).collect();
+    assert_eq!(seals, [(true, Some(provider::RESPONSES_SEAL)); 2]);
+}
+
 #[test]
 fn callers_of_other_protocols_use_a_model_that_speaks_responses() {
     let upstream = Upstream::with_model();

@@ -371,12 +371,13 @@ fn has_sole_account(catalog: &Catalog, offer: &Offer) -> bool {
     channels.map(|channel| channel.accounts.len()).sum::<usize>() == 1
 }
 
-/// The member of a history that holds Gemini's signatures, if the body has one.
+/// The member of a history that holds Gemini's signatures or the sealed thoughts of Responses, if the body has one.
 fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
     let has = |name: &str| memchr::memmem::find(body, name.as_bytes()).is_some();
     match protocol {
         Protocol::Gemini if has("thoughtSignature") || has("thought_signature") => Some("contents[].parts[].thoughtSignature"),
         Protocol::OpenAi if has("thought_signature") => Some("messages[].extra_content.google.thought_signature"),
+        Protocol::Responses if has("\"encrypted_content\"") => Some("input[].encrypted_content"),
         Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic | Protocol::Responses => None,
     }
 }

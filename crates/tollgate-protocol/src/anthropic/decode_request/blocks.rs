@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use super::FROM;
 use crate::{
-    Malformed,
+    Malformed, Protocol,
     markers::THINKING_SIGNATURE,
     neutral::{
         Media, Part, PartKind, Request, Signature,
@@ -12,6 +12,7 @@ use crate::{
         signature::split_id,
     },
     object::{Field, Fields},
+    opaque_state::RESPONSES_SEAL,
     tree::Tree,
 };
 
@@ -29,6 +30,15 @@ enum Source {
     Parts(Vec<Part>),
     /// Only Anthropic can read it, such as a file.
     Unreadable,
+}
+
+/// The signature of a thinking block: Anthropic's own, or what a Responses upstream sealed. Other marked blocks have none.
+fn thinking_signature(value: String) -> Option<Signature> {
+    if let Some(sealed) = value.strip_prefix(RESPONSES_SEAL) {
+        return Some(Signature { owner: Protocol::Responses, value: sealed.to_owned() });
+    }
+    let is_genuine = !value.is_empty() && !value.starts_with(THINKING_SIGNATURE);
+    is_genuine.then_some(Signature { owner: FROM, value })
 }
 
 impl Blocks<'_> {
@@ -54,8 +64,7 @@ impl Blocks<'_> {
             "text" => PartKind::Text(fields.required_text("text")?),
             "thinking" => {
                 let value = fields.text_or_empty("signature")?;
-                let is_genuine = !value.is_empty() && !value.starts_with(THINKING_SIGNATURE);
-                signature = is_genuine.then_some(Signature { owner: FROM, value });
+                signature = thinking_signature(value);
                 let text = fields.text_or_empty("thinking")?;
                 PartKind::Think { text, redacted: None }
             }

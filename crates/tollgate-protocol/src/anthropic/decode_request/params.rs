@@ -65,10 +65,12 @@ fn thinking(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Ma
     match thinking.required_text("type")?.as_str() {
         "enabled" => {
             let missing = || Malformed::missing(FROM, &format!("{path}.budget_tokens"));
+            params.omitted = !shows;
             params.budget = Some(thinking.integer("budget_tokens")?.ok_or_else(missing)?);
             params.include = include;
         }
         "adaptive" => {
+            params.omitted = !shows;
             params.adaptive = effort.is_none().then(|| Located::new((), path));
             params.effort = effort;
             params.include = include;

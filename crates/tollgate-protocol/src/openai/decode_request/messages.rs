@@ -6,9 +6,9 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Role, Signature, Turn,
         media::{self, BadMedia},
-        signature::split_id,
+        signature::{SealedItem, split_id},
     },
-    object::Fields,
+    object::{Field, Fields},
     tree::Tree,
 };
 
@@ -127,8 +127,10 @@ fn bad_media(fault: BadMedia, path: &str) -> Malformed {
     Malformed::invalid(FROM, path, why)
 }
 
-/// Decodes an assistant message: thoughts, then texts, then calls.
+/// Decodes an assistant message: thoughts, then texts, then calls. Thoughts of the first call stand in front of the texts, as they
+/// did in the answer.
 fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<Part>, Malformed> {
+    let calls = tool_calls(fields)?;
     let mut parts = Vec::new();
     for name in ["reasoning_content", "reasoning"] {
         let Some(field) = fields.take(name) else { continue };
@@ -138,11 +140,17 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
             parts.push(Part::new(PartKind::Think { text: text.to_owned(), redacted: None }, field.path));
         }
     }
+    let mut calls = calls.into_iter();
+    let first = calls.next();
+    let first = first.map(|(thoughts, call)| {
+        parts.extend(thoughts);
+        call
+    });
     parts.extend(content(fields, Role::Model, request)?);
     if let Some(refusal) = fields.text("refusal")? {
         parts.push(Part::text(refusal.value, refusal.path));
     }
-    if let Some(signature) = extra_signature(fields) {
+    if let Some(signature) = fields.take("extra_content").as_ref().and_then(google_signature) {
         sign_text(&mut parts, signature, fields.path());
     }
     // Replies of this gateway carry images here, so histories do too.
@@ -153,8 +161,10 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     if let Some(audio) = fields.take("audio") {
         request.refuse_part(audio.path);
     }
-    for (item, path) in fields.elements("tool_calls")? {
-        parts.push(call(item, &path)?);
+    parts.extend(first);
+    for (thoughts, call) in calls {
+        parts.extend(thoughts);
+        parts.push(call);
     }
     if let Some(mut function) = fields.object("function_call")? {
         let path = function.path().to_owned();
@@ -164,11 +174,26 @@ fn assistant(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<Vec<P
     Ok(parts)
 }
 
-/// Reads the signature that Google's OpenAI-compatible endpoint adds to a call or a text (`extra_content`).
-fn extra_signature(fields: &mut Fields<'_, '_>) -> Option<Signature> {
-    let extra = fields.take("extra_content")?;
+/// Reads the signature that Google's OpenAI-compatible endpoint adds to a call or a text.
+fn google_signature(extra: &Field<'_, '_>) -> Option<Signature> {
     let value = extra.value.get("google")?.get("thought_signature")?.str()?;
     Some(Signature { owner: Protocol::Gemini, value: value.to_owned() })
+}
+
+/// Reads the thoughts in front of a call that a Responses upstream sealed: one reasoning item, or a list of them.
+fn sealed_thoughts(extra: &Field<'_, '_>) -> Vec<Part> {
+    let path = format!("{}.openai.reasoning", extra.path);
+    let reasoning = extra.value.get("openai").and_then(|openai| openai.get("reasoning"));
+    let items = reasoning.map(|items| items.list().unwrap_or(std::slice::from_ref(items))).unwrap_or_default();
+    let thought = |item: &Tree<'_>| {
+        let content = item.get("encrypted_content")?.str().filter(|content| !content.is_empty())?;
+        let sealed = SealedItem { id: item.get("id").and_then(Tree::str), content };
+        let summary = item.get("summary").and_then(Tree::list).unwrap_or_default();
+        let text = summary.iter().filter_map(|part| part.get("text")?.str()).collect();
+        let kind = PartKind::Think { text, redacted: None };
+        Some(Part { kind, signature: Some(sealed.signature()), path: path.clone() })
+    };
+    items.iter().filter_map(thought).collect()
 }
 
 /// Attaches the signature to the last text part, or to an empty one if there is none.
@@ -180,11 +205,18 @@ fn sign_text(parts: &mut Vec<Part>, signature: Signature, path: &str) {
     }
 }
 
-fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
+/// Decodes the calls, each with the sealed thoughts in front of it.
+fn tool_calls(fields: &mut Fields<'_, '_>) -> Result<Vec<(Vec<Part>, Part)>, Malformed> {
+    fields.elements("tool_calls")?.into_iter().map(|(item, path)| call(item, &path)).collect()
+}
+
+fn call(item: &Tree<'_>, path: &str) -> Result<(Vec<Part>, Part), Malformed> {
     let mut fields = Fields::new(item, path, FROM)?;
     let given = fields.text_or_empty("id")?;
     let (id, carried) = split_id(&given);
-    let signature = extra_signature(&mut fields).or(carried);
+    let extra = fields.take("extra_content");
+    let signature = extra.as_ref().and_then(google_signature).or(carried);
+    let thoughts = extra.as_ref().map(sealed_thoughts).unwrap_or_default();
     let kind = if let Some(mut custom) = fields.object("custom")? {
         let args = custom.text_or_empty("input")?;
         PartKind::Call { id: id.to_owned(), name: custom.required_text("name")?, args, custom: true }
@@ -193,7 +225,7 @@ fn call(item: &Tree<'_>, path: &str) -> Result<Part, Malformed> {
         let name = function.required_text("name")?;
         PartKind::Call { id: id.to_owned(), name, args: arguments(&mut function)?, custom: false }
     };
-    Ok(Part { kind, signature, path: path.to_owned() })
+    Ok((thoughts, Part { kind, signature, path: path.to_owned() }))
 }
 
 /// Arguments as the caller wrote them. An object in place of a string, a common client error, becomes its JSON text.

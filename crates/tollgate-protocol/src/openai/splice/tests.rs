@@ -130,6 +130,12 @@ fn google_signatures_are_removed_for_other_providers() {
     }
     let own = RequestEdits { keep_google_signatures: true, ..RequestEdits::default() };
     assert_eq!(forward(&history(signed, signed), &own), history(signed, signed));
+    let sealed =
+        r#","extra_content":{"google":{"thought_signature":"QUJD"},"openai":{"reasoning":[{"encrypted_content":"gAAAA"}]}}"#;
+    assert_eq!(forward(&history(sealed, ""), &own), history(r#","extra_content":{"google":{"thought_signature":"QUJD"}}"#, ""));
+    assert_eq!(forward(&history(sealed, ""), &RequestEdits::default()), history("", ""));
+    let others = r#","extra_content":{"openai":{"reasoning":{"encrypted_content":"gAAAA"},"x":1}}"#;
+    assert_eq!(forward(&history(others, ""), &own), history(r#","extra_content":{"openai":{"x":1}}"#, ""));
     let suffixed = history(signed, signed).replace("c1", "c1__sig1_QUJD");
     assert_eq!(forward(&suffixed, &own), history(signed, signed));
     assert_eq!(forward(&suffixed, &RequestEdits::default()), history("", ""));

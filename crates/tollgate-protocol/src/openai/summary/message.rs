@@ -1,6 +1,7 @@
 //! One message of a chat body.
 
 use crate::{
+    markers::EXTRA_CONTENT,
     scan::{Scanner, SyntaxError, Value, ValueKind},
     summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole},
     validation::JsonPath,
@@ -20,6 +21,7 @@ pub(super) fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, p
             "tool_calls" => tool_calls(scanner, builder, &path.member("tool_calls"))?,
             "function_call" => strings(scanner, builder)?,
             "refusal" | "reasoning_content" | "reasoning" => builder.any_text(scanner)?,
+            EXTRA_CONTENT => extra_content(scanner, builder)?,
             _ => {
                 scanner.skip()?;
             }
@@ -162,11 +164,18 @@ fn tool_calls(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &Js
     builder.list(scanner, path, MAX_TURNS, |builder, scanner, _| {
         scanner.members(|scanner, name| match name.word() {
             "function" | "custom" => strings(scanner, builder),
+            EXTRA_CONTENT => extra_content(scanner, builder),
             _ => Ok(()),
         })?;
         Ok(())
     })?;
     Ok(())
+}
+
+/// Skips the member in which signatures of other providers come back.
+fn extra_content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    builder.splices.markers = true;
+    scanner.skip().map(drop)
 }
 
 /// Counts all strings of an object: a call's name and arguments.

@@ -322,6 +322,10 @@ fn markers_are_detected() {
     assert!(chat(&with_message(r#"{"role":"tool","tool_call_id":"c1__sig1_QUJD"}"#)).expect("well formed").splices.markers);
     let signed = r#"{"role":"assistant","content":"x","extra_content":{"google":{"thought_signature":"QUJD"}}}"#;
     assert!(chat(&with_message(signed)).expect("well formed").splices.markers);
+    let sealed = r#"{"role":"assistant","tool_calls":[{"id":"c","extra_content":{"openai":{}},"function":{"name":"f"}}]}"#;
+    assert!(chat(&with_message(sealed)).expect("well formed").splices.markers);
+    let plain = r#"{"role":"assistant","content":"extra_content","tool_calls":[{"id":"c","function":{"name":"extra_content"}}]}"#;
+    assert!(!chat(&with_message(plain)).expect("well formed").splices.markers);
 }
 
 #[test]

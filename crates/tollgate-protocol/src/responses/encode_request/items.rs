@@ -6,6 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, fenced, is_image},
+        signature::SealedItem,
     },
     tree::compact,
 };
@@ -63,28 +64,73 @@ fn user(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     (!parts.is_empty()).then(|| message("user", Json::List(parts)))
 }
 
-/// Encodes a model turn: adjacent texts as one message, calls as items of their own, in order.
+/// Encodes a model turn: adjacent texts as one message, sealed thoughts and calls as items of their own, in order. Thoughts that
+/// nothing follows are left out, because the upstream refuses them.
 fn model(out: &mut EncodeContext<'_>, turn: &Turn, items: &mut Vec<Json>) {
     let mut text = String::new();
+    // The last items, if they are thoughts.
+    let mut last_thoughts: Vec<&Part> = Vec::new();
+    // Chat callers send the text of sealed thoughts twice.
+    let has_sealed = turn.parts.iter().any(|part| SealedItem::of(part.signature.as_ref()).is_some());
+    let repeats = has_sealed && out.request.origin == Protocol::OpenAi && takes_sealed(out);
     for part in &turn.parts {
         match &part.kind {
             PartKind::Text(piece) => text.push_str(piece),
             PartKind::Code { language, text: code } => text.push_str(&fenced(language, code)),
             PartKind::CodeOutput { text: output, .. } => text.push_str(&fenced("", output)),
-            PartKind::Think { .. } => out.drop_thought(part),
+            PartKind::Think { .. } => {
+                if let Some(item) = reasoning(out, part) {
+                    flush(&mut text, items, &mut last_thoughts);
+                    items.push(item);
+                    last_thoughts.push(part);
+                } else if !repeats {
+                    drop_thought(out, part);
+                }
+            }
             PartKind::Media(media) => out.refuse_media(media),
             PartKind::Call { id, name, args, custom } => {
-                flush(&mut text, items);
+                flush(&mut text, items, &mut last_thoughts);
+                last_thoughts.clear();
                 items.push(call(out, id, name, args, *custom));
             }
             PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.path, None),
         }
     }
-    flush(&mut text, items);
+    flush(&mut text, items, &mut last_thoughts);
+    items.truncate(items.len() - last_thoughts.len());
+    last_thoughts.into_iter().for_each(|part| drop_thought(out, part));
 }
 
-fn flush(text: &mut String, items: &mut Vec<Json>) {
+/// Whether sealed thoughts are sent: not where they may be another account's, and the upstream accepts only its own.
+fn takes_sealed(out: &EncodeContext<'_>) -> bool {
+    out.profile.signatures_bound != Some(true)
+}
+
+/// Drops a thought. One that this upstream could have read is named for every caller: the model goes on without it.
+fn drop_thought(out: &mut EncodeContext<'_>, part: &Part) {
+    if !takes_sealed(out) && SealedItem::of(part.signature.as_ref()).is_some() {
+        let member = if out.request.is_native() { ".thoughtSignature" } else { "" };
+        out.report.drop_field(&format!("{}{member}", part.path));
+    }
+    out.drop_thought(part);
+}
+
+/// Encodes a thought that an upstream of this protocol sealed.
+fn reasoning(out: &EncodeContext<'_>, part: &Part) -> Option<Json> {
+    let PartKind::Think { text, redacted: None } = &part.kind else { return None };
+    let sealed = SealedItem::of(part.signature.as_ref()).filter(|_| takes_sealed(out))?;
+    let mut item = JsonObject(vec![("type", Json::text("reasoning"))]);
+    item.put_some("id", sealed.id.map(Json::text));
+    let summary = Json::object([("type", Json::text("summary_text")), ("text", Json::text(text))]);
+    item.put("summary", Json::List((!text.is_empty()).then_some(summary).into_iter().collect()));
+    item.put("encrypted_content", Json::text(sealed.content));
+    Some(item.json())
+}
+
+/// Writes the text so far as a message.
+fn flush(text: &mut String, items: &mut Vec<Json>, last_thoughts: &mut Vec<&Part>) {
     if !text.is_empty() {
+        last_thoughts.clear();
         items.push(message("assistant", Json::Text(std::mem::take(text))));
     }
 }
