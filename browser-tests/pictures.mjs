@@ -33,10 +33,11 @@ const PHONE = {
 
 // The record with several attempts that is nearest.
 async function openRecord(page) {
-  const retried = page.locator("tbody tr", { hasText: /tries/ }).first();
-  await (await retried.count() ? retried : page.locator("tbody tr").first()).locator("a").first().click();
+  const records = page.locator("tr:has([data-record])");
+  const retried = records.filter({ has: page.locator(".badge.warn") });
+  await (await retried.count() ? retried : records).first().locator("[data-record]").first().click();
   await page.locator("#drawer").getByRole("heading").first().waitFor();
-  await page.waitForTimeout(300);
+  await page.evaluate(() => scrollTo(0, 0));
 }
 
 // Runs under a key that the page makes.

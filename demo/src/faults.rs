@@ -49,7 +49,8 @@ const FAULTS: &[Fault] = &[
     fault("reseller", "trial", 20 * 60, 20 * 60, FaultKind::CreditSpent, 1_000),
     fault("anthropic", "team-b", 9 * 60 + 20, 25, FaultKind::Overloaded(45), 650),
     fault("openai", "europe", 4 * 60 + 35, 8, FaultKind::Broken, 600),
-    fault("google", "project-2", 52, 52, FaultKind::RateLimited(1_500), 700),
+    fault("google", "project-2", 52, 42, FaultKind::RateLimited(120), 700),
+    fault("google", "project-2", 10, 10, FaultKind::RateLimited(1_800), 1_000),
     fault("mistral", "", 31, 17, FaultKind::Silent, 900),
     fault("anthropic", "team-a", 22, 6, FaultKind::Overloaded(60), 800),
 ];

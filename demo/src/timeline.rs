@@ -4,8 +4,10 @@ use std::{future::Future, path::Path};
 
 use anyhow::{Context as _, Result, anyhow};
 use tollgate_core::{
-    Budget, BudgetAction, Catalog, Glob, ImportScope, Multiplier, NanoUsd, PriceList, Secret, Timestamp, Window, plan_price_import,
+    Budget, BudgetAction, Catalog, Glob, ImportScope, Modality, ModelMapping, ModelSpec, Multiplier, NanoUsd, PriceList, Secret,
+    Timestamp, Window, plan_price_import,
 };
+use tollgate_protocol::Profile;
 use tollgate_store::{
     AccountRow, Actor, Change, ChangeOrigin, GroupSpec, KeyScope, NewKey, RandomSource, Store, Toggle,
     catalog_file::{self, ApplyMode},
@@ -85,6 +87,8 @@ impl Timeline<'_> {
         self.import_prices().await?;
         self.later(HOUR_MS);
         self.change(ADMIN, people::addresses()).await?;
+        let percent = Change::SetSetting { name: "alerts.budget_percent".to_owned(), value: "80,100".to_owned() };
+        self.change(ADMIN, vec![percent]).await?;
         people::post(self.store, "northwind", 500, "invoice 2026-1041", ADMIN, self.at).await?;
         people::post(self.store, "fabrikam", 10_000, "invoice 2026-1042", ADMIN, self.at).await
     }
@@ -124,6 +128,7 @@ impl Timeline<'_> {
         self.revoke_key(ADMIN, "mira", "contractor-2025").await?;
         let invite = people::invite(self.store, ADMIN, "Aiko, mobile team", &["production"], self.at);
         self.change(ADMIN, vec![invite]).await?;
+        self.add_model().await?;
         self.serve_until(2 * DAY_MS).await?;
         let budget = Budget { amount: NanoUsd(18_000_000_000), window: Window::Month, action: BudgetAction::Block };
         self.set_budget(OPERATOR, "support", "assistant", budget).await?;
@@ -135,6 +140,26 @@ impl Timeline<'_> {
         let invite = people::invite(self.store, ADMIN, "Contoso, partner portal", &["partners"], self.at);
         self.change(ADMIN, vec![invite]).await?;
         self.serve_until(0).await
+    }
+
+    /// A new model of a provider, at the listed price.
+    async fn add_model(&mut self) -> Result<()> {
+        let name = "gemini-4-argon".to_owned();
+        let mapping = ModelMapping { model: name.clone(), upstream: name.clone(), cost: None, profile: Profile::default() };
+        let model = ModelSpec {
+            name,
+            display_name: Some("Gemini 4 Argon".to_owned()),
+            vendor: Some("Google".to_owned()),
+            description: Some("New: the largest of the fourth generation.".to_owned()),
+            context: Some(1_048_576),
+            input_modalities: vec![Modality::Text, Modality::Image, Modality::Audio, Modality::Video],
+            output_modalities: vec![Modality::Text],
+            ..ModelSpec::default()
+        };
+        let mapping = Change::PutModelMapping { channel: "google".to_owned(), mapping: Box::new(mapping) };
+        self.change(OPERATOR, vec![mapping, Change::PutModel(Box::new(model))]).await?;
+        self.later(120_000);
+        self.import_prices().await
     }
 
     /// Saves the state of accounts, from which the next start goes on.

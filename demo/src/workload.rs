@@ -107,6 +107,19 @@ pub(crate) const WORKLOADS: &[Workload] = &[
         ..AGENT
     },
     Workload {
+        member: "jonas",
+        key: "code-review",
+        models: &[("gpt-6.1-sol", 2), ("gemini-3.8-flash", 4), ("gpt-6-luna", 3), ("gpt-5-mini", 2), ("mistral-large-4", 2)],
+        a_day: 300,
+        prompt: (1_500, 18_000),
+        cached: 600,
+        output: (90, 900),
+        thinking: 300,
+        project: "ci",
+        network: "10.20.31",
+        ..USUAL
+    },
+    Workload {
         member: "lin",
         key: "claude-code",
         models: &[("claude-sonnet-5-5", 8), ("claude-haiku-5-5", 2)],
