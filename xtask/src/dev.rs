@@ -1,31 +1,56 @@
 //! `cargo xtask dev`: runs a gateway with a scripted provider until Ctrl-C.
 
-use std::{fs, process::Command};
+use std::{fs, path::Path};
 
 use anyhow::Result;
+use clap::Args;
 
-use crate::shell;
+use crate::{
+    demo::{ADMIN, DemoPrograms, KEY, MEMBER, PASSWORD},
+    shell,
+};
 
 const CATALOG: &str = include_str!("dev/catalog.toml");
+const LISTEN: &str = "127.0.0.1:8080";
+const PROVIDER: &str = "127.0.0.1:4010";
+
+#[derive(Args)]
+pub(crate) struct DevOptions {
+    /// Four lines of catalog and an empty log instead of a month of history.
+    #[arg(long)]
+    empty: bool,
+    /// Go on with the history of the last time, which the gateway may have added to.
+    #[arg(long, conflicts_with = "empty")]
+    keep: bool,
+}
 
 /// Runs both until the gateway exits.
-pub(crate) fn run() -> Result<()> {
-    shell::run(&mut shell::cargo(&["build", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
-    let programs = shell::target_dir().join("debug");
+pub(crate) fn run(options: &DevOptions) -> Result<()> {
+    let programs = DemoPrograms::build()?;
     let folder = shell::workshop().join("dev");
     fs::create_dir_all(&folder)?;
-    let catalog = folder.join("catalog.toml");
-    fs::write(&catalog, CATALOG)?;
-    let mut provider = Command::new(programs.join("scripted-provider")).args(["--listen", "127.0.0.1:4010"]).spawn()?;
-    println!("key: dev-key-0123456789abcdef   models: chat-model, native-model, messages-model");
-    let served = Command::new(programs.join("tollgate"))
-        .args(["serve", "--catalog"])
-        .arg(&catalog)
-        .arg("--data")
-        .arg(folder.join("data"))
-        .status();
-    provider.kill()?;
-    provider.wait()?;
-    served?;
+    let (_provider, _) = programs.provider(PROVIDER)?;
+    let mut gateway = programs.serving(LISTEN);
+    if options.empty {
+        let catalog = folder.join("catalog.toml");
+        fs::write(&catalog, CATALOG)?;
+        gateway.arg("--catalog").arg(catalog).arg("--data").arg(folder.join("empty"));
+        println!("key: {KEY}   models: chat-model, native-model, messages-model");
+    } else {
+        let data = folder.join("data");
+        if !options.keep || !data.join("tollgate.db").exists() {
+            programs.write_history(&data, PROVIDER)?;
+        }
+        gateway.arg("--data").arg(&data);
+        announce(&data);
+    }
+    // Ctrl-C reaches the gateway, too, which ends by it.
+    gateway.status()?;
     Ok(())
+}
+
+fn announce(data: &Path) {
+    println!("console: http://{LISTEN}   sign in as {ADMIN} (admin) or {MEMBER} (member) with {PASSWORD}");
+    println!("key:     {KEY}   models: claude-sonnet-5-5, gpt-6.1-sol, gemini-3.8-flash and more");
+    println!("data:    {}   with --keep it is not written again", data.display());
 }

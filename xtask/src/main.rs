@@ -6,6 +6,7 @@ mod agents;
 mod bench;
 mod browser;
 mod check;
+mod demo;
 mod deny;
 mod dev;
 mod docs;
@@ -14,6 +15,7 @@ mod fuzz;
 mod npm;
 mod packages;
 mod page;
+mod pictures;
 mod prices;
 mod schemathesis;
 mod sdk;
@@ -62,8 +64,10 @@ enum Command {
     Faults(faults::FaultsOptions),
     /// Upgrades a gateway under load and counts what callers notice.
     Upgrades(upgrades::UpgradesOptions),
-    /// Runs a gateway with a scripted provider and seeded channels.
-    Dev,
+    /// Runs a gateway with a month of history and a scripted provider behind it.
+    Dev(dev::DevOptions),
+    /// Takes the pictures of the console for the documentation.
+    Pictures(pictures::PicturesOptions),
 }
 
 fn main() -> anyhow::Result<()> {
@@ -80,6 +84,7 @@ fn main() -> anyhow::Result<()> {
         Command::Bench(options) => bench::run(&options),
         Command::Faults(options) => faults::run(&options),
         Command::Upgrades(options) => upgrades::run(&options),
-        Command::Dev => dev::run(),
+        Command::Dev(options) => dev::run(&options),
+        Command::Pictures(options) => pictures::run(&options),
     }
 }

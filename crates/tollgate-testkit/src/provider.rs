@@ -5,6 +5,8 @@
 //! - with tools and the text `use tools`, the model calls the first two tools in parallel, then the first one again, then
 //!   answers with all results;
 //! - lines `call: NAME {"a":1}` call these tools with these arguments, and the model answers with their results;
+//! - a text that is among the answers of `--answers` gets its answer, at the pace of a model;
+//! - a credential that begins with `status-402`, say, is answered with that status;
 //! - a JSON response format gives `{"answer":"…"}`; requested thinking precedes the text.
 //!
 //! It answers 400 where a real provider does: results without a call, ids of another protocol's form, lost signatures.
@@ -15,8 +17,10 @@ mod openai;
 mod responses;
 
 use std::{
+    collections::BTreeMap,
     io::{self, BufReader, Write},
     net::{SocketAddr, TcpListener, TcpStream},
+    sync::OnceLock,
     thread,
     time::Duration,
 };
@@ -32,6 +36,18 @@ pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 
 /// What the Responses model seals its thoughts with, and wants back with each.
 pub const RESPONSES_SEAL: &str = "gAAAAscripted";
+
+/// Answers by the texts that they are to.
+static ANSWERS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
+
+/// Pauses before the first event of a stream and between two: none to speak of, or those of a model.
+const NO_PAUSES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
+const PAUSES_OF_A_MODEL: [Duration; 2] = [Duration::from_millis(340), Duration::from_millis(14)];
+
+/// Gives these answers to these texts from now on; only the first call counts. Streams take as long as those of a model then.
+pub fn set_answers(answers: BTreeMap<String, String>) {
+    let _ = ANSWERS.set(answers);
+}
 
 /// The parts of a request that the response depends on, for every protocol.
 #[derive(Clone, Debug, Default)]
@@ -88,6 +104,15 @@ pub(crate) struct ModelOutput {
     pub(crate) calls: Vec<(String, Value)>,
     /// Part of its ids, other than in the conversation so far.
     pub(crate) number: usize,
+    /// Tokens of a text from the list of answers.
+    listed_tokens: Option<usize>,
+}
+
+impl ModelOutput {
+    /// Tokens of the output, without thinking.
+    pub(crate) fn tokens(&self) -> usize {
+        self.listed_tokens.unwrap_or(7)
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -123,7 +148,11 @@ pub(crate) fn respond(input: &ModelInput) -> Result<ModelOutput, ProviderError> 
     }
     let tool = |index: usize, city: &str| input.tools.get(index).map(|name| (name.clone(), json!({"city": city})));
     let calls = input.scripted_calls()?;
-    if !calls.is_empty() {
+    let listed = ANSWERS.get().and_then(|answers| answers.get(input.text.trim()));
+    if let Some(listed) = listed {
+        output.listed_tokens = Some(listed.len().div_ceil(4));
+        output.text = Some(listed.clone());
+    } else if !calls.is_empty() {
         match input.rounds {
             0 => output.calls = calls,
             _ => output.text = Some(format!("results: {}", input.results.join(" | "))),
@@ -166,9 +195,17 @@ fn connection(stream: &TcpStream) -> io::Result<()> {
     while let Some(head) = wire::read_head(&mut reader)? {
         let body = wire::read_body(&head, &mut reader)?;
         let (error, result) = answer(&head.first_line, &body);
+        let result = refused_credential(&head).map_or(result, Err);
         write(stream, error, result)?;
     }
     Ok(())
+}
+
+/// The error for a credential that names a status.
+fn refused_credential(head: &wire::Head) -> Option<ProviderError> {
+    let header = ["authorization", "x-api-key", "x-goog-api-key"].iter().find_map(|name| head.get(name))?;
+    let status = header.trim_start_matches("Bearer ").strip_prefix("status-")?.split('-').next()?.parse().ok()?;
+    Some(ProviderError { status, message: "the credential asks for this status".to_owned() })
 }
 
 /// The models that are listed, for any protocol.
@@ -217,9 +254,11 @@ fn write(mut stream: &TcpStream, error: ErrorForm, result: Result<ResponseBody, 
         Ok(ResponseBody::Json(body)) => stream.write_all(json(200, &body).as_bytes()),
         Ok(ResponseBody::Events(events)) => {
             stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")?;
+            let [first, between] = if ANSWERS.get().is_some() { PAUSES_OF_A_MODEL } else { NO_PAUSES };
+            thread::sleep(first);
             for event in events {
                 stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes())?;
-                thread::sleep(Duration::from_millis(1));
+                thread::sleep(between);
             }
             stream.write_all(b"0\r\n\r\n")
         }

@@ -37,6 +37,8 @@ impl Strip {
         let cell = |(index, cell): (usize, &UptimeCell)| {
             let (class, y, height) = match (cell.state.as_deref(), cell.usable) {
                 (Some("off"), _) => ("idle", 13, 3),
+                // Some accounts of a channel could not be used: requests had others.
+                (Some("degraded"), _) => ("part", 2, 14),
                 (_, usable) if usable >= 0.999 => ("up", 5, 11),
                 (_, usable) if usable > 0.0 => ("part", 2, 14),
                 _ => ("down", 0, 16),

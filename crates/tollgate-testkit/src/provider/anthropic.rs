@@ -117,14 +117,14 @@ fn stop_reason(output: &ModelOutput) -> &'static str {
     if output.calls.is_empty() { "end_turn" } else { "tool_use" }
 }
 
-fn usage(output: u64) -> Value {
+fn usage(output: usize) -> Value {
     json!({"input_tokens": 9, "cache_read_input_tokens": 2, "cache_creation_input_tokens": 0, "output_tokens": output})
 }
 
 fn whole(output: &ModelOutput) -> Value {
     json!({
         "id": format!("msg_scripted_{}", output.number), "type": "message", "role": "assistant", "model": "scripted-1", "content": blocks(output),
-        "stop_reason": stop_reason(output), "stop_sequence": null, "usage": usage(7),
+        "stop_reason": stop_reason(output), "stop_sequence": null, "usage": usage(output.tokens()),
     })
 }
 
@@ -170,7 +170,7 @@ fn events(output: &ModelOutput) -> Vec<String> {
     }
     events.push(event(
         "message_delta",
-        json!({"delta": {"stop_reason": stop_reason(output), "stop_sequence": null}, "usage": usage(7)}),
+        json!({"delta": {"stop_reason": stop_reason(output), "stop_sequence": null}, "usage": usage(output.tokens())}),
     ));
     events.push(event("message_stop", json!({})));
     events

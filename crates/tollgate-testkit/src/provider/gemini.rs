@@ -135,8 +135,11 @@ fn response(parts: &[Value], last: bool, output: &ModelOutput) -> Value {
         candidate["finishReason"] = "STOP".into();
     }
     let thoughts = if output.thought.is_some() { 3 } else { 0 };
-    let mut usage =
-        json!({"promptTokenCount": 11, "candidatesTokenCount": 7, "cachedContentTokenCount": 2, "totalTokenCount": 18 + thoughts});
+    let candidates = output.tokens();
+    let mut usage = json!({
+        "promptTokenCount": 11, "candidatesTokenCount": candidates, "cachedContentTokenCount": 2,
+        "totalTokenCount": 11 + candidates + thoughts,
+    });
     if thoughts > 0 {
         usage["thoughtsTokenCount"] = thoughts.into();
     }

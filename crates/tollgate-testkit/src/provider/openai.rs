@@ -107,8 +107,9 @@ fn finish(output: &ModelOutput) -> &'static str {
 
 fn usage(output: &ModelOutput) -> Value {
     let reasoning = if output.thought.is_some() { 3 } else { 0 };
+    let completion = output.tokens() + reasoning;
     json!({
-        "prompt_tokens": 11, "completion_tokens": 7 + reasoning, "total_tokens": 18 + reasoning,
+        "prompt_tokens": 11, "completion_tokens": completion, "total_tokens": 11 + completion,
         "prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": reasoning},
     })
 }

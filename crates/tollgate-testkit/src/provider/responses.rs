@@ -164,9 +164,10 @@ impl Reply<'_> {
         });
         if status == "completed" {
             let reasoning = if output.thought.is_some() { 3 } else { 0 };
+            let completion = output.tokens() + reasoning;
             response["usage"] = json!({
-                "input_tokens": 11, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": 7 + reasoning,
-                "output_tokens_details": {"reasoning_tokens": reasoning}, "total_tokens": 18 + reasoning,
+                "input_tokens": 11, "input_tokens_details": {"cached_tokens": 2}, "output_tokens": completion,
+                "output_tokens_details": {"reasoning_tokens": reasoning}, "total_tokens": 11 + completion,
             });
         }
         response

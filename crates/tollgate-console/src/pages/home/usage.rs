@@ -192,7 +192,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<TodayTile
     ]
 }
 
-/// Models by what was used of them, most first.
+/// Models by what was used of them, most first; without those of which nothing was.
 pub(super) fn models(sums: &[DaySum], measure: Measure) -> Vec<String> {
     let mut used: Vec<(String, u64)> = Vec::new();
     for sum in sums {
@@ -202,7 +202,7 @@ pub(super) fn models(sums: &[DaySum], measure: Measure) -> Vec<String> {
         }
     }
     used.sort_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
-    used.into_iter().map(|(model, _)| model).collect()
+    used.into_iter().filter(|(_, total)| *total > 0).map(|(model, _)| model).collect()
 }
 
 /// The bars of the last days. `link` makes the address of a day's records.
@@ -217,7 +217,7 @@ pub(super) fn chart(t: Locale, sums: &[DaySum], measure: Measure, now: Timestamp
     for back in (0..DAYS).rev() {
         let day = day_text(now, back);
         let mut figures = vec![0_u64; count];
-        for sum in sums.iter().filter(|sum| sum.of.starts_with(&day)) {
+        for sum in sums.iter().filter(|sum| sum.of.starts_with(&day) && measure.of(sum) > 0) {
             let at = place(sum.model());
             figures[at] = figures[at].saturating_add(measure.of(sum));
             totals[at] = totals[at].saturating_add(measure.of(sum));
@@ -267,6 +267,14 @@ mod tests {
         assert_eq!((chart.bars.len(), chart.bars[6].link.as_str()), (7, "2026-11-21T00:00:00Z/2026-11-22T00:00:00Z"));
         assert_eq!(chart.bars[6].total, "$0.42");
         assert_eq!(chart.bars[0].total, "$0.00");
+    }
+
+    #[test]
+    fn models_of_which_nothing_was_used_have_no_series() {
+        let sums = [sum("2026-11-21", "a", "1"), sum("2026-11-21", "", "0")];
+        let chart = chart(Locale::En, &sums, Measure::Spend, NOW, |_, _| String::new());
+        assert_eq!(chart.series.iter().map(|series| series.label.as_str()).collect::<Vec<_>>(), ["a"]);
+        assert_eq!(chart.bars[6].total, "$1.00");
     }
 
     #[test]

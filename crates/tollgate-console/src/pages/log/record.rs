@@ -7,7 +7,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
-    protocols,
+    protocols, reasons,
 };
 
 /// A record of the admin API. `pricing` is there if one record was asked for.
@@ -292,7 +292,10 @@ fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
             first: attempt.first_byte_us.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
             total: format::micros(t, attempt.duration_us),
             cost: attempt.cost.as_deref().map_or_else(|| "–".to_owned(), format::usd_short),
-            error: attempt.error.clone(),
+            error: attempt
+                .error
+                .as_deref()
+                .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
             upstream_request_id: attempt.upstream_request_id.clone(),
         }
     });

@@ -83,16 +83,22 @@ pub(crate) struct SquareTimes {
 }
 
 impl SquareEntry {
-    /// The offer of a group, or that of the first group.
+    /// The offer of a group, or the cheapest one; of equal ones the first.
     pub(crate) fn offer(&self, group: Option<&str>) -> Option<&ModelOffer> {
         match group {
             Some(group) => self.groups.iter().find(|offer| offer.group == group),
-            None => self.groups.first(),
+            None => self.groups.iter().min_by(|one, other| one.input_and_output().total_cmp(&other.input_and_output())),
         }
     }
 }
 
 impl ModelOffer {
+    /// What a million tokens of input and of output cost together, to compare offers of a model. Without a price it is the dearest.
+    fn input_and_output(&self) -> f64 {
+        let figure = |kind: &str| self.price[kind].as_str().and_then(|usd| usd.parse::<f64>().ok()).unwrap_or(0.0);
+        if self.price.is_null() { f64::INFINITY } else { figure("input") + figure("output") }
+    }
+
     pub(crate) fn has_protocol(&self, protocol: &str) -> bool {
         self.protocols.iter().any(|offered| offered.protocol == protocol)
     }
@@ -113,4 +119,32 @@ pub(crate) fn example_offer() -> Value {
         "protocols": [{"protocol": "openai", "endpoints": ["/v1/chat/completions"], "translated": false, "parameters": "p1"}],
         "state": {"now": "available", "since": null, "until": null}, "day": figures(24), "week": figures(7),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_group_the_cheapest_offer_counts() {
+        let offer = |group: &str, price: Value| {
+            let mut offer = example_offer();
+            (offer["group"], offer["price"]) = (group.into(), price);
+            serde_json::from_value::<ModelOffer>(offer).unwrap()
+        };
+        let priced = |input: &str| serde_json::json!({"input": input, "output": "10"});
+        let entry = |groups: Vec<ModelOffer>| SquareEntry {
+            groups,
+            ..serde_json::from_value(serde_json::json!({"id": "m", "groups": []})).unwrap()
+        };
+        let best = |groups: Vec<ModelOffer>| entry(groups).offer(None).map(|offer| offer.group.clone());
+        assert_eq!(
+            best(vec![offer("a", priced("2.5")), offer("b", priced("2.45")), offer("c", Value::Null)]),
+            Some("b".to_owned())
+        );
+        assert_eq!(best(vec![offer("a", Value::Null), offer("b", priced("9")), offer("c", priced("9"))]), Some("b".to_owned()));
+        assert_eq!(best(vec![offer("a", priced("1")), offer("b", serde_json::json!({"free": true}))]), Some("b".to_owned()));
+        assert_eq!(best(Vec::new()), None);
+        assert_eq!(entry(vec![offer("a", priced("1")), offer("b", priced("2"))]).offer(Some("b")).unwrap().group, "b");
+    }
 }

@@ -77,7 +77,7 @@ pub(in crate::pages) fn of_transition(t: Locale, transition: &TransitionObject, 
         "off" => ("off", t.say_with("event.off", &[("name", &name)])),
         "cooling" => ("cool", t.say_with("event.cools", &[("name", &name), ("reason", &reason)])),
         "resting" => ("pause", t.say_with("event.rests", &[("name", &name), ("reason", &reason)])),
-        "degraded" => ("warn", t.say_with("event.degraded", &[("name", &name), ("reason", &reason)])),
+        "degraded" => ("warn", t.say_with("event.degraded", &[("name", &name)])),
         _ => ("badc", t.say_with("event.unavailable", &[("name", &name), ("reason", &reason)])),
     };
     Event { icon, text, ago: format::ago(t, &transition.since, now), at: transition.since.clone() }
