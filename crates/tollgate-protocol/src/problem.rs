@@ -99,4 +99,6 @@ pub struct UpstreamProblem {
     pub account_refused: bool,
     /// A 429 that this request alone is too large for: it asks for more tokens than the account has in a minute.
     pub over_minute_limit: bool,
+    /// Sealed thoughts in the request are those of another account, or of no use to the model: it may be taken without them (Responses).
+    pub seals_refused: bool,
 }

@@ -5,7 +5,7 @@
 
 mod hedge;
 
-use std::mem;
+use std::{mem, sync::Arc};
 
 use bytes::Bytes;
 use tollgate_core::{AttemptResult, Exclusion, MAX_ATTEMPTS, MAX_TRIES, NoRouteCause, Observation};
@@ -19,7 +19,7 @@ use super::{
     select::select,
     types::{
         attempt::AttemptAnswer,
-        context::{LastAttempt, RetryState, RouteContext, SelectionError},
+        context::{LastAttempt, RetryState, RouteContext, Selection, SelectionError},
         failure::{NextStep, ReportedFailure},
         usage_guard::UsageGuard,
     },
@@ -36,6 +36,9 @@ pub(super) async fn run(
     guard: &mut UsageGuard,
 ) -> Result<AttemptAnswer, SelectionError> {
     let worker = context.worker;
+    if retry.without_seals {
+        context.bodies.leave_out_seals();
+    }
     let mut selection = match select(context, &retry.history, &mut retry.wait_budget, guard).await {
         Ok(selection) => selection,
         Err(error) => return Err(retry.prefer_last_failure(context, error)),
@@ -81,10 +84,14 @@ pub(super) async fn run(
                 let wait = verdict.reported.wait(worker.shared.clock.now());
                 retry.shortest_wait = [retry.shortest_wait, wait].into_iter().flatten().min();
                 let last = retry.last.insert(LastAttempt { verdict, planned });
-                if !may_retry(context, last, guard) {
+                if !may_retry(context, last, retry.without_seals, guard) {
                     return Err(retry.last_refusal(context).unwrap_or(Refusal::Overloaded).into());
                 }
             }
+        }
+        if let Some(again) = without_seals(context, retry) {
+            selection = again;
+            continue;
         }
         selection = match Box::pin(select(context, &retry.history, &mut retry.wait_budget, guard)).await {
             Ok(selection) => selection,
@@ -95,16 +102,28 @@ pub(super) async fn run(
 
 /// Whether another attempt may follow: the request is not at fault, attempts and time are left, a repeated request does no
 /// harm, and the retry budget is not spent.
-fn may_retry(context: &RouteContext<'_>, last: &LastAttempt, guard: &UsageGuard) -> bool {
+fn may_retry(context: &RouteContext<'_>, last: &LastAttempt, without_seals: bool, guard: &UsageGuard) -> bool {
     let shared = &context.worker.shared;
     let now = shared.clock.instant();
     let allowed = match last.verdict.next {
         NextStep::Stop => false,
+        NextStep::WithoutSeals => !without_seals && context.bodies.has_seals(&last.planned) && shared.retries.has_capacity(now),
         NextStep::FreeAttempt => true,
         NextStep::Attempt => shared.retries.has_capacity(now),
         NextStep::UncertainAttempt => last.planned.channel.spec.retry_uncertain && shared.retries.has_capacity(now),
     };
     allowed && guard.sent_attempts() < MAX_ATTEMPTS && guard.attempts() < MAX_TRIES && now < context.deadline()
+}
+
+/// The account that refused the sealed thoughts of the history once more, for the request without them. Where another request has taken
+/// its capacity meanwhile, the next account is selected as ever.
+fn without_seals(context: &RouteContext<'_>, retry: &mut RetryState) -> Option<Selection> {
+    let last = retry.last.as_ref().filter(|last| last.verdict.next == NextStep::WithoutSeals)?;
+    retry.without_seals = true;
+    context.bodies.leave_out_seals();
+    let limiters = &context.worker.shared.traffic.limiters;
+    let permit = limiters.try_acquire(&last.planned.account, context.estimated_tokens())?;
+    Some(Selection { planned: Arc::clone(&last.planned), permit })
 }
 
 /// The gateway's own count of tokens as the answer.

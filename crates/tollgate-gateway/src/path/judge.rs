@@ -157,7 +157,8 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
     let (next, observation, failure) = match problem.status {
         400 | 404 | 409 | 413 | 415 | 422 => {
             let rejection = Rejection { protocol: *protocol, problem: problem.clone() };
-            (NextStep::Stop, Some(Observation::RequestRefused), UpstreamFailure::Rejected(Box::new(rejection)))
+            let next = if problem.seals_refused { NextStep::WithoutSeals } else { NextStep::Stop };
+            (next, Some(Observation::RequestRefused), UpstreamFailure::Rejected(Box::new(rejection)))
         }
         401..=403 => (NextStep::Attempt, Some(Observation::Refused), UpstreamFailure::AccountRefused),
         429 => {
@@ -280,6 +281,15 @@ mod tests {
                 check(&status(*code), id, next, observation, AttemptResult::Refused);
             }
         }
+    }
+
+    #[test]
+    fn refused_seals_leave_the_account_a_second_attempt() {
+        let sealed = |status| UpstreamProblem { status, seals_refused: true, ..UpstreamProblem::default() };
+        let fine = Some(Observation::RequestRefused);
+        check(&problem(sealed(400), None), "E52", NextStep::WithoutSeals, fine, AttemptResult::Refused);
+        let error = Some(Observation::ServerError);
+        check(&problem(sealed(500), None), "E55", NextStep::Attempt, error, AttemptResult::Refused);
     }
 
     #[test]

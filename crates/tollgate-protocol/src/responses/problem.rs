@@ -6,11 +6,28 @@ use serde_json::{Value, json};
 
 use crate::{UpstreamProblem, openai::decode_problem};
 
+/// Code of a refused seal.
+const SEAL_REFUSED: &str = "invalid_encrypted_content";
+/// Messages with the same meaning, of services that give no code: `The encrypted content for item rs_1 could not be verified.`
+const SEAL_REFUSED_PHRASES: [(&str, &str); 3] = [
+    ("encrypted content", "could not be verified"),
+    ("encrypted content", "did not match"),
+    ("reasoning input items", "can only be provided to a reasoning"),
+];
+
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
-    match error_of_event(body) {
+    let problem = match error_of_event(body) {
         Some(error) => decode_problem(status, json!({ "error": error }).to_string().as_bytes()),
         None => decode_problem(status, body),
-    }
+    };
+    UpstreamProblem { seals_refused: seals_refused(&problem), ..problem }
+}
+
+fn seals_refused(problem: &UpstreamProblem) -> bool {
+    let text = problem.message.to_ascii_lowercase();
+    let is_meant = |(subject, fault): &(&str, &str)| text.contains(subject) && text.contains(fault);
+    let is_refused = problem.code.as_deref() == Some(SEAL_REFUSED) || SEAL_REFUSED_PHRASES.iter().any(is_meant);
+    is_refused && problem.is_error_object
 }
 
 #[derive(Deserialize)]
@@ -66,6 +83,23 @@ mod tests {
     fn failure_without_a_reason_is_the_providers() {
         let problem = decode(200, br#"{"type":"response.failed","response":{"status":"failed","error":null}}"#);
         assert_eq!((problem.status, problem.is_error_object), (500, true));
+    }
+
+    #[test]
+    fn refused_seals_are_known_by_code_and_by_words() {
+        for (error, refused) in [
+            (r#"{"code":"invalid_encrypted_content","message":"no"}"#, true),
+            (r#"{"code":null,"message":"The encrypted content for item rs_1 could not be verified."}"#, true),
+            (r#"{"code":"invalid_request_body","message":"Encrypted content item_id did not match the target item id."}"#, true),
+            (r#"{"message":"Reasoning input items can only be provided to a reasoning or computer use model."}"#, true),
+            (r#"{"code":"invalid_value","message":"The input could not be verified."}"#, false),
+            (r#"{"message":"Encrypted content is not supported."}"#, false),
+        ] {
+            assert_eq!(decode(400, format!(r#"{{"error":{error}}}"#).as_bytes()).seals_refused, refused, "{error}");
+        }
+        assert!(!decode(400, b"The encrypted content could not be verified").seals_refused, "a page in front of the service");
+        let event = br#"{"type":"response.failed","response":{"error":{"code":"invalid_encrypted_content","message":"no"}}}"#;
+        assert!(decode(200, event).seals_refused);
     }
 
     #[test]

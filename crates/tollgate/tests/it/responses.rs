@@ -407,6 +407,88 @@ fn sealed_thoughts_return_through_callers_of_other_protocols() {
     assert_eq!(seals, [(true, Some(provider::RESPONSES_SEAL)); 2]);
 }
 
+/// A history with a thought that another account has sealed, in a caller's protocol, with the field that is named as dropped.
+fn sealed_elsewhere() -> [(&'static str, Value, &'static str); 3] {
+    let reasoning = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAelsewhere"});
+    let function = json!({"name": "f", "arguments": "{}"});
+    let call = json!({"id": "c", "type": "function", "function": function, "extra_content": {"openai": {"reasoning": reasoning}}});
+    let thinking = json!({"type": "thinking", "thinking": "", "signature": "tg1.r.rs_1:gAAAAelsewhere"});
+    [
+        (
+            "/v1/responses",
+            json!({"model": MODELS[3], "input": [
+                {"role": "user", "content": "hi"}, reasoning,
+                {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "c", "output": "x"},
+            ]}),
+            "input[].encrypted_content",
+        ),
+        (
+            "/v1/chat/completions",
+            json!({"model": MODELS[3], "messages": [
+                {"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "c", "content": "x"},
+            ]}),
+            "messages[1].tool_calls[0].extra_content.openai.reasoning",
+        ),
+        (
+            "/v1/messages",
+            json!({"model": MODELS[3], "max_tokens": 9, "messages": [
+                {"role": "user", "content": "hi"},
+                {"role": "assistant", "content": [thinking, {"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
+            ]}),
+            "messages[1].content[0]",
+        ),
+    ]
+}
+
+#[test]
+fn seals_of_another_account_are_left_out_after_they_were_refused() {
+    let upstream = Upstream::with_model();
+    let gateway = gateway_for(&upstream);
+    for (path, body, named) in sealed_elsewhere() {
+        let before = upstream.received().len();
+        let answer = gateway.send(&Request::post(path, &body).bearer(gateway.key()));
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        assert_eq!(answer.header("x-tollgate-dropped"), Some(named), "{path}");
+        let sent: Vec<Value> = upstream.received()[before..].iter().map(|request| request.json()["input"].clone()).collect();
+        let [first, second] = sent.as_slice() else { panic!("{path}: {sent:?}") };
+        assert!(first.to_string().contains("gAAAAelsewhere"), "{path}: {first}");
+        assert!(!second.to_string().contains("reasoning") && !second.to_string().contains("fc_1"), "{path}: {second}");
+        assert_eq!(second.as_array().expect("items").len(), 3, "{path}: everything else stays");
+        let record = gateway.record_of(&answer);
+        assert_eq!(record["dropped"], json!([named]), "{path}");
+        let attempts = record["attempts"].as_array().expect("attempts");
+        let codes: Vec<&Value> = attempts.iter().map(|attempt| &attempt["error"]).collect();
+        assert_eq!(codes, [&json!("E52"), &Value::Null], "{path}: {record}");
+    }
+}
+
+#[test]
+fn refused_seals_are_left_out_once() {
+    let refused =
+        json!({"error": {"type": "invalid_request_error", "code": "invalid_encrypted_content", "message": "no", "param": null}});
+    let upstream = Upstream::start();
+    let gateway = gateway_for(&upstream);
+    let (path, sealed, _) = sealed_elsewhere()[0].clone();
+    // Nothing is left to take out the second time, and nothing was there to take out at all.
+    for (body, sent) in [(sealed, 2), (body(MODELS[3]), 1)] {
+        let before = upstream.received().len();
+        for _ in 0..sent {
+            upstream.enqueue(ScriptedResponse::error(400, &refused));
+        }
+        let answer = gateway.send(&Request::post(path, &body).bearer(gateway.key()));
+        assert_eq!(
+            (answer.status, &answer.json()["error"]["code"]),
+            (400, &json!("invalid_encrypted_content")),
+            "{}",
+            answer.text()
+        );
+        assert_eq!(upstream.received().len() - before, sent);
+    }
+}
+
 #[test]
 fn callers_of_other_protocols_use_a_model_that_speaks_responses() {
     let upstream = Upstream::with_model();

@@ -152,6 +152,8 @@ pub(crate) struct RetryState {
     pub(crate) last: Option<LastAttempt>,
     /// Shortest wait requested by an upstream, in seconds.
     pub(crate) shortest_wait: Option<u32>,
+    /// Whether the request goes without the sealed thoughts of its history, because an account refused them.
+    pub(crate) without_seals: bool,
     /// Whether the retry budget has counted the request.
     pub(crate) counted: bool,
 }

@@ -51,6 +51,8 @@ pub(crate) struct ProblemAnswer {
 pub(crate) enum NextStep {
     /// The request is at fault: every account would refuse it.
     Stop,
+    /// The request is at fault for sealed thoughts in its history: the same account may take it without them, once.
+    WithoutSeals,
     /// Another account may do better, and nothing was sent.
     FreeAttempt,
     /// Another account may do better.

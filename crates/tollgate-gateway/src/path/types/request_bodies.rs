@@ -7,7 +7,10 @@
 mod copies;
 mod media;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{
+    Arc, Mutex, OnceLock, PoisonError,
+    atomic::{AtomicBool, Ordering},
+};
 
 use bytes::Bytes;
 use tollgate_core::{
@@ -48,6 +51,8 @@ pub(crate) struct RequestBodies<'a> {
     output_limit: Option<OutputLimit>,
     /// Whether one account alone serves the model, so that every signature in the history is its own.
     has_sole_account: bool,
+    /// Whether the sealed thoughts of Responses are left out, because an account refused them.
+    without_seals: AtomicBool,
     /// Boxed, because most requests are never decoded.
     decoded: OnceLock<Box<Result<Request, TranslateError>>>,
     encoded: Mutex<Vec<EncodedBody>>,
@@ -121,6 +126,7 @@ impl<'a> RequestBodies<'a> {
             dropped,
             output_limit: output_limit.cloned(),
             has_sole_account: has_sole_account(catalog, offer),
+            without_seals: AtomicBool::new(false),
             decoded: OnceLock::new(),
             encoded: Mutex::default(),
             media: PrefetchedMedia::new(memory.clone()),
@@ -161,6 +167,26 @@ impl<'a> RequestBodies<'a> {
         reasons.all(|other| other == first).then_some(first)?
     }
 
+    /// Whether the history has thoughts that a Responses upstream sealed, for this upstream of the protocol.
+    pub(crate) fn has_seals(&self, planned: &PlannedAttempt) -> bool {
+        if planned.protocol == self.from {
+            return signature_member(planned.protocol, self.body).is_some();
+        }
+        let parts = self.decoded().into_iter().flat_map(|request| &request.turns).flat_map(|turn| &turn.parts);
+        parts.filter_map(|part| part.signature.as_ref()).any(|signature| signature.owner == Protocol::Responses)
+    }
+
+    /// Writes bodies without sealed thoughts from now on.
+    pub(crate) fn leave_out_seals(&self) {
+        self.without_seals.store(true, Ordering::Relaxed);
+        // Those that were written have them.
+        self.encoded.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn leaves_out_seals(&self, upstream: Protocol) -> bool {
+        upstream == Protocol::Responses && self.without_seals.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn body_for(&self, planned: &PlannedAttempt) -> BodyFor {
         if planned.protocol == self.from {
             let request = self.passthrough(planned);
@@ -192,7 +218,8 @@ impl<'a> RequestBodies<'a> {
         let mapping = planned.mapping();
         let codec = codec(planned.protocol);
         let renamed = mapping.upstream != summary.model;
-        let drop_signatures = mapping.profile.signatures_bound == Some(true) && !self.has_sole_account;
+        let drop_signatures =
+            mapping.profile.signatures_bound == Some(true) && !self.has_sole_account || self.leaves_out_seals(planned.protocol);
         let hide_usage = summary.stream && summary.method == Method::Chat && !summary.include_usage;
         let edits = RequestEdits {
             upstream_model: renamed.then_some(mapping.upstream.as_str()),
@@ -279,6 +306,9 @@ impl<'a> RequestBodies<'a> {
         let mut profile = upstream_profile(channel, mapping);
         if self.has_sole_account {
             profile.signatures_bound = None;
+        }
+        if self.leaves_out_seals(channel.spec.protocol) {
+            profile.signatures_bound = Some(true);
         }
         let fetched = self.media.so_far();
         let fetch_media = channel.spec.translation.fetch_media;

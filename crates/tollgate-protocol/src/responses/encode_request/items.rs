@@ -98,7 +98,9 @@ fn model(out: &mut EncodeContext<'_>, turn: &Turn, items: &mut Vec<Json>) {
     }
     flush(&mut text, items, &mut last_thoughts);
     items.truncate(items.len() - last_thoughts.len());
-    last_thoughts.into_iter().for_each(|part| drop_thought(out, part));
+    for part in last_thoughts {
+        drop_thought(out, part);
+    }
 }
 
 /// Whether sealed thoughts are sent: not where they may be another account's, and the upstream accepts only its own.
