@@ -4,6 +4,8 @@
 //! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
 
 mod labels;
+#[cfg(test)]
+mod many_groups;
 mod matching;
 mod packed;
 mod ranges;
@@ -18,8 +20,8 @@ use tollgate_core::{NanoUsd, RequestId, Timestamp};
 use super::{
     columns::{Column, ColumnKind},
     dialect::Dialect,
+    group_sums::{GroupFigures, GroupRefs},
     names::NameKind,
-    packed_sums::{GroupFigures, GroupRefs},
     store::SqlStore,
     sum_tables::SumTable,
     tags::OTHER_VALUES,

@@ -32,6 +32,11 @@ pub(super) enum LookUp {
 /// Takes the rows of a query one by one.
 pub(super) trait FoldRows: Send + 'static {
     fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error>;
+
+    /// Whether no further row is wanted.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 impl UsageReader {

@@ -1,7 +1,7 @@
 //! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a database sorts in
 //! a fraction of a second. A time is over when its last row is read, so that few groups are open at once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Write as _};
 
 use foldhash::fast::RandomState;
 use sqlx::AssertSqlSafe;
@@ -15,11 +15,11 @@ use super::{
 };
 use crate::{
     StoreError,
-    rollup::{FIVE_MINUTES, Histogram, RequestTimes, bucket, next_bucket},
+    rollup::{FIVE_MINUTES, Histogram, PartSpan, RequestTimes, bucket, keys_of_parts, next_bucket},
     sql::{
         cells::Cells,
         columns::column_list,
-        packed_sums::{GroupFigures, GroupRefs, GroupSums},
+        group_sums::{GroupFigures, GroupRefs, GroupSums, MAX_GROUPS},
         store::SqlStore,
         sum_tables::{SumTable, USAGE_SUMS},
         usage_filter::{ArrivalRange, bind_ids},
@@ -55,6 +55,10 @@ impl FoldRows for SumFold {
         self.sums.add(groups, &figures);
         Ok(())
     }
+
+    fn is_done(&self) -> bool {
+        self.sums.is_full()
+    }
 }
 
 /// Adds up records: two groups, and the figures.
@@ -73,7 +77,14 @@ impl FoldRows for RecordFold {
         self.sums.add(groups, &figures);
         Ok(())
     }
+
+    fn is_done(&self) -> bool {
+        self.sums.is_full()
+    }
 }
+
+/// Groups whose histograms are ready to be added to: some 4 KB each.
+const MAX_OPEN_TIMES: usize = 10_000;
 
 /// Merges the histograms of rows: their minute, two groups, and the histograms.
 struct TimesFold {
@@ -84,16 +95,22 @@ struct TimesFold {
 }
 
 impl TimesFold {
+    /// Encodes the histograms that are open.
     fn complete(&mut self) {
-        let encoded = |(groups, times): (GroupRefs, RequestTimes)| (groups, times.each().map(Histogram::encode));
-        self.done.extend(self.open.drain().map(encoded));
+        for (groups, mut times) in self.open.drain() {
+            let done = self.done.entry(groups).or_default();
+            for (histogram, more) in times.each_mut().into_iter().zip(done.iter()) {
+                histogram.merge_encoded(more);
+            }
+            *done = times.each().map(Histogram::encode);
+        }
     }
 }
 
 impl FoldRows for TimesFold {
     fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
         let minute = cells.number()?;
-        if self.is_complete && minute != self.minute {
+        if (self.is_complete && minute != self.minute) || self.open.len() >= MAX_OPEN_TIMES {
             self.complete();
         }
         self.minute = minute;
@@ -103,6 +120,10 @@ impl FoldRows for TimesFold {
             histogram.merge_encoded(cells.bytes()?);
         }
         Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.len() > MAX_GROUPS
     }
 }
 
@@ -135,6 +156,7 @@ impl SqlStore {
                 added.complete();
             }
             sums.merge(added);
+            sums = sums.check()?;
         }
         if !of_records.is_empty() {
             let (sql, ids) = query.sums(&of_records);
@@ -146,16 +168,23 @@ impl SqlStore {
         Ok(sums.finish())
     }
 
-    /// Adds the records of ranges to sums. Of many groups, such as keys, the database would sort all of them.
+    /// Adds the records of ranges to sums, of all keys or those of some parts. Of many groups, such as keys, the database would sort all of
+    /// them.
     pub(super) async fn sums_of_records(
         &self,
         query: &SummaryQuery<'_>,
-        ranges: Vec<TimeRange>,
+        ranges: &[TimeRange],
+        span: Option<&PartSpan>,
         mut sums: GroupSums,
     ) -> Result<GroupSums, StoreError> {
         for range in ranges {
+            let (mut sql, ids) = query.rows_of_records(*range);
+            if let Some(span) = span {
+                let keys = keys_of_parts(span);
+                write!(sql, " AND key >= {} AND key < {}", keys.start, keys.end).expect("writing to a String cannot fail");
+            }
             let fold = RecordFold { sums, sign: if range.is_subtracted { -1 } else { 1 } };
-            sums = self.usage_reader.fold(SUMMARY, query.rows_of_records(range), fold).await?.sums;
+            sums = self.usage_reader.fold(SUMMARY, (sql, ids), fold).await?.sums.check()?;
         }
         Ok(sums)
     }
@@ -171,14 +200,17 @@ impl SqlStore {
         for range in ranges.filter(|range| range.source != SummarySource::Records) {
             let is_complete = query.is_bucket_of_group(range);
             let before = if is_complete { HashMap::default() } else { std::mem::take(&mut open) };
-            let fold = TimesFold { open: before, done: TimesByGroup::default(), is_complete, minute: i64::MIN };
+            let fold = TimesFold { open: before, done: times, is_complete, minute: i64::MIN };
             let mut fold = self.usage_reader.fold(SUMMARY, (query.rows_of_times(range), Vec::new()), fold).await?;
             if is_complete {
                 fold.complete();
             } else {
                 open = fold.open;
             }
-            times.extend(fold.done);
+            times = fold.done;
+            if times.len() > MAX_GROUPS {
+                return Err(StoreError::TooManyGroups { max: MAX_GROUPS });
+            }
         }
         let mut rest = TimesFold { open, done: times, is_complete: false, minute: 0 };
         rest.complete();

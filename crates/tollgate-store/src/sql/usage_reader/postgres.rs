@@ -78,6 +78,9 @@ impl PostgresReader {
         let mut rows = query(sql, ids).fetch(&self.pool);
         while let Some(row) = rows.try_next().await.map_err(failed)? {
             fold.row(&mut PostgresCells::new(&row)).map_err(failed)?;
+            if fold.is_done() {
+                break;
+            }
         }
         drop(rows);
         Ok(fold)

@@ -111,6 +111,9 @@ impl ReadConnection {
         let mut rows = statement.raw_query();
         while let Some(row) = rows.next().map_err(|error| self.failed(operation, error))? {
             fold.row(&mut SqliteCells::new(row)).map_err(|error| failed(&self.database, operation, error))?;
+            if fold.is_done() {
+                break;
+            }
         }
         drop(rows);
         Ok(fold)
