@@ -62,7 +62,7 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<f64
         }
         command
     };
-    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "operator"]))?;
+    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "admin"]))?;
     let key = serde_json::from_str::<Value>(&made)?["key"].as_str().context("the admin key")?.to_owned();
     let address = format!("127.0.0.1:{}", free_ports(1)?[0]);
     let _gateway = start(&mut tollgate(&["serve", "--listen", &address]))?;

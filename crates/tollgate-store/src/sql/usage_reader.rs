@@ -27,6 +27,7 @@ pub(super) enum UsageReader {
 pub(super) enum LookUp {
     Numbers(Vec<i64>),
     Requests(Vec<RequestId>),
+    Texts(Vec<String>),
 }
 
 /// Takes the rows of a query one by one.

@@ -4,14 +4,12 @@
 use std::{collections::HashMap, fmt::Write as _};
 
 use foldhash::fast::RandomState;
-use sqlx::AssertSqlSafe;
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{
     FIGURES, MAX_ROWS, SUMMARY, SummaryQuery,
     packed::figure_of,
     ranges::{EndParts, SummarySource, TimeRange, cut_buckets, minutes, split_range, width_of},
-    sums_of_row,
 };
 use crate::{
     StoreError,
@@ -22,7 +20,7 @@ use crate::{
         group_sums::{GroupFigures, GroupRefs, GroupSums, MAX_GROUPS},
         store::SqlStore,
         sum_tables::{SumTable, USAGE_SUMS},
-        usage_filter::{ArrivalRange, bind_ids},
+        usage_filter::ArrivalRange,
         usage_reader::FoldRows,
     },
 };
@@ -138,6 +136,22 @@ pub(super) fn merged(all: &[EncodedTimes]) -> RequestTimes {
     times
 }
 
+/// Ranges in the order of their times, cut in the middle of the one whose buckets have this width. The second half is empty if there is
+/// none, or it has no end.
+fn halves(mut ranges: Vec<TimeRange>, width: i64) -> (Vec<TimeRange>, Vec<TimeRange>) {
+    let whole = ranges.iter().position(|range| range.source.width() == width);
+    let ends = whole.and_then(|at| Some((at, ranges[at].from?, ranges[at].to?)));
+    let Some((at, from, to)) = ends else { return (ranges, Vec::new()) };
+    let middle = bucket(Timestamp(from.midpoint(to)), width);
+    if middle <= from {
+        return (ranges, Vec::new());
+    }
+    let mut second = vec![TimeRange { from: Some(middle), ..ranges[at] }];
+    second.extend(ranges.drain(at + 1..));
+    ranges[at].to = Some(middle);
+    (ranges, second)
+}
+
 impl SqlStore {
     /// The largest groups of a query by a time, from a table with a row for each sum.
     pub(super) async fn sums_of_rows(
@@ -159,11 +173,25 @@ impl SqlStore {
             sums = sums.check()?;
         }
         if !of_records.is_empty() {
-            let (sql, ids) = query.sums(&of_records);
-            let sql = query.largest_of(&sql);
-            for (groups, figures) in self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await? {
+            for (groups, figures) in self.sums_of_ranges(query, &of_records).await? {
                 sums.add(groups, &figures);
             }
+        }
+        Ok(sums.finish())
+    }
+
+    /// The largest groups of a query by a short time, grouped by the database: each half of the time on a connection of its own. No group
+    /// is in both.
+    pub(super) async fn sums_of_halves(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let width = [query.by.first, query.by.second].into_iter().filter_map(width_of).min().unwrap_or(0);
+        let (first, second) = halves(query.ranges(), width);
+        if second.is_empty() {
+            return self.sums_of_ranges(query, &first).await;
+        }
+        let (first, second) = tokio::try_join!(self.sums_of_ranges(query, &first), self.sums_of_ranges(query, &second))?;
+        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        for (groups, figures) in first.into_iter().chain(second) {
+            sums.add(groups, &figures);
         }
         Ok(sums.finish())
     }
@@ -246,5 +274,30 @@ impl SummaryQuery<'_> {
 
     pub(super) fn rows_of_times(&self, range: TimeRange) -> String {
         self.rows(&USAGE_SUMS, range, "ttft, duration, overhead")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollup::{DAY, HOUR};
+
+    #[test]
+    fn halves_are_cut_between_buckets() {
+        let range = |source, from: i64, to: i64| TimeRange { source, from: Some(from), to: Some(to), is_subtracted: false };
+        let (ends, hours) =
+            (range(SummarySource::FiveMinutes, HOUR - FIVE_MINUTES, HOUR), range(SummarySource::Hours, HOUR, 8 * HOUR));
+        let after = range(SummarySource::Records, 8 * HOUR, 8 * HOUR + 7);
+        let (first, second) = halves(vec![ends, hours, after], HOUR);
+        assert_eq!(first, [ends, range(SummarySource::Hours, HOUR, 4 * HOUR)]);
+        assert_eq!(second, [range(SummarySource::Hours, 4 * HOUR, 8 * HOUR), after]);
+        for (ranges, width) in [
+            (vec![ends, after], HOUR),
+            (vec![ends, range(SummarySource::Hours, HOUR, 2 * HOUR), after], HOUR),
+            (vec![TimeRange { to: None, ..hours }], HOUR),
+            (vec![ends, hours], DAY),
+        ] {
+            assert_eq!(halves(ranges.clone(), width), (ranges, Vec::new()), "nothing to cut");
+        }
     }
 }

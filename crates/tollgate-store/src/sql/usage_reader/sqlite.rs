@@ -89,6 +89,11 @@ impl ReadConnection {
                     each(statement.raw_bind_parameter(1, number), &mut statement)?;
                 }
             }
+            LookUp::Texts(texts) => {
+                for text in texts {
+                    each(statement.raw_bind_parameter(1, text), &mut statement)?;
+                }
+            }
             LookUp::Requests(ids) => {
                 for id in ids {
                     each(statement.raw_bind_parameter(1, id.uuid().as_bytes().as_slice()), &mut statement)?;
