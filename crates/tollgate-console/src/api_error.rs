@@ -377,6 +377,9 @@ impl ApiError {
         if let StoreError::TooManyRecords { .. } = error {
             return Self::value("since", error);
         }
+        if let StoreError::TooManyGroups { .. } = error {
+            return Self::value("by", error);
+        }
         let cause = Some(InternalFailure { fault: error.class(), message: error.to_string() });
         if error.is_unreachable() {
             tracing::warn!(%error, "admin API: the database is unreachable");
@@ -436,5 +439,20 @@ fn sentence(text: &str) -> String {
 impl From<StoreError> for ApiError {
     fn from(error: StoreError) -> Self {
         Self::store(&error, None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sum_beyond_a_bound_names_what_to_change() {
+        let groups = ApiError::store(&StoreError::TooManyGroups { max: 7 }, None);
+        assert_eq!((groups.code(), groups.param()), ("invalid_value", Some("by")));
+        assert!(groups.message().contains("more than 7 groups; group by one thing less, or filter by"), "{}", groups.message());
+        let records = ApiError::store(&StoreError::TooManyRecords { records: 9, max: 8 }, None);
+        assert_eq!((records.code(), records.param()), ("invalid_value", Some("since")));
+        assert!(records.message().contains("has 9; at most 8 are read"), "{}", records.message());
     }
 }

@@ -249,6 +249,7 @@ conformance! {
         ledger_is_consistent_after_concurrent_writes;
     listing:
         rows_are_listed_in_pages_with_their_revisions,
+        names_are_those_of_visible_rows,
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;

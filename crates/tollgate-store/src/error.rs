@@ -90,6 +90,9 @@ pub enum StoreError {
          take a later 'since', set 'until', or filter by a key"
     )]
     TooManyRecords { records: u64, max: u64 },
+    /// A sum with more groups than are added up at once.
+    #[error("the sum has more than {max} groups; group by one thing less, or filter by a group, model, member, channel or key")]
+    TooManyGroups { max: usize },
     /// Long work ended before it was complete.
     #[error("it was cancelled")]
     Cancelled,
@@ -130,6 +133,7 @@ impl StoreError {
             | Self::InvalidData { .. }
             | Self::Cancelled
             | Self::TooManyRecords { .. }
+            | Self::TooManyGroups { .. }
             | Self::Query { .. } => ErrorClass::Data,
         }
     }

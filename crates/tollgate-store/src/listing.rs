@@ -65,6 +65,9 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// One row by id, removed or not.
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError>;
 
+    /// The names of rows with these ids, removed ones included. Ids that no visible row has are left out.
+    async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError>;
+
     /// One service key with its member, in any status.
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError>;
 
@@ -79,6 +82,15 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
 
     /// The admin key with this hash, unless it is revoked or expired, or its member is suspended.
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
+}
+
+/// What a list shows of a row that it refers to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowName {
+    pub id: String,
+    pub name: String,
+    /// The id of the row that it belongs to: the member of a key, the channel of an account; else empty.
+    pub parent: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

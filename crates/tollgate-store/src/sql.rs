@@ -15,6 +15,7 @@ mod connect;
 mod data_keys;
 mod dialect;
 mod driver_error;
+mod group_sums;
 mod health;
 mod health_history;
 mod identity;

@@ -65,7 +65,7 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f6
         }
         command
     };
-    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "operator"]))?;
+    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "admin"]))?;
     let key = serde_json::from_str::<Value>(&made)?["key"].as_str().context("the admin key")?.to_owned();
     let mut init = tollgate(&["init", "--admin", usage_pages::ADMIN, "--file"]);
     shell::output(init.arg(data.join("tollgate.toml")).env("TOLLGATE_ADMIN_PASSWORD", usage_pages::PASSWORD))?;

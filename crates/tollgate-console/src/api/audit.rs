@@ -13,7 +13,7 @@ use tollgate_store::{
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
-    row_names::rows_by_id,
+    row_names::names_by_id,
     schema::{COUNT, NAME, TEXT, both, join, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -281,7 +281,7 @@ async fn postings(
         found.extend(matching);
     }
     found.sort_by_key(|entry| std::cmp::Reverse(entry.position));
-    let members = rows_by_id(context, RowKind::Member, found.iter().map(|entry| entry.member.to_string()).collect()).await?;
+    let members = names_by_id(context, RowKind::Member, found.iter().map(|entry| entry.member.to_string()).collect()).await?;
     let name = |entry: &LedgerEntry| members.get(&entry.member.to_string()).map_or_else(String::new, |row| row.name.clone());
     let named = found.into_iter().map(|entry| (name(&entry), entry));
     let wanted = named.filter(|(name, _)| filter.name.as_ref().is_none_or(|wanted| wanted == name));

@@ -10,7 +10,7 @@ use tollgate_store::{
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
-    row_names::rows_by_id,
+    row_names::names_by_id,
     rows,
     schema::{NAME, TEXT, both, needed, read},
     sign_in::{Challenge, PASSWORD, SIGN_IN, TOKEN, admit, attempt_succeeded, begin_attempt, need_session, open_session},
@@ -153,7 +153,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let filter = filter(&context, context.only_member(asked)?, after, context.limit() + 1);
     let sessions = context.with_query_timeout(context.state.store.identity.sessions(&filter)).await?;
     let members = sessions.iter().map(|session| session.member.to_string()).collect();
-    let members = rows_by_id(&context, RowKind::Member, members).await?;
+    let members = names_by_id(&context, RowKind::Member, members).await?;
     let current = context.principal.session().map(|signed_in| signed_in.session.id);
     let show = |session: &Session| {
         let name = members.get(&session.member.to_string()).map_or("", |row| row.name.as_str());

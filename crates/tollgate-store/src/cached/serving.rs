@@ -12,9 +12,9 @@ use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
     Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter,
     LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting,
-    PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, SeenNode,
-    Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter,
-    UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName,
+    SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter,
+    UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -101,6 +101,10 @@ impl ListingStore for CachedStore {
 
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id, scope)).await
+    }
+
+    async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError> {
+        self.within(BATCH_TIMEOUT, ListingStore::names(&*self.sql()?, kind, ids, scope)).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {

@@ -1,11 +1,11 @@
 //! The contract of [`crate::ListingStore`], of preconditions and of idempotent batches.
 
-use tollgate_core::{AdminKeyId, ChannelSpec, Revision, Timestamp};
+use tollgate_core::{AdminKeyId, ChannelSpec, MemberId, Revision, Secret, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, NewKey, ObjectScope, RandomSource,
-    RowFilter, RowKind, Store, WorkControl, samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, KeySpec, MemberSpec, NewKey, ObjectScope,
+    RandomSource, RowFilter, RowKind, RowName, Store, StoredRow, WorkControl, samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -47,6 +47,47 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
         None,
         "an id belongs to a row of one kind"
     );
+}
+
+pub(super) async fn names_are_those_of_visible_rows(store: &Store) {
+    let changes = [put_channel("a"), put_channel("b"), put_account("b", "one", Some("secret-credential")), put_group("g", &["b"])];
+    apply(store, &changes).await.unwrap();
+    apply(store, &[Change::RemoveChannel { channel: "a".to_owned() }]).await.unwrap();
+    let member = |name: &str| Change::PutMember(Box::new(MemberSpec { name: name.to_owned(), ..MemberSpec::default() }));
+    let key = |name: &str, member: &str| {
+        let spec = KeySpec { name: name.to_owned(), member: member.to_owned(), ..KeySpec::default() };
+        let secret = store.hasher.import(&Secret::new(format!("a-secret-of-some-length-{name}"))).unwrap();
+        Change::PutKey { key: Box::new(spec), secret: Some(secret) }
+    };
+    apply(store, &[member("m"), member("n"), key("of-m", "m"), key("of-n", "n")]).await.unwrap();
+    let rows = async |kind| {
+        let mut rows = store.listing.page(&RowFilter { removed: true, ..RowFilter::of(kind, 10) }).await.unwrap();
+        rows.sort_by(|a, b| a.name.cmp(&b.name));
+        rows
+    };
+    let names = async |kind, ids: &[&StoredRow], scope| {
+        let ids = ids.iter().map(|row| row.id.clone()).chain(["none has it".to_owned()]).collect();
+        let mut names = store.listing.names(kind, ids, scope).await.unwrap();
+        names.sort_by(|a, b| a.name.cmp(&b.name));
+        names
+    };
+    let name_of = |row: &StoredRow| RowName { id: row.id.clone(), name: row.name.clone(), parent: row.parent.clone() };
+    let (channels, accounts) = (rows(RowKind::Channel).await, rows(RowKind::Account).await);
+    let (members, keys) = (rows(RowKind::Member).await, rows(RowKind::Key).await);
+    let everything = ObjectScope::Everything;
+    let found = names(RowKind::Channel, &[&channels[0], &channels[1], &accounts[0]], everything).await;
+    assert_eq!(found, [name_of(&channels[0]), name_of(&channels[1])], "removed ones too, of this kind");
+    assert_eq!(names(RowKind::Account, &[&accounts[0]], everything).await, [name_of(&accounts[0])]);
+    assert_eq!(accounts[0].parent, channels[1].id);
+
+    let (m, all) = (members.iter().find(|row| row.name == "m").unwrap(), keys.iter().collect::<Vec<_>>());
+    assert_eq!(names(RowKind::Key, &all, everything).await.len(), 2);
+    let own = ObjectScope::Member(MemberId::parse(&m.id).unwrap());
+    let found = names(RowKind::Key, &all, own).await;
+    assert!(found.len() == 1 && found[0].name == "of-m" && found[0].parent == m.id, "{found:?}");
+    assert_eq!(names(RowKind::Member, &members.iter().collect::<Vec<_>>(), own).await, [name_of(m)]);
+    assert_eq!(names(RowKind::Channel, &[&channels[1]], own).await, []);
+    assert_eq!(names(RowKind::Key, &all, ObjectScope::Nothing).await, []);
 }
 
 pub(super) async fn row_preconditions_are_checked(store: &Store) {

@@ -8,7 +8,7 @@ use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 use super::{MemoryStore, State};
 use crate::{
     AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
+    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
 
@@ -106,6 +106,12 @@ impl ListingStore for MemoryStore {
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
         let state = self.catalog.lock().await;
         Ok(state.rows.get(id).filter(|row| row.kind == kind && scope.contains_row(row)).map(|row| state.stored(row)))
+    }
+
+    async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError> {
+        let state = self.catalog.lock().await;
+        let rows = ids.iter().filter_map(|id| state.rows.get(id)).filter(|row| row.kind == kind && scope.contains_row(row));
+        Ok(rows.map(|row| RowName { id: row.id.clone(), name: row.name.clone(), parent: row.parent.clone() }).collect())
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {

@@ -23,6 +23,14 @@ pub(crate) const fn part_of(key: i64) -> i64 {
     key >> PART_BITS
 }
 
+/// Parts from one to another.
+pub(crate) type PartSpan = std::ops::Range<i64>;
+
+/// The numbers of the keys of parts.
+pub(crate) const fn keys_of_parts(parts: &PartSpan) -> std::ops::Range<i64> {
+    parts.start << PART_BITS..parts.end << PART_BITS
+}
+
 /// Writes cells, which come in the order of their columns.
 #[derive(Debug, Default)]
 pub(crate) struct CellWriter {

@@ -25,8 +25,9 @@ pub(super) const SQLITE_SETUP: &str = "PRAGMA journal_mode = WAL; PRAGMA synchro
 pub(super) const SQLITE_READER_SETUP: &str = "PRAGMA query_only = 1;";
 /// Settings of connections to PostgreSQL. `random_page_cost = 1.1`: the rows of one time were written together, so an index by time reads
 /// pages nearly in order. With the default (4), which is meant for disks that turn, PostgreSQL reads a whole table of sums for one width.
-pub(super) const POSTGRES_SETUP: &str =
-    "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'; SET random_page_cost = 1.1;";
+/// `jit = off`: a query of sums is over in the time that compiling it takes.
+pub(super) const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'; \
+     SET random_page_cost = 1.1; SET jit = off;";
 
 #[derive(Clone, Debug)]
 pub(crate) enum SqlAddress {

@@ -4,6 +4,7 @@
 //! The lock of the ledger is taken first, so that batches are written one after the other: what a batch finds out (which records are
 //! new, the numbers of texts, histograms to add to) is still true when it writes.
 
+mod packed;
 mod postgres;
 mod row_batch;
 mod settle;
@@ -13,7 +14,7 @@ mod tables;
 mod tags;
 
 use std::{
-    collections::{BTreeMap, HashSet},
+    collections::HashSet,
     path::Path,
     sync::{Mutex, MutexGuard},
 };
@@ -29,8 +30,9 @@ use crate::{
     StoreError,
     chain::ChainKey,
     pairing::JournalPairing,
-    rollup::{ATTEMPT_WIDTHS, DAY, MINUTE, TOTAL_WIDTHS, USAGE_WIDTHS, UsageSumKey, UsageSums, add_to_cells, by_part, by_widths},
+    rollup::{ATTEMPT_WIDTHS, DAY, MINUTE, TOTAL_WIDTHS, USAGE_WIDTHS, UsageSumKey, UsageSums, by_widths},
 };
+use packed::PackedAddition;
 use row_batch::{RowBatch, TargetTable};
 pub(super) use sums::{BatchSums, SumsByKey};
 use tags::SummedTags;
@@ -146,7 +148,7 @@ impl UsageAppender {
         mode: InsertMode,
     ) -> Result<Option<u64>, StoreError> {
         let mut transaction = match &self.database {
-            AppendTarget::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer).await?),
+            AppendTarget::Sqlite(appender) => AppendTransaction::Sqlite(appender.begin(writer, records.len()).await?),
             AppendTarget::Postgres(appender) => AppendTransaction::Postgres(Box::new(appender.begin().await?)),
         };
         // Taken, and put back after the commit: numbers of a transaction that is rolled back are not kept.
@@ -302,33 +304,32 @@ impl AppendTransaction {
         self.count_tags(&mut records, &mut known.names, &mut known.tags).await?;
         let settled = settle::by_member(&records);
         let booked = reached + i64::try_from(settled.len()).unwrap_or(i64::MAX);
-        if !self.add_records(&records, booked).await? {
-            return Ok(None);
-        }
+        let Some(sums) = self.add_records(&records, booked).await? else { return Ok(None) };
         self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
         self.note_ids(&records).await?;
         // Retention may have passed them by already.
         let late = records.iter().map(|(record, _)| record).filter(|record| record.at.0 < pruned_until).map(|record| record.id);
         self.add(&tables::REMOVED, tables::removed(late)).await?;
-        self.add_rollups(&records).await?;
+        self.add_rollups(sums).await?;
         self.settle(settled, booked, chain).await?;
         Ok(Some(records.len() as u64))
     }
 
-    /// Adds the rows of records; false if one of them is stored already.
-    async fn add_records(&mut self, records: &[(&UsageRecord, RecordRefs)], booked: i64) -> Result<bool, StoreError> {
-        let pieces = records.chunks(RECORDS_AT_ONCE).map(|piece| tables::usage(piece, booked));
-        match self {
-            Self::Sqlite(transaction) => {
-                for rows in pieces {
-                    if !transaction.add(&tables::USAGE, rows).await? {
-                        return Ok(false);
-                    }
-                }
-                Ok(true)
+    /// Adds the rows of records, and returns the additions to the sums; `None` if a record is stored already. The database inserts some
+    /// records while the rows and sums of the next ones are computed.
+    async fn add_records(&mut self, records: &[(&UsageRecord, RecordRefs)], booked: i64) -> Result<Option<BatchSums>, StoreError> {
+        let mut sums = BatchSums::default();
+        let pieces = records.chunks(RECORDS_AT_ONCE).map(|piece| {
+            for (record, refs) in piece {
+                sums.add(record, refs);
             }
-            Self::Postgres(transaction) => transaction.add_pieces(&tables::USAGE, records.len(), pieces).await,
-        }
+            tables::usage(piece, booked)
+        });
+        let added = match self {
+            Self::Sqlite(transaction) => transaction.add_pieces(&tables::USAGE, pieces).await?,
+            Self::Postgres(transaction) => transaction.add_pieces(&tables::USAGE, records.len(), pieces).await?,
+        };
+        Ok(added.then_some(sums))
     }
 
     /// Notes the ids of a batch for those who follow the log, and forgets the oldest.
@@ -407,31 +408,8 @@ impl AppendTransaction {
         self.add(table, tables::record_sums(table, &by_widths(sums.sorted(), widths))).await
     }
 
-    /// Adds sums of keys of each width to a table where they are packed.
-    async fn add_packed<const N: usize>(
-        &mut self,
-        table: &'static TargetTable,
-        sums: &[(i64, BTreeMap<[i64; N], UsageSums>)],
-    ) -> Result<(), StoreError> {
-        for (width, sums) in sums.iter().filter(|(_, sums)| !sums.is_empty()) {
-            let (width, parts) = (width / MINUTE, by_part(sums));
-            let stored = self.packed(table.name, width, parts.iter().map(|(place, _)| *place).collect()).await?;
-            let merged = parts
-                .into_iter()
-                .zip(stored)
-                .map(|((place, sums), stored)| (place, add_to_cells(&stored.unwrap_or_default(), sums.into_iter())));
-            let rows = tables::packed_sums(table, width, merged);
-            self.add(table, rows).await?;
-        }
-        Ok(())
-    }
-
-    /// Adds to the sums. Histograms are merged here.
-    async fn add_rollups(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
-        let mut sums = BatchSums::default();
-        for (record, refs) in records {
-            sums.add(record, refs);
-        }
+    /// Adds to the sums. Histograms and packed sums are merged here.
+    async fn add_rollups(&mut self, sums: BatchSums) -> Result<(), StoreError> {
         let mut usage = by_widths(sums.usage.sorted(), &USAGE_WIDTHS);
         let keys = usage.iter().flat_map(|(width, sums)| sums.keys().map(move |key| (width / MINUTE, *key))).collect();
         let stored = self.histograms(keys).await?;
@@ -442,14 +420,15 @@ impl AppendTransaction {
             }
         }
         self.add(&tables::USAGE_SUMS, tables::usage_sums(&usage)).await?;
-        self.add_packed(&tables::KEY_SUMS, &by_widths(sums.keys.sorted(), &USAGE_WIDTHS)).await?;
         let totals = by_widths(sums.totals.sorted(), &TOTAL_WIDTHS);
-        self.add_packed(&tables::KEY_TOTALS, &totals).await?;
-        let days: Vec<_> = totals.into_iter().filter(|(width, _)| *width == DAY).collect();
+        let days: Vec<_> = totals.iter().filter(|(width, _)| *width == DAY).cloned().collect();
+        let of_keys = PackedAddition::all(&tables::KEY_SUMS, by_widths(sums.keys.sorted(), &USAGE_WIDTHS));
+        let of_tags = PackedAddition::all(&tables::KEY_TAG_SUMS, by_widths(sums.key_tags.sorted(), &USAGE_WIDTHS));
+        let of_totals = PackedAddition::all(&tables::KEY_TOTALS, totals);
+        self.add_packed(of_keys.chain(of_totals).chain(of_tags).collect()).await?;
         self.add(&tables::KEY_DAYS, tables::record_sums(&tables::KEY_DAYS, &days)).await?;
         self.add_sums(&tables::ACCOUNT_SUMS, sums.accounts, &USAGE_WIDTHS).await?;
         self.add_sums(&tables::TAG_SUMS, sums.tags, &USAGE_WIDTHS).await?;
-        self.add_packed(&tables::KEY_TAG_SUMS, &by_widths(sums.key_tags.sorted(), &USAGE_WIDTHS)).await?;
         self.add(&tables::ATTEMPT_SUMS, tables::attempt_sums(&by_widths(sums.attempts.sorted(), &ATTEMPT_WIDTHS))).await
     }
 }

@@ -5,13 +5,15 @@ use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
+    cells::{Cells, FromCells},
     price_history,
-    rows::{audit_event, catalog_row, select, select_with_revision},
+    rows::{audit_event, catalog_row, columns_of, select, select_with_revision},
     store::SqlStore,
+    usage_reader::LookUp,
 };
 use crate::{
     AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, StoreError, StoredRow,
+    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
 };
 
 const LIST: &str = "list rows";
@@ -32,6 +34,13 @@ fn stored(row: &AnyRow) -> Result<StoredRow, StoreError> {
     let read = catalog_row(row)?;
     let revision = row.try_get::<i64, _>("revision").map_err(|error| read.broken(&error.to_string()))?;
     Ok(StoredRow::of(&read, Revision(revision)))
+}
+
+impl FromCells for RowName {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let mut text = || cells.text().map(str::to_owned);
+        Ok(Self { id: text()?, name: text()?, parent: text()? })
+    }
 }
 
 #[async_trait]
@@ -57,6 +66,18 @@ impl ListingStore for SqlStore {
         let sql = format!("WHERE kind = $1 AND id = $2 AND (CAST($3 AS TEXT) IS NULL OR {} = $3)", owner_column(kind));
         let query = select_with_revision(kind, &sql).bind(kind.as_str()).bind(id.to_owned()).bind(scope.member_text());
         self.fetch(LIST, query).await?.first().map(stored).transpose()
+    }
+
+    async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError> {
+        let visible = match scope {
+            ObjectScope::Everything => String::new(),
+            // An id has no other characters than letters, digits and underscores.
+            ObjectScope::Member(member) => format!(" AND {} = '{member}'", owner_column(kind)),
+            ObjectScope::Nothing => return Ok(Vec::new()),
+        };
+        let sql =
+            format!("SELECT id, name, parent FROM ({}) AS t WHERE kind = '{}'{visible} AND id", columns_of(kind), kind.as_str());
+        self.usage_reader.rows_with(LIST, sql, LookUp::Texts(ids)).await
     }
 
     async fn key(&self, id: KeyId) -> Result<Option<Key>, StoreError> {

@@ -1,34 +1,23 @@
 //! Adds up packed sums: reads the values of a time, and of the keys in question, and groups their cells. Two workers read at the same
 //! time, each on a connection of its own.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeSet, HashMap},
-    fmt::Write as _,
-    sync::Mutex,
-};
+use std::{collections::BTreeSet, fmt::Write as _, sync::Mutex};
 
-use foldhash::fast::RandomState;
 use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::Timestamp;
 
 use super::{
     cells::{Cells, broken},
+    group_sums::{FIGURES, GroupFigures, GroupSums},
     store::SqlStore,
-    sum_tables::SumTable,
+    sum_tables::{KEY_TOTALS, SumTable},
     usage_filter::{RefFilter, list},
     usage_reader::FoldRows,
 };
 use crate::{
     StoreError,
-    rollup::{CellReader, MINUTE, MONTH, bucket, bucket_end, part_of},
+    rollup::{CellReader, MINUTE, MONTH, PartSpan, bucket, bucket_end, part_of},
 };
-
-/// Requests, completed requests, and the other figures of sums in their order.
-const FIGURES: usize = 13;
-pub(super) type GroupFigures = [i64; FIGURES];
-/// Numbers of the groups of a row.
-pub(super) type GroupRefs = (i64, i64);
 
 /// Workers that read at the same time.
 const WORKERS: usize = 2;
@@ -57,6 +46,8 @@ pub(super) struct CellRange {
     pub(super) conditions: Vec<(usize, Vec<i64>)>,
     /// The parts that have the keys in question; all if `None`.
     pub(super) parts: Option<Vec<i64>>,
+    /// The parts to read, if not all of these.
+    pub(super) span: Option<PartSpan>,
     pub(super) groups: [CellGroup; 2],
     pub(super) is_subtracted: bool,
     /// Whether no other range has cells of the same groups, if the first of them is a time.
@@ -105,84 +96,10 @@ impl CellRange {
         if let Some(parts) = &self.parts {
             write!(sql, " AND part IN ({})", list(parts)).expect("writing to a String cannot fail");
         }
+        if let Some(PartSpan { start, end }) = &self.span {
+            write!(sql, " AND part >= {start} AND part < {end}").expect("writing to a String cannot fail");
+        }
         sql + " ORDER BY minute"
-    }
-}
-
-/// Sums by group.
-#[derive(Debug)]
-pub(super) struct GroupSums {
-    sums: HashMap<GroupRefs, GroupFigures, RandomState>,
-    largest: LargestGroups,
-}
-
-/// The groups that have the most of a figure, of those that are complete.
-#[derive(Debug)]
-struct LargestGroups {
-    rows: Vec<(GroupRefs, GroupFigures)>,
-    figure: fn(&GroupFigures) -> i64,
-    most: usize,
-}
-
-impl LargestGroups {
-    fn push(&mut self, groups: GroupRefs, figures: GroupFigures) {
-        if figures[0] <= 0 {
-            return;
-        }
-        self.rows.push((groups, figures));
-        if self.rows.len() >= 4 * self.most {
-            self.shrink();
-        }
-    }
-
-    fn shrink(&mut self) {
-        let figure = self.figure;
-        if self.rows.len() > self.most {
-            let order = |(groups, figures): &(GroupRefs, GroupFigures)| (Reverse(figure(figures)), *groups);
-            self.rows.select_nth_unstable_by_key(self.most, order);
-            self.rows.truncate(self.most);
-        }
-    }
-}
-
-impl GroupSums {
-    /// `figure` tells which groups are the largest; at most `most` are returned.
-    pub(super) fn new(figure: fn(&GroupFigures) -> i64, most: usize) -> Self {
-        Self { sums: HashMap::default(), largest: LargestGroups { rows: Vec::new(), figure, most } }
-    }
-
-    pub(super) fn empty(&self) -> Self {
-        Self::new(self.largest.figure, self.largest.most)
-    }
-
-    pub(super) fn add(&mut self, groups: GroupRefs, more: &GroupFigures) {
-        let figures = self.sums.entry(groups).or_insert([0; FIGURES]);
-        for (figure, more) in figures.iter_mut().zip(more) {
-            *figure = figure.saturating_add(*more);
-        }
-    }
-
-    pub(super) fn merge(&mut self, other: Self) {
-        for (groups, figures) in other.sums {
-            self.add(groups, &figures);
-        }
-        for (groups, figures) in other.largest.rows {
-            self.largest.push(groups, figures);
-        }
-    }
-
-    /// Nothing more comes for the groups so far.
-    pub(super) fn complete(&mut self) {
-        for (groups, figures) in self.sums.drain() {
-            self.largest.push(groups, figures);
-        }
-    }
-
-    /// The largest groups, in no order.
-    pub(super) fn finish(mut self) -> Vec<(GroupRefs, GroupFigures)> {
-        self.complete();
-        self.largest.shrink();
-        self.largest.rows
     }
 }
 
@@ -238,6 +155,10 @@ impl FoldRows for CellFold {
         }
         Ok(())
     }
+
+    fn is_done(&self) -> bool {
+        self.sums.is_full()
+    }
 }
 
 impl SqlStore {
@@ -258,11 +179,11 @@ impl SqlStore {
             while let Some(range) = next() {
                 let is_complete = range.is_complete;
                 let sql = range.sql();
-                let rest = if is_complete { std::mem::take(&mut sums.sums) } else { HashMap::default() };
-                sums = self.usage_reader.fold(operation, (sql, Vec::new()), CellFold::new(range, sums)).await?.sums;
-                if is_complete {
-                    sums.complete();
-                    sums.sums = rest;
+                let open = is_complete.then(|| sums.take_open());
+                let fold = self.usage_reader.fold(operation, (sql, Vec::new()), CellFold::new(range, sums)).await?;
+                sums = fold.sums.check()?;
+                if let Some(open) = open {
+                    sums.complete_and_restore(open);
                 }
             }
             Ok::<_, StoreError>(sums)
@@ -271,7 +192,7 @@ impl SqlStore {
         for done in futures_util::future::try_join_all(workers).await? {
             sums.merge(done);
         }
-        Ok(sums)
+        sums.check()
     }
 
     /// The minutes of the buckets with cells that meet a filter, with the number of their requests, in order.
@@ -289,6 +210,7 @@ impl SqlStore {
             to,
             conditions: filter.conditions_on_cells(table),
             parts: self.parts_of(operation, filter).await?,
+            span: None,
             groups: [CellGroup::Time(width), CellGroup::Constant(0)],
             is_subtracted: false,
             is_complete: false,
@@ -318,6 +240,14 @@ impl SqlStore {
         Ok((from < to).then_some(CellRange { from: Some(from), to: Some(to), ..range }))
     }
 
+    /// The number behind those of all parts with sums.
+    pub(super) async fn end_of_parts(&self, operation: &'static str) -> Result<i64, StoreError> {
+        let sql = format!("SELECT CAST(MAX(part) AS BIGINT) FROM {} WHERE width = {}", KEY_TOTALS.name, MONTH / MINUTE);
+        let read = |row: &AnyRow| -> Result<Option<i64>, sqlx::Error> { row.try_get(0) };
+        let last = self.fetch_as(operation, sqlx::query(AssertSqlSafe(sql)), read).await?;
+        Ok(last.first().copied().flatten().map_or(0, |last| last + 1))
+    }
+
     /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither.
     pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let keys = match (&refs.keys, &refs.members) {
@@ -338,22 +268,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_groups_are_kept_of_many() {
-        let mut sums = GroupSums::new(|figures| figures[2], 10);
-        for number in 0..1_000 {
-            let mut figures = [0; FIGURES];
-            (figures[0], figures[2]) = (1, number * 7 % 1_000);
-            sums.add((number, 0), &figures);
-            if number % 100 == 99 {
-                sums.complete();
-            }
-        }
-        let mut found: Vec<i64> = sums.finish().into_iter().map(|(_, figures)| figures[2]).collect();
-        found.sort_unstable();
-        assert_eq!(found, (990..1_000).collect::<Vec<_>>());
-    }
-
-    #[test]
     fn long_range_is_cut_into_whole_buckets() {
         let range = CellRange {
             table: &super::super::sum_tables::KEY_SUMS,
@@ -362,6 +276,7 @@ mod tests {
             to: Some(20 * 1_440),
             conditions: Vec::new(),
             parts: Some(vec![3, 4]),
+            span: Some(4..9),
             groups: [CellGroup::Constant(0); 2],
             is_subtracted: false,
             is_complete: true,
@@ -370,7 +285,7 @@ mod tests {
         assert_eq!(ranges, [(0, 8 * 1_440), (8 * 1_440, 16 * 1_440), (16 * 1_440, 20 * 1_440)]);
         assert_eq!(
             range.sql(),
-            "SELECT minute, sums FROM key_sums WHERE width = 1440 AND minute >= 0 AND minute < 28800 AND part IN (3, 4) ORDER BY minute"
+            "SELECT minute, sums FROM key_sums WHERE width = 1440 AND minute >= 0 AND minute < 28800 AND part IN (3, 4) AND part >= 4 AND part < 9 ORDER BY minute"
         );
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn select(kind: RowKind, rest: &str) -> AnyQuery<'static> {
     sqlx::query(AssertSqlSafe(format!("SELECT * FROM ({}) AS t {rest}", columns_of(kind))))
 }
 
-const fn columns_of(kind: RowKind) -> &'static str {
+pub(super) const fn columns_of(kind: RowKind) -> &'static str {
     match kind {
         RowKind::Key => {
             "SELECT id, 'key' AS kind, parent, name, owner, spec, created_at, removed_at, hash, prefix, suffix, \

@@ -4,6 +4,8 @@
 //! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
 
 mod labels;
+#[cfg(test)]
+mod many_groups;
 mod matching;
 mod packed;
 mod ranges;
@@ -18,8 +20,8 @@ use tollgate_core::{NanoUsd, RequestId, Timestamp};
 use super::{
     columns::{Column, ColumnKind},
     dialect::Dialect,
+    group_sums::{GroupFigures, GroupRefs},
     names::NameKind,
-    packed_sums::{GroupFigures, GroupRefs},
     store::SqlStore,
     sum_tables::SumTable,
     tags::OTHER_VALUES,
@@ -120,13 +122,23 @@ impl SqlStore {
         match query.table {
             Some(table) if table.is_packed() => self.sums_of_cells(query).await,
             // PostgreSQL groups without sorting, and takes longer to send a row than to add it up.
-            Some(table) if self.dialect == Dialect::Sqlite && query.has_many_groups() => self.sums_of_rows(query, table).await,
-            Some(_) | None => {
-                let (sql, ids) = query.sums(&query.ranges());
-                let sql = query.largest_of(&sql);
-                self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await
-            }
+            Some(table) if query.has_many_groups() => match self.dialect {
+                Dialect::Sqlite => self.sums_of_rows(query, table).await,
+                Dialect::Postgres => self.sums_of_halves(query).await,
+            },
+            Some(_) | None => self.sums_of_ranges(query, &query.ranges()).await,
         }
+    }
+
+    /// The largest groups of ranges, grouped by the database.
+    async fn sums_of_ranges(
+        &self,
+        query: &SummaryQuery<'_>,
+        ranges: &[TimeRange],
+    ) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let (sql, ids) = query.sums(ranges);
+        let sql = query.largest_of(&sql);
+        self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await
     }
 
     /// The number of a tag that is grouped by.

@@ -11,7 +11,7 @@ use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
 use tollgate_core::{IdHash, RequestId, Timestamp, UsageRecord};
 
 use super::{
-    cells::request_id,
+    cells::{Cells, FromCells, request_id},
     columns::{ATTEMPTS, column_list},
     store::SqlStore,
     usage_filter::{bind_ids, list},
@@ -27,11 +27,25 @@ const READ: &str = "read the usage log";
 /// Ids and names by their numbers.
 pub(super) type NamesByRef = HashMap<i64, (String, String)>;
 
+/// A text of the dictionary.
+struct RefName {
+    number: i64,
+    id: String,
+    name: String,
+}
+
+impl FromCells for RefName {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        Ok(Self { number: cells.number()?, id: cells.text()?.to_owned(), name: cells.text()?.to_owned() })
+    }
+}
+
 impl SqlStore {
     /// Texts of the dictionary by their numbers.
     pub(super) async fn names(&self, operation: &'static str, refs: &BTreeSet<i64>) -> Result<NamesByRef, StoreError> {
-        let mut connection = self.reader.acquire().await.map_err(|error| self.failed(operation, error))?;
-        names_on(&mut connection, refs).await.map_err(|error| self.failed(operation, error))
+        let refs = LookUp::Numbers(refs.iter().copied().collect());
+        let names = self.usage_reader.rows_with(operation, "SELECT ref, id, name FROM names WHERE ref".to_owned(), refs).await?;
+        Ok(names.into_iter().map(|RefName { number, id, name }| (number, (id, name))).collect())
     }
 
     /// The records with these ids, in any order.

@@ -27,11 +27,17 @@ pub(super) enum UsageReader {
 pub(super) enum LookUp {
     Numbers(Vec<i64>),
     Requests(Vec<RequestId>),
+    Texts(Vec<String>),
 }
 
 /// Takes the rows of a query one by one.
 pub(super) trait FoldRows: Send + 'static {
     fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error>;
+
+    /// Whether no further row is wanted.
+    fn is_done(&self) -> bool {
+        false
+    }
 }
 
 impl UsageReader {

@@ -40,7 +40,16 @@ const STATEMENTS: usize = 64;
 /// Rows that are inserted by one statement.
 const ROWS_AT_ONCE: usize = 8;
 
+/// A batch of so many records is one of many that wait, such as after an outage.
+const LARGE_BATCH: usize = 4_096;
+/// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten thousand
+/// keys: with a smaller cache they are read and written several times, and with every checkpoint once more. A small batch gives the
+/// memory back.
+const SMALL: [&str; 2] = ["PRAGMA cache_size = -8192", "PRAGMA wal_autocheckpoint = 4096"];
+const LARGE: [&str; 2] = ["PRAGMA cache_size = -65536", "PRAGMA wal_autocheckpoint = 32768"];
+
 type Job = Box<dyn FnOnce(&Connection) + Send>;
+type JobResult<T> = oneshot::Receiver<rusqlite::Result<T>>;
 
 /// Starts the thread at the first append.
 #[derive(Debug)]
@@ -74,7 +83,8 @@ impl SqliteAppender {
         self.thread.lock().expect("no code panics while it holds this lock")
     }
 
-    pub(super) async fn begin(&self, writers: &AnyPool) -> Result<SqliteTransaction, StoreError> {
+    /// Begins a transaction for a number of records.
+    pub(super) async fn begin(&self, writers: &AnyPool, records: usize) -> Result<SqliteTransaction, StoreError> {
         let writer = writers.acquire().await.map_err(|error| failed(&self.database, APPEND, error))?;
         let running = self.thread().clone();
         let thread = match running {
@@ -86,7 +96,15 @@ impl SqliteAppender {
             }
         };
         let mut transaction = SqliteTransaction { thread, open: true, _writer: writer };
-        transaction.run(|connection| execute(connection, "BEGIN IMMEDIATE")).await?;
+        let settings = if records < LARGE_BATCH { SMALL } else { LARGE };
+        transaction
+            .run(move |connection| {
+                for setting in settings {
+                    connection.prepare_cached(setting)?.query([])?.next()?;
+                }
+                execute(connection, "BEGIN IMMEDIATE")
+            })
+            .await?;
         Ok(transaction)
     }
 
@@ -142,10 +160,23 @@ impl SqliteTransaction {
         &mut self,
         function: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let AppendThread { jobs, database, .. } = &*self.thread;
+        let result = self.start(function)?;
+        self.result(result).await
+    }
+
+    /// Hands a function to the thread.
+    fn start<T: Send + 'static>(
+        &mut self,
+        function: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<JobResult<T>, StoreError> {
         let (sender, result) = oneshot::channel();
         let job: Job = Box::new(move |connection| drop(sender.send(function(connection))));
-        jobs.send(job).map_err(|_| ended(database))?;
+        self.thread.jobs.send(job).map_err(|_| ended(&self.thread.database))?;
+        Ok(result)
+    }
+
+    async fn result<T>(&mut self, result: JobResult<T>) -> Result<T, StoreError> {
+        let database = &self.thread.database;
         result.await.map_err(|_| ended(database))?.map_err(|error| sqlite_failed(database, APPEND, error))
     }
 
@@ -245,12 +276,28 @@ impl SqliteTransaction {
 
     /// Adds rows; false if one of them exists already and the table does not say what happens then.
     pub(super) async fn add(&mut self, table: &'static TargetTable, rows: RowBatch) -> Result<bool, StoreError> {
-        self.run(move |connection| match insert(connection, table, &rows) {
-            Ok(()) => Ok(true),
-            Err(error) if is_existing(&error) => Ok(false),
-            Err(error) => Err(error),
-        })
-        .await
+        self.run(move |connection| add(connection, table, &rows)).await
+    }
+
+    /// As [`Self::add`], of rows in several pieces. Each is inserted while the next one is made.
+    pub(super) async fn add_pieces(
+        &mut self,
+        table: &'static TargetTable,
+        pieces: impl Iterator<Item = RowBatch>,
+    ) -> Result<bool, StoreError> {
+        let mut adding: Option<JobResult<bool>> = None;
+        for rows in pieces {
+            if let Some(before) = adding.take()
+                && !self.result(before).await?
+            {
+                return Ok(false);
+            }
+            adding = Some(self.start(move |connection| add(connection, table, &rows))?);
+        }
+        match adding {
+            Some(last) => self.result(last).await,
+            None => Ok(true),
+        }
     }
 
     pub(super) fn database(&self) -> &str {
@@ -266,6 +313,15 @@ impl SqliteTransaction {
 
 fn execute(connection: &Connection, sql: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(sql)?.execute([]).map(drop)
+}
+
+/// Adds rows; false if one of them exists already and the table does not say what happens then.
+fn add(connection: &Connection, table: &TargetTable, rows: &RowBatch) -> rusqlite::Result<bool> {
+    match insert(connection, table, rows) {
+        Ok(()) => Ok(true),
+        Err(error) if is_existing(&error) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn insert(connection: &Connection, table: &TargetTable, rows: &RowBatch) -> rusqlite::Result<()> {

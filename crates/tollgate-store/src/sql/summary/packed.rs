@@ -7,27 +7,71 @@ use super::{
 };
 use crate::{
     StoreError, SummaryBy, SummaryFigure,
-    rollup::MINUTE,
+    rollup::{MINUTE, PartSpan},
     sql::{
-        packed_sums::{CellGroup, CellRange, GroupFigures, GroupRefs, GroupSums},
+        group_sums::{GroupFigures, GroupRefs, GroupSums},
+        packed_sums::{CellGroup, CellRange},
         store::SqlStore,
         sum_tables::SumTable,
     },
 };
 
+/// What a query adds up.
+struct SummedRanges {
+    records: Vec<TimeRange>,
+    cells: Vec<CellRange>,
+}
+
 impl SqlStore {
     /// The largest groups of a query that packed sums answer, in no order.
     pub(super) async fn sums_of_cells(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
         let parts = self.parts_of(SUMMARY, query.filter).await?;
-        let (of_records, of_cells): (Vec<TimeRange>, Vec<TimeRange>) =
+        let (records, cells): (Vec<TimeRange>, Vec<TimeRange>) =
             query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
+        let cells = cells.into_iter().flat_map(|range| query.cells(range, parts.as_deref())).collect();
+        let ranges = SummedRanges { records, cells };
+        let sums = match self.sums_of_span(query, &ranges, None).await {
+            // The groups of some parts are complete without the others.
+            Err(StoreError::TooManyGroups { .. }) if query.by.has(|by| by == SummaryBy::Key) => {
+                self.sums_by_span(query, &ranges).await?
+            }
+            sums => sums?,
+        };
+        Ok(sums.finish())
+    }
+
+    /// The sums of a query by key, of so many parts at once as have no more groups than there is room for.
+    async fn sums_by_span(&self, query: &SummaryQuery<'_>, ranges: &SummedRanges) -> Result<GroupSums, StoreError> {
+        let end = self.end_of_parts(SUMMARY).await?;
+        let (mut begin, mut length) = (0, (end / 2).max(1));
         let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
-        let ranges = of_cells.into_iter().flat_map(|range| query.cells(range, parts.as_deref())).collect();
-        let records = self.sums_of_records(query, of_records, sums.empty());
-        let (records, added) = tokio::try_join!(records, self.add_up_cells(SUMMARY, ranges, sums.empty()))?;
+        while begin < end {
+            match self.sums_of_span(query, ranges, Some(begin..begin + length)).await {
+                Err(StoreError::TooManyGroups { .. }) if length > 1 => length /= 2,
+                of_span => {
+                    sums.merge(of_span?);
+                    sums.complete();
+                    begin += length;
+                }
+            }
+        }
+        Ok(sums)
+    }
+
+    /// The sums of a query, of all keys or those of some parts.
+    async fn sums_of_span(
+        &self,
+        query: &SummaryQuery<'_>,
+        ranges: &SummedRanges,
+        span: Option<PartSpan>,
+    ) -> Result<GroupSums, StoreError> {
+        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        let cells = ranges.cells.iter().map(|range| CellRange { span: span.clone(), ..range.clone() }).collect();
+        let records = self.sums_of_records(query, &ranges.records, span.as_ref(), sums.empty());
+        let (records, added) = tokio::try_join!(records, self.add_up_cells(SUMMARY, cells, sums.empty()))?;
         sums.merge(records);
         sums.merge(added);
-        Ok(sums.finish())
+        sums.check()
     }
 }
 
@@ -49,6 +93,7 @@ impl SqlStore {
             to: range.to.map(|to| to / MINUTE),
             conditions: query.filter.conditions_on_cells(table).into_iter().chain(more()).collect(),
             parts: parts.clone(),
+            span: None,
             groups: [CellGroup::Constant(0); 2],
             is_subtracted: false,
             is_complete: false,
@@ -85,6 +130,7 @@ impl SummaryQuery<'_> {
                 to: range.to.map(|to| to / MINUTE),
                 conditions,
                 parts: parts.map(<[i64]>::to_vec),
+                span: None,
                 groups: [self.by.first, self.by.second].map(|by| cell_group(table, by, is_untagged)),
                 is_subtracted,
                 is_complete: [self.by.first, self.by.second].into_iter().filter_map(width_of).any(widest),

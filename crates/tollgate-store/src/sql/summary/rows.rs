@@ -1,28 +1,26 @@
 //! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a database sorts in
 //! a fraction of a second. A time is over when its last row is read, so that few groups are open at once.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, fmt::Write as _};
 
 use foldhash::fast::RandomState;
-use sqlx::AssertSqlSafe;
 use tollgate_core::{RequestId, Timestamp};
 
 use super::{
     FIGURES, MAX_ROWS, SUMMARY, SummaryQuery,
     packed::figure_of,
     ranges::{EndParts, SummarySource, TimeRange, cut_buckets, minutes, split_range, width_of},
-    sums_of_row,
 };
 use crate::{
     StoreError,
-    rollup::{FIVE_MINUTES, Histogram, RequestTimes, bucket, next_bucket},
+    rollup::{FIVE_MINUTES, Histogram, PartSpan, RequestTimes, bucket, keys_of_parts, next_bucket},
     sql::{
         cells::Cells,
         columns::column_list,
-        packed_sums::{GroupFigures, GroupRefs, GroupSums},
+        group_sums::{GroupFigures, GroupRefs, GroupSums, MAX_GROUPS},
         store::SqlStore,
         sum_tables::{SumTable, USAGE_SUMS},
-        usage_filter::{ArrivalRange, bind_ids},
+        usage_filter::ArrivalRange,
         usage_reader::FoldRows,
     },
 };
@@ -55,6 +53,10 @@ impl FoldRows for SumFold {
         self.sums.add(groups, &figures);
         Ok(())
     }
+
+    fn is_done(&self) -> bool {
+        self.sums.is_full()
+    }
 }
 
 /// Adds up records: two groups, and the figures.
@@ -73,7 +75,14 @@ impl FoldRows for RecordFold {
         self.sums.add(groups, &figures);
         Ok(())
     }
+
+    fn is_done(&self) -> bool {
+        self.sums.is_full()
+    }
 }
+
+/// Groups whose histograms are ready to be added to: some 4 KB each.
+const MAX_OPEN_TIMES: usize = 10_000;
 
 /// Merges the histograms of rows: their minute, two groups, and the histograms.
 struct TimesFold {
@@ -84,16 +93,22 @@ struct TimesFold {
 }
 
 impl TimesFold {
+    /// Encodes the histograms that are open.
     fn complete(&mut self) {
-        let encoded = |(groups, times): (GroupRefs, RequestTimes)| (groups, times.each().map(Histogram::encode));
-        self.done.extend(self.open.drain().map(encoded));
+        for (groups, mut times) in self.open.drain() {
+            let done = self.done.entry(groups).or_default();
+            for (histogram, more) in times.each_mut().into_iter().zip(done.iter()) {
+                histogram.merge_encoded(more);
+            }
+            *done = times.each().map(Histogram::encode);
+        }
     }
 }
 
 impl FoldRows for TimesFold {
     fn row(&mut self, cells: &mut impl Cells) -> Result<(), sqlx::Error> {
         let minute = cells.number()?;
-        if self.is_complete && minute != self.minute {
+        if (self.is_complete && minute != self.minute) || self.open.len() >= MAX_OPEN_TIMES {
             self.complete();
         }
         self.minute = minute;
@@ -103,6 +118,10 @@ impl FoldRows for TimesFold {
             histogram.merge_encoded(cells.bytes()?);
         }
         Ok(())
+    }
+
+    fn is_done(&self) -> bool {
+        self.done.len() > MAX_GROUPS
     }
 }
 
@@ -115,6 +134,22 @@ pub(super) fn merged(all: &[EncodedTimes]) -> RequestTimes {
         }
     }
     times
+}
+
+/// Ranges in the order of their times, cut in the middle of the one whose buckets have this width. The second half is empty if there is
+/// none, or it has no end.
+fn halves(mut ranges: Vec<TimeRange>, width: i64) -> (Vec<TimeRange>, Vec<TimeRange>) {
+    let whole = ranges.iter().position(|range| range.source.width() == width);
+    let ends = whole.and_then(|at| Some((at, ranges[at].from?, ranges[at].to?)));
+    let Some((at, from, to)) = ends else { return (ranges, Vec::new()) };
+    let middle = bucket(Timestamp(from.midpoint(to)), width);
+    if middle <= from {
+        return (ranges, Vec::new());
+    }
+    let mut second = vec![TimeRange { from: Some(middle), ..ranges[at] }];
+    second.extend(ranges.drain(at + 1..));
+    ranges[at].to = Some(middle);
+    (ranges, second)
 }
 
 impl SqlStore {
@@ -135,27 +170,49 @@ impl SqlStore {
                 added.complete();
             }
             sums.merge(added);
+            sums = sums.check()?;
         }
         if !of_records.is_empty() {
-            let (sql, ids) = query.sums(&of_records);
-            let sql = query.largest_of(&sql);
-            for (groups, figures) in self.fetch_as(SUMMARY, bind_ids(sqlx::query(AssertSqlSafe(sql)), &ids), sums_of_row).await? {
+            for (groups, figures) in self.sums_of_ranges(query, &of_records).await? {
                 sums.add(groups, &figures);
             }
         }
         Ok(sums.finish())
     }
 
-    /// Adds the records of ranges to sums. Of many groups, such as keys, the database would sort all of them.
+    /// The largest groups of a query by a short time, grouped by the database: each half of the time on a connection of its own. No group
+    /// is in both.
+    pub(super) async fn sums_of_halves(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let width = [query.by.first, query.by.second].into_iter().filter_map(width_of).min().unwrap_or(0);
+        let (first, second) = halves(query.ranges(), width);
+        if second.is_empty() {
+            return self.sums_of_ranges(query, &first).await;
+        }
+        let (first, second) = tokio::try_join!(self.sums_of_ranges(query, &first), self.sums_of_ranges(query, &second))?;
+        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        for (groups, figures) in first.into_iter().chain(second) {
+            sums.add(groups, &figures);
+        }
+        Ok(sums.finish())
+    }
+
+    /// Adds the records of ranges to sums, of all keys or those of some parts. Of many groups, such as keys, the database would sort all of
+    /// them.
     pub(super) async fn sums_of_records(
         &self,
         query: &SummaryQuery<'_>,
-        ranges: Vec<TimeRange>,
+        ranges: &[TimeRange],
+        span: Option<&PartSpan>,
         mut sums: GroupSums,
     ) -> Result<GroupSums, StoreError> {
         for range in ranges {
+            let (mut sql, ids) = query.rows_of_records(*range);
+            if let Some(span) = span {
+                let keys = keys_of_parts(span);
+                write!(sql, " AND key >= {} AND key < {}", keys.start, keys.end).expect("writing to a String cannot fail");
+            }
             let fold = RecordFold { sums, sign: if range.is_subtracted { -1 } else { 1 } };
-            sums = self.usage_reader.fold(SUMMARY, query.rows_of_records(range), fold).await?.sums;
+            sums = self.usage_reader.fold(SUMMARY, (sql, ids), fold).await?.sums.check()?;
         }
         Ok(sums)
     }
@@ -171,14 +228,17 @@ impl SqlStore {
         for range in ranges.filter(|range| range.source != SummarySource::Records) {
             let is_complete = query.is_bucket_of_group(range);
             let before = if is_complete { HashMap::default() } else { std::mem::take(&mut open) };
-            let fold = TimesFold { open: before, done: TimesByGroup::default(), is_complete, minute: i64::MIN };
+            let fold = TimesFold { open: before, done: times, is_complete, minute: i64::MIN };
             let mut fold = self.usage_reader.fold(SUMMARY, (query.rows_of_times(range), Vec::new()), fold).await?;
             if is_complete {
                 fold.complete();
             } else {
                 open = fold.open;
             }
-            times.extend(fold.done);
+            times = fold.done;
+            if times.len() > MAX_GROUPS {
+                return Err(StoreError::TooManyGroups { max: MAX_GROUPS });
+            }
         }
         let mut rest = TimesFold { open, done: times, is_complete: false, minute: 0 };
         rest.complete();
@@ -214,5 +274,30 @@ impl SummaryQuery<'_> {
 
     pub(super) fn rows_of_times(&self, range: TimeRange) -> String {
         self.rows(&USAGE_SUMS, range, "ttft, duration, overhead")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rollup::{DAY, HOUR};
+
+    #[test]
+    fn halves_are_cut_between_buckets() {
+        let range = |source, from: i64, to: i64| TimeRange { source, from: Some(from), to: Some(to), is_subtracted: false };
+        let (ends, hours) =
+            (range(SummarySource::FiveMinutes, HOUR - FIVE_MINUTES, HOUR), range(SummarySource::Hours, HOUR, 8 * HOUR));
+        let after = range(SummarySource::Records, 8 * HOUR, 8 * HOUR + 7);
+        let (first, second) = halves(vec![ends, hours, after], HOUR);
+        assert_eq!(first, [ends, range(SummarySource::Hours, HOUR, 4 * HOUR)]);
+        assert_eq!(second, [range(SummarySource::Hours, 4 * HOUR, 8 * HOUR), after]);
+        for (ranges, width) in [
+            (vec![ends, after], HOUR),
+            (vec![ends, range(SummarySource::Hours, HOUR, 2 * HOUR), after], HOUR),
+            (vec![TimeRange { to: None, ..hours }], HOUR),
+            (vec![ends, hours], DAY),
+        ] {
+            assert_eq!(halves(ranges.clone(), width), (ranges, Vec::new()), "nothing to cut");
+        }
     }
 }

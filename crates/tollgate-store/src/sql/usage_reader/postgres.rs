@@ -8,6 +8,7 @@ use sqlx::{
     postgres::{PgArguments, PgConnectOptions, PgPoolOptions},
     query::Query,
 };
+use tokio::task::JoinSet;
 use tollgate_core::RequestId;
 
 use super::{CONNECTIONS, FoldRows, LookUp};
@@ -63,6 +64,7 @@ impl PostgresReader {
         let query = sqlx::query(AssertSqlSafe(format!("{sql} = ANY($1)")));
         let query = match values {
             LookUp::Numbers(numbers) => query.bind(numbers),
+            LookUp::Texts(texts) => query.bind(texts),
             LookUp::Requests(ids) => query.bind(ids.into_iter().map(bytes).collect::<Vec<_>>()),
         };
         self::rows(query, &self.pool).await.map_err(|error| failed(&self.database, operation, error))
@@ -74,13 +76,26 @@ impl PostgresReader {
         (sql, ids): (&str, &[RequestId]),
         mut fold: F,
     ) -> Result<F, StoreError> {
-        let failed = |error| failed(&self.database, operation, error);
-        let mut rows = query(sql, ids).fetch(&self.pool);
-        while let Some(row) = rows.try_next().await.map_err(failed)? {
-            fold.row(&mut PostgresCells::new(&row)).map_err(failed)?;
+        let (query, pool) = (query(sql, ids), self.pool.clone());
+        // A task of its own, so that queries of one answer are read on several threads. It ends when the set is dropped.
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            let mut rows = query.fetch(&pool);
+            while let Some(row) = rows.try_next().await? {
+                fold.row(&mut PostgresCells::new(&row))?;
+                if fold.is_done() {
+                    break;
+                }
+            }
+            drop(rows);
+            Ok(fold)
+        });
+        match task.join_next().await {
+            Some(Ok(folded)) => folded.map_err(|error| failed(&self.database, operation, error)),
+            Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+            // The runtime is ending.
+            Some(Err(_)) | None => Err(StoreError::Cancelled),
         }
-        drop(rows);
-        Ok(fold)
     }
 
     /// Begins a transaction that sees the same as the one that exported a snapshot. Also returns the server's process.

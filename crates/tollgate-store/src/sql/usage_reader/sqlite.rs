@@ -89,6 +89,11 @@ impl ReadConnection {
                     each(statement.raw_bind_parameter(1, number), &mut statement)?;
                 }
             }
+            LookUp::Texts(texts) => {
+                for text in texts {
+                    each(statement.raw_bind_parameter(1, text), &mut statement)?;
+                }
+            }
             LookUp::Requests(ids) => {
                 for id in ids {
                     each(statement.raw_bind_parameter(1, id.uuid().as_bytes().as_slice()), &mut statement)?;
@@ -111,6 +116,9 @@ impl ReadConnection {
         let mut rows = statement.raw_query();
         while let Some(row) = rows.next().map_err(|error| self.failed(operation, error))? {
             fold.row(&mut SqliteCells::new(row)).map_err(|error| failed(&self.database, operation, error))?;
+            if fold.is_done() {
+                break;
+            }
         }
         drop(rows);
         Ok(fold)

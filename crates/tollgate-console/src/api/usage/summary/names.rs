@@ -3,10 +3,10 @@
 use std::collections::{HashMap, HashSet};
 
 use serde_json::Value;
-use tollgate_store::{RowKind, StoredRow, SummaryBy};
+use tollgate_store::{RowKind, RowName, SummaryBy};
 
 use crate::{
-    api::{request_context::RequestContext, row_names::rows_by_id},
+    api::{request_context::RequestContext, row_names::names_by_id},
     api_error::ApiError,
 };
 
@@ -38,13 +38,13 @@ impl GroupNames {
             | SummaryBy::Tag(_) => return Ok(Self(HashMap::new())),
         };
         let ids = groups.filter(|id| !id.is_empty()).map(str::to_owned).collect::<HashSet<_>>();
-        let rows = rows_by_id(context, kind, ids).await?;
+        let rows = names_by_id(context, kind, ids).await?;
         let parents = match parent {
-            Some(parent) => rows_by_id(context, parent, rows.values().map(|row| row.parent.clone()).collect()).await?,
+            Some(parent) => names_by_id(context, parent, rows.values().map(|row| row.parent.clone()).collect()).await?,
             None => HashMap::new(),
         };
-        let parent = |row: &StoredRow| parents.get(&row.parent).map(|parent| parent.name.clone());
-        let name = |row: &StoredRow| match by {
+        let parent = |row: &RowName| parents.get(&row.parent).map(|parent| parent.name.clone());
+        let name = |row: &RowName| match by {
             SummaryBy::Key => (row.name.clone(), parent(row)),
             // Names of accounts are unique in their channel only.
             SummaryBy::Account => (parent(row).map_or_else(|| row.name.clone(), |channel| format!("{channel}/{}", row.name)), None),
