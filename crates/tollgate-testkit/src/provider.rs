@@ -205,7 +205,7 @@ fn connection(stream: &TcpStream) -> io::Result<()> {
 fn refused_credential(head: &wire::Head) -> Option<ProviderError> {
     let header = ["authorization", "x-api-key", "x-goog-api-key"].iter().find_map(|name| head.get(name))?;
     let status = header.trim_start_matches("Bearer ").strip_prefix("status-")?.split('-').next()?.parse().ok()?;
-    Some(ProviderError { status, message: "the credential asks for this status".to_owned() })
+    Some(ProviderError { status, ..ProviderError::bad("the credential asks for this status") })
 }
 
 /// The models that are listed, for any protocol.
