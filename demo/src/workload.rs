@@ -151,7 +151,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
     Workload {
         member: "support",
-        key: "ticket-triage",
+        key: "mail-triage",
         models: &[("gpt-6-luna", 1)],
         a_day: 230,
         streamed: 0,

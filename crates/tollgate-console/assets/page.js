@@ -41,16 +41,16 @@ function announce(text) {
   setTimeout(() => toast.remove(), 4000);
 }
 
-// Times are sent in UTC and shown in the browser's zone; short ones without the date if it is today, and to the minute if that is asked for.
+// Times are sent in UTC and shown in the browser's zone; short ones without the date if it is today.
 function localTimes(within) {
-  const to = (units) => new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...units });
-  const [clock, minute, brief] = [to({ second: "2-digit" }), to({}), to({ month: "short", day: "numeric" })];
+  const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
+  const minute = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const brief = new Intl.DateTimeFormat(root.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
   for (const time of within.querySelectorAll("time[datetime][data-short]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     time.title = time.textContent;
-    const today = time.dataset.short === "minute" ? minute : clock;
-    time.textContent = (at.toDateString() === new Date().toDateString() ? today : brief).format(at);
+    time.textContent = (at.toDateString() !== new Date().toDateString() ? brief : time.dataset.short ? minute : clock).format(at);
   }
   const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "short" });
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
