@@ -33,7 +33,7 @@ pub(super) struct KeyObject {
     pub(super) created_at: String,
     pub(super) revoked_at: Option<String>,
     /// In lists that are asked for it.
-    month: Option<KeyUse>,
+    month: Option<MonthUse>,
 }
 
 /// A budget of a key: amount, window and action.
@@ -59,7 +59,7 @@ impl KeyObject {
 
 /// Use of a key in this UTC month.
 #[derive(Debug, Deserialize)]
-pub(super) struct KeyUse {
+pub(super) struct MonthUse {
     requests: u64,
     sale: String,
 }
@@ -315,7 +315,7 @@ mod tests {
     #[test]
     fn row_has_the_meter_of_the_monthly_budget() {
         let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
-        let month = || Some(KeyUse { requests: 1_234, sale: "9".to_owned() });
+        let month = || Some(MonthUse { requests: 1_234, sale: "9".to_owned() });
         let row = |budget| KeyRow::of(Locale::En, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
         let monthly = row(json!([budget("1", "day"), budget("10", "month")]));
         assert_eq!(
