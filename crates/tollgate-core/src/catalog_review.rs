@@ -10,7 +10,8 @@ use std::{
 
 use crate::{
     Account, Budget, BudgetAction, Caller, Catalog, Channel, ChannelSpec, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd,
-    Timestamp, cost_of, price_limit::EffectivePrice,
+    Timestamp, cost_of,
+    price_limit::{EffectivePrice, PriceBasis},
 };
 
 /// Most warnings; one more says how many are left out.
@@ -192,10 +193,10 @@ pub(crate) fn sales_below_cost<'c>(catalog: &'c Catalog, group: &'c Group, now: 
     let mut found = Vec::new();
     for (channel, index, model) in served_by(catalog, group) {
         let Some(sale) = sale_price(catalog, model, now) else { continue };
-        let sale = EffectivePrice::of(sale, 0, group.sale_multiplier);
+        let sale = EffectivePrice::of(sale, PriceBasis::SHORTEST, group.sale_multiplier);
         let Some(cost) = cost_of(channel, index, now) else { continue };
         let dearest = channel.accounts.iter().map(|account| account.spec.cost_multiplier).max_by_key(|factor| factor.0);
-        let cost = EffectivePrice::of(&cost, 0, dearest.unwrap_or(Multiplier::ONE));
+        let cost = EffectivePrice::of(&cost, PriceBasis::SHORTEST, dearest.unwrap_or(Multiplier::ONE));
         let (group, channel) = (group.name.as_str(), channel.spec.name.as_str());
         found.extend(sale.below(cost).into_iter().map(|(kind, sale, cost)| SaleBelowCost {
             group,

@@ -1,8 +1,10 @@
 //! Price limits of group, key and request. A candidate must satisfy all of them.
 
+use tollgate_protocol::RequestSummary;
+
 use crate::{
     Billing, Budget, BudgetAction, Caller, Exclusion, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures,
-    PriceKind, PriceLimit, PriceLimitMode, PriceLimitOn, parse_usd,
+    PriceKind, PriceLimit, PriceLimitMode, PriceLimitOn, offer::ModelPurpose, parse_usd, settle::estimate_input,
 };
 
 /// Error for an invalid `x-tollgate-max-price` header.
@@ -65,6 +67,25 @@ fn blocks(budgets: &[Budget]) -> bool {
     budgets.iter().any(|budget| budget.action == BudgetAction::Block)
 }
 
+/// What of a request decides the prices that limits are compared with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PriceBasis {
+    /// Estimated tokens of the prompt, which select a tier.
+    pub(crate) prompt_tokens: u64,
+    /// False for embeddings: output is free where it has no price, since there is none.
+    pub(crate) has_output: bool,
+}
+
+impl PriceBasis {
+    /// An answered request of the lowest tier.
+    pub(crate) const SHORTEST: Self = Self { prompt_tokens: 0, has_output: true };
+
+    pub(crate) fn of(summary: &RequestSummary) -> Self {
+        let has_output = ModelPurpose::of_method(summary.method) != ModelPurpose::Embedding;
+        Self { prompt_tokens: estimate_input(summary), has_output }
+    }
+}
+
 /// Input and output price after the multiplier, exact: nano-USD per million tokens, times 10^6.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct EffectivePrice {
@@ -75,14 +96,15 @@ pub(crate) struct EffectivePrice {
 const SCALE: i128 = 1_000_000;
 
 impl EffectivePrice {
-    /// The effective price of a list for a prompt of this many tokens.
-    pub(crate) fn of(price: &Price, prompt_tokens: u64, multiplier: Multiplier) -> Self {
-        let tier = price.tiers.iter().filter(|tier| prompt_tokens > tier.above).max_by_key(|tier| tier.above);
+    /// The effective price of a list for such a request.
+    pub(crate) fn of(price: &Price, basis: PriceBasis, multiplier: Multiplier) -> Self {
+        let tier = price.tiers.iter().filter(|tier| basis.prompt_tokens > tier.above).max_by_key(|tier| tier.above);
         let kind = |of: fn(&Price) -> Option<i64>| {
             let rate = tier.and_then(|tier| of(&tier.price)).or_else(|| of(price))?;
             Some(i128::from(rate) * i128::from(multiplier.0))
         };
-        Self { input: kind(|price| price.input), output: kind(|price| price.output) }
+        let without_output = (!basis.has_output).then_some(0);
+        Self { input: kind(|price| price.input), output: kind(|price| price.output).or(without_output) }
     }
 
     /// The kinds whose price is below a cost, each with both in nano-USD per million tokens.
@@ -116,7 +138,7 @@ impl PriceRules {
     }
 
     /// The limits of group, key and request on an offer.
-    pub(crate) fn new(caller: &Caller, offer: &Offer, request: Option<PriceLimit>, prompt_tokens: u64) -> Self {
+    pub(crate) fn new(caller: &Caller, offer: &Offer, request: Option<PriceLimit>, basis: PriceBasis) -> Self {
         let levels = [
             (LimitLevel::Group, offer.group.price_limit),
             (LimitLevel::Key, caller.key.price_limit),
@@ -124,7 +146,7 @@ impl PriceRules {
         ];
         Self {
             limits: levels.map(|(level, limit)| limit.map(|limit| (level, limit))),
-            sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, prompt_tokens, offer.group.sale_multiplier)),
+            sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, basis, offer.group.sale_multiplier)),
         }
     }
 

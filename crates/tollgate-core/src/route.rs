@@ -19,7 +19,8 @@ use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
     Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Timestamp,
-    TraceEntry, estimate_input, price_limit::EffectivePrice,
+    TraceEntry,
+    price_limit::{EffectivePrice, PriceBasis},
 };
 
 /// Attempts of one request that are sent upstream, at most.
@@ -282,7 +283,7 @@ impl RouteInput<'_, '_> {
             let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
             let price = cost_with_extras(channel, mapping_ref.mapping as usize, self.now, self.summary.extras)?;
-            EffectivePrice::of(&price, estimate_input(self.summary), account.spec.cost_multiplier).sum()
+            EffectivePrice::of(&price, PriceBasis::of(self.summary), account.spec.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)
     }

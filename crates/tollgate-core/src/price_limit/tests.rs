@@ -28,13 +28,18 @@ fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Opti
     (caller, offer)
 }
 
+/// A request with an answer.
+const fn tokens(prompt_tokens: u64) -> PriceBasis {
+    PriceBasis { prompt_tokens, has_output: true }
+}
+
 fn rules(sale: Option<Price>, limit: PriceLimit) -> PriceRules {
     let (caller, offer) = setting(sale, Some(limit), None);
-    PriceRules::new(&caller, &offer, None, 100)
+    PriceRules::new(&caller, &offer, None, tokens(100))
 }
 
 fn cost(input: &str, output: &str) -> EffectivePrice {
-    EffectivePrice::of(&price(input, output), 100, Multiplier::ONE)
+    EffectivePrice::of(&price(input, output), tokens(100), Multiplier::ONE)
 }
 
 #[test]
@@ -53,11 +58,29 @@ fn ceiling_is_inclusive_and_applies_after_the_multiplier() {
 }
 
 #[test]
+fn embeddings_need_no_price_of_output() {
+    let of_input = || Some(Price { input: Some(usd("0.02")), ..Price::default() });
+    let limits = [ceiling_of(Some("1"), Some("5"), PriceLimitOn::Sale), ceiling_of(Some("1"), Some("5"), PriceLimitOn::Cost)];
+    let margin = PriceLimit { mode: PriceLimitMode::MinMargin(100_000), on: PriceLimitOn::Sale };
+    for limit in limits.into_iter().chain([margin]) {
+        let (caller, offer) = setting(of_input(), Some(limit), None);
+        let check = |has_output| {
+            let basis = PriceBasis { prompt_tokens: 100, has_output };
+            let rules = PriceRules::new(&caller, &offer, None, basis);
+            let cost = EffectivePrice::of(&of_input().unwrap(), basis, Multiplier::ONE);
+            rules.sale_exclusion().or(rules.cost_exclusion(Some(cost)))
+        };
+        assert_eq!(check(false), None, "{limit:?}");
+        assert!(matches!(check(true), Some(Exclusion::Unpriced(_))), "{limit:?}");
+    }
+}
+
+#[test]
 fn ceiling_is_compared_before_rounding() {
     let (caller, mut offer) = setting(Some(Price { input: Some(1), ..Price::default() }), None, None);
     Arc::make_mut(&mut offer.group).sale_multiplier = Multiplier(1_400_000);
     let limit = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
-    assert!(PriceRules::new(&caller, &offer, Some(limit), 1).sale_exclusion().is_some());
+    assert!(PriceRules::new(&caller, &offer, Some(limit), tokens(1)).sale_exclusion().is_some());
 }
 
 #[test]
@@ -110,7 +133,7 @@ fn all_levels_apply_and_the_first_failing_is_named() {
     let wide = ceiling_of(Some("9"), None, PriceLimitOn::Sale);
     let level = |group, key, request| {
         let (caller, offer) = setting(Some(price("1", "1")), group, key);
-        match PriceRules::new(&caller, &offer, request, 1).sale_exclusion() {
+        match PriceRules::new(&caller, &offer, request, tokens(1)).sale_exclusion() {
             Some(Exclusion::PriceAboveLimit(figures)) => Some(figures.level),
             other => {
                 assert_eq!(other, None);
@@ -130,8 +153,8 @@ fn long_prompts_use_their_tiers_price() {
     let tiered = Price { tiers: vec![tier], ..price("1", "2") };
     let limit = ceiling_of(Some("4"), Some("4"), PriceLimitOn::Sale);
     let (caller, offer) = setting(Some(tiered), Some(limit), None);
-    assert_eq!(PriceRules::new(&caller, &offer, None, 1_000).sale_exclusion(), None);
-    assert!(PriceRules::new(&caller, &offer, None, 1_001).sale_exclusion().is_some());
+    assert_eq!(PriceRules::new(&caller, &offer, None, tokens(1_000)).sale_exclusion(), None);
+    assert!(PriceRules::new(&caller, &offer, None, tokens(1_001)).sale_exclusion().is_some());
 }
 
 #[test]

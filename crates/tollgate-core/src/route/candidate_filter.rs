@@ -8,9 +8,8 @@ use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPri
 use crate::{
     Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, Timestamp, below_cost,
     catalog::channel_index::{AccountEntry, ChannelEntry},
-    estimate_input,
     offer::ModelPurpose,
-    price_limit::{EffectivePrice, PriceRules, money_is_bounded},
+    price_limit::{EffectivePrice, PriceBasis, PriceRules, money_is_bounded},
 };
 
 /// Capacity reserved up front for exclusions, at most.
@@ -22,7 +21,7 @@ const UNREACHABLE_OFFSET: i64 = 1 << 33;
 pub(super) struct CandidateFilter<'r, 'c, 'a> {
     input: &'r RouteInput<'c, 'a>,
     prices: PriceRules,
-    prompt_tokens: u64,
+    basis: PriceBasis,
     /// Excludes every candidate: a limit on the sale price, or no price although money is bounded.
     sale: Option<Exclusion>,
     pub(super) eligible: Vec<Candidate>,
@@ -61,9 +60,8 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn new(input: &'r RouteInput<'c, 'a>) -> Self {
         // Counting is free, so no price limit applies.
         let free = input.summary.method == Method::CountTokens;
-        let prompt_tokens = estimate_input(input.summary);
-        let prices =
-            if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, prompt_tokens) };
+        let basis = PriceBasis::of(input.summary);
+        let prices = if free { PriceRules::none() } else { PriceRules::new(input.caller, input.offer, input.request_limit, basis) };
         let unpriced = !free && input.offer.sale.is_none() && money_is_bounded(input.caller, input.offer);
         let sale = prices.sale_exclusion().or(unpriced.then_some(Exclusion::Unpriced(MissingPrice::SaleForBoundedMoney)));
         let routes_by_latency = input.offer.group.routing == Routing::Fastest;
@@ -80,7 +78,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         Self {
             input,
             prices,
-            prompt_tokens,
+            basis,
             sale,
             eligible,
             excluded,
@@ -283,7 +281,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn below_cost(&self, cost: Option<&Price>, account: &Account) -> Option<Exclusion> {
         let offer = self.input.offer;
         let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
-        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.prompt_tokens)
+        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens)
     }
 
     /// Reason that excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
@@ -307,7 +305,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             {
                 return Err(why);
             }
-            let cost = cost.map(|price| EffectivePrice::of(price, self.prompt_tokens, account.spec.cost_multiplier));
+            let cost = cost.map(|price| EffectivePrice::of(price, self.basis, account.spec.cost_multiplier));
             if let Some(why) = self.prices.cost_exclusion(cost) {
                 return Err(why);
             }
