@@ -66,6 +66,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("invites, one-time links", OF_OPERATORS),
     ("imported price list", OF_OPERATORS),
     ("queries for records of the usage log", "callers run one of them at a time"),
+    ("sums of the usage log", "callers run one query of the log at a time"),
     ("jobs", OF_OPERATORS),
     ("requests of callers about their key", "of a key two at a time, of a member four; they delay no model request"),
     ("tags of a request", EACH_REQUEST),
