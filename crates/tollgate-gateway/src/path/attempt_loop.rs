@@ -115,8 +115,8 @@ fn may_retry(context: &RouteContext<'_>, last: &LastAttempt, without_seals: bool
     allowed && guard.sent_attempts() < MAX_ATTEMPTS && guard.attempts() < MAX_TRIES && now < context.deadline()
 }
 
-/// The account that refused the sealed thoughts of the history once more, for the request without them. Where another request has taken
-/// its capacity meanwhile, the next account is selected as ever.
+/// Selects the account that refused the sealed thoughts of the history again, for the request without them. `None` if another request has
+/// taken its capacity: the next account is then selected as usual.
 fn without_seals(context: &RouteContext<'_>, retry: &mut RetryState) -> Option<Selection> {
     let last = retry.last.as_ref().filter(|last| last.verdict.next == NextStep::WithoutSeals)?;
     retry.without_seals = true;

@@ -1,5 +1,5 @@
 //! What a reasoning item carries in `encrypted_content` for an upstream of another protocol (docs/translation.md): a mark, and what the
-//! upstream sealed. Which mark goes back to which upstream decides alone; any other value is OpenAI's own.
+//! upstream sealed. The mark alone says which upstream gets it back; a value without a mark is OpenAI's own.
 
 use crate::{
     Protocol,
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn other_values_are_openais_or_nobodys() {
+    fn values_without_a_known_mark_are_openais_or_dropped() {
         assert_eq!(open(Some("gAAAA"), "t".to_owned()), thought("t", Some((Protocol::Responses, ":gAAAA"))));
         for unknown in [Some("tg1.x.y"), Some("tg1."), Some("tg1.gemini"), None] {
             assert_eq!(open(unknown, "t".to_owned()), thought("t", None), "{unknown:?}");
