@@ -162,11 +162,12 @@ fn build(profile: &str) -> Result<()> {
 
 #[expect(clippy::disallowed_methods, reason = "developer commands read the clock")]
 fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result<Value> {
-    let ports = free_ports(4)?;
+    let ports = free_ports(5)?;
     let address = |at: usize| format!("127.0.0.1:{}", ports[at]);
     let upstream = address(0);
     let _upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", &upstream]))?;
     let nginx = start_nginx(folder, ports[1], &upstream)?;
+    let bare = start(Command::new(programs.join("bare-proxy")).args(["--listen", &address(4), "--upstream", &upstream]))?;
     let start_time = Instant::now();
     let background = start_gateway(programs, folder, "background", ports[2], &upstream)?;
     wait_for(&address(2))?;
@@ -177,6 +178,7 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
     let targets = [
         BenchTarget::new("direct", &upstream, None, "bench-chat"),
         BenchTarget::new("nginx", &address(1), nginx_pid, "bench-chat"),
+        BenchTarget::new("bare hyper", &address(4), Some(bare.0.id()), "bench-chat"),
         BenchTarget::new("tollgate", &address(2), pid, "bench-chat"),
         BenchTarget::new("tollgate, journal.sync = group", &address(3), Some(group.0.id()), "bench-chat"),
     ];

@@ -20,6 +20,7 @@ pub mod explain;
 pub mod fallback;
 mod gen_ai;
 pub mod hand_over;
+mod in_place;
 mod ingress;
 mod model_list;
 mod own_limit;

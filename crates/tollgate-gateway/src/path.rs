@@ -22,6 +22,7 @@ use std::sync::Arc;
 use http::Response;
 use tollgate_core::{Caller, Catalog};
 use tollgate_protocol::Target;
+use tollgate_store::JournalWriter;
 
 pub use self::types::worker::Worker;
 use self::{
@@ -40,6 +41,7 @@ use self::{
     },
 };
 use crate::{
+    in_place::pinned,
     refusal::Refusal,
     request::{Head, Incoming, RequestBody},
     response::AnswerBody,
@@ -50,6 +52,10 @@ use crate::{
 impl ModelPath for Worker {
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send {
         serve(self, incoming)
+    }
+
+    fn journal(&self) -> Option<&Arc<JournalWriter>> {
+        Some(&self.recorder.journal)
     }
 }
 
@@ -99,7 +105,7 @@ async fn walk(
     start(worker, receiving.share(), body.memory().as_ref()).await?;
     // Allocated only now: requests that wait take little memory, and those that begin take what others have just released, which
     // is in the caches.
-    Box::pin(walk_on(worker, catalog, head, target, body, (caller, receiving), guard)).await
+    pinned(|| walk_on(worker, catalog, head, target, body, (caller, receiving), guard)).await
 }
 
 /// The stages after authentication.

@@ -26,6 +26,7 @@ use std::sync::Arc;
 
 use http::Response;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tollgate_store::JournalWriter;
 
 use crate::{clock::CoreRng, fallback::FallbackService, request::Incoming, response::AnswerBody, state::shared::Shared};
 
@@ -42,6 +43,11 @@ pub use tls::{Certificate, TlsError, tls_acceptor};
 pub trait ModelPath: Send + Sync + 'static {
     /// Answers a request; refusals are responses too.
     fn serve(&self, incoming: Incoming) -> impl Future<Output = Response<AnswerBody>> + Send;
+
+    /// The journal of this core, if it has one. What it has collected is written before anything is sent to a caller.
+    fn journal(&self) -> Option<&Arc<JournalWriter>> {
+        None
+    }
 }
 
 /// The paths a listener serves.

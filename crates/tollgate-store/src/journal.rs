@@ -1,8 +1,9 @@
 //! The journal: append-only segments that survive a kill of the process and an outage of the database.
 //!
-//! Each core appends its entries with one write(2) each: `begin` before the first byte of an attempt goes upstream,
-//! `progress` periodically while an answer streams, `end` before the last bytes go to the caller. The page cache alone
-//! survives a kill; a thread flushes to disk against power loss. The usage writer books ends into the database and reports
+//! Each core appends its entries: `begin` for each attempt, `progress` periodically while an answer streams, `end` with the answer's
+//! last bytes. Entries are collected, and the connections write what was collected, with one write(2), before they send: so a `begin`
+//! is in the journal before the first byte of its attempt goes upstream, and an `end` before its last bytes go to the caller. The page
+//! cache alone survives a kill; a thread flushes to disk against power loss. The usage writer books ends into the database and reports
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]
 //! ends every unfinished request (`gateway_stopped`) and returns the records that are not known to be booked.
 
@@ -147,6 +148,7 @@ impl Journal {
         // Memory first: an entry written to disk in between is then already in the list.
         let mut pending = VecDeque::new();
         for shard in self.state.all_shards() {
+            WriterGuard::lock(&self.state, &shard, SizeLimit::Enforced).write_collected();
             pending.extend(shard.segment_writer().pending_ends());
         }
         let names = segment::list(&self.state.dir)?;
@@ -163,14 +165,19 @@ impl Journal {
         self.state.is_paused.store(is_paused, Ordering::Release);
     }
 
-    /// Writes entries buffered in memory, up to the size limit. Each core does the same with its next entry; this covers
-    /// idle cores.
+    /// Writes entries that were collected or buffered in memory, up to the size limit. Each core does the same; this covers idle cores.
     pub fn write_pending(&self) {
         self.write_pending_within(SizeLimit::Enforced);
     }
 
     fn write_pending_within(&self, limit: SizeLimit) {
-        for shard in self.state.all_shards().into_iter().filter(|shard| shard.segment_writer().has_pending()) {
+        for shard in self.state.all_shards() {
+            if shard.has_collected() {
+                WriterGuard::lock(&self.state, &shard, limit).write_collected();
+            }
+            if !shard.segment_writer().has_pending() {
+                continue;
+            }
             // One batch per lock, so that the core that owns the shard does not wait for all of them.
             while WriterGuard::lock(&self.state, &shard, limit).write_pending(PENDING_BATCH) {}
             let mut guard = WriterGuard::lock(&self.state, &shard, limit);
@@ -258,9 +265,9 @@ impl Journal {
     /// Writes the end of a request to disk, ignoring the size limit, and flushes it.
     fn append_durably(&self, shard: &JournalShard, record: &UsageRecord) -> Result<(), JournalError> {
         let dir = &self.state.dir;
-        let mut guard = WriterGuard::lock(&self.state, shard, SizeLimit::Ignored);
-        encode_end(record, guard.frame())?;
-        guard.append_durably(record.id)?;
+        let mut frame = Vec::new();
+        encode_end(record, &mut frame)?;
+        WriterGuard::lock(&self.state, shard, SizeLimit::Ignored).append_durably(record.id, &frame)?;
         segment::sync_folder(dir).map_err(|source| JournalError::file("flush", dir, source))
     }
 }

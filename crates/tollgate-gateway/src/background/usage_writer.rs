@@ -2,8 +2,8 @@
 //! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
 //! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue and in a batch, at least one batch every 200 ms while there are records, retries
-//! after 0.25 s doubling to 10 s; account health is saved at most once a second.
+//! Bounds: 16,384 records in the queue and in a batch; a record waits for its batch at most 200 ms, and at most a second while records
+//! keep coming; retries after 0.25 s doubling to 10 s; account health is saved at most once a second.
 
 mod batch;
 mod bisect;
@@ -34,7 +34,7 @@ use crate::{
     state::{
         health_registry::HealthRegistry,
         shared::Shared,
-        usage_recorder::{QueuedRecord, UsageQueue, UsageReceiver},
+        usage_recorder::{QUEUE_CAPACITY, QueuedRecord, UsageQueue, UsageReceiver},
     },
 };
 
@@ -44,6 +44,12 @@ const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
 /// record of a batch has to wake it.
 const BATCH_INTERVAL: Duration = Duration::from_millis(200);
+/// The same while records keep coming: after a batch of [`BUSY_BATCH`] records. The records of a batch share rows of sums, statements
+/// and pages of the log, which take SQLite a third of a batch of a hundred.
+const BUSY_BATCH_INTERVAL: Duration = Duration::from_secs(1);
+const BUSY_BATCH: usize = 32;
+/// So many records wait no longer: more would gain little, and the queue has to take what comes while they are booked.
+const LARGE_BATCH: usize = QUEUE_CAPACITY / 4;
 /// Time until the journal is read again after a part of it could not be read.
 const REREAD_AFTER: Duration = Duration::from_mins(1);
 /// Maximum records quarantined because the database rejects them. If it rejects more, the fault is the database's.
@@ -65,6 +71,10 @@ pub struct UsageWriter {
     spilled: Arc<AtomicBool>,
     /// When to read the journal again after a part of it could not be read.
     reread_at: Option<Instant>,
+    /// When the batch that is being filled is written.
+    batch_due: Option<Instant>,
+    /// Longest wait for the next batch.
+    batch_interval: Duration,
     usage: Arc<dyn UsageStore>,
     health_store: Arc<dyn HealthStore>,
     journal: Arc<Journal>,
@@ -89,6 +99,8 @@ impl UsageWriter {
             queue: records,
             spilled,
             reread_at: None,
+            batch_due: None,
+            batch_interval: BATCH_INTERVAL,
             usage,
             health_store,
             journal,
@@ -190,10 +202,13 @@ impl UsageWriter {
                 None => return false,
             }
         }
-        if batch.remaining() > self.queue.len() {
-            sleep(BATCH_INTERVAL).await;
-            self.fill(batch);
+        let due = *self.batch_due.get_or_insert(self.now() + self.batch_interval);
+        while batch.records().len() + self.queue.len() < LARGE_BATCH && self.now() < due {
+            sleep(BATCH_INTERVAL.min(due - self.now())).await;
         }
+        self.fill(batch);
+        self.batch_due = None;
+        self.batch_interval = if batch.records().len() < BUSY_BATCH { BATCH_INTERVAL } else { BUSY_BATCH_INTERVAL };
         true
     }
 

@@ -32,7 +32,10 @@ use super::{
     wake_gate::WakeGate,
     wire::{Watch, Wire},
 };
-use crate::{executor::TrackedExecutor, hand_over::MovedConnection, refusal::Refusal, request::UnreadBody, settings::HttpLimits};
+use crate::{
+    executor::TrackedExecutor, hand_over::MovedConnection, in_place::pinned, refusal::Refusal, request::UnreadBody,
+    settings::HttpLimits,
+};
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -152,7 +155,7 @@ pub(super) fn connection_context(peer: SocketAddr, timers: Arc<ConnectionTimers>
 }
 
 async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
-    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Heads);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Heads).after(core.path.journal());
     let (wire, moves) =
         if S::IS_SOCKET && core.moves_connections() { (wire.holding(), Moves::AtRest) } else { (wire, Moves::Never) };
     let mut builder = conn::http1::Builder::new();
@@ -160,7 +163,7 @@ async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
     builder.header_read_timeout(None).max_buf_size(BUFFER_BYTES);
     let (service_core, service_context) = (Arc::clone(&core), context.clone());
     // Boxed, so that an idle connection does not allocate space for a request.
-    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
+    let service = service_fn(move |request| pinned(|| answer(Arc::clone(&service_core), service_context.clone(), request)));
     let connection = Box::pin(builder.serve_connection(TokioIo::new(wire), service));
     let Some(connection) = drive(&core, &context, connection, moves).await else { return };
     let mut connection = Pin::into_inner(connection);
@@ -189,7 +192,7 @@ async fn give<P, S: Transport>(core: &Core<P>, io: S, first: Bytes) {
 
 async fn http2<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Bytes, context: ConnectionContext) {
     let HttpLimits { h2_streams, header_bytes, .. } = core.shared.settings.load().http;
-    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Nothing);
+    let wire = Wire::new(io, first, Arc::clone(&context.timers), &core.shared, Watch::Nothing).after(core.path.journal());
     let mut builder = conn::http2::Builder::new(TrackedExecutor(core.tracker.clone()));
     builder
         .timer(TokioTimer::new())
@@ -200,7 +203,7 @@ async fn http2<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
         .keep_alive_timeout(PING);
     let (service_core, service_context) = (Arc::clone(&core), context.clone());
     // Boxed, so that an idle connection does not allocate space for a request.
-    let service = service_fn(move |request| Box::pin(answer(Arc::clone(&service_core), service_context.clone(), request)));
+    let service = service_fn(move |request| pinned(|| answer(Arc::clone(&service_core), service_context.clone(), request)));
     drive(&core, &context, Box::pin(builder.serve_connection(TokioIo::new(wire), service)), Moves::Never).await;
 }
 

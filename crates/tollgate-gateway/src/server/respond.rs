@@ -1,8 +1,15 @@
 //! Handles one HTTP request from the end of its head to its response head: checks, routing, dispatch.
 
-use std::{convert::Infallible, net::SocketAddr, panic::AssertUnwindSafe, sync::Arc};
+use std::{
+    convert::Infallible,
+    future::poll_fn,
+    net::SocketAddr,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::pin,
+    sync::Arc,
+    task::Poll,
+};
 
-use futures_util::FutureExt as _;
 use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use serde_json::json;
 use tollgate_protocol::Protocol;
@@ -68,13 +75,21 @@ pub(super) async fn answer<P: ModelPath>(
     let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
     let body = RequestBody::wire(body, BodyPace::new(&head.settings.bounds, started), unread);
 
-    let answered = AssertUnwindSafe(async {
-        match preflight {
-            Some(response) => response,
-            None => dispatch(&core, head, destination, parts, framing, body, &mut in_progress).await,
-        }
-    });
-    let mut response = answered.catch_unwind().await.unwrap_or_else(|_| {
+    let answered = {
+        let mut answered = pin!(async {
+            match preflight {
+                Some(response) => response,
+                None => dispatch(&core, head, destination, parts, framing, body, &mut in_progress).await,
+            }
+        });
+        // `FutureExt::catch_unwind` takes the future by value, which copies kilobytes.
+        poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| answered.as_mut().poll(context))) {
+            Ok(polled) => polled.map(Ok),
+            Err(panic) => Poll::Ready(Err(panic)),
+        })
+        .await
+    };
+    let mut response = answered.unwrap_or_else(|_| {
         tracing::error!(request.id = %request_id, "panic while answering a request");
         let head = Head { from, request_id, ..anonymous_head(&core, &context, started) };
         refuse(&core, &Refusal::Internal, &head)

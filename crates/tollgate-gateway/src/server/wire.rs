@@ -1,5 +1,8 @@
 //! The byte stream below HTTP. It replays the bytes read for protocol detection, updates the timers, sends the final
 //! response of an aborted connection, and closes with a linger so that the response reaches the caller.
+//!
+//! Before it sends anything, it writes what the journal has collected: the end of a request is in the journal before its last bytes
+//! reach the caller.
 
 use std::{
     future::Future as _,
@@ -15,6 +18,8 @@ use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
     time::{Instant, Sleep, sleep_until},
 };
+
+use tollgate_store::JournalWriter;
 
 use super::connection_timers::ConnectionTimers;
 use crate::{
@@ -55,6 +60,9 @@ pub(super) struct Wire<S> {
     condition: Arc<Condition>,
     /// No new request is read while the gateway is handed over.
     holds: bool,
+    journal: Option<Arc<JournalWriter>>,
+    /// The other connections of this turn of the event loop had theirs, to collect entries of their own.
+    gave_way: bool,
 }
 
 /// The time in which received bytes are discarded.
@@ -95,7 +103,32 @@ impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
         let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
         let (ended, shut, linger) = (false, false, None);
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds: false }
+        let (holds, journal, gave_way) = (false, None, false);
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal, gave_way }
+    }
+
+    /// Sends nothing before what this journal has collected is written.
+    pub(super) fn after(mut self, journal: Option<&Arc<JournalWriter>>) -> Self {
+        self.journal = journal.cloned();
+        self
+    }
+
+    /// Writes what the journal has collected. The first time the connection gives way to others that are ready, so that one write serves
+    /// all of them.
+    fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(journal) = &self.journal else { return Poll::Ready(()) };
+        if journal.has_collected() {
+            if !self.gave_way {
+                self.gave_way = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            if !journal.write_collected() {
+                self.condition.note_in_memory_only();
+            }
+        }
+        self.gave_way = false;
+        Poll::Ready(())
     }
 
     /// Reads no new request while the gateway is handed over, so that the connection can be moved.
@@ -143,6 +176,9 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if let Some(response) = this.timers.final_response() {
+            if let Some(journal) = &this.journal {
+                journal.write_collected();
+            }
             // A single attempt: if the socket buffer is full, the connection closes without a response.
             let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));
@@ -174,6 +210,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
 
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        ready!(self.poll_journal(context));
         Pin::new(&mut self.io).poll_write(context, bytes)
     }
 
@@ -182,6 +219,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         context: &mut Context<'_>,
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_journal(context));
         Pin::new(&mut self.io).poll_write_vectored(context, pieces)
     }
 

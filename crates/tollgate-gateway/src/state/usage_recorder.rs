@@ -82,7 +82,7 @@ impl UsageQueue {
 #[derive(Debug)]
 pub struct UsageRecorder {
     pub shared: Arc<Shared>,
-    pub journal: JournalWriter,
+    pub journal: Arc<JournalWriter>,
     pub queue: UsageQueue,
     pub health: Arc<HealthRegistry>,
     /// Cancelled when the drain time is over: what is still running ends with E61.
@@ -103,7 +103,8 @@ impl UsageRecorder {
         health: Arc<HealthRegistry>,
     ) -> Result<Self, JournalError> {
         let (cut_off, interrupts) = (shared.condition.cut_off_token(), shared.condition.interrupts.core());
-        Ok(Self { shared, journal: journal.writer(core)?, queue, health, cut_off, interrupts, metrics: MetricHandles::default() })
+        let journal = Arc::new(journal.writer(core)?);
+        Ok(Self { shared, journal, queue, health, cut_off, interrupts, metrics: MetricHandles::default() })
     }
 
     /// Counts what a request used, and releases what it had reserved.

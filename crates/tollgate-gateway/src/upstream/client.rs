@@ -12,6 +12,7 @@ pub(crate) mod dial;
 pub(crate) mod fetch;
 mod guard;
 mod host;
+mod journaled_io;
 mod leased;
 mod model_list;
 pub(crate) mod places;
@@ -28,17 +29,18 @@ mod tests;
 use std::{
     collections::HashMap,
     fmt,
+    pin::Pin,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use async_trait::async_trait;
 use futures_util::future::join_all;
 use http::{Method, Request};
 use http_body_util::Full;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId, IdHash};
+use tollgate_store::JournalWriter;
 
 pub(crate) use self::guard::AddressPolicy;
 use self::{
@@ -54,7 +56,7 @@ pub use self::{
     tls::Trust,
 };
 use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};
-use crate::{clock::Clock, state::shares::Holder};
+use crate::{clock::Clock, in_place::pinned, state::shares::Holder};
 
 /// Interval of the sweep that closes expired idle connections and resolves names again.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
@@ -66,6 +68,7 @@ pub struct Client {
     trust: Arc<Trust>,
     clock: Arc<dyn Clock>,
     tasks: TaskTracker,
+    journal: Option<Arc<JournalWriter>>,
 }
 
 struct Entry {
@@ -99,7 +102,13 @@ impl Client {
                 let _ = timeout(RESOLVE_LIMIT, followed).await;
             }
         });
-        Self { hosts, trust, clock, tasks }
+        Self { hosts, trust, clock, tasks, journal: None }
+    }
+
+    /// Writes what this journal has collected before anything is sent to an upstream.
+    #[must_use]
+    pub fn with_journal(self, journal: &Arc<JournalWriter>) -> Self {
+        Self { journal: Some(Arc::clone(journal)), ..self }
     }
 
     /// The channel's connections. After a change of the channel's configuration they are kept only if destination,
@@ -116,7 +125,7 @@ impl Client {
                 return Ok((Arc::clone(&entry.host), Arc::clone(&entry.heads)));
             }
         }
-        let host = Arc::new(Host::new(UpstreamTarget::of(channel)?, Arc::clone(&self.clock)));
+        let host = Arc::new(Host::new(UpstreamTarget::of(channel)?, Arc::clone(&self.clock), self.journal.clone()));
         let heads = Arc::default();
         let entry = Entry { channel: Arc::clone(channel), host: Arc::clone(&host), heads: Arc::clone(&heads) };
         hosts.insert(channel.id, entry);
@@ -131,9 +140,22 @@ fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
     hosts.values().map(|entry| Arc::clone(&entry.host)).collect()
 }
 
-#[async_trait]
 impl Upstream for Client {
-    async fn call(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
+    // As `async_trait` writes it, but without copying the future.
+    fn call<'s, 'f>(
+        &'s self,
+        call: UpstreamCall,
+    ) -> Pin<Box<dyn Future<Output = Result<UpstreamAnswer, UpstreamError>> + Send + 'f>>
+    where
+        's: 'f,
+        Self: 'f,
+    {
+        pinned(|| self.send(call))
+    }
+}
+
+impl Client {
+    async fn send(&self, call: UpstreamCall) -> Result<UpstreamAnswer, UpstreamError> {
         let (host, heads) = self.host(&call.channel).map_err(UpstreamError::NotSent)?;
         let holders = call.by.map(Holder::of_caller);
         let holders = holders.as_ref().map_or(&[][..], |holders| holders.as_slice());

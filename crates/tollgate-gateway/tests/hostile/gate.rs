@@ -176,7 +176,7 @@ impl Gate {
         let for_path = Arc::clone(&shared);
         let path = move |core| {
             let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;
-            let client = Client::new(Arc::new(Trust::default()), clock.clone());
+            let client = Client::new(Arc::new(Trust::default()), clock.clone()).with_journal(&recorder.journal);
             Ok(Worker::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
         };
         tracker.spawn(run(shared, listening, path, Arc::new(NotFound), stop.clone()));

@@ -64,20 +64,21 @@ impl From<FrameTooLarge> for JournalError {
     }
 }
 
-/// Encodes one frame into `out`, which is cleared first and keeps its capacity.
+/// Appends one frame to `out`. If it is too large, `out` is unchanged.
 pub(super) fn encode(kind: EntryKind, payload: &impl Encode<()>, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
-    out.clear();
+    let start = out.len();
     out.extend_from_slice(&[0; PREFIX_LENGTH]);
     out.extend_from_slice(&[FRAME_VERSION, kind.byte()]);
     minicbor::encode(payload, &mut *out).expect("writing to a Vec cannot fail");
-    let body = &out[PREFIX_LENGTH..];
+    let (prefix, body) = out[start..].split_at_mut(PREFIX_LENGTH);
     if body.len() > MAX_LENGTH {
+        out.truncate(start);
         return Err(FrameTooLarge);
     }
     let length = u32::try_from(body.len()).expect("MAX_LENGTH is below 4 GiB");
     let checksum = crc32fast::hash(body);
-    out[..4].copy_from_slice(&length.to_le_bytes());
-    out[4..PREFIX_LENGTH].copy_from_slice(&checksum.to_le_bytes());
+    prefix[..4].copy_from_slice(&length.to_le_bytes());
+    prefix[4..].copy_from_slice(&checksum.to_le_bytes());
     Ok(())
 }
 
@@ -189,7 +190,7 @@ impl DecodedEntry {
     }
 }
 
-/// Encodes the begin of an attempt. If it exceeds a frame, its unbounded fields are omitted.
+/// Appends the begin of an attempt to `out`. If it exceeds a frame, its unbounded fields are omitted.
 pub(super) fn encode_begin(begin: &AttemptStart<'_>, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     encode(EntryKind::Begin, begin, out).or_else(|FrameTooLarge| {
         let shortened = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
@@ -197,7 +198,7 @@ pub(super) fn encode_begin(begin: &AttemptStart<'_>, out: &mut Vec<u8>) -> Resul
     })
 }
 
-/// Encodes the end of a request. If it exceeds a frame, first the trace is omitted, then long texts are truncated.
+/// Appends the end of a request to `out`. If it exceeds a frame, first the trace is omitted, then long texts are truncated.
 pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     const TEXT_LIMIT: usize = 4_096;
     encode(EntryKind::End, record, out).or_else(|FrameTooLarge| {
@@ -270,12 +271,12 @@ mod tests {
         let (mut bytes, begin, record, progress) = (Vec::new(), begin(1), record(1), progress(1, 70_000));
         encode_begin(&begin, &mut bytes).unwrap();
         let begin_length = bytes.len();
-        assert_eq!(decoded(&bytes), DecodedEntry::Begin(Box::new(begin)));
         encode_end(&record, &mut bytes).unwrap();
-        let end_length = bytes.len();
-        assert_eq!(decoded(&bytes), DecodedEntry::End(Box::new(record)));
+        let end_length = bytes.len() - begin_length;
         encode(EntryKind::Progress, &progress, &mut bytes).unwrap();
-        assert_eq!(decoded(&bytes), DecodedEntry::Progress(progress));
+        assert_eq!(decoded(&bytes), DecodedEntry::Begin(Box::new(begin)));
+        assert_eq!(decoded(&bytes[begin_length..]), DecodedEntry::End(Box::new(record)));
+        assert_eq!(decoded(&bytes[begin_length + end_length..]), DecodedEntry::Progress(progress));
         assert!(begin_length < 250 && end_length < 450, "{begin_length} and {end_length} bytes");
     }
 
@@ -320,6 +321,8 @@ mod tests {
 
     #[test]
     fn oversized_payload_is_rejected() {
-        assert_eq!(encode(EntryKind::End, &"x".repeat(MAX_LENGTH), &mut Vec::new()), Err(FrameTooLarge));
+        let mut out = vec![7];
+        assert_eq!(encode(EntryKind::End, &"x".repeat(MAX_LENGTH), &mut out), Err(FrameTooLarge));
+        assert_eq!(out, [7]);
     }
 }

@@ -133,10 +133,8 @@ fn truncate(path: &Path, length: u64) -> Result<(), JournalError> {
 /// requests again.
 fn write_ends(path: &Path, node: Uuid, records: &[UsageRecord]) -> Result<u64, JournalError> {
     let mut bytes = header(node).to_vec();
-    let mut frame = Vec::new();
     for record in records {
-        encode_end(record, &mut frame)?;
-        bytes.extend_from_slice(&frame);
+        encode_end(record, &mut bytes)?;
     }
     let entries = u32::try_from(records.len()).unwrap_or(u32::MAX);
     ClosingMark { length: bytes.len() as u64, entries }.put(&mut bytes);

@@ -20,7 +20,7 @@ use uuid::Uuid;
 use super::{
     flusher::{FlushQueue, JournalSync, SegmentFile},
     frame::EntryKind,
-    segment::SegmentName,
+    segment::{HEADER_LENGTH, SegmentName},
 };
 
 #[derive(Debug)]
@@ -29,6 +29,8 @@ pub(super) struct JournalShard {
     /// Lock order: before `state`.
     segment_writer: Mutex<SegmentWriter>,
     state: Mutex<ShardState>,
+    /// Whether frames are collected that are not written yet. Set with `segment_writer` locked.
+    has_collected: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -55,14 +57,23 @@ struct PendingEntries {
 
 impl JournalShard {
     pub(super) fn new(core: u16) -> Self {
-        Self { core, segment_writer: Mutex::default(), state: Mutex::default() }
+        Self { core, segment_writer: Mutex::default(), state: Mutex::default(), has_collected: AtomicBool::new(false) }
+    }
+
+    /// Whether frames are collected that are not written yet.
+    pub(super) fn has_collected(&self) -> bool {
+        self.has_collected.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_collected(&self, has_collected: bool) {
+        self.has_collected.store(has_collected, Ordering::Release);
     }
 
     pub(super) const fn core(&self) -> u16 {
         self.core
     }
 
-    /// The write state. Poisoning is ignored: every entry is one write, so a panic leaves whole entries behind.
+    /// The write state. Poisoning is ignored: entries are written whole, so a panic leaves whole entries behind.
     pub(super) fn segment_writer(&self) -> MutexGuard<'_, SegmentWriter> {
         self.segment_writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -248,9 +259,24 @@ fn arrival(id: RequestId) -> Timestamp {
 #[derive(Debug, Default)]
 pub(super) struct SegmentWriter {
     pub(super) segment: Option<OpenSegment>,
-    /// Buffer in which frames are encoded.
-    pub(super) frame: Vec<u8>,
+    pub(super) collected: CollectedFrames,
+    /// Frames that could not be written.
     pub(super) pending: VecDeque<PendingFrame>,
+}
+
+/// Frames that belong to the open segment and are written to it together. The segment's length and number of entries include them.
+#[derive(Debug, Default)]
+pub(super) struct CollectedFrames {
+    pub(super) bytes: Vec<u8>,
+    /// The request and kind of each frame, and where it ends in `bytes`.
+    pub(super) frames: Vec<(RequestId, EntryKind, usize)>,
+}
+
+impl CollectedFrames {
+    pub(super) fn clear(&mut self) {
+        self.bytes.clear();
+        self.frames.clear();
+    }
 }
 
 #[derive(Debug)]
@@ -259,6 +285,13 @@ pub(super) struct OpenSegment {
     pub(super) seq: u32,
     pub(super) bytes: u64,
     pub(super) entries: u32,
+}
+
+impl OpenSegment {
+    /// Whether a frame of this size belongs into the next segment.
+    pub(super) fn is_full(&self, size: u64, segment_bytes: u64) -> bool {
+        self.bytes + size > segment_bytes && self.bytes > HEADER_LENGTH as u64
+    }
 }
 
 #[derive(Debug)]

@@ -1,5 +1,6 @@
 //! Tests of the journal: kills, torn tails, damage, full disks and crashes during recovery.
 
+mod collected;
 mod crashes;
 mod size_limit;
 
@@ -49,8 +50,9 @@ fn write(journal: &Journal, core: u16, ends: impl IntoIterator<Item = u64>) {
     }
 }
 
-/// Simulates a kill: no destructor runs, nothing is flushed or closed.
+/// Simulates a kill after something was sent: the entries before it are written; no destructor runs, nothing is flushed or closed.
 fn kill(journal: Journal, writer: JournalWriter) {
+    writer.write_collected();
     std::mem::forget(writer);
     std::mem::forget(journal);
 }

@@ -1,5 +1,5 @@
-//! The writer of one core. Every entry is one write(2); when the disk is full or the journal at its size limit, entries are
-//! buffered in memory, within a limit of their own.
+//! The writer of one core. Entries are collected and written together with one write(2), before bytes go out that must not precede
+//! them. When the disk is full or the journal at its size limit, entries are buffered in memory, within a limit of their own.
 
 use std::{
     fs::{File, OpenOptions},
@@ -14,14 +14,18 @@ use super::{
     flusher::{FlushPriority, JournalSync, SegmentFile, SyncWaiter},
     frame::{self, EntryKind, encode_begin, encode_end},
     segment::{ClosingMark, HEADER_LENGTH, header},
-    shard::{JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
+    shard::{CollectedFrames, JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
 };
 
-/// Appends the entries of one core. Dropping it closes its segment; entries still buffered in memory stay with the journal.
+/// Collected frames are written at this size, even if no byte waits for them.
+const MAX_COLLECTED: usize = 64 * 1024;
+
+/// Appends the entries of one core. An entry is in the journal once [`JournalWriter::write_collected`] was called after it. Dropping the
+/// writer closes its segment; entries still buffered in memory stay with the journal.
 #[derive(Debug)]
 pub struct JournalWriter {
     state: Arc<JournalState>,
-    shard: Arc<JournalShard>,
+    pub(super) shard: Arc<JournalShard>,
 }
 
 impl JournalWriter {
@@ -33,33 +37,54 @@ impl JournalWriter {
         WriterGuard::lock(&self.state, &self.shard, SizeLimit::Enforced)
     }
 
-    /// Appends the begin of an attempt; call it before the first byte goes upstream.
+    /// Appends the begin of an attempt. It must be written before the first byte goes upstream.
     pub fn begin(&self, begin: &AttemptStart<'_>) -> Result<(), JournalError> {
         let mut guard = self.lock();
-        encode_begin(begin, guard.frame())?;
-        guard.append(begin.id, EntryKind::Begin).map(|_| ())
+        let (frames, start) = guard.collected();
+        encode_begin(begin, frames)?;
+        guard.collect(begin.id, EntryKind::Begin, start).map(|_| ())
     }
 
     /// Appends how much of the answer has reached the caller.
     pub fn progress(&self, progress: &StreamProgress) -> Result<(), JournalError> {
         let mut guard = self.lock();
-        frame::encode(EntryKind::Progress, progress, guard.frame())?;
-        guard.append(progress.id, EntryKind::Progress).map(|_| ())
+        let (frames, start) = guard.collected();
+        frame::encode(EntryKind::Progress, progress, frames)?;
+        guard.collect(progress.id, EntryKind::Progress, start).map(|_| ())
     }
 
-    /// Appends the end of a request; call it before the last bytes go to the caller. With [`JournalSync::Group`] the
-    /// returned waiter completes with the flush that covers the entry, otherwise at once.
+    /// Appends the end of a request. It must be written before the last bytes go to the caller. With [`JournalSync::Group`] it is
+    /// written now, and the returned waiter completes with the flush that covers it; otherwise the waiter is ready.
     pub fn end(&self, record: &UsageRecord) -> Result<SyncWaiter, JournalError> {
         let mut guard = self.lock();
-        encode_end(record, guard.frame())?;
-        match (guard.append(record.id, EntryKind::End)?, self.state.sync, guard.segment()) {
-            (WriteTarget::Disk, JournalSync::Group, Some(file)) => {
+        let (frames, start) = guard.collected();
+        encode_end(record, frames)?;
+        let mut target = guard.collect(record.id, EntryKind::End, start)?;
+        if self.state.sync == JournalSync::Background {
+            return Ok(SyncWaiter::ready());
+        }
+        if !guard.write_collected() {
+            target = WriteTarget::Memory;
+        }
+        match (target, guard.segment()) {
+            (WriteTarget::Disk, Some(file)) => {
                 let waiter = file.waiter();
                 self.state.flush.mark_dirty(file, FlushPriority::Urgent);
                 Ok(waiter)
             }
-            (WriteTarget::Disk | WriteTarget::Memory, JournalSync::Background | JournalSync::Group, _) => Ok(SyncWaiter::ready()),
+            (WriteTarget::Disk | WriteTarget::Memory, _) => Ok(SyncWaiter::ready()),
         }
+    }
+
+    /// Whether entries were appended that are not written yet.
+    #[must_use]
+    pub fn has_collected(&self) -> bool {
+        self.shard.has_collected()
+    }
+
+    /// Writes the entries that were appended since the last call. `false` if they cannot be written and are buffered in memory.
+    pub fn write_collected(&self) -> bool {
+        !self.has_collected() || self.lock().write_collected()
     }
 
     /// Gives up on a request whose end could not be written and is held nowhere else, so that its earlier entries do not
@@ -83,6 +108,7 @@ impl JournalWriter {
 impl Drop for JournalWriter {
     fn drop(&mut self) {
         let mut guard = self.lock();
+        guard.write_collected();
         guard.write_pending(usize::MAX);
         guard.close();
         drop(guard);
@@ -124,9 +150,13 @@ impl<'a> WriterGuard<'a> {
         Self { state, shard, writer: shard.segment_writer(), limit }
     }
 
-    /// The buffer to encode a frame into before it is appended.
-    pub(super) fn frame(&mut self) -> &mut Vec<u8> {
-        &mut self.writer.frame
+    /// The buffer that frames are collected in, and its length: encode a frame at its end and call [`Self::collect`].
+    fn collected(&mut self) -> (&mut Vec<u8>, usize) {
+        let CollectedFrames { bytes, frames } = &mut self.writer.collected;
+        let end = frames.last().map_or(0, |(_, _, end)| *end);
+        // What a panic left of a frame.
+        bytes.truncate(end);
+        (bytes, end)
     }
 
     pub(super) fn segment(&self) -> Option<&Arc<SegmentFile>> {
@@ -137,30 +167,99 @@ impl<'a> WriterGuard<'a> {
         self.writer.pending.iter().map(|pending| pending.frame.len() as u64).sum()
     }
 
-    /// Appends the encoded frame to the segment, or to the memory buffer when earlier entries are still there or the
-    /// segment cannot be written.
-    pub(super) fn append(&mut self, id: RequestId, kind: EntryKind) -> Result<WriteTarget, JournalError> {
-        let frame = std::mem::take(&mut self.writer.frame);
-        let result = match self.write_all_pending().and_then(|()| self.write(id, &frame)) {
-            Ok(()) => Ok(WriteTarget::Disk),
-            Err(failure) => self.enqueue(id, kind, &frame, failure).map(|()| WriteTarget::Memory),
-        };
-        self.writer.frame = frame;
-        result
+    /// Takes the frame that begins at `start` of the collected bytes. If it cannot wait there, because the segment is full or cannot be
+    /// written or earlier entries are still in memory, it is appended now.
+    fn collect(&mut self, id: RequestId, kind: EntryKind, start: usize) -> Result<WriteTarget, JournalError> {
+        let end = self.writer.collected.bytes.len();
+        let size = (end - start) as u64;
+        if self.may_collect(size)
+            && let Some(open) = &mut self.writer.segment
+        {
+            self.shard.record_entry(id, open.seq);
+            open.bytes += size;
+            open.entries += 1;
+            self.state.bytes.fetch_add(size, Ordering::AcqRel);
+            self.writer.collected.frames.push((id, kind, end));
+            self.shard.set_collected(true);
+            if end >= MAX_COLLECTED {
+                self.write_collected();
+            }
+            return Ok(WriteTarget::Disk);
+        }
+        let frame = self.writer.collected.bytes.split_off(start);
+        self.write_collected();
+        self.append(id, kind, &frame)
     }
 
-    /// Appends the encoded frame to the segment and flushes it to disk.
-    pub(super) fn append_durably(&mut self, id: RequestId) -> Result<(), JournalError> {
-        let frame = std::mem::take(&mut self.writer.frame);
-        let written = self.write(id, &frame);
-        self.writer.frame = frame;
-        written.map_err(|failure| self.write_error(failure))?;
+    /// Whether a frame of this size may wait to be written with others.
+    fn may_collect(&self, size: u64) -> bool {
+        !self.writer.has_pending()
+            && !self.is_paused()
+            && !self.exceeds_limit(size)
+            && self.writer.segment.as_ref().is_some_and(|open| !open.is_full(size, self.state.segment_bytes))
+    }
+
+    /// Writes the collected frames. `false` if that failed: they are then buffered in memory, which may exceed its limit by
+    /// [`MAX_COLLECTED`] for each core.
+    pub(super) fn write_collected(&mut self) -> bool {
+        if self.writer.collected.frames.is_empty() {
+            return true;
+        }
+        self.shard.set_collected(false);
+        let mut collected = std::mem::take(&mut self.writer.collected);
+        let is_written = match self.write_frames(&collected) {
+            Ok(()) => true,
+            Err(error) => {
+                self.report_buffering(&WriteFailure::Disk(error));
+                let mut start = 0;
+                for (id, kind, end) in &collected.frames {
+                    let frame = &collected.bytes[start..*end];
+                    self.state.pending_bytes.fetch_add(frame.len() as u64, Ordering::AcqRel);
+                    self.push_pending(*id, *kind, frame);
+                    start = *end;
+                }
+                false
+            }
+        };
+        collected.clear();
+        self.writer.collected = collected;
+        is_written
+    }
+
+    fn write_frames(&mut self, collected: &CollectedFrames) -> io::Result<()> {
+        let open = self.writer.segment.as_mut().expect("frames are collected for the open segment");
+        let size = collected.bytes.len() as u64;
+        let Err(AppendError { error, tail }) = append(&mut &open.file.file, &collected.bytes, open.bytes - size) else {
+            self.state.flush.mark_dirty(&open.file, FlushPriority::Background);
+            return Ok(());
+        };
+        open.bytes -= size;
+        open.entries -= u32::try_from(collected.frames.len()).expect("the bytes of frames are few");
+        self.state.bytes.fetch_sub(size, Ordering::AcqRel);
+        if tail == TailState::Dirty {
+            self.close();
+        }
+        Err(error)
+    }
+
+    /// Appends a frame to the segment, or to the memory buffer when earlier entries are still there or the segment cannot be written.
+    fn append(&mut self, id: RequestId, kind: EntryKind, frame: &[u8]) -> Result<WriteTarget, JournalError> {
+        match self.write_all_pending().and_then(|()| self.write(id, frame)) {
+            Ok(()) => Ok(WriteTarget::Disk),
+            Err(failure) => self.enqueue(id, kind, frame, failure).map(|()| WriteTarget::Memory),
+        }
+    }
+
+    /// Appends a frame to the segment and flushes it to disk.
+    pub(super) fn append_durably(&mut self, id: RequestId, frame: &[u8]) -> Result<(), JournalError> {
+        self.write(id, frame).map_err(|failure| self.write_error(failure))?;
         let Some(open) = &self.writer.segment else { return Ok(()) };
         open.file.file.sync_data().map_err(|source| JournalError::file("flush", &open.file.path, source))
     }
 
-    /// Closes the segment and marks its end.
+    /// Closes the segment and marks its end. What was collected for it must be written.
     pub(super) fn close(&mut self) {
+        debug_assert!(self.writer.collected.frames.is_empty(), "frames without a segment");
         let Some(OpenSegment { file, bytes, entries, .. }) = self.writer.segment.take() else { return };
         match (ClosingMark { length: bytes, entries }).write(&file.path) {
             Ok(()) => self.state.flush.mark_dirty(&file, FlushPriority::Background),
@@ -209,6 +308,13 @@ impl<'a> WriterGuard<'a> {
             self.state.pending_bytes.fetch_sub(size, Ordering::AcqRel);
             return Err(self.write_error(failure));
         }
+        self.report_buffering(&failure);
+        self.push_pending(id, kind, frame);
+        Ok(())
+    }
+
+    /// Reports the first of the entries that are buffered because they cannot be written.
+    fn report_buffering(&self, failure: &WriteFailure) {
         if !self.writer.has_pending() {
             let why = match failure {
                 WriteFailure::SizeLimit => format!("the journal is at its limit of {} bytes", self.state.max_bytes()),
@@ -216,9 +322,11 @@ impl<'a> WriterGuard<'a> {
             };
             tracing::error!(%why, "the journal cannot be written; entries are buffered in memory");
         }
+    }
+
+    fn push_pending(&mut self, id: RequestId, kind: EntryKind, frame: &[u8]) {
         self.shard.add_pending(id);
         self.writer.pending.push_back(PendingFrame { id, kind, frame: frame.into() });
-        Ok(())
     }
 
     fn write_error(&self, failure: WriteFailure) -> JournalError {
@@ -232,9 +340,14 @@ impl<'a> WriterGuard<'a> {
         self.limit == SizeLimit::Enforced && self.state.bytes.load(Ordering::Acquire) + size > self.state.max_bytes()
     }
 
+    /// Whether entries are to stay in memory.
+    fn is_paused(&self) -> bool {
+        self.limit == SizeLimit::Enforced && self.state.is_paused.load(Ordering::Acquire)
+    }
+
     fn write(&mut self, id: RequestId, frame: &[u8]) -> Result<(), WriteFailure> {
         let size = frame.len() as u64;
-        if self.limit == SizeLimit::Enforced && self.state.is_paused.load(Ordering::Acquire) {
+        if self.is_paused() {
             return Err(WriteFailure::Disk(io::ErrorKind::StorageFull.into()));
         }
         if self.exceeds_limit(size) {
@@ -246,8 +359,7 @@ impl<'a> WriterGuard<'a> {
                 return Err(WriteFailure::SizeLimit);
             }
         }
-        let full = |open: &OpenSegment| open.bytes + size > self.state.segment_bytes && open.bytes > HEADER_LENGTH as u64;
-        if self.writer.segment.as_ref().is_none_or(full) {
+        if self.writer.segment.as_ref().is_none_or(|open| open.is_full(size, self.state.segment_bytes)) {
             self.rotate().map_err(WriteFailure::Disk)?;
         }
         let open = self.writer.segment.as_mut().expect("rotate() opened a segment");
@@ -325,14 +437,14 @@ impl AppendTarget for &File {
     }
 }
 
-/// Appends one frame with one write(2), and continues after a short write. A frame that cannot be completed is removed by
-/// truncating the file to `length`, its size before.
-pub(super) fn append(file: &mut impl AppendTarget, frame: &[u8], length: u64) -> Result<(), AppendError> {
+/// Appends frames with one write(2), and continues after a short write. Frames that cannot be completed are removed by truncating the
+/// file to `length`, its size before.
+pub(super) fn append(file: &mut impl AppendTarget, frames: &[u8], length: u64) -> Result<(), AppendError> {
     let mut done = 0;
     let error = loop {
-        match file.write_once(&frame[done..]) {
+        match file.write_once(&frames[done..]) {
             Ok(0) => break io::Error::from(io::ErrorKind::WriteZero),
-            Ok(written) if done + written == frame.len() => return Ok(()),
+            Ok(written) if done + written == frames.len() => return Ok(()),
             Ok(written) => done += written,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => break error,

@@ -473,7 +473,8 @@ fn core_factory(
     let trust = Arc::new(Trust::default());
     move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
-        let upstream = UpstreamDispatch::new(Client::new(Arc::clone(&trust), Arc::clone(&shared.clock)), Arc::clone(&shared.clock));
+        let client = Client::new(Arc::clone(&trust), Arc::clone(&shared.clock)).with_journal(&recorder.journal);
+        let upstream = UpstreamDispatch::new(client, Arc::clone(&shared.clock));
         Ok(Worker::new(recorder, Arc::new(upstream))?)
     }
 }

@@ -100,6 +100,26 @@ async fn single_record_waits_at_most_the_batch_interval() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn records_wait_for_others_while_there_are_many() {
+    let mut rig = Rig::new();
+    let _running = rig.start();
+    (0..BUSY_BATCH).for_each(|_| drop(rig.end()));
+    sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
+    assert_eq!(rig.store.appends(), 1);
+    rig.end();
+    sleep(BUSY_BATCH_INTERVAL - Duration::from_millis(10)).await;
+    assert_eq!(rig.store.appends(), 1, "the batch before was large");
+    sleep(Duration::from_millis(20)).await;
+    assert_eq!((rig.store.ids().len(), rig.store.appends()), (BUSY_BATCH + 1, 2));
+
+    (0..BUSY_BATCH).for_each(|_| drop(rig.end()));
+    sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
+    (0..LARGE_BATCH).for_each(|_| drop(rig.end()));
+    sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
+    assert_eq!((rig.store.ids().len(), rig.store.appends()), (2 * BUSY_BATCH + 1 + LARGE_BATCH, 4), "so many wait no longer");
+}
+
+#[tokio::test(start_paused = true)]
 async fn outage_delays_records_without_loss_or_duplicates() {
     let mut rig = Rig::new();
     rig.shared.condition.set_without_catalog(false);
@@ -200,7 +220,7 @@ async fn rejected_record_is_quarantined_and_does_not_block_others() {
     let tries = rig.store.appends();
     assert!(tries < 40, "{tries} tries");
     ids.push(rig.end());
-    sleep(Duration::from_secs(1)).await;
+    sleep(BUSY_BATCH_INTERVAL + Duration::from_millis(10)).await;
     assert_eq!((rig.store.ids(), rig.store.appends()), (ids, tries + 1), "they are not offered again");
     rig.stop.cancel();
     assert_eq!(running.await.unwrap(), UsageBacklog::default());

@@ -53,9 +53,7 @@ impl JournalWatch {
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            if self.journal.pending_bytes() > 0 {
-                self.journal.write_pending();
-            }
+            self.journal.write_pending();
             self.update_gauges();
         }
     }

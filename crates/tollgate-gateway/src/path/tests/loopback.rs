@@ -62,7 +62,8 @@ impl Gate {
             let (shared, trust) = (Arc::clone(&shared), Arc::new(Trust::default()));
             move |core| {
                 let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
-                let outside = UpstreamDispatch::new(Client::new(Arc::clone(&trust), Arc::clone(&clock)), Arc::clone(&clock));
+                let client = Client::new(Arc::clone(&trust), Arc::clone(&clock)).with_journal(&recorder.journal);
+                let outside = UpstreamDispatch::new(client, Arc::clone(&clock));
                 Ok(Worker::new(recorder, Arc::new(outside))?)
             }
         };

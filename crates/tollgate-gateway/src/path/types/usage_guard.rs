@@ -26,6 +26,7 @@ use open_attempt::{OpenAttempt, micros_between, start_entry};
 pub(crate) use repeated_refusals::RefusedEnd;
 
 use crate::{
+    in_place::boxed,
     path::types::{
         dropped::{ONE_CALL, add_entry, listed},
         trace::{ended, summary},
@@ -116,7 +117,7 @@ impl UsageGuard {
         let KnownKey { key, share } = known;
         self.share = Some(Arc::clone(share));
         self.queue_permit = self.recorder.queue.reserve();
-        self.facts = Some(Box::new(RequestFacts {
+        self.facts = Some(boxed(|| RequestFacts {
             id: head.request_id,
             at: head.arrived,
             key: Arc::clone(key),

@@ -18,11 +18,13 @@ use tokio::{
     task::AbortHandle,
 };
 use tokio_util::task::TaskTracker;
+use tollgate_store::JournalWriter;
 
 use super::{
     checked_io::{CheckedIo, IoState, OverTcp},
     destination::UpstreamTarget,
     dial::dial,
+    journaled_io::JournaledIo,
     proxy,
     streams::Streams,
     tls,
@@ -46,12 +48,14 @@ pub(crate) enum Connected {
 }
 
 /// Connects to a destination at one of `addresses`, or through its proxy, which resolves the name itself: `addresses`
-/// is not used then. Also returns the address connected to when the destination is a name. The caller bounds the time.
+/// is not used then. What `journal` has collected is written before anything is sent. Also returns the address connected to when the
+/// destination is a name. The caller bounds the time.
 pub(crate) async fn connect(
     destination: &UpstreamTarget,
     addresses: Vec<SocketAddr>,
     trust: &Trust,
     tasks: &TaskTracker,
+    journal: Option<&Arc<JournalWriter>>,
 ) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
     let (socket, peer) = match &destination.proxy {
         None => {
@@ -61,7 +65,7 @@ pub(crate) async fn connect(
         }
         Some(proxy) => (proxy::tunnel(proxy, destination).await?, None),
     };
-    Ok((handshake(socket, destination, trust, tasks).await?, peer))
+    Ok((handshake(socket, destination, trust, tasks, journal).await?, peer))
 }
 
 /// The TLS handshake for `https`, then the HTTP handshake.
@@ -70,15 +74,15 @@ async fn handshake(
     destination: &UpstreamTarget,
     trust: &Trust,
     tasks: &TaskTracker,
+    journal: Option<&Arc<JournalWriter>>,
 ) -> Result<Connected, ConnectFault> {
     if !destination.tls {
-        return http1(socket, tasks).await;
+        return http1(JournaledIo::new(socket, journal), tasks).await;
     }
     let stream = tls::handshake(trust.config(destination).await?, destination, socket).await?;
-    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
-        return http2(stream, tasks).await;
-    }
-    http1(stream, tasks).await
+    let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let stream = JournaledIo::new(stream, journal);
+    if speaks_http2 { http2(stream, tasks).await } else { http1(stream, tasks).await }
 }
 
 async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {

@@ -24,6 +24,7 @@ use tokio::{
     time::{Instant, timeout_at},
 };
 use tokio_util::task::TaskTracker;
+use tollgate_store::JournalWriter;
 
 use super::{
     checked_io::IoState,
@@ -58,6 +59,7 @@ pub(crate) struct Host {
     speaks_http2: AtomicBool,
     places: Places,
     clock: Arc<dyn Clock>,
+    journal: Option<Arc<JournalWriter>>,
 }
 
 struct Wire {
@@ -132,7 +134,7 @@ pub(crate) enum DeliveryState {
 }
 
 impl Host {
-    pub(crate) fn new(destination: UpstreamTarget, clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(destination: UpstreamTarget, clock: Arc<dyn Clock>, journal: Option<Arc<JournalWriter>>) -> Self {
         Self {
             destination,
             addresses: Addresses::default(),
@@ -141,6 +143,7 @@ impl Host {
             speaks_http2: AtomicBool::new(false),
             places: Places::new(),
             clock,
+            journal,
         }
     }
 
@@ -221,7 +224,7 @@ impl Host {
                 None => self.addresses.of(&self.destination, &*self.clock).await?,
                 Some(_) => Vec::new(),
             };
-            connect(&self.destination, addresses, trust, tasks).await
+            connect(&self.destination, addresses, trust, tasks, self.journal.as_ref()).await
         };
         connected.await.map_err(ConnectFault::or_own_limit)
     }

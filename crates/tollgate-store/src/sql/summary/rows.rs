@@ -153,14 +153,28 @@ fn halves(mut ranges: Vec<TimeRange>, width: i64) -> (Vec<TimeRange>, Vec<TimeRa
 }
 
 impl SqlStore {
-    /// The largest groups of a query by a time, from a table with a row for each sum.
+    /// The largest groups of a query by a short time, from a table with a row for each sum: each half of the time on a connection of its
+    /// own. No group is in both.
     pub(super) async fn sums_of_rows(
         &self,
         query: &SummaryQuery<'_>,
         table: &'static SumTable,
     ) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
+        let (first, second) = query.halves();
+        let (mut sums, more) = tokio::try_join!(self.added_rows(query, table, first), self.added_rows(query, table, second))?;
+        sums.merge(more);
+        Ok(sums.check()?.finish())
+    }
+
+    /// The sums of ranges, from a table with a row for each sum.
+    async fn added_rows(
+        &self,
+        query: &SummaryQuery<'_>,
+        table: &'static SumTable,
+        ranges: Vec<TimeRange>,
+    ) -> Result<GroupSums, StoreError> {
         let (of_records, of_sums): (Vec<TimeRange>, Vec<TimeRange>) =
-            query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
+            ranges.into_iter().partition(|range| range.source == SummarySource::Records);
         let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
         for range in of_sums {
             let is_complete = query.is_bucket_of_group(range);
@@ -177,14 +191,12 @@ impl SqlStore {
                 sums.add(groups, &figures);
             }
         }
-        Ok(sums.finish())
+        Ok(sums)
     }
 
-    /// The largest groups of a query by a short time, grouped by the database: each half of the time on a connection of its own. No group
-    /// is in both.
+    /// The same, grouped by the database.
     pub(super) async fn sums_of_halves(&self, query: &SummaryQuery<'_>) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
-        let width = [query.by.first, query.by.second].into_iter().filter_map(width_of).min().unwrap_or(0);
-        let (first, second) = halves(query.ranges(), width);
+        let (first, second) = query.halves();
         if second.is_empty() {
             return self.sums_of_ranges(query, &first).await;
         }
@@ -247,6 +259,12 @@ impl SqlStore {
 }
 
 impl SummaryQuery<'_> {
+    /// The ranges to sum up, cut in the middle between two buckets of the grouping by time.
+    fn halves(&self) -> (Vec<TimeRange>, Vec<TimeRange>) {
+        let width = [self.by.first, self.by.second].into_iter().filter_map(width_of).min().unwrap_or(0);
+        halves(self.ranges(), width)
+    }
+
     /// Whether each bucket of a range is the whole time of its groups.
     fn is_bucket_of_group(&self, range: TimeRange) -> bool {
         [self.by.first, self.by.second].into_iter().filter_map(width_of).any(|width| width == range.source.width())

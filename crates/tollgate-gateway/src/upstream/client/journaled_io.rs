@@ -1,0 +1,72 @@
+//! A stream that writes what the journal has collected before it sends anything: the beginning of an attempt is in the journal before
+//! the first byte of its request goes out. Connections send after the requests of a turn of the event loop have begun, so that one write
+//! to the journal serves all of them.
+
+use std::{
+    io::{self, IoSlice},
+    pin::Pin,
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tokio::{
+    io::{AsyncRead, AsyncWrite, ReadBuf},
+    net::TcpStream,
+};
+use tollgate_store::JournalWriter;
+
+use super::checked_io::OverTcp;
+
+pub(crate) struct JournaledIo<S> {
+    stream: S,
+    /// The journal of this core; `None` for requests of the gateway itself, which leave no record.
+    journal: Option<Arc<JournalWriter>>,
+}
+
+impl<S> JournaledIo<S> {
+    pub(crate) fn new(stream: S, journal: Option<&Arc<JournalWriter>>) -> Self {
+        Self { stream, journal: journal.cloned() }
+    }
+
+    fn write_journal(&self) {
+        if let Some(journal) = &self.journal {
+            journal.write_collected();
+        }
+    }
+}
+
+impl<S: OverTcp> OverTcp for JournaledIo<S> {
+    fn tcp(&self) -> &TcpStream {
+        self.stream.tcp()
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for JournaledIo<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, into)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for JournaledIo<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.write_journal();
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.write_journal();
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
