@@ -131,13 +131,15 @@ pub struct UnseenInput {
     pub files: bool,
     /// Pages, files and results of code that tools of the provider find.
     pub tools: bool,
+    /// The conversation once more, where the provider summarises it first. The summary is output beyond the limit.
+    pub compaction: bool,
 }
 
 impl UnseenInput {
     /// Whether there may be any.
     #[must_use]
     pub const fn any(self) -> bool {
-        self.cached_content || self.files || self.tools
+        self.cached_content || self.files || self.tools || self.compaction
     }
 }
 

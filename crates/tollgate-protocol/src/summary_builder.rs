@@ -251,6 +251,7 @@ impl SummaryBuilder {
                 PriceEffect::OutputMedia => self.extras.output_media = true,
                 PriceEffect::CachedContent => self.extras.unseen.cached_content = true,
                 PriceEffect::FoundInput => self.extras.unseen.tools = true,
+                PriceEffect::Compaction => self.extras.unseen.compaction = true,
                 PriceEffect::OtherRoutes => self.extras.other_routes = true,
                 PriceEffect::Surcharge => self.extras.surcharge = true,
                 PriceEffect::ServiceTier => self.extras.tier = ServiceTier::Other,

@@ -490,6 +490,38 @@ fn refused_seals_are_left_out_once() {
 }
 
 #[test]
+fn response_that_another_account_keeps_is_looked_for_there() {
+    let upstream = Upstream::start();
+    let accounts = "[[channel.account]]\nname = \"second\"\ncredential = \"{credential}-2\"\n";
+    let catalog = channel("responses", "responses", &upstream.openai_url(), MODELS[3], "cooling = false")
+        .replace("[[channel.serves]]", &format!("{accounts}[[channel.serves]]"))
+        + &prices(&MODELS[3..])
+        + &group(&["responses"]);
+    let gateway = TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
+    let missing = json!({"error": {
+        "type": "invalid_request_error", "code": "previous_response_not_found", "param": "previous_response_id",
+        "message": "Previous response with id 'resp_1' not found."
+    }});
+    let body = with(MODELS[3], "previous_response_id", json!("resp_1"));
+    upstream.enqueue(ScriptedResponse::error(400, &missing));
+    let answer = ask(&gateway, &body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let sent = upstream.received();
+    let credentials: Vec<_> = sent.iter().map(|request| request.header("authorization")).collect();
+    assert!(matches!(*credentials, [Some(one), Some(other)] if one != other), "{credentials:?}");
+    let record = gateway.record_of(&answer);
+    assert_eq!((&record["attempts"][0]["error"], &record["attempts"][1]["error"]), (&json!("E52"), &Value::Null), "{record}");
+
+    for _ in 0..2 {
+        upstream.enqueue(ScriptedResponse::error(400, &missing));
+    }
+    let answer = ask(&gateway, &body);
+    let error = answer.json()["error"].clone();
+    assert_eq!((answer.status, &error["code"]), (400, &json!("previous_response_not_found")), "no account has it: {error}");
+    assert_eq!(upstream.received().len() - sent.len(), 2);
+}
+
+#[test]
 fn callers_of_other_protocols_use_a_model_that_speaks_responses() {
     let upstream = Upstream::with_model();
     let gateway = gateway_for(&upstream);
