@@ -189,7 +189,7 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
         Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, seen, unseen, summary, output_tokens),
         Some(_) | None => WorstCaseCost::unpriced(seen, summary, output_tokens),
     };
-    let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.generates();
+    let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.takes_output_limit();
     let output = (limits_output && summary.max_output.is_none_or(|wanted| wanted > output_tokens)).then_some(output_tokens);
     let lowerable = limits_output && summary.max_output.is_none();
     let worst_case = if lowerable { worst_case.lowerable() } else { worst_case };

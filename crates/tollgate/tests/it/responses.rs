@@ -249,6 +249,30 @@ fn what_is_kept_elsewhere_is_not_found() {
 }
 
 #[test]
+fn compaction_goes_to_upstreams_that_speak_responses() {
+    let upstream = Upstream::start();
+    let gateway = gateway_for(&upstream);
+    let compact = |body: &Value| gateway.send(&Request::post("/v1/responses/compact", body).bearer(gateway.key()));
+    let answer = compact(&with(MODELS[3], "member_of_tomorrow", json!(1)));
+    assert_eq!((answer.status, &answer.json()["object"]), (200, &json!("response.compaction")), "{}", answer.text());
+    let sent = upstream.received();
+    assert_eq!(sent[0].line, "POST /v1/responses/compact");
+    let mut expected = with("upstream-model", "member_of_tomorrow", json!(1));
+    assert_eq!(sent[0].json(), expected);
+    let record = gateway.record_of(&answer);
+    assert_eq!((&record["method"], &record["outcome"]), (&json!("compact"), &json!("completed")), "{record}");
+    assert_eq!(support::nano_usd(&record["sale"]), 190_000, "{record}");
+
+    for model in &MODELS[..3] {
+        expected["model"] = json!(model);
+        let refused = compact(&expected);
+        let code = refused.json()["error"]["code"].clone();
+        assert_eq!((refused.status, code), (404, json!("model_not_supported_on_endpoint")), "{model}: {}", refused.text());
+    }
+    assert_eq!(upstream.received().len(), 1);
+}
+
+#[test]
 fn tokens_are_counted_by_the_upstream_or_estimated() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);

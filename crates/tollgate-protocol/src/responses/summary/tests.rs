@@ -101,6 +101,19 @@ fn what_costs_more_is_noticed() {
 }
 
 #[test]
+fn compaction_is_whole_and_may_be_of_what_is_kept() {
+    let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
+    let read = |body: &str| summarise(&target, body.as_bytes());
+    let given = read(r#"{"model":"m","input":"a","stream":true}"#).unwrap();
+    assert_eq!((given.method, given.stream), (Method::Compact, false));
+    assert!(given.affinity.is_some());
+    assert!(read(r#"{"model":"m","previous_response_id":"resp_1"}"#).unwrap().extras.unseen.cached_content);
+    for body in [r#"{"model":"m"}"#, r#"{"model":"m","previous_response_id":null}"#] {
+        assert_eq!(read(body).unwrap_err().violations[0].field, "input", "{body}");
+    }
+}
+
+#[test]
 fn conversation_stays_together() {
     let affinity = |rest: &str| summary(&format!("{{\"model\":\"m\",{rest}}}")).affinity;
     let first = affinity(r#""instructions":"i","input":"a""#);
