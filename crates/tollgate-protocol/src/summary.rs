@@ -127,7 +127,7 @@ impl RequestExtras {
 pub struct UnseenInput {
     /// Content that the provider keeps and reads as input.
     pub cached_content: bool,
-    /// Files by address or id, other than images.
+    /// Files by address or id, other than images, and items of a conversation by id.
     pub files: bool,
     /// Pages, files and results of code that tools of the provider find.
     pub tools: bool,

@@ -179,9 +179,14 @@ impl SummaryBuilder {
         let images = self.images;
         self.inline(mime, 0);
         if self.images == images {
-            self.extras.unseen.files = true;
-            self.first_file.get_or_insert_with(|| path.to_string());
+            self.kept_content(path);
         }
+    }
+
+    /// Content at `path` that the body names and does not have. It may fill the context.
+    pub(crate) fn kept_content(&mut self, path: &JsonPath<'_>) {
+        self.extras.unseen.files = true;
+        self.first_file.get_or_insert_with(|| path.to_string());
     }
 
     fn inline(&mut self, mime: &str, bytes: u64) {

@@ -95,7 +95,8 @@ fn what_costs_more_is_noticed() {
     assert!(extras(r#""background":true"#).surcharge);
     assert_eq!(extras(r#""background":false,"conversation":null"#), RequestExtras::default());
     let input = |items: &str| summary(&format!("{{\"model\":\"m\",\"input\":[{items}]}}"));
-    assert!(input(r#"{"type":"item_reference","id":"msg_1"}"#).extras.unseen.cached_content);
+    let reference = input(r#"{"type":"item_reference","id":"msg_1"}"#);
+    assert_eq!((reference.extras.unseen.files, reference.first_file.as_deref()), (true, Some("input[0]")));
     let file = input(r#"{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}"#);
     assert_eq!((file.extras.unseen.files, file.first_file.as_deref()), (true, Some("input[0].content[0].file_id")));
 }
