@@ -194,6 +194,11 @@ mod tests {
         assert_eq!(price_effects("generationConfig.temperature"), []);
     }
 
+    #[test]
+    fn word_that_leaves_the_choice_to_the_provider_is_one_too() {
+        assert!(extras("fallbacks", r#""default""#, Protocol::Anthropic).other_routes);
+    }
+
     fn camel_case(field: &str) -> String {
         let mut upper = false;
         let mut out = String::new();

@@ -246,7 +246,7 @@ impl SummaryBuilder {
         let range = scanner.skip()?;
         let value = scanner.slice(range);
         let is_empty = value.trim_matches(['[', ']', '{', '}', ' ', '\t', '\r', '\n']).is_empty();
-        if is_empty || matches!(value, "null" | "false" | "\"standard\"" | "\"default\"") {
+        if is_empty || matches!(value, "null" | "false" | "\"standard\"") {
             return Ok(());
         }
         for effect in effects {
