@@ -21,7 +21,7 @@ use worst_case::WorstCaseCost;
 use crate::{
     Billing, Budget, BudgetAction, Caller, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Limits, MAX_ATTEMPTS, Member,
     MemberId, Multiplier, NanoUsd, Offer, PlannedAttempt, Price, RequestId, Timestamp, Window, estimate_input, estimate_output,
-    route::cost_with_extras, settle::unseen_input,
+    route::cost_with_extras, settle::unseen_tokens,
 };
 
 /// Lowest output limit, in tokens, that a reservation may be lowered to. A request that cannot afford it is refused (E33).
@@ -182,14 +182,14 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
             worst_case: WorstCaseCost::nothing(),
         });
     }
-    let (seen, unseen) = (estimate_input(summary), unseen_input(summary, &offer.model));
+    let (seen, unseen) = (estimate_input(summary), unseen_tokens(summary, &offer.model));
     let bounded = limits.iter().any(Limit::bounds_money);
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     let worst_case = match &offer.sale {
         Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, seen, unseen, summary, output_tokens),
         Some(_) | None => WorstCaseCost::unpriced(seen, summary, output_tokens),
     };
-    let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.generates();
+    let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.takes_output_limit();
     let output = (limits_output && summary.max_output.is_none_or(|wanted| wanted > output_tokens)).then_some(output_tokens);
     let lowerable = limits_output && summary.max_output.is_none();
     let worst_case = if lowerable { worst_case.lowerable() } else { worst_case };
@@ -267,7 +267,7 @@ fn channel_reservation(
 }
 
 fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: &RequestSummary, offer: &Offer) -> WorstCaseCost {
-    let (seen, unseen) = (estimate_input(summary), unseen_input(summary, &offer.model));
+    let (seen, unseen) = (estimate_input(summary), unseen_tokens(summary, &offer.model));
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     match cost {
         Some(price) => WorstCaseCost::of(price, multiplier, seen, unseen, summary, output_tokens),

@@ -135,7 +135,7 @@ pub fn resolve(
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ModelPurpose {
-    /// Generation and token counting.
+    /// Generation, token counting and compaction.
     Generation,
     Embedding,
 }
@@ -143,7 +143,7 @@ pub(crate) enum ModelPurpose {
 impl ModelPurpose {
     pub(crate) const fn of_method(method: Method) -> Self {
         match method {
-            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => Self::Generation,
+            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens | Method::Compact => Self::Generation,
             Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => Self::Embedding,
         }
     }

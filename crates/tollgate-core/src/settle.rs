@@ -15,8 +15,8 @@ use smallvec::SmallVec;
 use tollgate_protocol::{Method, Protocol, ReplySummary};
 
 pub use bounds::{UsageBounds, UsageExcess};
-pub(crate) use count::unseen_input;
 pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
+pub(crate) use count::{UnseenTokens, unseen_tokens};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
 pub use price_lines::{ExactAmount, PriceLine, PriceLines, price_lines};
 pub use production::{RequestSize, usage_excess};

@@ -213,7 +213,7 @@ impl<'a> ExplainContext<'a> {
                 candidate_view: &view,
                 now: self.input.now,
                 request_limit: self.question.max_price,
-                translates: true,
+                translates: self.summary.method.has_counterpart(),
                 history,
             };
             // The path orders equal accounts at random; the explanation uses the middle of the range.

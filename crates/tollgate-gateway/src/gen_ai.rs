@@ -34,10 +34,11 @@ const HOSTS: &[(&str, &str)] = &[
     ("api.x.ai", "x_ai"),
 ];
 
-/// `gen_ai.operation.name` of a request in this protocol. Counting tokens has no name in the conventions.
+/// `gen_ai.operation.name` of a request in this protocol. Counting tokens and compaction have no name in the conventions.
 pub(crate) const fn operation(method: Method, protocol: Protocol) -> &'static str {
     match method {
         Method::CountTokens => "count_tokens",
+        Method::Compact => "compact",
         Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => "embeddings",
         Method::Chat | Method::Generate | Method::StreamGenerate => match protocol {
             Protocol::Gemini => "generate_content",

@@ -43,13 +43,14 @@ impl Codec for Anthropic {
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
         match method {
             Method::CountTokens => "/messages/count_tokens",
-            // The protocol has no embeddings; routing excludes them.
+            // The protocol has neither embeddings nor compaction; routing excludes them.
             Method::Chat
             | Method::Generate
             | Method::StreamGenerate
             | Method::Embeddings
             | Method::EmbedContent
-            | Method::BatchEmbedContents => "/messages",
+            | Method::BatchEmbedContents
+            | Method::Compact => "/messages",
         }
         .to_owned()
     }

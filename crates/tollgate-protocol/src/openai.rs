@@ -50,8 +50,8 @@ impl Codec for OpenAi {
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
         match method {
             Method::Embeddings | Method::EmbedContent | Method::BatchEmbedContents => "/embeddings",
-            // The protocol has no token counter; the gateway estimates counts.
-            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens => "/chat/completions",
+            // The protocol has neither a token counter, whose counts the gateway estimates, nor compaction, which routing excludes.
+            Method::Chat | Method::Generate | Method::StreamGenerate | Method::CountTokens | Method::Compact => "/chat/completions",
         }
         .to_owned()
     }

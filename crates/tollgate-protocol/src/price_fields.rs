@@ -16,13 +16,17 @@ pub enum PriceEffect {
     CachedContent,
     /// Lets tools of the provider add what they find to the input.
     FoundInput,
+    /// Has the provider summarise the conversation: input that is read once more, and output beyond the limit.
+    Compaction,
     /// Lets an upstream that is a gateway choose another model or provider, at prices of their own.
     OtherRoutes,
     /// An option with a price of its own that no price list has.
     Surcharge,
 }
 
-use PriceEffect::{CachedContent, FoundInput, OtherRoutes, OutputMedia, ServerTools, ServiceTier, Surcharge, WebSearch};
+use PriceEffect::{
+    CachedContent, Compaction, FoundInput, OtherRoutes, OutputMedia, ServerTools, ServiceTier, Surcharge, WebSearch,
+};
 
 /// Fields by their path, members of any protocol, in one spelling: case and underscores do not count.
 const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
@@ -66,6 +70,10 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("speed", &[Surcharge]),
     ("container", &[Surcharge]),
     ("billing_policy", &[Surcharge]),
+    ("thread", &[CachedContent]),
+    ("compaction", &[Compaction]),
+    // Anthropic, OpenAI Responses.
+    ("context_management", &[Compaction]),
     // OpenAI Responses: what the service keeps is input again; a response in the background tells its usage elsewhere.
     ("previous_response_id", &[CachedContent]),
     ("conversation", &[CachedContent]),
@@ -96,7 +104,7 @@ mod tests {
     use crate::{Framing, Protocol, RequestExtras, Target, codec};
 
     /// A value that asks for what makes the field cost.
-    fn costly(field: &str) -> &'static str {
+    fn costly(field: &str, protocol: Protocol) -> &'static str {
         match field {
             "service_tier" => r#""priority""#,
             "enable_search" | "background" => "true",
@@ -109,6 +117,12 @@ mod tests {
             "models" => r#"["other"]"#,
             "speed" => r#""fast""#,
             "previous_response_id" => r#""resp_1""#,
+            "thread" => r#"{"type":"continue","previous_message_id":"msg_1"}"#,
+            "compaction" => r#"{"type":"summarize"}"#,
+            "context_management" if protocol == Protocol::Anthropic => {
+                r#"{"edits":[{"type":"clear_thinking_20251015"},{"type":"compact_20260112"}]}"#
+            }
+            "context_management" => r#"[{"type":"compaction","compact_threshold":1000}]"#,
             _ => r#"{"a":"b"}"#,
         }
     }
@@ -137,6 +151,7 @@ mod tests {
             OutputMedia => extras.output_media,
             CachedContent => extras.unseen.cached_content,
             FoundInput => extras.unseen.tools,
+            Compaction => extras.unseen.compaction,
             OtherRoutes => extras.other_routes,
             Surcharge => extras.surcharge,
         }
@@ -152,6 +167,8 @@ mod tests {
             let protocols: &[Protocol] = match *field {
                 "cached_content" => &[Protocol::OpenAi, Protocol::Gemini],
                 "service_tier" | "tools" => &Protocol::ALL,
+                "thread" | "compaction" => &[Protocol::Anthropic],
+                "context_management" => &[Protocol::Anthropic, Protocol::Responses],
                 "mcp_servers" | "fallbacks" | "inference_geo" | "speed" | "container" | "billing_policy" => {
                     &[Protocol::OpenAi, Protocol::Anthropic]
                 }
@@ -160,7 +177,7 @@ mod tests {
                 _ => &[Protocol::OpenAi],
             };
             for protocol in protocols {
-                let found = extras(field, costly(field), *protocol).at_upstreams(true);
+                let found = extras(field, costly(field, *protocol), *protocol).at_upstreams(true);
                 for effect in *effects {
                     assert!(has(found, *effect), "{field} in {protocol:?}: {effect:?} of {found:?}");
                 }
@@ -168,13 +185,18 @@ mod tests {
                 assert_eq!(price_effects(field), *effects);
                 if native(field) && *protocol == Protocol::Gemini {
                     let camel = camel_case(field);
-                    assert_eq!(extras(&camel, costly(field), *protocol), found, "{camel}");
+                    assert_eq!(extras(&camel, costly(field, *protocol), *protocol), found, "{camel}");
                     assert_eq!(price_effects(&camel), *effects, "{camel}");
                 }
             }
         }
         assert_eq!(price_effects("temperature"), []);
         assert_eq!(price_effects("generationConfig.temperature"), []);
+    }
+
+    #[test]
+    fn word_that_leaves_the_choice_to_the_provider_is_one_too() {
+        assert!(extras("fallbacks", r#""default""#, Protocol::Anthropic).other_routes);
     }
 
     fn camel_case(field: &str) -> String {
@@ -198,6 +220,16 @@ mod tests {
         let plain = RequestExtras::default();
         assert_eq!(extras("modalities", r#"["text"]"#, Protocol::OpenAi), plain);
         assert_eq!(extras("speed", r#""standard""#, Protocol::OpenAi), plain);
+        assert_eq!(extras("thread", r#"{"type":"create"}"#, Protocol::Anthropic), plain);
+        assert_eq!(extras("context_management", "[]", Protocol::Responses), plain);
+        for value in [
+            r#"{"edits":[{"type":"clear_thinking_20251015","keep":"all"},{"type":"clear_tool_uses_20250919"}]}"#,
+            r#"{"edits":[]}"#,
+            r#"{"edits":null}"#,
+            "{}",
+        ] {
+            assert_eq!(extras("context_management", value, Protocol::Anthropic), plain, "{value}");
+        }
         for value in [r#"["TEXT"]"#, r#"["text"]"#, "[]", "[1]", r#"["MODALITY_UNSPECIFIED"]"#] {
             assert_eq!(extras("generationConfig.responseModalities", value, Protocol::Gemini), plain, "{value}");
         }

@@ -101,4 +101,6 @@ pub struct UpstreamProblem {
     pub over_minute_limit: bool,
     /// Sealed thoughts in the request are those of another account, or of no use to the model: it may be taken without them (Responses).
     pub seals_refused: bool,
+    /// The service does not find an answer or a conversation that the request continues: another account may have it.
+    pub kept_elsewhere: bool,
 }

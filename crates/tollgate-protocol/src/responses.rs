@@ -46,6 +46,7 @@ impl Codec for Responses {
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
         match method {
             Method::CountTokens => "/responses/input_tokens",
+            Method::Compact => "/responses/compact",
             // The protocol has no embeddings; routing excludes them.
             Method::Chat
             | Method::Generate
@@ -119,6 +120,7 @@ mod tests {
     fn path_depends_on_the_method_alone() {
         assert_eq!(Responses.upstream_path(Method::Generate, "m", Framing::Sse), "/responses");
         assert_eq!(Responses.upstream_path(Method::CountTokens, "m", Framing::Sse), "/responses/input_tokens");
+        assert_eq!(Responses.upstream_path(Method::Compact, "m", Framing::Sse), "/responses/compact");
     }
 
     #[test]

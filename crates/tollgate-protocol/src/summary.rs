@@ -127,17 +127,19 @@ impl RequestExtras {
 pub struct UnseenInput {
     /// Content that the provider keeps and reads as input.
     pub cached_content: bool,
-    /// Files by address or id, other than images.
+    /// Files by address or id, other than images, and items of a conversation by id.
     pub files: bool,
     /// Pages, files and results of code that tools of the provider find.
     pub tools: bool,
+    /// The conversation once more, where the provider summarises it first. The summary is output beyond the limit.
+    pub compaction: bool,
 }
 
 impl UnseenInput {
     /// Whether there may be any.
     #[must_use]
     pub const fn any(self) -> bool {
-        self.cached_content || self.files || self.tools
+        self.cached_content || self.files || self.tools || self.compaction
     }
 }
 

@@ -179,9 +179,14 @@ impl SummaryBuilder {
         let images = self.images;
         self.inline(mime, 0);
         if self.images == images {
-            self.extras.unseen.files = true;
-            self.first_file.get_or_insert_with(|| path.to_string());
+            self.kept_content(path);
         }
+    }
+
+    /// Content at `path` that the body names and does not have. It may fill the context.
+    pub(crate) fn kept_content(&mut self, path: &JsonPath<'_>) {
+        self.extras.unseen.files = true;
+        self.first_file.get_or_insert_with(|| path.to_string());
     }
 
     fn inline(&mut self, mime: &str, bytes: u64) {
@@ -241,7 +246,7 @@ impl SummaryBuilder {
         let range = scanner.skip()?;
         let value = scanner.slice(range);
         let is_empty = value.trim_matches(['[', ']', '{', '}', ' ', '\t', '\r', '\n']).is_empty();
-        if is_empty || matches!(value, "null" | "false" | "\"standard\"" | "\"default\"") {
+        if is_empty || matches!(value, "null" | "false" | "\"standard\"") {
             return Ok(());
         }
         for effect in effects {
@@ -251,6 +256,7 @@ impl SummaryBuilder {
                 PriceEffect::OutputMedia => self.extras.output_media = true,
                 PriceEffect::CachedContent => self.extras.unseen.cached_content = true,
                 PriceEffect::FoundInput => self.extras.unseen.tools = true,
+                PriceEffect::Compaction => self.extras.unseen.compaction = true,
                 PriceEffect::OtherRoutes => self.extras.other_routes = true,
                 PriceEffect::Surcharge => self.extras.surcharge = true,
                 PriceEffect::ServiceTier => self.extras.tier = ServiceTier::Other,

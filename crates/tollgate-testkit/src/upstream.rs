@@ -208,6 +208,8 @@ fn plain_success(line: &str, body: &[u8]) -> ScriptedResponse {
         ScriptedResponse::json(&json!({"input_tokens": 5}))
     } else if line.contains("/responses/input_tokens") {
         ScriptedResponse::json(&json!({"object": "response.input_tokens", "input_tokens": 5}))
+    } else if line.contains("/responses/compact") {
+        ScriptedResponse::compaction()
     } else if line.contains("/responses") && streams {
         ScriptedResponse::response_stream(&["hel", "lo"])
     } else if line.contains("/responses") {

@@ -3,7 +3,7 @@
 use tollgate_protocol::RequestSummary;
 
 use super::MIN_OUTPUT_TOKENS;
-use crate::{Multiplier, NanoUsd, Price};
+use crate::{Multiplier, NanoUsd, Price, settle::UnseenTokens};
 
 /// Amounts are in nano-USD times this factor.
 const SCALE: i128 = 1_000_000_000_000;
@@ -36,25 +36,35 @@ impl WorstCaseCost {
         Self { input, output, candidates: u64::from(summary.candidates.max(1)), ..Self::nothing() }
     }
 
-    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach. `unseen`: input that the body
-    /// does not show, at most. It is no part of the tokens, because it would exceed most limits on tokens a minute.
-    pub(super) fn of(price: &Price, multiplier: Multiplier, seen: u64, unseen: u64, summary: &RequestSummary, output: u64) -> Self {
-        let input = seen.saturating_add(unseen);
+    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach. What is unseen is no part of the
+    /// tokens, because it would exceed most limits on tokens a minute.
+    pub(super) fn of(
+        price: &Price,
+        multiplier: Multiplier,
+        seen: u64,
+        unseen: UnseenTokens,
+        summary: &RequestSummary,
+        output: u64,
+    ) -> Self {
+        let input = seen.saturating_add(unseen.input);
         let tiers = price.tiers.iter().map(|tier| tier.above).filter(|above| input > *above).map(|above| above + 1);
         let (mut fixed, mut each) = (0, 0);
         for prompt in std::iter::once(0).chain(tiers) {
             let rates = price.rates(prompt);
             let mut highest = rates.input.max(rates.cache_read).max(rates.cache_write).max(rates.cache_write_1h);
-            if summary.images > 0 || summary.document_bytes > 0 || unseen > 0 {
+            if summary.images > 0 || summary.document_bytes > 0 || unseen.input > 0 {
                 highest = highest.max(rates.image);
             }
-            if summary.audio_bytes > 0 || summary.document_bytes > 0 || unseen > 0 {
+            if summary.audio_bytes > 0 || summary.document_bytes > 0 || unseen.input > 0 {
                 highest = highest.max(rates.audio);
             }
             let at_least = |rate: i64| i128::from(rate.max(0)) * i128::from(multiplier.0.max(0));
             let request = at_least(rates.per_request).saturating_mul(PER_MILLION);
-            fixed = fixed.max(at_least(highest).saturating_mul(i128::from(input)).saturating_add(request));
-            each = each.max(at_least(rates.output.max(rates.thinking)));
+            let per_token = at_least(rates.output.max(rates.thinking));
+            let unlimited = per_token.saturating_mul(i128::from(unseen.output));
+            fixed =
+                fixed.max(at_least(highest).saturating_mul(i128::from(input)).saturating_add(request).saturating_add(unlimited));
+            each = each.max(per_token);
         }
         Self { fixed, each, ..Self::unpriced(seen, summary, output) }
     }

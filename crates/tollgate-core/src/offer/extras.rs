@@ -28,9 +28,10 @@ pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, extras: Request
     let mut files = None;
     // Input that the body does not show is at most the model's context.
     if offer.model.spec.context.is_none() && !is_free {
-        let UnseenInput { cached_content, files: _, tools } = extras.unseen;
+        let UnseenInput { cached_content, files: _, tools, compaction } = extras.unseen;
         unpriced.extend(cached_content.then_some(PriceEffect::CachedContent));
         unpriced.extend(tools.then_some(PriceEffect::FoundInput));
+        unpriced.extend(compaction.then_some(PriceEffect::Compaction));
         files.clone_from(&summary.first_file);
     }
     fields_with(&unpriced, summary).chain(files).collect()

@@ -389,6 +389,10 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     assert_eq!(with(price("1", "2"), Some(1_000_000), true, &charged), unpriced("tools"), "its use has no price");
     let list = Price { server_tools: Some(30_000_000), ..price("1", "2") };
     assert_eq!(with(list, Some(1_000_000), true, &charged).unwrap().per_request, Some(30_000_000));
+    let unseen = UnseenInput { compaction: true, ..UnseenInput::default() };
+    let compacts = asked(RequestExtras { unseen, ..RequestExtras::default() }, "context_management");
+    assert_eq!(with(price("1", "2"), None, true, &compacts), unpriced("context_management"), "no bound of what it reads again");
+    assert_eq!(with(price("1", "2"), Some(1_000_000), true, &compacts), Ok(price("1", "2")), "reserved by the context");
     let unseen = UnseenInput { files: true, ..UnseenInput::default() };
     let place = "contents[0].parts[1].file_data";
     let file = asked(RequestExtras { unseen, ..RequestExtras::default() }, "stream");

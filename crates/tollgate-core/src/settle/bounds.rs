@@ -7,7 +7,7 @@ use tollgate_protocol::{Protocol, RequestSummary, Thinking, Usage, effective_pro
 
 use super::{
     DeliveredContent,
-    count::{MAX_PLAUSIBLE_TOKENS, unseen_input},
+    count::{MAX_PLAUSIBLE_TOKENS, unseen_tokens},
 };
 use crate::{Model, PlannedAttempt};
 
@@ -42,6 +42,10 @@ pub struct UsageBounds {
     pub reserved_output: u64,
     #[n(3)]
     pub candidates: u32,
+    /// Output tokens beyond the limit: a summary of the conversation that the provider makes first.
+    #[n(4)]
+    #[cbor(default)]
+    pub summary_output: u64,
 }
 
 /// Usage that an attempt's upstream reported beyond its bound, in tokens.
@@ -99,10 +103,13 @@ impl UsageBounds {
         let each = summary.max_output.filter(|requested| *requested > 0).or(model.spec.max_output).unwrap_or(UNLIMITED_OUTPUT);
         let output = if summary.method.generates() { each.saturating_mul(candidates.into()) } else { 0 };
         let input = match model.spec.context {
-            Some(_) if summary.extras.unseen.any() => Self::sized_input(summary).saturating_add(unseen_input(summary, model)),
+            Some(_) if summary.extras.unseen.any() => {
+                Self::sized_input(summary).saturating_add(unseen_tokens(summary, model).input)
+            }
             Some(_) | None => self.input,
         };
-        Self { input, output, reserved_output, candidates }
+        let summary_output = unseen_tokens(summary, model).output;
+        Self { input, output, reserved_output, candidates, summary_output }
     }
 
     /// With an output limit that the gateway sets for each candidate answer.
@@ -125,7 +132,7 @@ impl UsageBounds {
         let media = u64::from(produced.media).saturating_mul(MAX_TOKENS_PER_OUTPUT_MEDIUM);
         let shown = produced.text_bytes.saturating_add(media);
         let each = |tokens: u64| tokens.saturating_mul(self.candidates.into());
-        let visible = self.output.max(shown).saturating_add(each(OUTPUT_FRAME));
+        let visible = self.output.max(shown).saturating_add(each(OUTPUT_FRAME)).saturating_add(self.summary_output);
         if usage.prompt_total <= self.input && usage.completion_total <= visible {
             return (usage, None);
         }

@@ -75,9 +75,20 @@ pub fn estimate_input(summary: &RequestSummary) -> u64 {
     summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
 }
 
-/// Tokens that the body does not show and that may be added to the input: the model's context, if that is known.
-pub(crate) fn unseen_input(summary: &RequestSummary, model: &Model) -> u64 {
-    if summary.extras.unseen.any() { model.spec.context.unwrap_or(0) } else { 0 }
+/// Tokens of a request that its body and its limits do not show, at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct UnseenTokens {
+    /// The model's context, if that is known.
+    pub(crate) input: u64,
+    pub(crate) output: u64,
+}
+
+pub(crate) fn unseen_tokens(summary: &RequestSummary, model: &Model) -> UnseenTokens {
+    let unseen = summary.extras.unseen;
+    UnseenTokens {
+        input: if unseen.any() { model.spec.context.unwrap_or(0) } else { 0 },
+        output: if unseen.compaction { model.spec.max_output.unwrap_or(DEFAULT_OUTPUT) } else { 0 },
+    }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

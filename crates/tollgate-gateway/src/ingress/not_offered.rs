@@ -5,7 +5,6 @@ use crate::refusal::ApiNotOffered;
 
 /// The APIs by the first segments of their paths after the version.
 pub(super) const APIS: &[(&str, ApiNotOffered)] = &[
-    ("responses/compact", none("compaction by the Responses API; send the conversation as it is")),
     ("messages/batches", none("batch processing")),
     ("complete", instead("the Text Completions API of Anthropic", MESSAGES)),
     ("assistants", instead("the Assistants API", CHAT)),

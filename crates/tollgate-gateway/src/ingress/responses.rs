@@ -19,6 +19,7 @@ pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap) 
     let rest = rest.strip_prefix("responses/")?;
     Some(match rest.split_once('/') {
         None if rest == "input_tokens" => body(method, Method::CountTokens),
+        None if rest == "compact" => body(method, Method::Compact),
         None if is_stored(rest) => {
             stored(method, rest, &[HttpMethod::GET, HttpMethod::HEAD, HttpMethod::DELETE], "GET, HEAD, DELETE")
         }

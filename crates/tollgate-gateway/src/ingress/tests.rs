@@ -51,7 +51,7 @@ fn post_paths_are_routed() {
         ("/v1/responses/resp_1", "responses E11"),
         ("/v1/responses/resp_1/cancel", "responses Response(\"resp_1\")"),
         ("/v1/responses/resp_1/input_items", "responses E11"),
-        ("/v1/responses/compact", "responses E10"),
+        ("/v1/responses/compact", "responses Compact -"),
         ("/v1/responses/", "responses E10"),
         ("/v1/conversations", "responses Conversations"),
         ("/v1beta/models/m:generateContent", "gemini Generate m"),
@@ -259,7 +259,6 @@ fn every_near_miss_of_a_path_gets_a_hint() {
 fn apis_that_are_not_offered_are_named() {
     let chat = Some("POST /v1/chat/completions");
     for (path, name, instead) in [
-        ("/v1/responses/compact", "compaction by the Responses API; send the conversation as it is", None),
         ("/v1/messages/batches/b/results", "batch processing", None),
         ("/v1/complete", "the Text Completions API of Anthropic", Some("POST /v1/messages")),
         ("/v1/skills", "the Skills API of Anthropic", None),

@@ -2,7 +2,7 @@
 //! account's health, and the caller's error if it was the last attempt (docs/errors.md, E50 to E58).
 
 use tollgate_core::{AttemptHistory, AttemptResult, Exclusion, Observation, PlannedAttempt, Timestamp, quota_end};
-use tollgate_protocol::ErrorStyle;
+use tollgate_protocol::{ErrorStyle, UpstreamProblem};
 
 use super::types::{
     context::RouteContext,
@@ -157,7 +157,11 @@ fn judge_answer(answer: &ProblemAnswer, now: Timestamp) -> Verdict {
     let (next, observation, failure) = match problem.status {
         400 | 404 | 409 | 413 | 415 | 422 => {
             let rejection = Rejection { protocol: *protocol, problem: problem.clone() };
-            let next = if problem.seals_refused { NextStep::WithoutSeals } else { NextStep::Stop };
+            let next = match problem {
+                UpstreamProblem { seals_refused: true, .. } => NextStep::WithoutSeals,
+                UpstreamProblem { kept_elsewhere: true, .. } => NextStep::Attempt,
+                _ => NextStep::Stop,
+            };
             (next, Some(Observation::RequestRefused), UpstreamFailure::Rejected(Box::new(rejection)))
         }
         401..=403 => (NextStep::Attempt, Some(Observation::Refused), UpstreamFailure::AccountRefused),
@@ -197,7 +201,7 @@ fn not_from_model_server(answer: &ProblemAnswer) -> Verdict {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_protocol::{Protocol, QuotaWindow, UpstreamProblem};
+    use tollgate_protocol::{Protocol, QuotaWindow};
 
     use super::*;
     use crate::upstream::call::ConnectFault;
@@ -290,6 +294,13 @@ mod tests {
         check(&problem(sealed(400), None), "E52", NextStep::WithoutSeals, fine, AttemptResult::Refused);
         let error = Some(Observation::ServerError);
         check(&problem(sealed(500), None), "E55", NextStep::Attempt, error, AttemptResult::Refused);
+    }
+
+    #[test]
+    fn what_an_account_does_not_keep_another_may_have() {
+        let missing = UpstreamProblem { status: 400, kept_elsewhere: true, ..UpstreamProblem::default() };
+        let fine = Some(Observation::RequestRefused);
+        check(&problem(missing, None), "E52", NextStep::Attempt, fine, AttemptResult::Refused);
     }
 
     #[test]

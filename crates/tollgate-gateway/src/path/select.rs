@@ -219,7 +219,7 @@ fn route<'a>(
         candidate_view: &candidate_view,
         now,
         request_limit,
-        translates: true,
+        translates: summary.method.has_counterpart(),
         history,
     };
     tollgate_core::route(&input, &mut || worker.rng.next_u32())

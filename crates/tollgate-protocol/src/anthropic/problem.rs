@@ -35,6 +35,8 @@ const fn error_type(status: u16, stop: bool) -> &'static str {
 
 /// Values of `details.error_code` for an exhausted spend limit: 429 without `retry-after`.
 const QUOTA_EXHAUSTED_CODES: &[&str] = &["enforced_spend_limit_reached", "contract_spend_limit_reached"];
+/// Value of `details.error_code` for a conversation that the account does not keep.
+const THREAD_NOT_FOUND: &str = "thread_not_found";
 /// Longest `details` that are kept, in bytes.
 const MAX_DETAILS: usize = 4_096;
 /// Phrases of a 400 message with the same meaning.
@@ -73,6 +75,7 @@ pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
         quota_in_text: quota_exhausted && !is_stated && problem.status != 429,
         window: quota_exhausted.then(|| quota_window(&problem.message)).flatten(),
         account_refused: refused && !matches!(problem.status, 401..=403),
+        kept_elsewhere: code == THREAD_NOT_FOUND,
         code: detail.or(problem.code),
         details: details.into_iter().filter(|details| details.len() <= MAX_DETAILS).collect(),
         is_error_object: problem.is_error_object && !is_answer,
@@ -174,5 +177,14 @@ mod tests {
         let body =
             br#"{"type":"error","error":{"type":"invalid_request_error","message":"temperature: Extra inputs are not permitted"}}"#;
         assert_eq!(decode(400, body).unsupported, ["temperature"]);
+    }
+
+    #[test]
+    fn thread_of_another_account_is_known() {
+        let body = |code: &str| {
+            format!(r#"{{"type":"error","error":{{"type":"not_found_error","message":"m","details":{{"error_code":"{code}"}}}}}}"#)
+        };
+        assert!(decode(404, body("thread_not_found").as_bytes()).kept_elsewhere);
+        assert!(!decode(404, body("model_not_found").as_bytes()).kept_elsewhere);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
         changes.replace(range.clone(), literal(name).into_bytes());
     }
     if let Some(limit) = edits.max_output
-        && summary.method.generates()
+        && summary.method.takes_output_limit()
     {
         limit_output(body, summary, limit, &mut changes);
     }

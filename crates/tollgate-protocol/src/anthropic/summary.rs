@@ -28,6 +28,9 @@ const UNIQUE: &[&str] = &[
     "fallbacks",
     "container",
     "inference_geo",
+    "context_management",
+    "compaction",
+    "thread",
 ];
 
 #[derive(Debug, Default)]
@@ -98,6 +101,8 @@ impl Body {
             "service_tier" => builder.service_tier(&scanner.value()?.0),
             "metadata" if scanner.peek() == ValueKind::Object => metadata(scanner, builder)?,
             "output_config" if scanner.peek() == ValueKind::Object => return output_config(scanner, builder),
+            "context_management" => context_management(scanner, builder)?,
+            "thread" => thread(scanner, builder)?,
             "metadata" | "system" | "tools" => {
                 scanner.skip()?;
             }
@@ -111,6 +116,39 @@ impl Body {
         }
         Ok(())
     }
+}
+
+/// Edits of the history. Those that only remove something cost nothing.
+fn context_management(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| {
+        if name.word() == "edits" {
+            scanner.elements(|scanner, _| edit(scanner, builder))?;
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+fn edit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| {
+        if name.word() == "type" {
+            let kind = scanner.optional_string()?;
+            builder.extras.unseen.compaction |= kind.is_some_and(|kind| !kind.decode().starts_with("clear_"));
+        }
+        Ok(())
+    })?;
+    Ok(())
+}
+
+/// A conversation that the provider keeps. One that is continued is input.
+fn thread(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
+    scanner.members(|scanner, name| {
+        if name.word() == "previous_message_id" {
+            builder.cached_content(scanner.peek());
+        }
+        Ok(())
+    })?;
+    Ok(())
 }
 
 /// Only the names of its members.

@@ -30,7 +30,7 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
             generate(inner.unwrap_or(fields), &mut request)?;
             Ok(request)
         }
-        Method::Generate | Method::StreamGenerate | Method::Chat => {
+        Method::Generate | Method::StreamGenerate | Method::Chat | Method::Compact => {
             let mut request = Request::new(model, FROM, Operation::Generate);
             request.params.stream = target.method == Method::StreamGenerate;
             generate(fields, &mut request)?;

@@ -31,7 +31,8 @@ const DOTTED_MODEL: &AsciiSet = &MODEL.add(b'/').add(b'.');
 /// `/models/{model}:{verb}`. Streams are always requested as server-sent events; the caller's framing is applied to the reply.
 pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Framing) -> String {
     let verb = match method {
-        Method::Generate | Method::Chat => "generateContent",
+        // Routing excludes compaction.
+        Method::Generate | Method::Chat | Method::Compact => "generateContent",
         Method::StreamGenerate => "streamGenerateContent",
         Method::CountTokens => "countTokens",
         Method::EmbedContent => "embedContent",

@@ -39,7 +39,7 @@ pub(super) fn read_reply(method: Method, body: &Bytes, edits: &ReplyEdits) -> Re
             }
             answer.summary.content = true;
         }
-        Method::Generate | Method::StreamGenerate | Method::Chat => generated(&answer)?,
+        Method::Generate | Method::StreamGenerate | Method::Chat | Method::Compact => generated(&answer)?,
     }
     answer.summary.finish = reply_scan::with_call(answer.summary.finish, answer.call);
     let model = edits.caller_model.as_deref().map(edits::literal);

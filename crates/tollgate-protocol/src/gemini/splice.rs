@@ -17,7 +17,7 @@ use crate::{
 pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
     let mut changes = Edits::new();
     if let Some(limit) = edits.max_output
-        && summary.method.generates()
+        && summary.method.takes_output_limit()
     {
         limit_output(body, summary, limit, &mut changes);
     }

@@ -40,7 +40,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         Method::BatchEmbedContents if !found.requests => builder.errors.missing(&JsonPath::Root.member("requests")),
         Method::CountTokens if found.whole_request => {}
         Method::EmbedContent | Method::BatchEmbedContents => {}
-        Method::Generate | Method::StreamGenerate | Method::CountTokens | Method::Chat | Method::Embeddings => {
+        Method::Generate | Method::StreamGenerate | Method::CountTokens | Method::Chat | Method::Embeddings | Method::Compact => {
             conversation(&mut builder, &found, &JsonPath::Root);
         }
     }

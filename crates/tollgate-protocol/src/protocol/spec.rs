@@ -248,7 +248,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         essential_fields: "'model' and 'input' alone are",
         caller: Some(CallerSurface {
             model_list_path: "/v1/models",
-            generation: &["/v1/responses", "/v1/responses/input_tokens"],
+            generation: &["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"],
             embedding: &[],
         }),
         error_style: ErrorStyle::OpenAi,

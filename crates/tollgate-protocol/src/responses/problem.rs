@@ -15,12 +15,23 @@ const SEAL_REFUSED_PHRASES: [(&str, &str); 3] = [
     ("reasoning input items", "can only be provided to a reasoning"),
 ];
 
+/// Codes of a response or a conversation that the account does not have, and the beginnings of messages without a code.
+const NOT_KEPT: [&str; 2] = ["previous_response_not_found", "conversation_not_found"];
+const NOT_KEPT_BEGINNINGS: [&str; 2] = ["previous response with id", "conversation with id"];
+
 pub(super) fn decode(status: u16, body: &[u8]) -> UpstreamProblem {
     let problem = match error_of_event(body) {
         Some(error) => decode_problem(status, json!({ "error": error }).to_string().as_bytes()),
         None => decode_problem(status, body),
     };
-    UpstreamProblem { seals_refused: seals_refused(&problem), ..problem }
+    UpstreamProblem { seals_refused: seals_refused(&problem), kept_elsewhere: kept_elsewhere(&problem), ..problem }
+}
+
+fn kept_elsewhere(problem: &UpstreamProblem) -> bool {
+    let text = problem.message.to_ascii_lowercase();
+    let says_so = text.contains("not found") && NOT_KEPT_BEGINNINGS.iter().any(|beginning| text.starts_with(beginning));
+    let is_meant = says_so || problem.code.as_deref().is_some_and(|code| NOT_KEPT.contains(&code));
+    is_meant && problem.is_error_object
 }
 
 fn seals_refused(problem: &UpstreamProblem) -> bool {
@@ -100,6 +111,21 @@ mod tests {
         assert!(!decode(400, b"The encrypted content could not be verified").seals_refused, "a page in front of the service");
         let event = br#"{"type":"response.failed","response":{"error":{"code":"invalid_encrypted_content","message":"no"}}}"#;
         assert!(decode(200, event).seals_refused);
+    }
+
+    #[test]
+    fn what_another_account_keeps_is_known_by_code_and_by_words() {
+        for (error, elsewhere) in [
+            (r#"{"code":"previous_response_not_found","message":"no"}"#, true),
+            (r#"{"code":null,"message":"Previous response with id 'resp_1' not found."}"#, true),
+            (r#"{"message":"Conversation with id 'conv_1' not found."}"#, true),
+            (r#"{"message":"Item with id 'rs_1' not found. Items are not persisted when `store` is set to false."}"#, false),
+            (r#"{"code":"model_not_found","message":"The model 'previous response with id' was not found"}"#, false),
+        ] {
+            let body = format!(r#"{{"error":{error}}}"#);
+            assert_eq!(decode(400, body.as_bytes()).kept_elsewhere, elsewhere, "{error}");
+        }
+        assert!(!decode(404, b"Previous response with id 'resp_1' not found.").kept_elsewhere, "a page in front of the service");
     }
 
     #[test]

@@ -96,6 +96,19 @@ mod tests {
     }
 
     #[test]
+    fn compaction_is_an_answer() {
+        let body = Bytes::from_static(
+            br#"{"id":"resp_1","object":"response.compaction","created_at":1,"output":[{"type":"message","role":"user","content":[
+                {"type":"input_text","text":"hi"}]},{"type":"compaction","id":"cmp_1","encrypted_content":"gAAAA"}],
+                "usage":{"input_tokens":50,"output_tokens":6,"total_tokens":56}}"#,
+        );
+        let checked = read_reply(Method::Compact, &body, &ReplyEdits::default()).unwrap();
+        assert_eq!(checked.body.as_ptr(), body.as_ptr());
+        assert!(checked.summary.content);
+        assert_eq!(checked.summary.usage, Some(Usage { prompt_total: 50, completion_total: 6, ..Usage::default() }));
+    }
+
+    #[test]
     fn model_name_is_restored() {
         let body = Bytes::from_static(br#"{"model":"up","output":[],"status":"completed"}"#);
         let edits = ReplyEdits { caller_model: Some("mine".to_owned()), hide_usage: false };

@@ -21,7 +21,7 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
         changes.replace(range.clone(), literal(name).into_bytes());
     }
     if let Some(limit) = edits.max_output
-        && summary.method.generates()
+        && summary.method.takes_output_limit()
     {
         limit_output(body, summary, limit, &mut changes);
     }
@@ -139,6 +139,15 @@ mod tests {
         assert_eq!(forward(body, &edits), r#"{"max_output_tokens":9,"model":"up","input":"hi"}"#);
         let body = r#"{"max_output_tokens":8,"model":"m","input":"hi"}"#;
         assert_eq!(forward(body, &edits), r#"{"max_output_tokens":8,"model":"up","input":"hi"}"#);
+    }
+
+    #[test]
+    fn compaction_takes_no_limit() {
+        let body = Bytes::from_static(br#"{"model":"m","input":"hi"}"#);
+        let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
+        let summary = Responses.summarise(&target, &body).unwrap();
+        let edits = RequestEdits { upstream_model: Some("up"), max_output: Some(9), ..RequestEdits::default() };
+        assert_eq!(forward_request(&body, &summary, &edits), r#"{"model":"up","input":"hi"}"#);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod item;
 mod tool;
 
 use crate::{
-    ErrorStyle, Malformed, RequestSummary, Target,
+    ErrorStyle, Malformed, Method, RequestSummary, Target,
     body_members::{BodyModel, metadata, output_limit},
     markers, price_effects,
     scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind, is_finite},
@@ -57,7 +57,7 @@ enum Input {
     Given,
 }
 
-/// Reads the body of a response or of a token count.
+/// Reads the body of a response, of a token count or of a compaction.
 pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
     let mut builder = SummaryBuilder::new(ErrorStyle::OpenAi);
     let mut body = Body::default();
@@ -65,6 +65,8 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
 
     let path = JsonPath::Root.member("input");
     match body.input {
+        // A stored response can be compacted.
+        Input::Missing if target.method == Method::Compact && body.thread.is_some() => {}
         Input::Missing if body.has_messages => builder.errors.missing_because(&path, CHAT_BODY),
         Input::Missing => builder.errors.missing(&path),
         Input::Empty if !body.has_instructions => builder.errors.invalid(&path, "must not be empty"),
@@ -77,7 +79,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     let model = body.model.validated(&mut builder);
     builder.splices.markers = markers::has_suffixed_ids(bytes) || markers::has_thinking_signatures(bytes);
     // Usage is part of every stream.
-    builder.build(model, target.method, body.stream && target.method.generates(), true)
+    builder.build(model, target.method, body.stream && target.method == Method::Chat, true)
 }
 
 fn read<'a>(bytes: &'a [u8], builder: &mut SummaryBuilder, body: &mut Body<'a>) -> Result<(), SyntaxError> {

@@ -42,6 +42,7 @@ impl Coded for Method {
         Self::EmbedContent,
         Self::BatchEmbedContents,
         Self::Embeddings,
+        Self::Compact,
     ];
 }
 
@@ -62,7 +63,7 @@ mod tests {
         codes(&[Outcome::Completed, Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped]);
         codes(&[TokenSource::None, TokenSource::Provider, TokenSource::Counted, TokenSource::Estimated]);
         codes(&[Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic, Protocol::Responses]);
-        assert_eq!((Method::Chat.code(), Method::Embeddings.code(), Method::ALL.len()), (0, 6, 7));
+        assert_eq!((Method::Chat.code(), Method::Embeddings.code(), Method::ALL.len()), (0, 6, 8));
         assert_eq!((AttemptResult::Answered.code(), AttemptResult::Cancelled.code(), AttemptResult::ALL.len()), (0, 5, 6));
     }
 }

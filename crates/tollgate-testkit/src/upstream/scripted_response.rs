@@ -139,6 +139,15 @@ impl ScriptedResponse {
         Self::json(&response_object("completed", Some(text)))
     }
 
+    /// A compaction of the Responses API with usage 5 + 7.
+    pub fn compaction() -> Self {
+        let mut compaction = response_object("completed", None);
+        compaction["object"] = json!("response.compaction");
+        compaction["output"] = json!([{"type": "compaction", "id": "cmp_upstream", "encrypted_content": "sealed"}]);
+        compaction["usage"] = json!({"input_tokens": 5, "output_tokens": 7, "total_tokens": 12});
+        Self::json(&compaction)
+    }
+
     /// A streamed response of the Responses API with usage 5 + 7.
     pub fn response_stream(texts: &[&str]) -> Self {
         let item = json!({"type": "message", "id": "msg_upstream", "role": "assistant", "status": "in_progress", "content": []});

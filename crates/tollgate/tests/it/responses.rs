@@ -249,6 +249,30 @@ fn what_is_kept_elsewhere_is_not_found() {
 }
 
 #[test]
+fn compaction_goes_to_upstreams_that_speak_responses() {
+    let upstream = Upstream::start();
+    let gateway = gateway_for(&upstream);
+    let compact = |body: &Value| gateway.send(&Request::post("/v1/responses/compact", body).bearer(gateway.key()));
+    let answer = compact(&with(MODELS[3], "member_of_tomorrow", json!(1)));
+    assert_eq!((answer.status, &answer.json()["object"]), (200, &json!("response.compaction")), "{}", answer.text());
+    let sent = upstream.received();
+    assert_eq!(sent[0].line, "POST /v1/responses/compact");
+    let mut expected = with("upstream-model", "member_of_tomorrow", json!(1));
+    assert_eq!(sent[0].json(), expected);
+    let record = gateway.record_of(&answer);
+    assert_eq!((&record["method"], &record["outcome"]), (&json!("compact"), &json!("completed")), "{record}");
+    assert_eq!(support::nano_usd(&record["sale"]), 190_000, "{record}");
+
+    for model in &MODELS[..3] {
+        expected["model"] = json!(model);
+        let refused = compact(&expected);
+        let code = refused.json()["error"]["code"].clone();
+        assert_eq!((refused.status, code), (404, json!("model_not_supported_on_endpoint")), "{model}: {}", refused.text());
+    }
+    assert_eq!(upstream.received().len(), 1);
+}
+
+#[test]
 fn tokens_are_counted_by_the_upstream_or_estimated() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
@@ -487,6 +511,38 @@ fn refused_seals_are_left_out_once() {
         );
         assert_eq!(upstream.received().len() - before, sent);
     }
+}
+
+#[test]
+fn response_that_another_account_keeps_is_looked_for_there() {
+    let upstream = Upstream::start();
+    let accounts = "[[channel.account]]\nname = \"second\"\ncredential = \"{credential}-2\"\n";
+    let catalog = channel("responses", "responses", &upstream.openai_url(), MODELS[3], "cooling = false")
+        .replace("[[channel.serves]]", &format!("{accounts}[[channel.serves]]"))
+        + &prices(&MODELS[3..])
+        + &group(&["responses"]);
+    let gateway = TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
+    let missing = json!({"error": {
+        "type": "invalid_request_error", "code": "previous_response_not_found", "param": "previous_response_id",
+        "message": "Previous response with id 'resp_1' not found."
+    }});
+    let body = with(MODELS[3], "previous_response_id", json!("resp_1"));
+    upstream.enqueue(ScriptedResponse::error(400, &missing));
+    let answer = ask(&gateway, &body);
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let sent = upstream.received();
+    let credentials: Vec<_> = sent.iter().map(|request| request.header("authorization")).collect();
+    assert!(matches!(*credentials, [Some(one), Some(other)] if one != other), "{credentials:?}");
+    let record = gateway.record_of(&answer);
+    assert_eq!((&record["attempts"][0]["error"], &record["attempts"][1]["error"]), (&json!("E52"), &Value::Null), "{record}");
+
+    for _ in 0..2 {
+        upstream.enqueue(ScriptedResponse::error(400, &missing));
+    }
+    let answer = ask(&gateway, &body);
+    let error = answer.json()["error"].clone();
+    assert_eq!((answer.status, &error["code"]), (400, &json!("previous_response_not_found")), "no account has it: {error}");
+    assert_eq!(upstream.received().len() - sent.len(), 2);
 }
 
 #[test]

@@ -10,6 +10,7 @@ fn what_the_body_does_not_show_is_reserved_by_the_context() {
         UnseenInput { cached_content: true, ..UnseenInput::default() },
         UnseenInput { files: true, ..UnseenInput::default() },
         UnseenInput { tools: true, ..UnseenInput::default() },
+        UnseenInput { compaction: true, ..UnseenInput::default() },
     ];
     for unseen in unseen {
         let case = |limit_tokens: u64| {
@@ -28,4 +29,20 @@ fn what_the_body_does_not_show_is_reserved_by_the_context() {
         let seen = Case::new(|it| it.key.limits.tpm = 10_000).reservation().unwrap().tokens;
         assert_eq!(case(10_000).reservation().unwrap().tokens, seen, "a limit on tokens a minute counts what is seen");
     }
+}
+
+#[test]
+fn summary_of_the_conversation_is_reserved_beyond_the_output_limit() {
+    let amount = |compaction: bool| {
+        let case = Case::new(|it| {
+            it.key.budgets = block("5");
+            it.model.spec.price = Some(always(price("0", "2")));
+            it.model.spec.max_output = Some(30_000);
+            it.summary.max_output = Some(1_000);
+            it.summary.extras.unseen.compaction = compaction;
+        });
+        case.reservation().unwrap().amount
+    };
+    assert_eq!(amount(false), NanoUsd::parse("0.002").unwrap());
+    assert_eq!(amount(true), NanoUsd::parse("0.062").unwrap());
 }

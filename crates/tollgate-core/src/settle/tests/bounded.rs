@@ -47,6 +47,21 @@ fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
 }
 
 #[test]
+fn summary_of_the_conversation_is_billed_beyond_the_output_limit() {
+    let mut row = model("m");
+    row.spec.max_output = Some(4_000);
+    let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
+    let billed = |asked: &tollgate_protocol::RequestSummary| {
+        let bounds = UsageBounds::of_input(asked).with_output(asked, &row, 5).limited_to(5);
+        let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(400, 3_505)))));
+        settle(RequestFacts { bounds, ..bounded(Outcome::Completed, answered) }).tokens.output
+    };
+    assert!(billed(&asked) < 100);
+    asked.extras.unseen.compaction = true;
+    assert_eq!(billed(&asked), 3_505);
+}
+
+#[test]
 fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
     let mut row = model("m");
     let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };

@@ -362,7 +362,7 @@ impl ResponseConversion {
     /// Whether a large complete answer may be passed on in pieces. A translated one is needed whole, because the caller's protocol
     /// has another order; so is a token count, which is small.
     pub(crate) const fn passes_pieces(&self, method: Method) -> bool {
-        matches!(self, Self::Same { .. }) && !matches!(method, Method::CountTokens)
+        matches!(self, Self::Same { .. }) && !matches!(method, Method::CountTokens | Method::Compact)
     }
 
     /// A relay for a complete answer of at most so many bytes that begins so. `None` if it has to be read whole.

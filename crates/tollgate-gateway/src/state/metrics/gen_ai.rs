@@ -237,7 +237,7 @@ impl GenAiMetrics {
     /// The durations of the request's kind of operation; counting tokens has none.
     fn durations_of(&self, record: &UsageRecord) -> Option<&Times> {
         match record.method {
-            Method::Chat | Method::Generate | Method::StreamGenerate => Some(&self.inference_duration),
+            Method::Chat | Method::Generate | Method::StreamGenerate | Method::Compact => Some(&self.inference_duration),
             Method::EmbedContent | Method::BatchEmbedContents | Method::Embeddings => Some(&self.embeddings_duration),
             Method::CountTokens => None,
         }

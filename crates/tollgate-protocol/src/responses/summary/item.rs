@@ -20,9 +20,10 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
             "summary" => texts(scanner, builder)?,
             "arguments" | "input" | "name" | "encrypted_content" => builder.any_text(scanner)?,
             "type" => {
-                let kind = builder.string(scanner, &path.member("type"))?;
                 // The item itself is the provider's.
-                builder.extras.unseen.cached_content |= kind.is_some_and(|kind| kind.decode() == "item_reference");
+                if builder.string(scanner, &path.member("type"))?.is_some_and(|kind| kind.decode() == "item_reference") {
+                    builder.kept_content(path);
+                }
             }
             _ => {
                 scanner.skip()?;

@@ -95,9 +95,23 @@ fn what_costs_more_is_noticed() {
     assert!(extras(r#""background":true"#).surcharge);
     assert_eq!(extras(r#""background":false,"conversation":null"#), RequestExtras::default());
     let input = |items: &str| summary(&format!("{{\"model\":\"m\",\"input\":[{items}]}}"));
-    assert!(input(r#"{"type":"item_reference","id":"msg_1"}"#).extras.unseen.cached_content);
+    let reference = input(r#"{"type":"item_reference","id":"msg_1"}"#);
+    assert_eq!((reference.extras.unseen.files, reference.first_file.as_deref()), (true, Some("input[0]")));
     let file = input(r#"{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}"#);
     assert_eq!((file.extras.unseen.files, file.first_file.as_deref()), (true, Some("input[0].content[0].file_id")));
+}
+
+#[test]
+fn compaction_is_whole_and_may_be_of_what_is_kept() {
+    let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
+    let read = |body: &str| summarise(&target, body.as_bytes());
+    let given = read(r#"{"model":"m","input":"a","stream":true}"#).unwrap();
+    assert_eq!((given.method, given.stream), (Method::Compact, false));
+    assert!(given.affinity.is_some());
+    assert!(read(r#"{"model":"m","previous_response_id":"resp_1"}"#).unwrap().extras.unseen.cached_content);
+    for body in [r#"{"model":"m"}"#, r#"{"model":"m","previous_response_id":null}"#] {
+        assert_eq!(read(body).unwrap_err().violations[0].field, "input", "{body}");
+    }
 }
 
 #[test]
