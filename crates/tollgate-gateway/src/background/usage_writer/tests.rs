@@ -67,6 +67,12 @@ impl Rig {
         id
     }
 
+    fn end_many(&mut self, count: usize) {
+        for _ in 0..count {
+            self.end();
+        }
+    }
+
     fn start(&mut self) -> tokio::task::JoinHandle<UsageBacklog> {
         let recovered = self.journal.backlog().unwrap();
         let writer = self.usage_writer.take().unwrap();
@@ -103,18 +109,18 @@ async fn single_record_waits_at_most_the_batch_interval() {
 async fn records_wait_for_others_while_there_are_many() {
     let mut rig = Rig::new();
     let _running = rig.start();
-    (0..BUSY_BATCH).for_each(|_| drop(rig.end()));
+    rig.end_many(BUSY_BATCH);
     sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
     assert_eq!(rig.store.appends(), 1);
     rig.end();
-    sleep(BUSY_BATCH_INTERVAL - Duration::from_millis(10)).await;
+    sleep(BUSY_BATCH_INTERVAL.saturating_sub(Duration::from_millis(10))).await;
     assert_eq!(rig.store.appends(), 1, "the batch before was large");
     sleep(Duration::from_millis(20)).await;
     assert_eq!((rig.store.ids().len(), rig.store.appends()), (BUSY_BATCH + 1, 2));
 
-    (0..BUSY_BATCH).for_each(|_| drop(rig.end()));
+    rig.end_many(BUSY_BATCH);
     sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
-    (0..LARGE_BATCH).for_each(|_| drop(rig.end()));
+    rig.end_many(LARGE_BATCH);
     sleep(BATCH_INTERVAL + Duration::from_millis(10)).await;
     assert_eq!((rig.store.ids().len(), rig.store.appends()), (2 * BUSY_BATCH + 1 + LARGE_BATCH, 4), "so many wait no longer");
 }
