@@ -78,7 +78,7 @@ test("a channel is edited as a file, and goes back to a version", async () => {
     await page.locator("#private_network").check();
     await page.getByRole("button", { name: "Create channel" }).click();
     await page.waitForURL("**/channels/spare/models");
-    await page.locator("#model").fill("acme-large");
+    await page.locator("#model").fill("zz-spare");
     await page.getByRole("button", { name: "Serve it" }).click();
     await page.goto(`${gateway.base}/channels/spare`);
     await page.getByRole("link", { name: "As file" }).click();
