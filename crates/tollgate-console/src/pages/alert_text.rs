@@ -163,7 +163,7 @@ mod tests {
         for condition in &found {
             let (english, chinese) = (shown(Locale::En, condition), shown(Locale::ZhCn, condition));
             assert!(english.starts_with(|first: char| first.is_uppercase() || first.is_numeric()), "{english}");
-            assert!(english != chinese && !english.contains("{") && !chinese.contains("  "), "{english}: {chinese}");
+            assert!(english != chinese && !english.contains('{') && !chinese.contains("  "), "{english}: {chinese}");
         }
     }
 
