@@ -174,8 +174,12 @@ test("usage log: dragging selects a time, views are kept, a lost connection is s
   assert.ok(hours > 8 && hours < 12, `${hours} hours of 24`);
   await page.getByText("Save view").click();
   await page.locator("#view-name").fill("Morning");
-  await page.keyboard.press("Enter");
+  await page.getByLabel("Operators and admins see it, too").check();
+  await page.getByRole("button", { name: "Save", exact: true }).click();
+  await page.getByText("Saved", { exact: true }).waitFor();
   await page.goto(`${gateway.base}/log`);
+  await checkPage(page, faults, "usage log with a view");
+  await screenshot(page, "log-views.light");
   await page.getByRole("link", { name: "Morning" }).click();
   await page.waitForURL("**since=**");
   await page.goto(`${gateway.base}/log?range=15m`);

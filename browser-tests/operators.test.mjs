@@ -68,6 +68,78 @@ test("a group is previewed before it is made", async () => {
   });
 });
 
+test("a channel is edited as a file, and goes back to a version", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.locator("input[name=provider][value=compatible]").check({ force: true });
+    await page.locator("#name").fill("spare");
+    await page.locator("#base_url").fill(`http://${gateway.provider}/v1`);
+    await page.locator("#credential").fill("sk-0123456789abcdef");
+    await page.locator("#private_network").check();
+    await page.getByRole("button", { name: "Create channel" }).click();
+    await page.waitForURL("**/channels/spare/models");
+    await page.locator("#model").fill("zz-spare");
+    await page.getByRole("button", { name: "Serve it" }).click();
+    await page.goto(`${gateway.base}/channels/spare`);
+    await page.getByRole("link", { name: "As file" }).click();
+    const text = page.locator("textarea[name=file]");
+    await text.fill((await text.inputValue()).replace("[[channel.account]]", "weight = 7\n\n[[channel.account]]").replace('name = "main"', 'nam = "main"'));
+    await page.getByRole("button", { name: "Compare" }).click();
+    await page.locator("textarea[aria-invalid=true]").waitFor();
+    await checkPage(page, faults, "channel as file, refused");
+    await screenshot(page, "channel-file-refused.light");
+    await text.fill((await text.inputValue()).replace("nam =", "name ="));
+    await page.getByRole("button", { name: "Compare" }).click();
+    await page.locator("ins", { hasText: "weight = 7" }).waitFor();
+    await checkPage(page, faults, "channel as file, compared");
+    await screenshot(page, "channel-file-compared.light");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.getByRole("link", { name: "Versions" }).click();
+    await page.locator("summary", { hasText: "weight" }).click();
+    await checkPage(page, faults, "versions of a channel");
+    await screenshot(page, "channel-history-open.light");
+    await page.getByRole("link", { name: "Compare and go back" }).first().click();
+    await page.getByText("What going back would change").waitFor();
+    await checkPage(page, faults, "version of a channel");
+    await screenshot(page, "channel-version.light");
+    await page.getByRole("button", { name: "Go back to this version" }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.getByRole("link", { name: "As file" }).click();
+    assert.ok(!(await page.locator("textarea[name=file]").inputValue()).includes("weight"));
+    await page.goto(`${gateway.base}/channels?q=cdef`);
+    await page.getByRole("link", { name: "spare" }).waitFor();
+    assert.equal(await page.locator("main tbody tr").count(), 1);
+  });
+});
+
+test("groups are compared by price, and their multipliers changed", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/pricing/groups`);
+    await page.getByLabel("Studio").fill("cheap");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Enter a factor such as 1 or 0.9.").waitFor();
+    await checkPage(page, faults, "prices by group, refused");
+    await page.getByLabel("Studio").fill("0.5");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.getByRole("columnheader", { name: "Studio × 0.5" }).waitFor();
+    assert.ok(await page.getByRole("row", { name: /acme-large/ }).getByText("$1.20 / $6.00").isVisible());
+  });
+});
+
+test("e exports what the filter selects", async () => {
+  await asOwner(VIEWS.light, async (page) => {
+    for (const [path, file] of [["/audit?kind=group", "audit"], ["/log?range=24h", "usage"]]) {
+      await page.goto(gateway.base + path);
+      const [download] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("e")]);
+      assert.match(download.suggestedFilename(), new RegExp(`${file}.*\\.csv`));
+    }
+    await page.keyboard.press("?");
+    await page.getByText("Export what the filter selects (CSV)").waitFor();
+  });
+});
+
 test("a price is set, compared with a list, simulated and found in the history", async () => {
   await asOwner(VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/unpriced`);
@@ -186,6 +258,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           return new URL(await page.getByRole("link", { name: text, exact: true }).first().getAttribute("href"), gateway.base).pathname;
         };
         const [group, member] = [await href("/groups", "Studio"), await href("/members", "Ada Okafor")];
+        const version = (await href("/channels/spare/history", locale === "en" ? "Compare and go back" : "对比并恢复")).split("/").pop();
         const destination = await href("/alerts/destinations", "on-call");
         for (const [name, path] of [
           ["groups", "/groups"],
@@ -193,12 +266,18 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["group-new", "/groups/new"],
           ["pricing", "/pricing"],
           ["pricing-group", "/pricing?group=default"],
+          ["pricing-groups", "/pricing/groups"],
+          ["channel-file", "/channels/spare/file"],
+          ["channel-file-fixed", "/channels/chat/file"],
+          ["channel-history", "/channels/spare/history"],
+          ["channel-version", `/channels/spare/history/${version}`],
           ["pricing-model", "/pricing/model?model=acme-large"],
           ["pricing-unpriced", "/pricing/unpriced"],
           ["pricing-import", "/pricing/import"],
           ["pricing-simulate", "/pricing/simulate?model=acme-large&group=default&input=120000&output=4000&cache_read=20000"],
           ["pricing-history", "/pricing/history?model=unpriced-model"],
           ["members", "/members"],
+          ["members-search", "/members?search=oka"],
           ["member", member],
           ["member-new", "/members/new"],
           ["invites", "/members/invites"],

@@ -84,51 +84,11 @@ document.addEventListener("pointerup", (event) => {
   location.assign(chosen);
 });
 
-// Saved views: named addresses of this browser.
-const KEPT = "tollgate.log.views";
-const MAX_VIEWS = 20;
-const views = document.querySelector("[data-views]");
-
-function stored() {
-  try { return JSON.parse(localStorage.getItem(KEPT)) ?? []; } catch { return []; }
-}
-
-function store(list) {
-  try { localStorage.setItem(KEPT, JSON.stringify(list.slice(0, MAX_VIEWS))); } catch { /* The browser keeps nothing. */ }
-  showViews();
-}
-
-function showViews() {
-  views.querySelector("[data-views-list]").replaceChildren(...stored().map((view) => {
-    const chip = document.createElement("span");
-    chip.className = "chip on";
-    const link = document.createElement("a");
-    link.href = `${location.pathname}?${view.query}`;
-    link.textContent = view.name;
-    const remove = document.createElement("button");
-    remove.type = "button";
-    remove.className = "plain";
-    remove.textContent = "×";
-    remove.setAttribute("aria-label", `${views.dataset.remove} ${view.name}`);
-    remove.addEventListener("click", () => store(stored().filter((one) => one.name !== view.name)));
-    chip.append(link, remove);
-    return chip;
-  }));
-}
-
-if (views) {
-  views.hidden = false;
-  showViews();
-  views.querySelector("[data-save-view]").addEventListener("submit", (event) => {
-    event.preventDefault();
-    const field = document.getElementById("view-name");
-    const query = new URLSearchParams(location.search);
-    query.delete("after");
-    store([{ name: field.value.trim(), query: String(query) }, ...stored().filter((view) => view.name !== field.value.trim())]);
-    field.value = "";
-    views.querySelector("details").open = false;
-  });
-}
+// A view keeps the present filter, which htmx changes without loading the page.
+document.addEventListener("submit", (event) => {
+  const query = event.target.querySelector("[data-query]");
+  if (query) query.value = location.search;
+});
 
 // New records are loaded with the list, at most once a second. The stream says only that there are some.
 const button = document.querySelector("[data-follow]");

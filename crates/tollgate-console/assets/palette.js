@@ -1,5 +1,5 @@
-// The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows, r loads again. Search and
-// shortcuts are pages of the server, shown in a dialog.
+// The keyboard: Ctrl K searches, ? lists the shortcuts, g and a letter goes to a page, j and k move along rows, e exports them, r loads
+// again. Search and shortcuts are pages of the server in a dialog.
 const search = document.querySelector("a[data-palette]");
 const WAIT_MS = 150;
 
@@ -78,6 +78,7 @@ function press(event) {
     case "?": openShortcuts(); break;
     case "j": moveAlongRows(1); break;
     case "k": moveAlongRows(-1); break;
+    case "e": document.querySelector("a[data-export]")?.click(); break;
     case "r": document.querySelector("[data-reload]")?.click(); break;
   }
 }

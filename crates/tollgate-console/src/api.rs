@@ -41,6 +41,7 @@ mod sign_in;
 mod square;
 mod totp;
 pub(crate) mod usage;
+mod views;
 
 use serde_json::{Map, Value};
 use tollgate_store::{
@@ -68,6 +69,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         totp::ROUTES,
         me::ROUTES,
         preferences::ROUTES,
+        views::ROUTES,
         admin_keys::ROUTES,
         keys::ROUTES,
         keys::self_service::ROUTES,
@@ -78,9 +80,12 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         named_rows::GROUP_ROUTES,
         group_offers::ROUTES,
         channels::ROUTES,
+        channels::file::ROUTES,
+        channels::history::ROUTES,
         accounts::ROUTES,
         named_rows::MODEL_ROUTES,
         prices::ROUTES,
+        prices::BY_GROUP_ROUTES,
         prices::HISTORY_ROUTES,
         prices::IMPORT_ROUTES,
         prices::SIMULATION_ROUTES,

@@ -3,6 +3,7 @@
 //!
 //! The table of pages says who may see each; [`serve`] checks that, and what a form was sent with, before a page is called.
 
+mod alert_text;
 mod alerts;
 pub(crate) mod assets;
 mod audit;
@@ -10,6 +11,7 @@ mod bars;
 mod channels;
 mod clients;
 mod control;
+mod difference;
 mod form;
 mod format;
 mod groups;

@@ -36,6 +36,7 @@ use crate::{
 use conditional::Representation;
 pub(crate) use conditional::accepts_gzip;
 pub(crate) use document::{SQUARE, document_of_group};
+pub(crate) use offers::show_price;
 pub(crate) use snapshot::Square;
 use viewer::Viewer;
 

@@ -160,9 +160,9 @@ pub(crate) struct SaleBelowCost<'c> {
     pub(crate) group: &'c str,
     pub(crate) model: &'c str,
     pub(crate) channel: &'c str,
-    kind: &'static str,
-    sale: i64,
-    cost: i64,
+    pub(crate) kind: &'static str,
+    pub(crate) sale: i64,
+    pub(crate) cost: i64,
 }
 
 impl fmt::Display for SaleBelowCost<'_> {

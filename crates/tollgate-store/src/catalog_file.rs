@@ -1,6 +1,7 @@
 //! The catalog file: the whole catalog as one TOML text. Reading it ([`parse`]), what it would change ([`plan`]), and
-//! the current catalog in its form ([`render`]).
+//! the current catalog in its form ([`render`]). One channel can be shown and changed by itself ([`show_channel`], [`edit_channel`]).
 
+mod one_channel;
 mod plan;
 mod reader;
 mod render;
@@ -14,6 +15,7 @@ use toml::de::DeTable;
 use crate::{CatalogRows, GroupSpec, KeySpec, MemberSpec, RowKind};
 use reader::{FileProblems, TableReader};
 
+pub use one_channel::{ChannelEdit, edit_channel, show_channel};
 pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};
 pub use render::render;
 

@@ -250,6 +250,7 @@ conformance! {
     listing:
         rows_are_listed_in_pages_with_their_revisions,
         names_are_those_of_visible_rows,
+        members_are_found_by_a_part_of_name_or_address,
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;

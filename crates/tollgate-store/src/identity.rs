@@ -14,6 +14,13 @@ pub const MAX_SESSIONS: usize = 50;
 /// Invites that can be accepted at the same time.
 pub const MAX_INVITES: usize = 1_000;
 
+/// Saved views of a member, at most.
+pub const MAX_SAVED_VIEWS: usize = 20;
+/// Members whose shared views are read, at most.
+pub const MAX_SHARING_MEMBERS: usize = 200;
+/// Part of the JSON of a login with a view that is shared.
+pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
+
 /// How a member wants pages shown; `None`: as the browser and the system say.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -22,6 +29,19 @@ pub struct MemberPreferences {
     pub language: Option<String>,
     /// `light` or `dark`.
     pub theme: Option<String>,
+    /// At most [`MAX_SAVED_VIEWS`].
+    pub views: Vec<SavedView>,
+}
+
+/// A filter of the usage log with a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedView {
+    pub name: String,
+    /// The query of the page's address.
+    pub query: String,
+    /// Whether others see it.
+    #[serde(rename = "shared")]
+    pub is_shared: bool,
 }
 
 /// What a member signs in with.
@@ -353,6 +373,9 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
 
     /// The member of this name, or else with this e-mail address.
     async fn find_login(&self, text: &str) -> Result<Option<LoginMember>, StoreError>;
+
+    /// Views that members share with others, by the member's id; of at most [`MAX_SHARING_MEMBERS`].
+    async fn shared_views(&self) -> Result<Vec<(MemberId, SavedView)>, StoreError>;
 
     /// The member linked to this issuer and subject.
     async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError>;

@@ -2,10 +2,10 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{InviteId, Secret, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, Secret, SessionId, Timestamp};
 
 use crate::{
-    Invite, KeyHash, LinkKind, Login, MemberPreferences, Session, StoreError,
+    Invite, KeyHash, LinkKind, Login, MAX_SHARING_MEMBERS, MemberPreferences, SavedView, Session, StoreError,
     seal::{SealContext, Sealer},
 };
 
@@ -39,6 +39,15 @@ impl std::fmt::Debug for LoginState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LoginState").field("version", &self.version).finish_non_exhaustive()
     }
+}
+
+/// The views of these logins that others see.
+pub(crate) fn shared_views<'a>(logins: impl Iterator<Item = &'a LoginRow>) -> Vec<(MemberId, SavedView)> {
+    let of_login = |login: &'a LoginRow| {
+        let shared = login.state.preferences.views.iter().filter(|view| view.is_shared);
+        MemberId::parse(&login.member).into_iter().flat_map(move |member| shared.clone().map(move |view| (member, view.clone())))
+    };
+    logins.take(MAX_SHARING_MEMBERS).flat_map(of_login).collect()
 }
 
 /// Context of a sealed secret of one-time codes; `row` is the member's id.

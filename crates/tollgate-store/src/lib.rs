@@ -75,8 +75,8 @@ pub use health_history::{
 };
 pub use identity::{
     IdentityChange, IdentityRefusal, IdentityStore, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember, MAX_INVITES,
-    MAX_SESSIONS, MemberPreferences, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec,
-    SignInMethod,
+    MAX_SAVED_VIEWS, MAX_SESSIONS, MAX_SHARING_MEMBERS, MemberPreferences, NewSession, PasswordLink, SavedView, SecondFactor,
+    Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
 };
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
@@ -90,7 +90,7 @@ pub use ledger::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind,
     PostingReceipt, Spending, SpendingChanges,
 };
-pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, ObjectScope, RowFilter, RowName, StoredRow};
+pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow};
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;

@@ -100,6 +100,7 @@ pub struct RowFilter {
     /// Only rows under the row with this id: accounts of a channel, keys of a member.
     pub parent: Option<String>,
     pub name: Option<String>,
+    pub search: Option<RowSearch>,
     pub removed: bool,
     pub after: Option<String>,
     /// Maximum number of rows; capped at 1,001, one more than the largest page.
@@ -108,11 +109,39 @@ pub struct RowFilter {
 
 impl RowFilter {
     pub const fn of(kind: RowKind, limit: u32) -> Self {
-        Self { kind, scope: ObjectScope::Everything, parent: None, name: None, removed: false, after: None, limit }
+        Self { kind, scope: ObjectScope::Everything, parent: None, name: None, search: None, removed: false, after: None, limit }
     }
 
     pub(crate) const fn size(&self) -> usize {
         if self.limit > 1_001 { 1_001 } else { self.limit as usize }
+    }
+}
+
+/// Selects rows by a part of their name. Letters of ASCII are found in either case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowSearch {
+    pub part: String,
+    /// Members are also found by a part of the e-mail address that they sign in with.
+    pub in_emails: bool,
+}
+
+impl RowSearch {
+    pub(crate) fn finds(&self, name: &str, email: Option<&str>) -> bool {
+        let part = self.part.to_ascii_lowercase();
+        let contains = |text: &str| text.to_ascii_lowercase().contains(&part);
+        contains(name) || self.in_emails && email.is_some_and(contains)
+    }
+
+    /// The pattern of `LIKE … ESCAPE '!'`.
+    pub(crate) fn pattern(&self) -> String {
+        let mut pattern = "%".to_owned();
+        for letter in self.part.chars() {
+            if matches!(letter, '%' | '_' | '!') {
+                pattern.push('!');
+            }
+            pattern.push(letter);
+        }
+        pattern + "%"
     }
 }
 

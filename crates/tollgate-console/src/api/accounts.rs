@@ -1,10 +1,10 @@
 //! Accounts under a channel. Responses never contain the credential.
 
 use serde_json::Value;
-use tollgate_core::AccountSpec;
+use tollgate_core::{AccountId, AccountSpec, Catalog};
 use tollgate_store::{
     AdminScope, Change, RowKind, StoredRow,
-    fields::{AccountInput, Kind, Object, Row as _, WriteMode, whole},
+    fields::{AccountInput, FieldShape, Kind, Object, Row as _, WriteMode, whole},
 };
 
 use super::{
@@ -19,8 +19,15 @@ use crate::{api_error::ApiError, response::ApiResponse};
 static ACCOUNT: Object = row_object!(
     AccountInput,
     [read("id", Kind::Id("acc_"), "Id."), read("channel", NAME, "Its channel.")],
-    [OWNER, CREATED_AT, REVISION]
+    [CREDENTIAL_END, OWNER, CREATED_AT, REVISION]
 );
+/// What tells credentials from each other.
+pub(super) const CREDENTIAL_END: FieldShape = read(
+    "credential_end",
+    Kind::Text { min: 1, max: 4 },
+    "Last four characters of the credential, a moment after it was stored; null: it has none, or one shorter than 16 characters.",
+)
+.or_null();
 /// Accounts of a new channel.
 pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), max: 1_000 };
 
@@ -51,15 +58,23 @@ pub(super) static ROUTES: &[Route] = &[
         .at_revision(),
 ];
 
-fn show(channel: &str, row: &StoredRow, spec: AccountSpec) -> Value {
+/// The end of an account's credential in the catalog in force.
+pub(super) fn credential_end<'a>(catalog: &'a Catalog, row: &StoredRow) -> Option<&'a str> {
+    let (_, account) = catalog.account(AccountId::parse(&row.id)?)?;
+    account.credential.as_ref()?.end()
+}
+
+fn show(channel: &str, row: &StoredRow, spec: AccountSpec, catalog: &Catalog) -> Value {
     let mut members = rows::object(row);
     members.insert("channel".to_owned(), channel.into());
+    members.insert("credential_end".to_owned(), credential_end(catalog, row).into());
     members.extend(whole(&AccountInput { spec, credential: None }));
     Value::Object(members)
 }
 
-fn shown(channel: &StoredRow, row: &StoredRow) -> Result<ApiResponse, ApiError> {
-    Ok(ApiResponse::ok(show(&channel.name, row, row.read()?)).revision(row.revision))
+async fn shown(context: &RequestContext, channel: &StoredRow, row: &StoredRow) -> Result<ApiResponse, ApiError> {
+    let catalog = context.state.gateway.catalog().await?;
+    Ok(ApiResponse::ok(show(&channel.name, row, row.read()?, &catalog)).revision(row.revision))
 }
 
 async fn channel(context: &RequestContext) -> Result<StoredRow, ApiError> {
@@ -70,12 +85,14 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = channel(&context).await?;
     let mut filter = rows::filter(&context, RowKind::Account)?;
     filter.parent = Some(channel.id);
-    rows::list(&context, &filter, |row, spec: &AccountSpec| show(&channel.name, row, spec.clone())).await
+    let catalog = context.state.gateway.catalog().await?;
+    rows::list(&context, &filter, |row, spec: &AccountSpec| show(&channel.name, row, spec.clone(), &catalog)).await
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let channel = channel(&context).await?;
-    shown(&channel, &rows::find(&context, RowKind::Account, Some(&channel.id), context.path_param("account")).await?)
+    let row = rows::find(&context, RowKind::Account, Some(&channel.id), context.path_param("account")).await?;
+    shown(&context, &channel, &row).await
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -89,10 +106,11 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     changes.push(Change::PutAccount { channel: channel.name.clone(), account, credential });
     if let ApplyOutcome::Replayed(id) = context.apply(&changes).await? {
         let row = rows::find(&context, RowKind::Account, Some(&channel.id), &id).await?;
-        return Ok(shown(&channel, &row)?.header("idempotent-replayed", "true"));
+        return Ok(shown(&context, &channel, &row).await?.header("idempotent-replayed", "true"));
     }
     let row = rows::written(&context, RowKind::Account, Some(&channel.id), &name).await?;
-    Ok(ApiResponse::created(show(&channel.name, &row, row.read()?)).revision(row.revision))
+    let catalog = context.state.gateway.catalog().await?;
+    Ok(ApiResponse::created(show(&channel.name, &row, row.read()?, &catalog)).revision(row.revision))
 }
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -104,7 +122,7 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
         Ok(vec![Change::PutAccount { channel: channel.name.clone(), account, credential }])
     })
     .await?;
-    shown(&channel, &row)
+    shown(&context, &channel, &row).await
 }
 
 async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -128,16 +128,23 @@ fn origin_of(actor: &str) -> &'static str {
     }
 }
 
-fn show_change(event: &AuditEvent) -> Value {
-    let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail } = event;
+/// State before and after a change, in the catalog's units.
+pub(super) fn detail_of(event: &AuditEvent) -> Value {
+    let detail = &event.detail;
     let mut detail = serde_json::from_str::<Value>(detail).unwrap_or_else(|_| json!({"text": detail}));
     for side in ["before", "after"] {
         if let Some(spec) = detail.get_mut(side).filter(|spec| spec.is_object())
-            && let AuditKind::Row(kind) = kind
+            && let AuditKind::Row(kind) = event.kind
         {
-            in_catalog_form(*kind, spec);
+            in_catalog_form(kind, spec);
         }
     }
+    detail
+}
+
+fn show_change(event: &AuditEvent) -> Value {
+    let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail: _ } = event;
+    let detail = detail_of(event);
     json!({
         "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind.as_str(), "id": id, "name": name,
         "detail": detail,
@@ -192,9 +199,7 @@ impl Cursor {
         let [revision, position, ledger] = parts.as_slice() else { return None };
         let change = match (*revision, *position) {
             ("", "") => None,
-            (revision, position) => {
-                Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
-            }
+            (revision, position) => Some(position_of(revision, position)?),
         };
         let posting = if ledger.is_empty() { None } else { Some(LedgerPosition(ledger.parse().ok()?)) };
         Some(Self { change, posting })
@@ -207,6 +212,11 @@ impl Cursor {
             AuditEntry::Posting(entry, _) => Self { posting: Some(entry.position), ..self },
         }
     }
+}
+
+/// A position in the log out of its parts in a cursor.
+pub(super) fn position_of(revision: &str, position: &str) -> Option<AuditPosition> {
+    Some(AuditPosition { revision: Revision(revision.parse().ok()?), position: position.parse().ok()? })
 }
 
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -6,8 +6,8 @@ use std::{io, sync::Arc};
 use serde_json::{Value, json};
 use tollgate_core::{PriceEffects, catalog_warnings, price_effects};
 use tollgate_store::{
-    AdminScope, Change, KeyScope, PreviewError, RandomSource, RowKind,
-    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError, UnreadableFile},
+    AdminScope, Change, KeyScope, PreviewError, RandomSource,
+    catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError, PlanAction, PlanLine, UnreadableFile},
     fields::{Access, Kind, Object, WriteMode},
     preview,
 };
@@ -45,12 +45,14 @@ static LINE: Object = Object::of(
         read("detail", TEXT, "Changed fields."),
     ],
 );
+/// The lines of a plan.
+pub(super) const LINES: Kind = Kind::List { of: &Kind::Object(&LINE), max: 1_000_000 };
 static PLAN: Object = Object::of(
     "CatalogPlan",
     &[
         read("revision", COUNT, "Catalog revision: before the change in a preview, after it when applied."),
         read("changes", COUNT, "Number of changes."),
-        read("lines", Kind::List { of: &Kind::Object(&LINE), max: 1_000_000 }, "Changes by row."),
+        read("lines", LINES, "Changes by row."),
         read("effects", previews::EFFECTS, "Accounts that price limits would exclude."),
         previews::CUT,
         read("warnings", Kind::List { of: &TEXT, max: 1_000 }, "What the catalog would hold and probably not mean."),
@@ -153,7 +155,7 @@ fn explain_references(mut faults: Vec<FileError>) -> Vec<FileError> {
 }
 
 /// Error that lists the faults of a file.
-fn file_error(faults: &[FileError]) -> ApiError {
+pub(super) fn file_error(faults: &[FileError]) -> ApiError {
     let listed: Vec<String> = faults
         .iter()
         .take(MAX_FAULTS)
@@ -164,23 +166,21 @@ fn file_error(faults: &[FileError]) -> ApiError {
     ApiError::value("file", format_args!("{}{more}", listed.join("; "))).with_faults(faults)
 }
 
+/// The lines of a plan as objects.
+pub(super) fn show_lines(plan: &CatalogPlan) -> Vec<Value> {
+    let action = |sign: PlanAction| match sign {
+        PlanAction::Add => "add",
+        PlanAction::Change => "change",
+        PlanAction::Remove => "remove",
+        PlanAction::Take => "take",
+    };
+    let show = |line: &PlanLine| json!({"action": action(line.sign), "kind": line.kind.as_str(), "name": line.name, "detail": line.detail});
+    plan.lines.iter().map(show).collect()
+}
+
 fn show(preview: &CatalogPreview, revision: tollgate_core::Revision) -> Value {
-    use tollgate_store::catalog_file::PlanAction;
     let count = preview.plan.changes.iter().filter(|change| !matches!(change, Change::Expect(_))).count();
-    let lines: Vec<Value> = preview
-        .plan
-        .lines
-        .iter()
-        .map(|line| {
-            let action = match line.sign {
-                PlanAction::Add => "add",
-                PlanAction::Change => "change",
-                PlanAction::Remove => "remove",
-                PlanAction::Take => "take",
-            };
-            json!({"action": action, "kind": RowKind::as_str(line.kind), "name": line.name, "detail": line.detail})
-        })
-        .collect();
+    let lines = show_lines(&preview.plan);
     let effects = previews::show(&preview.effects.effects);
     json!({
         "revision": revision, "changes": count, "lines": lines, "effects": effects, "effects_cut": preview.effects.truncated,

@@ -1,5 +1,8 @@
 //! Channels: priced ways to reach providers. Accounts are a separate resource, but a new channel may contain some.
 
+pub(super) mod file;
+pub(super) mod history;
+
 use std::collections::HashSet;
 
 use tollgate_core::{ChannelSpec, Provider};

@@ -18,6 +18,7 @@ use tollgate_store::{
 };
 
 use super::{
+    accounts,
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler},
     rows,
@@ -36,6 +37,7 @@ static HEALTH: Object = Object::of(
         read("id", Kind::Id("acc_"), "Account id."),
         read("channel", NAME, "Channel name."),
         read("account", NAME, "Account name."),
+        accounts::CREDENTIAL_END,
         read("status", Kind::Word(&["on", "off"]), "off: switched off by an operator."),
         read(
             "state",
@@ -159,11 +161,12 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     }
     let accounts =
         accounts.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(AccountSpec, StoredRow)>, ApiError>>()?;
-    let now = context.now();
+    let (now, catalog) = (context.now(), context.state.gateway.catalog().await?);
     let show_one = |(spec, row): &(AccountSpec, StoredRow)| {
         let health = AccountId::parse(&row.id).map(|id| context.state.gateway.health(id)).unwrap_or_default();
         let channel = channels.get(&row.parent).map_or("", String::as_str);
         let mut item = show(channel, row, spec, &health, now);
+        item.insert("credential_end".to_owned(), accounts::credential_end(&catalog, row).into());
         item.extend(limits(spec, AccountId::parse(&row.id).map(|id| context.state.gateway.account_use(id))));
         Value::Object(item)
     };

@@ -6,21 +6,29 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tollgate_core::PriceEffects;
 use tollgate_store::{
-    Change, RowKind, StoredRow,
+    AdminScope, Change, RowKind, RowSearch, StoredRow,
     fields::{FieldShape, Row, admin_changes, whole},
 };
 
 use super::{
     check, previews,
     request_context::{ApplyOutcome, InputFields, RequestContext},
+    route::{AFTER, LIMIT},
     rows,
+    schema::{MODEL_NAME, both},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
+
+/// Query parameter that selects by name.
+pub(super) const NAMED: FieldShape = both("name", MODEL_NAME, "Of this name.");
 
 /// A resource of named rows.
 pub(super) trait NamedResource: Sized + Send + Sync {
     type Spec: Row + Clone + DeserializeOwned + Send + Sync;
     const KIND: RowKind;
+
+    /// Query parameters of the list.
+    const LIST_QUERY: &'static [FieldShape] = &[LIMIT, AFTER, NAMED];
 
     /// Query parameters of a change; with those of a preview, price limits are evaluated first.
     const CHANGE_QUERY: &'static [FieldShape] = &[];
@@ -73,7 +81,13 @@ fn require_admin<T: Row>(context: &RequestContext, before: &T, after: &T) -> Res
 }
 
 pub(super) async fn list<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    rows::list(&context, &rows::filter(&context, R::KIND)?, |row, spec| object::<R>(row, spec).into()).await
+    let mut filter = rows::filter(&context, R::KIND)?;
+    filter.search = context.query.text("search").map(|part| RowSearch {
+        part: part.to_owned(),
+        // Those of others are for admins.
+        in_emails: R::KIND == RowKind::Member && context.principal.scope() == AdminScope::Admin,
+    });
+    rows::list(&context, &filter, |row, spec| object::<R>(row, spec).into()).await
 }
 
 pub(super) async fn one<R: NamedResource>(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -151,8 +165,7 @@ macro_rules! named_routes {
         use tollgate_store::{AdminScope, fields::WriteMode};
         use $crate::api::{
             named_resource::{NamedResource, change, list, make, one, remove},
-            route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, handler},
-            schema::{MODEL_NAME, both},
+            route::{Method, Needs, Resource, ResponseSchema, handler},
         };
         const ALL: &str = concat!("/admin/v1/", $tag);
         const ONE: &str = concat!("/admin/v1/", $tag, "/{name}");
@@ -161,7 +174,7 @@ macro_rules! named_routes {
         const WRITE: Resource = Resource { tag: $tag, needs: Needs::Scope($change_needs) };
         &[
             READ.route(Method::Get, ALL, concat!("list_", $tag), LIST_DOC, handler!(list::<$resource>))
-                .query(&[LIMIT, AFTER, both("name", MODEL_NAME, "Of this name.")])
+                .query(<$resource>::LIST_QUERY)
                 .returns(ResponseSchema::Page($object)),
             WRITE
                 .route(Method::Post, ALL, concat!("make_", $name), concat!("Makes a ", $name, "."), handler!(make::<$resource>))

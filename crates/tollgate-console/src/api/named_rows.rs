@@ -8,10 +8,10 @@ use tollgate_store::{
 };
 
 use super::{
-    named_resource::{NamedResource, named_routes},
+    named_resource::{NAMED, NamedResource, named_routes},
     previews,
-    route::Route,
-    schema::{CREATED_AT, OWNER, REVISION, read, row_object},
+    route::{AFTER, LIMIT, Route},
+    schema::{CREATED_AT, NAME, OWNER, REVISION, both, read, row_object},
 };
 
 static GROUP: Object = row_object!(
@@ -65,6 +65,12 @@ struct Members;
 impl NamedResource for Members {
     type Spec = MemberSpec;
     const KIND: RowKind = RowKind::Member;
+    const LIST_QUERY: &'static [FieldShape] = &[
+        LIMIT,
+        AFTER,
+        NAMED,
+        both("search", NAME, "With this in the name; for admins, or in the e-mail address that the member signs in with."),
+    ];
 
     fn put(spec: MemberSpec) -> Change {
         Change::PutMember(Box::new(spec))

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 use tollgate_store::{
-    AdminScope, Change, IdentityChange, MemberPreferences,
+    AdminScope, Change, IdentityChange, LoginMember, MemberPreferences,
     fields::{Kind, Object, WriteMode},
 };
 
@@ -48,11 +48,10 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::Object(&PREFERENCES)),
 ];
 
-/// Name and preferences of the member; admin keys without one have none.
-async fn own(context: &RequestContext) -> Result<(String, MemberPreferences), ApiError> {
-    let (_, name) = context.principal.member().ok_or_else(no_member)?;
-    let found = context.state.store.identity.find_login(name).await?;
-    Ok((name.to_owned(), found.ok_or_else(no_member)?.login.preferences))
+/// The member of a request; admin keys without one have no preferences.
+pub(super) async fn own(context: &RequestContext) -> Result<LoginMember, ApiError> {
+    let (id, _) = context.principal.member().ok_or_else(no_member)?;
+    context.state.store.identity.login(id).await?.ok_or_else(no_member)
 }
 
 fn no_member() -> ApiError {
@@ -64,11 +63,12 @@ fn answer(preferences: &MemberPreferences) -> ApiResponse {
 }
 
 async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    Ok(answer(&own(&context).await?.1))
+    Ok(answer(&own(&context).await?.login.preferences))
 }
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let (member, mut preferences) = own(&context).await?;
+    let LoginMember { name: member, login, .. } = own(&context).await?;
+    let mut preferences = login.preferences;
     for (name, kept) in [("language", &mut preferences.language), ("theme", &mut preferences.theme)] {
         if let Some(value) = context.body.0.get(name) {
             *kept = value.as_str().map(str::to_owned);

@@ -1,5 +1,6 @@
 //! Prices: the sale price of each model next to the cost of each channel that serves it, with the margin, and the history of both.
 
+mod by_group;
 mod history;
 mod import;
 mod simulate;
@@ -26,6 +27,7 @@ use super::{
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
+pub(super) use by_group::ROUTES as BY_GROUP_ROUTES;
 pub(super) use history::ROUTES as HISTORY_ROUTES;
 pub(super) use import::{
     BODY_BYTES as IMPORT_BODY_BYTES, FILE as LIST_FILE, FORMAT as LIST_FORMAT, MODELS, OVERWRITE, ROUTES as IMPORT_ROUTES, SOURCE,
@@ -143,7 +145,14 @@ impl<'a> PriceTable<'a> {
     }
 
     fn sells_below_cost(&self, model: &str) -> bool {
-        self.show(model)["served_by"].as_array().is_some_and(|served| served.iter().any(|channel| !channel["below_cost"].is_null()))
+        self.first_below_cost(model).is_some()
+    }
+
+    /// The first kind of token that sells below its cost on a channel.
+    fn first_below_cost(&self, model: &str) -> Option<String> {
+        let shown = self.show(model);
+        let mut served = shown["served_by"].as_array().into_iter().flatten();
+        served.find_map(|channel| channel["below_cost"].as_str().map(str::to_owned))
     }
 
     fn show_cost(&self, channel: &Channel, (at, mapping): (usize, &ModelMapping), sale: Option<(&Price, Multiplier)>) -> Value {

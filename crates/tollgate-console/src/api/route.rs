@@ -222,6 +222,7 @@ const PATH_PARAMETERS: &[FieldShape] = &[
     both("job", PATH_TEXT, "Id of the job."),
     both("alert", PATH_TEXT, "Id of the alert."),
     both("record", PATH_TEXT, "Id of the request."),
+    both("revision", PATH_TEXT, "Revision of the change."),
     both("subject", Kind::Word(&["key", "member", "group", "channel"]), "Kind of the row."),
 ];
 /// As long as the longest name.

@@ -10,6 +10,7 @@ use serde_json::Value;
 use tollgate_store::AdminScope;
 
 use super::{
+    alert_text,
     control::{Pager, Tab},
     format::{self, TimeText},
     layout::Layout,
@@ -92,6 +93,7 @@ struct AlertObject {
     ended_at: Option<String>,
     subject: String,
     text: String,
+    detail: Value,
     node: String,
     messages: Vec<MessageObject>,
 }
@@ -183,7 +185,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         },
         rule: alert.rule.clone(),
         subject: alert.subject.clone(),
-        text: alert.text.clone(),
+        text: alert_text::sentence(t, &alert.rule, &alert.detail, &alert.node, &alert.text),
         node: alert.node.clone(),
         raised: format::time(t, &alert.raised_at),
         ago: format::ago(t, &alert.raised_at, now),
@@ -221,8 +223,8 @@ async fn rules(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         open: rule.open,
         open_text: format::integer(rule.open),
         settings: rule.settings.into_iter().map(threshold).collect(),
+        doc: alert_text::rule(t, &rule.name, &rule.doc),
         name: rule.name,
-        doc: rule.doc,
     };
     let template = RulesPage {
         layout: request.layout(t.say("nav.alerts")).wide(),

@@ -1,7 +1,5 @@
 //! The audit log: who changed what and when, with the values before and after.
 
-mod difference;
-
 use std::sync::Arc;
 
 use askama::Template;
@@ -10,9 +8,9 @@ use serde_json::Value;
 use tollgate_store::AdminScope;
 use url::form_urlencoded::Serializer;
 
-use self::difference::{DifferenceRow, differences};
 use super::{
     control::Pager,
+    difference::{DifferenceRow, differences, summary},
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -92,9 +90,6 @@ struct EventRow {
     summary: String,
 }
 
-/// Fields that the line of an event names.
-const NAMED: usize = 4;
-
 fn kind(t: Locale, kind: &str) -> &'static str {
     match kind {
         "channel" => t.say("audit.channel"),
@@ -118,12 +113,8 @@ impl EventRow {
     fn of(request: &PageRequest, event: &EventObject) -> Self {
         let t = request.t();
         let differences = differences(&event.detail);
-        let named: Vec<&str> = differences.iter().take(NAMED).map(|row| row.field.as_str()).collect();
-        let mut summary = named.join(t.say("list.separator"));
-        if differences.len() > NAMED {
-            summary = t.say_with("keys.and_more", &[("names", &summary), ("count", &(differences.len() - NAMED).to_string())]);
-        }
         let page = match event.kind.as_str() {
+            "channel" => Some("/channels/"),
             "group" => Some("/groups/"),
             "member" | "login" | "ledger" => Some("/members/"),
             "key" => Some("/keys/"),
@@ -145,8 +136,8 @@ impl EventRow {
             name: event.name.clone(),
             link: page.filter(|_| !is_gone).map(|page| request.url(&format!("{page}{}", event.id))),
             id: event.id.clone(),
+            summary: summary(t, &differences),
             differences,
-            summary,
         }
     }
 }

@@ -2,9 +2,12 @@
 //! chosen, and the forms that change them.
 
 mod accounts;
+mod as_file;
 mod detail;
 mod explain;
 pub(super) mod form;
+mod history;
+mod line_diff;
 mod list;
 pub(super) mod served;
 pub(super) mod state;
@@ -13,9 +16,14 @@ mod test;
 
 use tollgate_store::AdminScope;
 
-use super::route::{PageRoute, SeenBy, page};
+use super::{
+    control::Tab,
+    request::PageRequest,
+    route::{PageRoute, SeenBy, page},
+};
 
 const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
+const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels", OPERATOR, page!(list::show)),
@@ -24,6 +32,12 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels/{name}", OPERATOR, page!(detail::show)),
     PageRoute::get("/channels/{name}/edit", OPERATOR, page!(form::edit)),
     PageRoute::post("/channels/{name}/edit", OPERATOR, page!(form::change)),
+    PageRoute::get("/channels/{name}/file", OPERATOR, page!(as_file::show)),
+    PageRoute::post("/channels/{name}/file", ADMIN, page!(as_file::compare)).takes_bytes(as_file::MAX_BYTES),
+    PageRoute::post("/channels/{name}/file/save", ADMIN, page!(as_file::save)).takes_bytes(as_file::MAX_BYTES),
+    PageRoute::get("/channels/{name}/history", OPERATOR, page!(history::list)),
+    PageRoute::get("/channels/{name}/history/{revision}", OPERATOR, page!(history::show)),
+    PageRoute::post("/channels/{name}/history/{revision}", OPERATOR, page!(history::restore)),
     PageRoute::get("/channels/{name}/models", OPERATOR, page!(served::show)),
     PageRoute::post("/channels/{name}/models", OPERATOR, page!(served::change)).takes_bytes(served::MAX_BYTES),
     PageRoute::post("/channels/{name}/models/fetch", OPERATOR, page!(served::fetch)),
@@ -38,3 +52,25 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/end-cooling", OPERATOR, page!(switch::end_cooling)),
     PageRoute::post("/channels/{name}/remove", OPERATOR, page!(switch::remove)),
 ];
+
+/// The pages of one channel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Section {
+    Overview,
+    File,
+    History,
+}
+
+fn tabs(request: &PageRequest, name: &str, current: Section) -> Vec<Tab> {
+    let (t, here) = (request.t(), state::path(name));
+    let tab = |section: Section, label: &'static str, below: &str| Tab {
+        label,
+        link: request.url(&format!("{here}{below}")),
+        is_current: section == current,
+    };
+    vec![
+        tab(Section::Overview, t.say("nav.overview"), ""),
+        tab(Section::File, t.say("channel_file.title"), "/file"),
+        tab(Section::History, t.say("channel_history.title"), "/history"),
+    ]
+}

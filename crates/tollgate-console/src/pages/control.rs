@@ -234,7 +234,7 @@ impl ControlSection {
 #[derive(Debug)]
 pub(crate) struct FormView {
     pub(crate) action: String,
-    pub(crate) hidden: Vec<(&'static str, String)>,
+    pub(crate) hidden: Vec<(String, String)>,
     pub(crate) sections: Vec<ControlSection>,
     pub(crate) submit: &'static str,
     /// Where it leads without being sent.
@@ -248,8 +248,8 @@ impl FormView {
         Self { action, hidden: Vec::new(), sections, submit, cancel: None, second: None }
     }
 
-    pub(crate) fn hidden(mut self, name: &'static str, value: impl fmt::Display) -> Self {
-        self.hidden.push((name, value.to_string()));
+    pub(crate) fn hidden(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
+        self.hidden.push((name.into(), value.to_string()));
         self
     }
 

@@ -4,6 +4,7 @@
 mod filter;
 mod record;
 mod view;
+mod views;
 
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use self::{
     filter::{FilterField, LogFilter, RANGES},
     record::{RecordDetail, RecordObject},
     view::LogRow,
+    views::SavedView,
 };
 use super::{
     bars::{BarFigures, BarSeries, Chart},
@@ -31,8 +33,12 @@ use crate::{api_error::ApiError, dispatch::ApiCall};
 
 const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 
-pub(super) static ROUTES: &[PageRoute] =
-    &[PageRoute::get("/log", MEMBER, page!(list)), PageRoute::get("/log/{record}", MEMBER, page!(one))];
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/log", MEMBER, page!(list)),
+    PageRoute::get("/log/{record}", MEMBER, page!(one)),
+    PageRoute::post("/log/views", MEMBER, page!(views::save)),
+    PageRoute::post("/log/views/remove", MEMBER, page!(views::remove)),
+];
 
 /// Records on a page.
 const PAGE: &str = "50";
@@ -56,6 +62,10 @@ struct LogPage {
     hidden: Vec<(&'static str, String)>,
     since: String,
     until: String,
+    views: Vec<SavedView>,
+    /// What a new view keeps.
+    query: String,
+    may_share: bool,
     found: LogPart,
 }
 
@@ -187,6 +197,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         hidden: filter.hidden(),
         since,
         until,
+        views: views::read(&request).await?,
+        query: filter.query(None),
+        may_share: is_operator,
         found,
     };
     PageReply::ok(&template)

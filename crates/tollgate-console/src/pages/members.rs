@@ -59,7 +59,7 @@ struct MembersPage {
     t: Locale,
     tabs: Vec<Tab>,
     is_admin: bool,
-    name: String,
+    search: String,
     rows: Vec<MemberRow>,
     pager: Pager,
 }
@@ -104,7 +104,7 @@ fn tabs(request: &PageRequest, is_invites: bool) -> Vec<Tab> {
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let mut filter = vec![("limit", PAGE)];
-    filter.extend(["name", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
+    filter.extend(["search", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
     let found = request.read::<ApiPage<MemberObject>>(operations::LIST_MEMBERS, get(&filter)).await?;
     let spent = spent(&request, !found.items.is_empty()).await?;
     let balances = balances(&request).await?;
@@ -116,7 +116,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         t,
         tabs: tabs(&request, false),
         is_admin: request.is_admin(),
-        name: query.value("name").to_owned(),
+        search: query.value("search").to_owned(),
         rows,
         pager: request.pager("/members", count, found.next.as_deref()),
     };

@@ -18,6 +18,8 @@ operations! {
     CHANGE_LOGIN = "change_login";
     CHANGE_MEMBER = "change_member";
     CHANGE_PASSWORD = "change_password";
+    SAVE_VIEW = "save_view";
+    SET_CHANNEL_FILE = "set_channel_file";
     SET_PRICE = "set_price";
     SET_SETTING = "set_setting";
     CHANGE_PREFERENCES = "change_preferences";
@@ -35,9 +37,11 @@ operations! {
     EXPLAIN = "explain";
     GET_ACCOUNT = "get_account";
     GET_CHANNEL = "get_channel";
+    GET_CHANNEL_FILE = "get_channel_file";
     IMPORT_PRICES = "import_prices";
     LIST_ACCOUNTS = "list_accounts";
     LIST_GROUPS = "list_groups";
+    LIST_GROUP_PRICES = "list_group_prices";
     LIST_UPSTREAM_MODELS = "list_upstream_models";
     MAKE_ACCOUNT = "make_account";
     MAKE_CHANNEL = "make_channel";
@@ -47,6 +51,7 @@ operations! {
     LIST_ALERTS = "list_alerts";
     LIST_AUDIT_EVENTS = "list_audit_events";
     LIST_CHANNELS = "list_channels";
+    LIST_CHANNEL_CHANGES = "list_channel_changes";
     LIST_HEALTH = "list_health";
     LIST_HEALTH_TRANSITIONS = "list_health_transitions";
     SHOW_UPTIME = "show_uptime";
@@ -78,6 +83,7 @@ operations! {
     LIST_SIGN_IN_METHODS = "list_sign_in_methods";
     LIST_UNPRICED = "list_unpriced_models";
     LIST_USAGE = "list_usage";
+    LIST_VIEWS = "list_views";
     MAKE_DESTINATION = "make_destination";
     MAKE_GROUP = "make_group";
     MAKE_INVITE = "make_invite";
@@ -91,6 +97,7 @@ operations! {
     REMOVE_DESTINATION = "remove_destination";
     REMOVE_GROUP = "remove_group";
     REMOVE_MEMBER = "remove_member";
+    REMOVE_VIEW = "remove_view";
     RESET_TOTP = "reset_totp";
     REVOKE_INVITE = "revoke_invite";
     REVOKE_KEY = "revoke_key";

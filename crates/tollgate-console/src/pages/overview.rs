@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use serde::Deserialize;
+use serde_json::Value;
 use tollgate_store::AdminScope;
 
 use self::{
@@ -28,6 +29,7 @@ use self::{
     sums::Totals,
 };
 use super::{
+    alert_text,
     bars::Chart,
     format::{self, TimeText},
     layout::{Layout, Script},
@@ -95,7 +97,8 @@ struct AlertObject {
     rule: String,
     raised_at: String,
     text: String,
-    subject: String,
+    detail: Value,
+    node: String,
 }
 
 /// How busy the gateway is now, as the admin API answers it.
@@ -174,12 +177,12 @@ async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
             "unpriced_model" | "key_expiring" | "certificate_expiring" => ("info", "info"),
             _ => ("warn", "warn"),
         };
-        // The subject of these is the name of a row.
-        let link = match alert.rule.as_str() {
-            "channel_down" => Some(format!("/channels/{}", super::models::path_of_name(&alert.subject))),
+        let link = match (alert.rule.as_str(), alert.detail["name"].as_str()) {
+            ("channel_down" | "error_share", Some(channel)) => Some(super::channels::state::path(channel)),
             _ => None,
         };
-        AlertRow { at: format::time(t, &alert.raised_at), text: alert.text, tone, icon, link: link.map(|link| request.url(&link)) }
+        let text = alert_text::sentence(t, &alert.rule, &alert.detail, &alert.node, &alert.text);
+        AlertRow { at: format::time(t, &alert.raised_at), text, tone, icon, link: link.map(|link| request.url(&link)) }
     };
     Ok(found.items.into_iter().map(row).collect())
 }

@@ -155,6 +155,7 @@ async fn shortcuts(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> 
             ("j k", t.say("shortcuts.rows")),
             ("Enter", t.say("shortcuts.open")),
             ("[ ]", t.say("shortcuts.records")),
+            ("e", t.say("shortcuts.export")),
             ("r", t.say("action.refresh")),
             ("Esc", t.say("action.close")),
             ("?", t.say("shortcuts.title")),

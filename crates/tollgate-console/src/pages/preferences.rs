@@ -198,7 +198,7 @@ mod tests {
     fn choice_of_the_member_comes_first() {
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
-        let member = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None };
+        let member = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None, views: Vec::new() };
         let found = Preferences::of(&headers, Some(&member));
         assert_eq!((found.locale, found.theme), (Locale::ZhCn, Theme::Dark));
         assert_eq!(LANGUAGES, Locale::ALL.map(Locale::tag));

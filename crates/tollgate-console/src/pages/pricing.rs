@@ -1,5 +1,6 @@
 //! Pricing: what models cost callers and gateway, with the margin; models without a price; import of lists; the simulator; the history.
 
+mod by_group;
 mod edit;
 mod history;
 pub(super) mod import;
@@ -29,6 +30,8 @@ const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/pricing", OPERATOR, page!(list)),
+    PageRoute::get("/pricing/groups", OPERATOR, page!(by_group::show)),
+    PageRoute::post("/pricing/groups", OPERATOR, page!(by_group::save)),
     PageRoute::get("/pricing/model", OPERATOR, page!(edit::show)),
     PageRoute::post("/pricing/model", OPERATOR, page!(edit::save)),
     PageRoute::post("/pricing/model/remove", OPERATOR, page!(edit::remove)),
@@ -48,6 +51,7 @@ const MAX_GROUPS: &str = "200";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Section {
     Models,
+    Groups,
     Unpriced,
     Import,
     Simulate,
@@ -60,6 +64,7 @@ fn tabs(request: &PageRequest, current: Section) -> Vec<Tab> {
         |section: Section, label: &'static str, path: &str| Tab { label, link: request.url(path), is_current: section == current };
     vec![
         tab(Section::Models, t.say("nav.models"), "/pricing"),
+        tab(Section::Groups, t.say("nav.groups"), "/pricing/groups"),
         tab(Section::Unpriced, t.say("pricing.unpriced"), "/pricing/unpriced"),
         tab(Section::Import, t.say("pricing.import"), "/pricing/import"),
         tab(Section::Simulate, t.say("pricing.simulate"), "/pricing/simulate"),

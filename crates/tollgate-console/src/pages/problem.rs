@@ -49,6 +49,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         }
         ("owned_by_file", ..) => t.say("problem.of_file"),
         ("job_conflict", ..) => t.say("problem.job_conflict"),
+        ("too_many_views", ..) => t.say("problem.too_many_views"),
         ("too_many_backups", ..) => t.say("problem.too_many_backups"),
         ("revision_conflict", ..) => t.say("problem.conflict"),
         ("already_exists", ..) => t.say("problem.already_exists"),

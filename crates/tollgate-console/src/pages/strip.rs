@@ -60,6 +60,8 @@ impl Strip {
 pub(crate) struct HealthObject {
     pub(crate) channel: String,
     pub(crate) account: String,
+    /// Last characters of its credential, if it has a long one.
+    pub(crate) credential_end: Option<String>,
     pub(crate) status: String,
     pub(crate) state: String,
     pub(crate) reason: Option<String>,

@@ -42,6 +42,16 @@ fn pages_have_one_entry_each_and_no_path_of_another_part() {
     }
 }
 
+/// Their values are checked by the table of parameters.
+#[test]
+fn parameters_of_pages_are_known() {
+    for route in routes() {
+        for name in route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
+            assert!(api::route::may_exist(name.trim_start_matches('*'), "a"), "{}", route.path);
+        }
+    }
+}
+
 /// The policy allows no inline script, no inline style and no event handler.
 #[test]
 fn templates_hold_nothing_that_the_policy_forbids() {

@@ -137,7 +137,7 @@ fn next_begin(model: &Model, now: Timestamp) -> Option<Timestamp> {
 }
 
 /// A price as prices are shown everywhere; null: not priced.
-pub(super) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) -> Value {
+pub(crate) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) -> Value {
     price.map_or(Value::Null, |price| ScheduledPrice { valid_from, price }.show())
 }
 

@@ -127,6 +127,7 @@ pub fn balance_conditions(members: impl Iterator<Item = LowBalance>, least: Nano
         )
         .with("name", &name)
         .with("balance", &balance)
+        .with("least", &least)
     })
     .collect()
 }
@@ -193,7 +194,8 @@ pub fn catalog_conditions(catalog: &Catalog, (margins, prices): (bool, bool), no
                     let condition = AlertCondition::new(AlertRule::NegativeMargin, subject.clone(), below.to_string());
                     let condition =
                         condition.with("group", &below.group).with("model", &below.model).with("channel", &below.channel);
-                    found.push(condition);
+                    let (sale, cost) = (NanoUsd(below.sale).to_usd_string(), NanoUsd(below.cost).to_usd_string());
+                    found.push(condition.with("kind", &below.kind).with("sale", &sale).with("cost", &cost));
                     last = subject;
                 }
             }

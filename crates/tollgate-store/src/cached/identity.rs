@@ -4,12 +4,16 @@ use async_trait::async_trait;
 use tollgate_core::{InviteId, MemberId, Timestamp};
 
 use super::{CachedStore, QUERY_TIMEOUT};
-use crate::{IdentityStore, Invite, KeyHash, LoginMember, PasswordLink, Session, SessionFilter, StoreError};
+use crate::{IdentityStore, Invite, KeyHash, LoginMember, PasswordLink, SavedView, Session, SessionFilter, StoreError};
 
 #[async_trait]
 impl IdentityStore for CachedStore {
     async fn login(&self, member: MemberId) -> Result<Option<LoginMember>, StoreError> {
         self.within(QUERY_TIMEOUT, self.sql()?.login(member)).await
+    }
+
+    async fn shared_views(&self) -> Result<Vec<(MemberId, SavedView)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.shared_views()).await
     }
 
     async fn find_login(&self, text: &str) -> Result<Option<LoginMember>, StoreError> {

@@ -24,19 +24,24 @@ pub(super) trait FileForm {
 pub fn render(current: &CatalogRows) -> String {
     let mut out = "# The current catalog, without secrets. Existing accounts and keys keep theirs when it is applied.\n".to_owned();
     for channel in &current.channels {
-        row(&mut out, "[[channel]]", "", "name", &channel.spec);
-        for account in &channel.accounts {
-            row(&mut out, "[[channel.account]]", "  ", "name", &account.spec);
-        }
-        for mapping in &channel.spec.serves {
-            row(&mut out, "[[channel.serves]]", "  ", "model", mapping);
-        }
+        render_channel(&mut out, &channel.spec, channel.accounts.iter().map(|account| &account.spec));
     }
     current.models.iter().for_each(|model| row(&mut out, "[[model]]", "", "name", &model.spec));
     current.groups.iter().for_each(|group| row(&mut out, "[[group]]", "", "name", &group.spec));
     current.members.iter().for_each(|member| row(&mut out, "[[member]]", "", "name", &member.spec));
     current.keys.iter().for_each(|key| row(&mut out, "[[key]]", "", "name", &key.spec));
     out
+}
+
+/// A channel with its accounts and what it serves.
+pub(super) fn render_channel<'a>(out: &mut String, spec: &ChannelSpec, accounts: impl Iterator<Item = &'a AccountSpec>) {
+    row(out, "[[channel]]", "", "name", spec);
+    for account in accounts {
+        row(out, "[[channel.account]]", "  ", "name", account);
+    }
+    for mapping in &spec.serves {
+        row(out, "[[channel.serves]]", "  ", "model", mapping);
+    }
 }
 
 fn row(out: &mut String, header: &str, indent: &str, name_field: &str, row: &impl FileForm) {

@@ -6,7 +6,7 @@ use super::{apply, put_group, put_key, refusal};
 use crate::{
     AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState,
     KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource, RowFilter,
-    RowKind, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
+    RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -161,12 +161,15 @@ pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
     apply(store, &[member("ann", Role::Member), open("ann", 1, SecondFactor::None)]).await.unwrap();
     let of = async || store.identity.find_login("ann").await.unwrap().unwrap().login.preferences;
     assert_eq!(of().await, MemberPreferences::default());
-    let preferences = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None };
+    let view = |name: &str, is_shared| SavedView { name: name.to_owned(), query: "range=7d".to_owned(), is_shared };
+    let views = vec![view("mine", false), view("\"shared\":true", false), view("ours", true)];
+    let preferences = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None, views };
     let change = IdentityChange::SetPreferences { member: "ann".to_owned(), preferences: preferences.clone() };
     apply(store, &[identity(change.clone())]).await.unwrap();
     apply(store, &[identity(change)]).await.unwrap();
     assert_eq!(of().await, preferences);
     assert!(is_valid(store, 1, MIDNIGHT).await, "sessions go on");
+    assert_eq!(store.identity.shared_views().await.unwrap(), [(id_of(store, "ann").await, view("ours", true))]);
 }
 
 pub(super) async fn one_time_code_is_used_once(store: &Store) {

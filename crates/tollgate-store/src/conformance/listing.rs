@@ -4,8 +4,8 @@ use tollgate_core::{AdminKeyId, ChannelSpec, MemberId, Revision, Secret, Timesta
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, JobAction, KeySpec, MemberSpec, NewKey, ObjectScope,
-    RandomSource, RowFilter, RowKind, RowName, Store, StoredRow, WorkControl, samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, IdentityChange, JobAction, KeySpec, MemberSpec,
+    NewKey, ObjectScope, RandomSource, RowFilter, RowKind, RowName, RowSearch, Store, StoredRow, WorkControl, samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -47,6 +47,33 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
         None,
         "an id belongs to a row of one kind"
     );
+}
+
+pub(super) async fn members_are_found_by_a_part_of_name_or_address(store: &Store) {
+    let member = |name: &str| Change::PutMember(Box::new(MemberSpec { name: name.to_owned(), ..MemberSpec::default() }));
+    let email = IdentityChange::SetEmail { member: "Ärzte_1".to_owned(), email: Some("Ada.Okafor@example.com".to_owned()) };
+    let changes = [member("Ada Okafor"), member("Ärzte_1"), member("50%"), Change::Identity(Box::new(email))];
+    apply(store, &changes).await.unwrap();
+    let found = async |part: &str, in_emails: bool| {
+        let search = Some(RowSearch { part: part.to_owned(), in_emails });
+        let rows = store.listing.page(&RowFilter { search, ..RowFilter::of(RowKind::Member, 10) }).await.unwrap();
+        let mut names: Vec<String> = rows.into_iter().map(|row| row.name).collect();
+        names.sort_unstable();
+        names
+    };
+    for (part, of_names, of_both) in [
+        ("OKA", &["Ada Okafor"][..], &["Ada Okafor", "Ärzte_1"][..]),
+        ("Ärz", &["Ärzte_1"], &["Ärzte_1"]),
+        ("@example", &[], &["Ärzte_1"]),
+        // What is a pattern elsewhere is a letter here.
+        ("%", &["50%"], &["50%"]),
+        ("e_1", &["Ärzte_1"], &["Ärzte_1"]),
+        ("a_a", &[], &[]),
+        ("!", &[], &[]),
+    ] {
+        assert_eq!(found(part, false).await, of_names, "{part}");
+        assert_eq!(found(part, true).await, of_both, "{part}");
+    }
 }
 
 pub(super) async fn names_are_those_of_visible_rows(store: &Store) {

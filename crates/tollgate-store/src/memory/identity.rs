@@ -7,9 +7,9 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, Role, SessionId, Timestamp
 
 use super::{MemoryStore, State};
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LoginMember, MemberSpec, PasswordLink, RowKind, Session, SessionFilter,
+    IdentityStore, Invite, InviteState, KeyHash, LoginMember, MemberSpec, PasswordLink, RowKind, SavedView, Session, SessionFilter,
     StoreError,
-    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow},
+    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::CatalogRow,
     seal::Sealer,
 };
@@ -22,6 +22,13 @@ pub(super) struct MemoryIdentity {
     invites: BTreeMap<InviteId, InviteRow>,
     /// By the id of the member.
     links: BTreeMap<String, LinkRow>,
+}
+
+impl MemoryIdentity {
+    /// The e-mail address that a member signs in with.
+    pub(super) fn email_of(&self, member: &str) -> Option<&str> {
+        self.logins.get(member)?.email.as_deref()
+    }
 }
 
 impl State {
@@ -50,6 +57,12 @@ impl IdentityStore for MemoryStore {
         let named = state.live().find(|row| row.kind == RowKind::Member && row.name == text);
         let found = named.or_else(|| linked.and_then(|login| state.live_member(&login.member)));
         found.map(|row| state.login_member(row, &self.sealer)).transpose()
+    }
+
+    async fn shared_views(&self) -> Result<Vec<(MemberId, SavedView)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let sharing = |login: &&LoginRow| login.state.preferences.views.iter().any(|view| view.is_shared);
+        Ok(shared_views(state.identity.logins.values().filter(sharing)))
     }
 
     async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError> {

@@ -98,6 +98,7 @@ impl ListingStore for MemoryStore {
                 && (filter.removed || row.removed_at.is_none())
                 && filter.parent.as_ref().is_none_or(|parent| row.parent == *parent)
                 && filter.name.as_ref().is_none_or(|name| row.name == *name)
+                && filter.search.as_ref().is_none_or(|search| search.finds(&row.name, state.identity.email_of(&row.id)))
                 && filter.after.as_ref().is_none_or(|after| row.id > *after)
         };
         Ok(state.rows.values().filter(wanted).take(filter.size()).map(|row| state.stored(row)).collect())

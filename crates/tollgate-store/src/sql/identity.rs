@@ -11,9 +11,10 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LinkKind, LoginMember, MemberSpec, PasswordLink, RowKind, Session, SessionFilter,
-    StoreError,
-    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow},
+    IdentityStore, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, PasswordLink, RowKind,
+    SavedView, Session, SessionFilter, StoreError,
+    identity::SHARED_VIEW,
+    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::{CatalogRow, spec_text},
 };
 
@@ -131,6 +132,13 @@ impl IdentityStore for SqlStore {
             None => self.linked_member(" WHERE email = $1", &text.to_lowercase()).await?,
         };
         self.with_login(row).await
+    }
+
+    async fn shared_views(&self) -> Result<Vec<(MemberId, SavedView)>, StoreError> {
+        let query = sqlx::query(statement(LOGIN, " WHERE state LIKE $1 ORDER BY member_id LIMIT $2"))
+            .bind(format!("%{SHARED_VIEW}%"))
+            .bind(i64::try_from(MAX_SHARING_MEMBERS).unwrap_or(i64::MAX));
+        Ok(shared_views(self.fetch_as(READ, query, login_row).await?.iter()))
     }
 
     async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError> {

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
+    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError, StoredRow,
 };
 
 const LIST: &str = "list rows";
@@ -48,9 +48,12 @@ impl ListingStore for SqlStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
         let sql = format!(
             "WHERE kind = $1 AND id > $2 AND (CAST($3 AS TEXT) IS NULL OR parent = $3) AND (CAST($4 AS TEXT) IS NULL OR name = $4) \
-             AND (removed_at IS NULL OR CAST($5 AS BIGINT) = 1) AND (CAST($6 AS TEXT) IS NULL OR {} = $6) ORDER BY id LIMIT $7",
+             AND (removed_at IS NULL OR CAST($5 AS BIGINT) = 1) AND (CAST($6 AS TEXT) IS NULL OR {} = $6) \
+             AND (CAST($7 AS TEXT) IS NULL OR LOWER(name) LIKE LOWER($7) ESCAPE '!' OR (CAST($8 AS BIGINT) = 1 \
+             AND id IN (SELECT member_id FROM logins WHERE LOWER(email) LIKE LOWER($7) ESCAPE '!'))) ORDER BY id LIMIT $9",
             owner_column(filter.kind)
         );
+        let search = filter.search.as_ref();
         let query = select_with_revision(filter.kind, &sql)
             .bind(filter.kind.as_str())
             .bind(filter.after.clone().unwrap_or_default())
@@ -58,6 +61,8 @@ impl ListingStore for SqlStore {
             .bind(filter.name.clone())
             .bind(i64::from(filter.removed))
             .bind(filter.scope.member_text())
+            .bind(search.map(RowSearch::pattern))
+            .bind(i64::from(search.is_some_and(|search| search.in_emails)))
             .bind(i64::try_from(filter.size()).unwrap_or(1_001));
         self.fetch(LIST, query).await?.iter().map(stored).collect()
     }

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod callers;
+mod channels;
 mod groups;
 mod keys;
 mod log;

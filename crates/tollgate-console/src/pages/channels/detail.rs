@@ -7,16 +7,18 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::{
+    Section,
     explain::{Question, RoutingExplanation, answer},
     list::{margin, usd},
     state::{ChannelState, call_of, health, one, path, provider_name},
+    tabs,
 };
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
         bars::Chart,
-        control::Danger,
+        control::{Danger, Tab},
         form::FormState,
         format::{self, TimeText},
         layout::{Layout, Script},
@@ -49,6 +51,7 @@ const EVENTS: &str = "10";
 struct ChannelPage {
     layout: Layout,
     t: Locale,
+    tabs: Vec<Tab>,
     period: PeriodPicker,
     banner: Option<String>,
     here: String,
@@ -100,6 +103,8 @@ struct ModelRow {
 #[derive(Debug)]
 struct AccountRow {
     name: String,
+    /// Last characters of its credential.
+    credential_end: Option<String>,
     link: String,
     mark: Mark,
     detail: Option<String>,
@@ -115,6 +120,7 @@ struct AccountRow {
 #[derive(Debug, Deserialize)]
 struct AccountObject {
     name: String,
+    credential_end: Option<String>,
     cost_multiplier: serde_json::Value,
 }
 
@@ -162,6 +168,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
     let template = ChannelPage {
         layout: request.layout(name.clone()).below("/channels", t.say("nav.channels")).with(Script::Stages),
         t,
+        tabs: tabs(request, &name, Section::Overview),
         period: period.picker(t, &here, &request.query),
         banner: form.banner(),
         mark: state.mark(t),
@@ -333,6 +340,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
         let rate = health.filter(|health| health.rpm > 0).map(|health| (health.requests_minute.unwrap_or(0), health.rpm));
         AccountRow {
             name: account.name.clone(),
+            credential_end: account.credential_end.as_ref().map(|end| format!("…{end}")),
             link: request.url(&format!("{here}/accounts/{}", path_of_name(&account.name))),
             mark: health.map_or_else(|| Mark::new("off", "minus", "–"), |health| strip::account_mark(t, health)),
             detail: health.and_then(|health| health.reason.as_deref()).map(|why| strip::reason(t, why)),

@@ -82,10 +82,10 @@ struct Sources {
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let (mut states, sources) = tokio::try_join!(states(&request), sources(&request))?;
-    let search = query.value("q").trim().to_lowercase();
+    let search = query.value("q").trim();
     let has_problems_only = query.value("problems") == "1";
     let all = states.len();
-    states.retain(|state| is_found(state, &search) && (!has_problems_only || state.severity() < 2));
+    states.retain(|state| is_found(state, search) && (!has_problems_only || state.severity() < 2));
     let sort = query.value("sort");
     let errors = |state: &ChannelState| {
         let figures = sources.hour.get(&state.name);
@@ -121,11 +121,15 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
+/// Whether the name, the address, the provider or a model contains the text, or it ends as a credential does: a whole one that is pasted
+/// finds its channel, too.
 fn is_found(state: &ChannelState, search: &str) -> bool {
-    let channel = &state.channel;
+    let (channel, part) = (&state.channel, search.to_lowercase());
     let texts = [&channel.name, &channel.base_url, &channel.provider];
     let models = channel.serves.iter().map(|served| &served.model);
-    search.is_empty() || texts.into_iter().chain(models).any(|text| text.to_lowercase().contains(search))
+    let mut ends = state.accounts.iter().filter_map(|account| account.credential_end.as_deref());
+    let contains = |text: &String| text.to_lowercase().contains(&part);
+    search.is_empty() || texts.into_iter().chain(models).any(contains) || ends.any(|end| search.ends_with(end))
 }
 
 async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {

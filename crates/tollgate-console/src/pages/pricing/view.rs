@@ -73,7 +73,7 @@ pub(super) fn percent(share: &str) -> String {
 }
 
 /// Input and output of a price as people compare them.
-fn short(t: Locale, price: &Value) -> String {
+pub(super) fn short(t: Locale, price: &Value) -> String {
     if price["free"] == true {
         return t.say("price.free").to_owned();
     }

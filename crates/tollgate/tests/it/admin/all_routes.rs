@@ -14,6 +14,14 @@ fn around(admin: &Admin) {
     admin.post(&at("channels/c/test"), &json!({}));
     admin.post(&at("channels/c/end-cooling"), &json!({}));
     admin.get(&at("load"));
+    admin.get(&at("channels/c/history?limit=1"));
+    let shown = admin.get(&at("channels/c/file"));
+    let change = json!({"file": shown["file"], "version": shown["version"]});
+    for path in ["channels/c/file?dry_run=true", "channels/c/file"] {
+        assert_eq!(ok(&admin.call("PUT", &at(path), Some(&change)))["lines"], json!([]));
+    }
+    admin.get(&at("members?search=poor"));
+    admin.get(&at("group-prices?search=m&groups_from=g"));
     for path in [
         "prices?group=g",
         "prices/m/history",

@@ -60,6 +60,10 @@ pub(crate) fn walk(admin: &Admin) {
     browser.get(admin, "/admin/v1/sessions");
     browser.get(admin, "/admin/v1/me/preferences");
     ok(&browser.send(admin, "PATCH", "/admin/v1/me/preferences", Some(&json!({"theme": "dark"}))));
+    let view = json!({"name": "mine", "query": "range=7d"});
+    ok(&browser.send(admin, "PUT", "/admin/v1/me/views", Some(&view)));
+    browser.get(admin, "/admin/v1/me/views");
+    assert_eq!(browser.send(admin, "DELETE", "/admin/v1/me/views?name=mine", None).status, 204);
     browser.get(admin, "/admin/v1/me/groups");
     admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
     ok(&browser.send(admin, "POST", "/admin/v1/keys", Some(&json!({"name": "own"}))));

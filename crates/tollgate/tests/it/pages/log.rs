@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate_testkit::{Request, wait_for};
 
-use super::{Person, attacks::signed_in};
+use super::{Person, attacks::signed_in, location};
 use crate::{admin::Admin, identity::make_member, support};
 
 /// A gateway with a request of a member's key, and its id.
@@ -81,4 +81,40 @@ fn record_shows_its_attempts_to_operators_and_nothing_of_them_to_its_caller() {
     assert_eq!(Person::default().get(&admin.gateway, "/log").status, 303);
     let mut chinese = Person { language: Some("zh-CN"), ..ann };
     assert!(chinese.page(&admin.gateway, &path).contains("使用日志"));
+}
+
+#[test]
+fn views_are_kept_for_a_member_and_shared_among_operators() {
+    let admin = Admin::echo();
+    for (name, role) in [("ann", "member"), ("op", "operator"), ("root", "admin")] {
+        make_member(&admin, name, role);
+    }
+    let (mut ann, mut op, mut root) = (signed_in(&admin, "ann"), signed_in(&admin, "op"), signed_in(&admin, "root"));
+    let save = |person: &mut Person, name: &str, query: &str, shared: bool| {
+        let shared: &[(&str, &str)] = if shared { &[("shared", "true")] } else { &[] };
+        person.post(&admin.gateway, "/log/views", &[&[("name", name), ("query", query)], shared].concat())
+    };
+    // What the filter does not know is not kept.
+    let saved = save(&mut op, "Refused <b>", "?outcome=refused&range=7d&next=//example.com&after=x", true);
+    assert_eq!(location(&saved), "/log?range=7d&outcome=refused");
+    save(&mut op, "mine", "model=echo", false);
+    save(&mut ann, "own", "model=echo&channel=echo", false);
+    let page = root.page(&admin.gateway, "/log");
+    assert!(page.contains("/log?range=7d&#38;outcome=refused\">Refused &#60;b&#62;</a><span class=\"dim\">op</span>"), "{page}");
+    assert!(!page.contains(">mine</a>") && !page.contains(">own</a>"), "{page}");
+    let page = op.page(&admin.gateway, "/log");
+    assert!(page.contains(">mine</a>") && page.contains("<span class=\"dim\">shared</span>"), "{page}");
+    let page = ann.page(&admin.gateway, "/log");
+    assert!(page.contains("/log?model=echo\">own</a>") && !page.contains("Refused &#60;b"), "members filter by no channel: {page}");
+    assert_eq!(save(&mut ann, "ours", "model=echo", true).status, 403);
+    assert_eq!(root.post(&admin.gateway, "/log/views/remove", &[("name", "mine")]).status, 404);
+    let removed = op.post(&admin.gateway, "/log/views/remove", &[("name", "Refused <b>"), ("query", "range=1h")]);
+    assert_eq!(location(&removed), "/log?range=1h");
+    assert!(!root.page(&admin.gateway, "/log").contains("Refused &#60;b"));
+    for number in 0..19 {
+        assert_eq!(save(&mut op, &format!("view {number}"), "", false).status, 303, "{number}");
+    }
+    let full = save(&mut op, "one more", "", false);
+    assert!(full.status == 409 && full.text().contains("There are 20 saved views already."), "{}", full.text());
+    assert_eq!(save(&mut op, "mine", "range=1h", false).status, 303, "one of the same name is replaced");
 }

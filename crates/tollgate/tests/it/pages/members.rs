@@ -80,6 +80,15 @@ fn member_gets_money_once_and_a_link_for_a_password() {
     let stale = root.post(&admin.gateway, &path, &suspended);
     assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
 
+    let own = format!("/members/{}\"", admin.get("/admin/v1/members/root")["id"].as_str().unwrap());
+    for (part, is_own_found) in [("AN", false), ("@example", false), ("Oo", true)] {
+        let found = root.page(&admin.gateway, &format!("/members?search={part}"));
+        assert_eq!((found.contains(&path), found.contains(&own)), (!is_own_found, is_own_found), "{part}: {found}");
+    }
+    make_member(&admin, "op", "operator");
+    let found = signed_in(&admin, "op").page(&admin.gateway, "/members?search=@example");
+    assert!(found.contains("No member matches."), "addresses are for admins: {found}");
+
     let audit = root.page(&admin.gateway, "/audit?name=ann");
     assert!(audit.contains("<code>status</code>") && audit.contains("suspended") && audit.contains("top_up"), "{audit}");
     let wrong = root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "eve")]);
@@ -136,6 +145,7 @@ fn audit_log_is_exported_with_its_filter() {
     admin.patch("/admin/v1/groups/default", &json!({"rpm": 77}));
     let page = root.page(&admin.gateway, "/audit?kind=group");
     assert!(page.contains("<code>rpm</code>") && page.contains("kind=group"), "{page}");
+    assert!(page.contains("data-export aria-keyshortcuts=\"e\">CSV"), "{page}");
     let csv = root.get(&admin.gateway, "/admin/v1/audit/export?format=csv&kind=group");
     assert!(csv.text().starts_with("at,origin,actor") && csv.text().contains("\"\"rpm\"\":77"), "{}", csv.text());
     let lines = root.get(&admin.gateway, "/admin/v1/audit/export?format=jsonl&kind=group&name=default").text();

@@ -8,19 +8,19 @@ use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream,
 use super::{Person, attacks::signed_in, location};
 use crate::{admin::Admin, identity::make_member, support};
 
-fn upstream() -> Upstream {
+pub(super) fn upstream() -> Upstream {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     upstream
 }
 
 /// The member who is admin.
-fn owner(admin: &Admin) -> Person {
+pub(super) fn owner(admin: &Admin) -> Person {
     make_member(admin, "boss", "admin");
     signed_in(admin, "boss")
 }
 
-fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name: &str) {
+pub(super) fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name: &str) {
     let url = upstream.openai_url();
     let fields = [
         ("name", name),

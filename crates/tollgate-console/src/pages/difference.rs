@@ -1,22 +1,26 @@
-//! What an event of the audit log changed: each field with its value before and after.
+//! What a change of a row changed, as the audit log has it: each field with its value before and after.
 
 use serde_json::{Map, Value};
 
+use super::locale::Locale;
+
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct DifferenceRow {
-    pub(super) field: String,
+pub(crate) struct DifferenceRow {
+    pub(crate) field: String,
     /// Empty where there was none.
-    pub(super) before: String,
-    pub(super) after: String,
+    pub(crate) before: String,
+    pub(crate) after: String,
 }
 
 /// Characters of a value.
 const MAX_CHARS: usize = 400;
 /// Fields of an event.
 const MAX_ROWS: usize = 100;
+/// Fields that a line names.
+const NAMED: usize = 4;
 
 /// The fields that differ. An event without `before` and `after` shows its facts as they are.
-pub(super) fn differences(detail: &Value) -> Vec<DifferenceRow> {
+pub(crate) fn differences(detail: &Value) -> Vec<DifferenceRow> {
     let empty = Map::new();
     let (before, after) = (detail.get("before"), detail.get("after"));
     if before.is_none() && after.is_none() {
@@ -25,7 +29,7 @@ pub(super) fn differences(detail: &Value) -> Vec<DifferenceRow> {
             |(field, value): (&String, &Value)| DifferenceRow { field: field.clone(), before: String::new(), after: text(value) };
         return facts.map(row).filter(|row| !row.after.is_empty()).take(MAX_ROWS).collect();
     }
-    let side = |side: Option<&Value>| side.and_then(Value::as_object).cloned().unwrap_or_default();
+    let side = |side: Option<&Value>| side.and_then(Value::as_object).map(by_name).unwrap_or_default();
     let (before, after) = (side(before), side(after));
     let mut fields: Vec<&String> = before.keys().chain(after.keys()).collect();
     fields.sort_unstable();
@@ -38,6 +42,33 @@ pub(super) fn differences(detail: &Value) -> Vec<DifferenceRow> {
     };
     // What a new row leaves empty is no change.
     changed.map(row).filter(|row| !(row.before.is_empty() && row.after.is_empty())).take(MAX_ROWS).collect()
+}
+
+/// Names of the fields that differ, in one line.
+pub(crate) fn summary(t: Locale, rows: &[DifferenceRow]) -> String {
+    let named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.field.as_str()).collect();
+    let names = named.join(t.say("list.separator"));
+    if rows.len() <= NAMED {
+        return names;
+    }
+    t.say_with("keys.and_more", &[("names", &names), ("count", &(rows.len() - NAMED).to_string())])
+}
+
+/// The fields of a row. Items of a list that have names, such as the models of a channel, are fields of their own, so that one that
+/// changed is not the whole list.
+fn by_name(row: &Map<String, Value>) -> Map<String, Value> {
+    let mut fields = Map::new();
+    for (field, value) in row {
+        let named = |item: &Value| ["model", "name"].iter().find_map(|key| item[*key].as_str().map(str::to_owned));
+        let items = value.as_array().filter(|items| !items.is_empty());
+        match items.and_then(|items| items.iter().map(|item| Some((named(item)?, item.clone()))).collect::<Option<Vec<_>>>()) {
+            Some(items) => fields.extend(items.into_iter().map(|(name, item)| (format!("{field} {name}"), item))),
+            None => {
+                fields.insert(field.clone(), value.clone());
+            }
+        }
+    }
+    fields
 }
 
 /// A value as people read it: texts bare, lists with commas, the rest as JSON.
@@ -72,6 +103,18 @@ mod tests {
         assert_eq!(differences(&new), [row("rpm", "", "2")]);
         assert_eq!(differences(&json!({"amount": "5.00", "note": ""})), [row("amount", "", "5.00")]);
         assert!(differences(&Value::Null).is_empty());
+    }
+
+    #[test]
+    fn items_with_names_are_compared_one_by_one() {
+        let detail = json!({
+            "before": {"serves": [{"model": "m", "cost": null}, {"model": "n"}]},
+            "after": {"serves": [{"model": "m", "cost": {"input": "1.00"}}]},
+        });
+        let rows = differences(&detail);
+        assert_eq!(summary(Locale::En, &rows), "serves m, serves n");
+        assert!(rows[0].before.contains("null") && rows[0].after.contains("1.00"), "{rows:?}");
+        assert_eq!(rows[1], row("serves n", r#"{"model":"n"}"#, ""));
     }
 
     #[test]

@@ -1,0 +1,203 @@
+//! The versions of a channel: what each change changed, and the way back to one.
+
+use std::sync::Arc;
+
+use askama::Template;
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::{
+    Section,
+    state::{call_of, one, path},
+    tabs,
+};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        control::{FormView, Pager, Tab},
+        difference::{DifferenceRow, differences, summary},
+        form::FormState,
+        format::{self, TimeText},
+        layout::Layout,
+        locale::Locale,
+        operations,
+        preferences::Toast,
+        reply::{PageFailure, PageReply},
+        request::{ApiPage, PageRequest, get},
+    },
+};
+
+/// Versions on a page.
+const PAGE: &str = "50";
+
+#[derive(Debug, Template)]
+#[template(path = "channel_history.html")]
+struct HistoryPage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    rows: Vec<VersionRow>,
+    pager: Pager,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "channel_version.html")]
+struct VersionPage {
+    layout: Layout,
+    t: Locale,
+    tabs: Vec<Tab>,
+    banner: Option<String>,
+    at: Option<TimeText>,
+    actor: String,
+    /// What going back changes.
+    differences: Vec<DifferenceRow>,
+    is_of_file: bool,
+    form: Option<FormView>,
+}
+
+/// A change of the admin API.
+#[derive(Debug, Deserialize)]
+struct ChangeObject {
+    revision: u64,
+    at: String,
+    origin: String,
+    actor: String,
+    action: String,
+    before: Value,
+    after: Value,
+}
+
+#[derive(Debug)]
+struct VersionRow {
+    at: Option<TimeText>,
+    actor: String,
+    author: String,
+    origin: String,
+    action: String,
+    summary: String,
+    differences: Vec<DifferenceRow>,
+    is_present: bool,
+    /// Where the version is compared with the present one; `None` if there is nothing to go back to.
+    link: Option<String>,
+}
+
+pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let channel = one(&request).await?;
+    let here = format!("{}/history", path(&channel.name));
+    let mut filter = vec![("limit", PAGE)];
+    let after = request.query.filled("after");
+    filter.extend(after.map(|after| ("after", after)));
+    let call = ApiCall { path: call_of(&request).path, ..get(&filter) };
+    let found = request.read::<ApiPage<ChangeObject>>(operations::LIST_CHANNEL_CHANGES, call).await?;
+    let row = |(index, change): (usize, &ChangeObject)| {
+        let differences = differences(&json!({"before": change.before, "after": change.after}));
+        let is_present = index == 0 && after.is_none();
+        VersionRow {
+            at: format::time(t, &change.at),
+            actor: change.actor.split(" (").next().unwrap_or_default().to_owned(),
+            author: change.actor.clone(),
+            origin: change.origin.clone(),
+            action: change.action.clone(),
+            summary: summary(t, &differences),
+            differences,
+            is_present,
+            link: (!is_present && change.after.is_object()).then(|| request.url(&format!("{here}/{}", change.revision))),
+        }
+    };
+    let rows: Vec<VersionRow> = found.items.iter().enumerate().map(row).collect();
+    let count = t.say_count("channel_history.one", "channel_history.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
+    let template = HistoryPage {
+        layout: request.layout(channel.name.clone()).below("/channels", t.say("nav.channels")).wide(),
+        t,
+        tabs: tabs(&request, &channel.name, Section::History),
+        rows,
+        pager: request.pager(&here, count, found.next.as_deref()),
+    };
+    PageReply::ok(&template)
+}
+
+/// The version that the change of this revision made.
+async fn version(request: &PageRequest) -> Result<ChangeObject, ApiError> {
+    let missing = || ApiError::not_found("version");
+    let revision: u64 = request.path_param("revision").parse().map_err(|_| missing())?;
+    // The first change that is not after it.
+    let after = format!("{}-0", revision.checked_add(1).filter(|next| i64::try_from(*next).is_ok()).ok_or_else(missing)?);
+    let call = ApiCall { path: call_of(request).path, ..get(&[("limit", "1"), ("after", &after)]) };
+    let found = request.read::<ApiPage<ChangeObject>>(operations::LIST_CHANNEL_CHANGES, call).await?;
+    let is_it = |change: &ChangeObject| change.revision == revision && change.after.is_object();
+    found.items.into_iter().find(is_it).ok_or_else(missing)
+}
+
+async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
+    request.read(operations::GET_CHANNEL, call_of(request)).await
+}
+
+/// What the fields of a version change in the present row, as the admin API takes it.
+fn changes(present: &Map<String, Value>, version: &Value) -> Map<String, Value> {
+    let fields = version.as_object().into_iter().flatten();
+    let differs = |(field, value): &(&String, &Value)| field.as_str() != "name" && present.get(*field) != Some(*value);
+    fields.filter(differs).map(|(field, value)| (field.clone(), value.clone())).collect()
+}
+
+pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let present = row(&request).await?;
+    version_page(&request, &present, &FormState::default()).await
+}
+
+async fn version_page(request: &PageRequest, present: &Map<String, Value>, state: &FormState) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let (channel, version) = tokio::try_join!(one(request), version(request))?;
+    let changes = changes(present, &version.after);
+    let before: Map<String, Value> =
+        changes.keys().filter_map(|field| Some((field.clone(), present.get(field)?.clone()))).collect();
+    let here = format!("{}/history/{}", path(&channel.name), version.revision);
+    let form = (!changes.is_empty() && !channel.is_of_file()).then(|| {
+        let revision = if state.has("revision") {
+            state.value("revision").to_owned()
+        } else {
+            present.get("revision").map(Value::to_string).unwrap_or_default()
+        };
+        FormView::new(request.url(&here), Vec::new(), t.say("channel_history.restore"))
+            .hidden("revision", revision)
+            .cancel(request.url(&format!("{}/history", path(&channel.name))))
+    });
+    let template = VersionPage {
+        layout: request.layout(channel.name.clone()).below("/channels", t.say("nav.channels")),
+        t,
+        tabs: tabs(request, &channel.name, Section::History),
+        banner: state.banner(),
+        at: format::time(t, &version.at),
+        actor: version.actor.split(" (").next().unwrap_or_default().to_owned(),
+        differences: differences(&json!({"before": before, "after": changes})),
+        is_of_file: channel.is_of_file(),
+        form,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+pub(super) async fn restore(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (present, version) = tokio::try_join!(row(&request), version(&request))?;
+    let call = ApiCall { body: changes(&present, &version.after), ..call_of(&request) };
+    match request.call_with(operations::CHANGE_CHANNEL, call, &[("if-match", request.form.value("revision"))]).await {
+        Ok(_) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
+        Err(error) => {
+            let state = FormState::refused(request.t(), &request.form, &error, &[])?;
+            version_page(&request, &present, &state).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_fields_that_differ_are_sent() {
+        let present = json!({"id": "chn_1", "name": "a", "weight": 1, "proxy": null, "revision": 7});
+        let version = json!({"name": "b", "weight": 3, "proxy": null});
+        let changes = changes(present.as_object().unwrap(), &version);
+        assert_eq!(Value::from(changes), json!({"weight": 3}), "a channel keeps its name, and what is the same is not sent");
+    }
+}

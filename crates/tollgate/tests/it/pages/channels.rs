@@ -1,0 +1,124 @@
+//! A channel in the form of the catalog file, its versions, and finding it by its credential.
+
+use std::time::Duration;
+
+use serde_json::json;
+use tollgate_testkit::{UPSTREAM_CREDENTIAL, wait_for};
+
+use super::{
+    Person,
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
+use crate::{admin::Admin, identity::make_member};
+
+/// The value of a hidden field of a page.
+fn hidden(page: &str, name: &str) -> String {
+    let (_, rest) = page.split_once(&format!("name=\"{name}\" value=\"")).unwrap_or_else(|| panic!("no {name} in {page}"));
+    rest.split('"').next().unwrap().to_owned()
+}
+
+#[test]
+fn channel_is_edited_as_a_file_and_goes_back_to_a_version() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "m")]);
+    let shown = admin.get("/admin/v1/channels/main/file");
+    let file = shown["file"].as_str().unwrap();
+    assert!(file.starts_with("[[channel]]\nname = \"main\"") && !file.contains(UPSTREAM_CREDENTIAL), "{file}");
+    let page = boss.page(&admin.gateway, "/channels/main/file");
+    let version = hidden(&page, "version");
+    assert!(page.contains("[[channel.serves]]") && shown["version"] == version.as_str(), "{page}");
+
+    // What is wrong is said with its line, and what was typed stays.
+    let post = |boss: &mut Person, path: &str, file: &str, version: &str| {
+        boss.post(&admin.gateway, &format!("/channels/main/{path}"), &[("file", file), ("version", version)])
+    };
+    let wrong = post(&mut boss, "file", &format!("{file}\nweigth = 3 # <b>\n"), &version);
+    let text = wrong.text();
+    assert!(wrong.status == 422 && text.contains("weigth") && text.contains("line ") && !text.contains("<b>"), "{text}");
+    let other = post(&mut boss, "file", &format!("{file}\n[[group]]\nname = \"g\"\n"), &version);
+    assert!(other.status == 422 && other.text().contains("only the channel"), "{}", other.text());
+
+    // Comparing saves nothing; saving does.
+    let edited = file.replace("name = \"main\"\nprovider", "name = \"main\"\nweight = 7\nprovider").replace('\n', "\r\n");
+    let compared = post(&mut boss, "file", &edited, &version).text();
+    assert!(compared.contains("<ins class=\"ok\">+ weight = 7") && compared.contains("/channels/main/file/save"), "{compared}");
+    assert_eq!(admin.get("/admin/v1/channels/main")["weight"], 1);
+    assert_eq!(location(&post(&mut boss, "file/save", &edited, &version)), "/channels/main");
+    assert_eq!(admin.get("/admin/v1/channels/main")["weight"], 7);
+    let stale = post(&mut boss, "file/save", &edited, &version);
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+    let version = hidden(&boss.page(&admin.gateway, "/channels/main/file"), "version");
+    assert!(post(&mut boss, "file", &edited, &version).text().contains("nothing would change"));
+
+    // Each change is a version; the first one has neither the model nor the weight.
+    let versions = admin.get("/admin/v1/channels/main/history");
+    let versions = versions["items"].as_array().unwrap();
+    assert_eq!((&versions[0]["before"]["weight"], &versions[0]["after"]["weight"]), (&json!(1), &json!(7)));
+    let first = versions.last().unwrap();
+    assert!(first["before"].is_null() && first["after"]["serves"] == json!([]), "{first}");
+    let page = boss.page(&admin.gateway, "/channels/main/history");
+    let back = format!("/channels/main/history/{}", first["revision"]);
+    assert!(page.contains("<code>weight</code>") && page.contains("serves m") && page.contains(&back), "{page}");
+    let page = boss.page(&admin.gateway, &back);
+    assert!(page.contains("<code>weight</code>") && page.contains("Go back to this version"), "{page}");
+    let revision = hidden(&page, "revision");
+    assert_eq!(location(&boss.post(&admin.gateway, &back, &[("revision", &revision)])), "/channels/main");
+    let restored = admin.get("/admin/v1/channels/main");
+    assert_eq!((&restored["weight"], &restored["serves"]), (&json!(1), &json!([])));
+    assert!(boss.page(&admin.gateway, &back).contains("The channel is as it was in this version."));
+    let newer = format!("/channels/main/history/{}", versions[0]["revision"]);
+    let stale = boss.post(&admin.gateway, &newer, &[("revision", &revision)]);
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+    for missing in ["0", "999999", "x", "9223372036854775807", "18446744073709551615"] {
+        assert_eq!(boss.get(&admin.gateway, &format!("/channels/main/history/{missing}")).status, 404, "{missing}");
+    }
+}
+
+#[test]
+fn operators_read_the_file_and_admins_change_it() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/channels/main/file");
+    assert!(page.contains("[[channel]]") && !page.contains("<textarea"), "{page}");
+    for path in ["file", "file/save"] {
+        let sent = [("file", "[[channel]]\nname = \"main\"\nprovider = \"echo\"\n")];
+        assert_eq!(op.post(&admin.gateway, &format!("/channels/main/{path}"), &sent).status, 404, "{path}");
+    }
+    let body = json!({"file": "[[channel]]\nname = \"main\"\nprovider = \"echo\"\n"});
+    assert_eq!(admin.as_operator("PUT", "/admin/v1/channels/main/file", Some(&body)).status, 403);
+    let mut ann = signed_in(&admin, "ann");
+    for path in ["file", "history", "history/1"] {
+        assert_eq!(ann.get(&admin.gateway, &format!("/channels/main/{path}")).status, 404, "{path}");
+    }
+}
+
+#[test]
+fn channel_is_found_by_the_end_of_a_credential() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    let end = &UPSTREAM_CREDENTIAL[UPSTREAM_CREDENTIAL.len() - 4..];
+    wait_for("the gateway has read the credential", Duration::from_secs(30), || {
+        boss.page(&admin.gateway, &format!("/channels?q={end}")).contains("href=\"/channels/main\"")
+    });
+    let found = boss.page(&admin.gateway, "/channels?q=127.0.0.1");
+    assert!(found.contains("href=\"/channels/main\"") && !found.contains("href=\"/channels/echo\""), "{found}");
+    assert!(boss.page(&admin.gateway, &format!("/channels?q={}", &end[1..])).contains("No channel matches."));
+    let page = boss.page(&admin.gateway, "/channels/main");
+    assert!(page.contains(&format!("…{end}")) && !page.contains(UPSTREAM_CREDENTIAL), "{page}");
+    let account = admin.get("/admin/v1/channels/main/accounts/main");
+    assert_eq!(account["credential_end"], end);
+    assert_eq!(admin.get("/admin/v1/health")["items"][1]["credential_end"], end);
+    admin.patch("/admin/v1/channels/main/accounts/main", &json!({"credential": "short"}));
+    wait_for("a short credential shows nothing", Duration::from_secs(30), || {
+        admin.get("/admin/v1/channels/main/accounts/main")["credential_end"].is_null()
+    });
+}
