@@ -84,7 +84,7 @@ async fn accept(listener: TcpListener, core: Arc<Core>) -> io::Result<()> {
 }
 
 /// Passes a request to the upstream and its answer back. An error closes the connection.
-async fn forward(core: Arc<Core>, request: Request<Incoming>) -> Result<Response<Answer>, hyper::Error> {
+async fn forward(core: Arc<Core>, request: Request<Incoming>) -> Result<Response<UpstreamAnswer>, hyper::Error> {
     let (parts, body) = request.into_parts();
     let mut outgoing = Request::new(body);
     *outgoing.method_mut() = parts.method;
@@ -94,16 +94,16 @@ async fn forward(core: Arc<Core>, request: Request<Incoming>) -> Result<Response
     let mut connection = core.connection().await?;
     let (mut head, body) = connection.send_request(outgoing).await?.into_parts();
     head.headers = passed_on(head.headers);
-    Ok(Response::from_parts(head, Answer { body, kept: Some((core, connection)) }))
+    Ok(Response::from_parts(head, UpstreamAnswer { body, kept: Some((core, connection)) }))
 }
 
 /// The body of an answer. At its end the connection is idle.
-struct Answer {
+struct UpstreamAnswer {
     body: Incoming,
     kept: Option<(Arc<Core>, Connection)>,
 }
 
-impl Body for Answer {
+impl Body for UpstreamAnswer {
     type Data = Bytes;
     type Error = hyper::Error;
 

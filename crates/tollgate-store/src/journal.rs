@@ -7,6 +7,7 @@
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]
 //! ends every unfinished request (`gateway_stopped`) and returns the records that are not known to be booked.
 
+mod append;
 mod error;
 mod flusher;
 mod folder;
