@@ -166,7 +166,8 @@ impl Journal {
         self.state.is_paused.store(is_paused, Ordering::Release);
     }
 
-    /// Writes entries that were collected or buffered in memory, up to the size limit. Each core does the same; this covers idle cores.
+    /// Writes entries that were collected or buffered in memory, up to the size limit. Each core does so before it sends; this covers cores
+    /// that send nothing.
     pub fn write_pending(&self) {
         self.write_pending_within(SizeLimit::Enforced);
     }

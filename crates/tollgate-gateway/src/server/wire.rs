@@ -61,7 +61,7 @@ pub(super) struct Wire<S> {
     /// No new request is read while the gateway is handed over.
     holds: bool,
     journal: Option<Arc<JournalWriter>>,
-    /// The other connections of this turn of the event loop had theirs, to collect entries of their own.
+    /// Whether it has let the other connections of this turn of the event loop go first, which may collect entries, too.
     gave_way: bool,
 }
 

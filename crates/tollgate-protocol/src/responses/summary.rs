@@ -76,6 +76,10 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
     if let Some(key) = body.cache_key.or(body.thread) {
         builder.cache_key(&key);
     }
+    if !target.method.takes_output_limit() {
+        // What it says of one limits nothing.
+        builder.max_output = None;
+    }
     let model = body.model.validated(&mut builder);
     builder.splices.markers = markers::has_suffixed_ids(bytes) || markers::has_thinking_signatures(bytes);
     // Usage is part of every stream.

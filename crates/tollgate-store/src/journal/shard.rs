@@ -154,6 +154,16 @@ impl JournalShard {
         self.state().pending.entry(id).or_default().count += 1;
     }
 
+    /// The same for an entry that was collected for a segment. `false` if its request is booked by now: the entry is not needed.
+    pub(super) fn add_pending_if_unbooked(&self, id: RequestId) -> bool {
+        let mut state = self.state();
+        let is_unbooked = state.ids.contains_key(&id);
+        if is_unbooked {
+            state.pending.entry(id).or_default().count += 1;
+        }
+        is_unbooked
+    }
+
     /// Notes that a buffered entry of `id` was written or dropped.
     pub(super) fn remove_pending(&self, id: RequestId) {
         if let Entry::Occupied(mut pending) = self.state().pending.entry(id) {
@@ -360,7 +370,9 @@ impl JournalState {
 
     pub(super) fn prune(&self, shard: &JournalShard) {
         let removed = shard.prune(&self.dir);
-        self.bytes.fetch_sub(removed, Ordering::AcqRel);
+        // A segment can be longer than what was counted of it, if a part of a write could not be taken back.
+        let less = |bytes: u64| Some(bytes.saturating_sub(removed));
+        let _ = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
     pub(super) fn is_unbooked(&self, id: RequestId) -> bool {

@@ -18,7 +18,7 @@ use super::{
     shard::{CollectedFrames, JournalShard, JournalState, OpenSegment, PendingFrame, SegmentWriter},
 };
 
-/// Collected frames are written at this size, even if no byte waits for them.
+/// Collected frames are written once they have this size, even if no byte waits for them.
 const MAX_COLLECTED: usize = 64 * 1024;
 
 /// Appends the entries of one core. An entry is in the journal once [`JournalWriter::write_collected`] was called after it. Dropping the
@@ -201,12 +201,11 @@ impl<'a> WriterGuard<'a> {
     }
 
     /// Writes the collected frames. `false` if that failed: they are then buffered in memory, which may exceed its limit by
-    /// [`MAX_COLLECTED`] for each core.
+    /// [`MAX_COLLECTED`] and an entry for each core.
     pub(super) fn write_collected(&mut self) -> bool {
         if self.writer.collected.frames.is_empty() {
             return true;
         }
-        self.shard.set_collected(false);
         let mut collected = std::mem::take(&mut self.writer.collected);
         let is_written = match self.write_frames(&collected) {
             Ok(()) => true,
@@ -215,15 +214,19 @@ impl<'a> WriterGuard<'a> {
                 let mut start = 0;
                 for (id, kind, end) in &collected.frames {
                     let frame = &collected.bytes[start..*end];
-                    self.state.pending_bytes.fetch_add(frame.len() as u64, Ordering::AcqRel);
-                    self.push_pending(*id, *kind, frame);
                     start = *end;
+                    if self.shard.add_pending_if_unbooked(*id) {
+                        self.state.pending_bytes.fetch_add(frame.len() as u64, Ordering::AcqRel);
+                        self.writer.pending.push_back(PendingFrame { id: *id, kind: *kind, frame: frame.into() });
+                    }
                 }
                 false
             }
         };
         collected.clear();
         self.writer.collected = collected;
+        // Only now: who reads this without the lock sends at once.
+        self.shard.set_collected(false);
         is_written
     }
 
@@ -310,7 +313,8 @@ impl<'a> WriterGuard<'a> {
             return Err(self.write_error(failure));
         }
         self.report_buffering(&failure);
-        self.push_pending(id, kind, frame);
+        self.shard.add_pending(id);
+        self.writer.pending.push_back(PendingFrame { id, kind, frame: frame.into() });
         Ok(())
     }
 
@@ -323,11 +327,6 @@ impl<'a> WriterGuard<'a> {
             };
             tracing::error!(%why, "the journal cannot be written; entries are buffered in memory");
         }
-    }
-
-    fn push_pending(&mut self, id: RequestId, kind: EntryKind, frame: &[u8]) {
-        self.shard.add_pending(id);
-        self.writer.pending.push_back(PendingFrame { id, kind, frame: frame.into() });
     }
 
     fn write_error(&self, failure: WriteFailure) -> JournalError {

@@ -40,8 +40,8 @@ struct FilePage {
     t: Locale,
     tabs: Vec<Tab>,
     banner: Option<String>,
-    /// What saving changes; `None` before it was compared.
-    lines: Option<Vec<DiffLine>>,
+    /// `None` before it was compared.
+    comparison: Option<Comparison>,
     is_of_file: bool,
     /// The text where it cannot be changed.
     text: String,
@@ -53,6 +53,29 @@ struct FilePage {
 struct FileObject {
     file: String,
     version: String,
+    lines: Vec<ChangedRow>,
+}
+
+/// A row that saving changes. Secrets are in no text, so that a change of one is no changed line.
+#[derive(Debug, Deserialize)]
+struct ChangedRow {
+    kind: String,
+    name: String,
+}
+
+/// What saving changes.
+#[derive(Debug)]
+struct Comparison {
+    lines: Vec<DiffLine>,
+    /// The rows by kind and name; empty: none changes.
+    rows: String,
+}
+
+impl Comparison {
+    fn of(there: &FileObject, after: &FileObject) -> Self {
+        let rows: Vec<String> = after.lines.iter().map(|row| format!("{} {}", row.kind, row.name)).collect();
+        Self { lines: line_diff(&there.file, &after.file), rows: rows.join(", ") }
+    }
 }
 
 async fn read(request: &PageRequest) -> Result<FileObject, ApiError> {
@@ -65,8 +88,8 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     page(&request, &state, None).await
 }
 
-/// The page of a form; with `lines` after it was compared.
-async fn page(request: &PageRequest, state: &FormState, lines: Option<Vec<DiffLine>>) -> Result<PageReply, PageFailure> {
+/// The page of a form; with `comparison` after it was compared.
+async fn page(request: &PageRequest, state: &FormState, comparison: Option<Comparison>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let channel = one(request).await?;
     let here = request.url(&format!("{}/file", path(&channel.name)));
@@ -75,7 +98,7 @@ async fn page(request: &PageRequest, state: &FormState, lines: Option<Vec<DiffLi
         let text = state.area("file", t.say("channel_file.text"), ROWS).hint(t.say("channel_file.hint")).max(MAX_CHARS).required();
         let sections = vec![ControlSection::new("", vec![text])];
         // What was compared can be saved, or compared again.
-        let form = if lines.as_ref().is_some_and(|lines| !lines.is_empty()) {
+        let form = if comparison.as_ref().is_some_and(|comparison| !comparison.rows.is_empty()) {
             FormView::new(format!("{here}/save"), sections, t.say("form.save")).second(here.clone(), t.say("channel_file.compare"))
         } else {
             FormView::new(here.clone(), sections, t.say("channel_file.compare"))
@@ -87,7 +110,7 @@ async fn page(request: &PageRequest, state: &FormState, lines: Option<Vec<DiffLi
         t,
         tabs: tabs(request, &channel.name, Section::File),
         banner: state.banner(),
-        lines,
+        comparison,
         is_of_file: channel.is_of_file(),
         text: state.value("file").to_owned(),
         form,
@@ -111,7 +134,7 @@ async fn refuse(request: &PageRequest, error: ApiError) -> Result<PageReply, Pag
 pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let there = read(&request).await?;
     match send(&request, &[("dry_run", "true")]).await {
-        Ok(after) => page(&request, &FormState::of(request.form.clone()), Some(line_diff(&there.file, &after.file))).await,
+        Ok(after) => page(&request, &FormState::of(request.form.clone()), Some(Comparison::of(&there, &after))).await,
         Err(error) => refuse(&request, error).await,
     }
 }

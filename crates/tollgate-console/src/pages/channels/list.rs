@@ -121,15 +121,14 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
-/// Whether the name, the address, the provider or a model contains the text, or it ends as a credential does: a whole one that is pasted
-/// finds its channel, too.
+/// Whether the name, the address, the provider or a model contains the text, or it is the end of a credential.
 fn is_found(state: &ChannelState, search: &str) -> bool {
     let (channel, part) = (&state.channel, search.to_lowercase());
     let texts = [&channel.name, &channel.base_url, &channel.provider];
     let models = channel.serves.iter().map(|served| &served.model);
     let mut ends = state.accounts.iter().filter_map(|account| account.credential_end.as_deref());
     let contains = |text: &String| text.to_lowercase().contains(&part);
-    search.is_empty() || texts.into_iter().chain(models).any(contains) || ends.any(|end| search.ends_with(end))
+    search.is_empty() || texts.into_iter().chain(models).any(contains) || ends.any(|end| search == end)
 }
 
 async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {

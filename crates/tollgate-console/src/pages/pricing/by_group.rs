@@ -94,20 +94,20 @@ struct MatrixCell {
 }
 
 impl MatrixRow {
-    fn of(t: Locale, row: RowObject) -> Self {
+    /// The row with a cell for each of the groups. One that was made between the two questions has no price yet.
+    fn of(t: Locale, row: RowObject, groups: &[GroupObject]) -> Self {
         let text = |price: &Value| (!price.is_null()).then(|| short(t, price));
-        let cell = |cell: CellObject| MatrixCell {
-            is_offered: cell.offered,
-            price: text(&cell.price),
-            below_cost: cell.below_cost,
-            group: cell.group,
+        let cell = |group: &GroupObject| {
+            let found = row.groups.iter().find(|cell| cell.group == group.name);
+            MatrixCell {
+                is_offered: found.is_some_and(|cell| cell.offered),
+                price: found.and_then(|cell| text(&cell.price)),
+                below_cost: found.and_then(|cell| cell.below_cost.clone()),
+                group: group.name.clone(),
+            }
         };
-        Self {
-            link: model_query(&row.model),
-            base: text(&row.price),
-            cells: row.groups.into_iter().map(cell).collect(),
-            model: row.model,
-        }
+        let cells = groups.iter().map(cell).collect();
+        Self { link: model_query(&row.model), base: text(&row.price), cells, model: row.model }
     }
 }
 
@@ -136,7 +136,7 @@ async fn page(request: &PageRequest, groups: &[GroupObject], state: &FormState) 
     let mut filter = vec![("limit", PAGE)];
     filter.extend(["search", "after", "groups_from"].into_iter().filter_map(|name| Some((name, query.filled(name)?))));
     let found = request.read::<ApiPage<RowObject>>(operations::LIST_GROUP_PRICES, get(&filter)).await?;
-    let rows: Vec<MatrixRow> = found.items.into_iter().map(|row| MatrixRow::of(t, row)).collect();
+    let rows: Vec<MatrixRow> = found.items.into_iter().map(|row| MatrixRow::of(t, row, &groups[shown.clone()])).collect();
     let count = t.say_count("pricing.one", "pricing.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let from = |begin: usize| {
         let pairs = query.pairs().filter(|(name, value)| *name != "groups_from" && !value.is_empty());

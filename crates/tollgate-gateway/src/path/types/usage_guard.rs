@@ -469,6 +469,8 @@ impl UsageGuard {
         };
         let ending = Ending { status, outcome, reason: Some(reason.to_owned()), detail: None };
         drop(self.finish(ending));
+        // Nothing is sent any more that would have it written.
+        let _ = self.recorder.journal.write_collected();
     }
 }
 

@@ -12,18 +12,29 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
         return scanner.skip().map(drop);
     }
     let mut speaker = TurnRole::Other;
+    let (mut is_message, mut has_id, mut is_kept) = (false, false, false);
     builder.begin_turn();
     scanner.object(|scanner, name| {
         match name.word() {
-            "role" => speaker = role(scanner, builder, &path.member("role"))?,
+            "role" => {
+                is_message = scanner.peek() != ValueKind::Null;
+                speaker = role(scanner, builder, &path.member("role"))?;
+            }
             "content" | "output" => content(scanner, builder, &path.member(name.word()))?,
             "summary" => texts(scanner, builder)?,
             "arguments" | "input" | "name" | "encrypted_content" => builder.any_text(scanner)?,
             "type" => {
-                // The item itself is the provider's.
-                if builder.string(scanner, &path.member("type"))?.is_some_and(|kind| kind.decode() == "item_reference") {
-                    builder.kept_content(path);
+                if let Some(kind) = builder.string(scanner, &path.member("type"))? {
+                    let kind = kind.decode();
+                    is_message |= kind != "item_reference";
+                    // The conversation is read once more, and its summary is output beyond the limit.
+                    builder.extras.unseen.compaction |= kind == "compaction_trigger";
+                    is_kept |= kind == "compaction_trigger";
                 }
+            }
+            "id" => {
+                has_id = scanner.peek() != ValueKind::Null;
+                scanner.skip()?;
             }
             _ => {
                 scanner.skip()?;
@@ -31,6 +42,10 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
         }
         Ok(())
     })?;
+    // The provider keeps the item: a reference need not say its type.
+    if is_kept || (has_id && !is_message) {
+        builder.kept_content(path);
+    }
     builder.end_turn(speaker);
     Ok(())
 }

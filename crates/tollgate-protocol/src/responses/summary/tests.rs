@@ -97,6 +97,14 @@ fn what_costs_more_is_noticed() {
     let input = |items: &str| summary(&format!("{{\"model\":\"m\",\"input\":[{items}]}}"));
     let reference = input(r#"{"type":"item_reference","id":"msg_1"}"#);
     assert_eq!((reference.extras.unseen.files, reference.first_file.as_deref()), (true, Some("input[0]")));
+    for reference in [r#"{"id":"msg_1"}"#, r#"{"id":"msg_1","type":null}"#] {
+        assert_eq!(input(reference).first_file.as_deref(), Some("input[0]"), "{reference}");
+    }
+    for shown in [r#"{"id":"msg_1","role":"user","content":"a"}"#, r#"{"id":"rs_1","type":"reasoning","summary":[]}"#] {
+        assert!(!input(shown).extras.unseen.any(), "{shown}");
+    }
+    let compacted = input(r#"{"role":"user","content":"a"},{"type":"compaction_trigger"}"#);
+    assert_eq!((compacted.extras.unseen.compaction, compacted.first_file.as_deref()), (true, Some("input[1]")));
     let file = input(r#"{"role":"user","content":[{"type":"input_file","file_id":"file_1"}]}"#);
     assert_eq!((file.extras.unseen.files, file.first_file.as_deref()), (true, Some("input[0].content[0].file_id")));
 }
@@ -109,6 +117,7 @@ fn compaction_is_whole_and_may_be_of_what_is_kept() {
     assert_eq!((given.method, given.stream), (Method::Compact, false));
     assert!(given.affinity.is_some());
     assert!(read(r#"{"model":"m","previous_response_id":"resp_1"}"#).unwrap().extras.unseen.cached_content);
+    assert_eq!(read(r#"{"model":"m","input":"a","max_output_tokens":1}"#).unwrap().max_output, None, "it has no limit");
     for body in [r#"{"model":"m"}"#, r#"{"model":"m","previous_response_id":null}"#] {
         assert_eq!(read(body).unwrap_err().violations[0].field, "input", "{body}");
     }

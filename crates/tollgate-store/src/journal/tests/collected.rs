@@ -76,7 +76,10 @@ fn collected_entries_that_cannot_be_written_wait_in_memory() {
         let path = open.file.path.clone();
         std::mem::replace(&mut open.file, Arc::new(SegmentFile::new(full, path)))
     };
-    writer.write_collected();
+    // Booked before it was written.
+    let _ = writer.end(&record(4)).unwrap();
+    journal.mark_booked(&[request_id(4)]);
+    assert!(!writer.write_collected());
     assert_eq!((journal.pending_requests(), journal.unbooked(), journal.bytes()), (3, 4, bytes));
     let backlog: Vec<_> = journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
     assert_eq!(backlog, [1, 2, 3, 0].map(request_id), "records in memory come first");

@@ -53,6 +53,12 @@ fn channel_is_edited_as_a_file_and_goes_back_to_a_version() {
     assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
     let version = hidden(&boss.page(&admin.gateway, "/channels/main/file"), "version");
     assert!(post(&mut boss, "file", &edited, &version).text().contains("nothing would change"));
+    // A credential is in no text, so that there is no line to compare.
+    let credential =
+        edited.replace("[[channel.account]]\r\n", "[[channel.account]]\r\ncredential = \"another-credential-0123456789\"\r\n");
+    let compared = post(&mut boss, "file", &credential, &version).text();
+    assert!(compared.contains("Rows: account ") && compared.contains("/channels/main/file/save"), "{compared}");
+    assert!(!compared.contains("<ins"), "{compared}");
 
     // Each change is a version; the first one has neither the model nor the weight.
     let versions = admin.get("/admin/v1/channels/main/history");
