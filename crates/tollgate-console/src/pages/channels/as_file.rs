@@ -53,6 +53,8 @@ struct FilePage {
 struct FileObject {
     file: String,
     version: String,
+    /// Not of a channel as it is.
+    #[serde(default)]
     lines: Vec<ChangedRow>,
 }
 
