@@ -1,5 +1,6 @@
 //! Fixtures shared by the tests of this crate.
 
+pub(crate) mod after_journal;
 pub(crate) mod memory_store;
 pub(crate) mod raw_upstream;
 pub(crate) mod scripted;

@@ -255,7 +255,10 @@ mod tests {
     use tollgate_core::Catalog;
 
     use super::*;
-    use crate::{settings::Settings, testing::shared};
+    use crate::{
+        settings::Settings,
+        testing::{after_journal::AfterJournal, shared, usage_record},
+    };
 
     /// A caller that sends as fast as it is read.
     #[derive(Debug, Default)]
@@ -303,5 +306,30 @@ mod tests {
         assert!(largest <= LINGER_TURN_BYTES, "{largest} bytes at once");
         assert!(wire.io.read > 8 * LINGER_BYTES && wire.io.read <= 34 << 20, "{} bytes", wire.io.read);
         assert!(began.elapsed() >= LINGER && began.elapsed() < LINGER + Duration::from_millis(10));
+    }
+
+    #[tokio::test]
+    async fn journal_is_written_before_anything_is_sent() {
+        let (caller, writer) = AfterJournal::new();
+        let shared = shared(Settings::default(), Catalog::default());
+        let timers = Arc::new(ConnectionTimers::new(shared.clock.instant()));
+        let mut wire = Wire::new(caller, Bytes::new(), timers, &shared, Watch::Heads).after(Some(&writer));
+        for answer in [b"one", b"two"] {
+            drop(writer.end(&usage_record("m")).unwrap());
+            assert!(writer.has_collected());
+            let mut polls = 0;
+            let sent = poll_fn(|context| {
+                polls += 1;
+                Pin::new(&mut wire).poll_write(context, answer)
+            });
+            assert_eq!((sent.await.unwrap(), polls), (3, 2), "it gives way once, and is polled again");
+            let mut polls = 0;
+            let more = poll_fn(|context| {
+                polls += 1;
+                Pin::new(&mut wire).poll_write_vectored(context, &[io::IoSlice::new(b"!")])
+            });
+            assert_eq!((more.await.unwrap(), polls), (1, 1), "nothing waits");
+        }
+        assert_eq!(wire.io.sent, b"one!two!");
     }
 }

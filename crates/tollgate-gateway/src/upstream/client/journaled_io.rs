@@ -70,3 +70,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for JournaledIo<S> {
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+    use crate::testing::{after_journal::AfterJournal, usage_record};
+
+    #[tokio::test]
+    async fn journal_is_written_before_anything_is_sent() {
+        let (upstream, writer) = AfterJournal::new();
+        let mut io = JournaledIo::new(upstream, Some(&writer));
+        for request in [&b"one"[..], b"two"] {
+            drop(writer.end(&usage_record("m")).unwrap());
+            assert!(writer.has_collected());
+            io.write_all(request).await.unwrap();
+            drop(writer.end(&usage_record("m")).unwrap());
+            assert_eq!(io.write_vectored(&[IoSlice::new(b"!")]).await.unwrap(), 1);
+        }
+        assert_eq!(io.stream.sent, b"one!two!");
+    }
+}
