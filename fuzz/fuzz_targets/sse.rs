@@ -33,13 +33,19 @@ fn parsed(stream: &[u8], seed: u8) -> Vec<Event> {
                     assert_eq!(chunk[range], sent);
                 }
             }
+            if let Some(sent) = event.as_sent_named() {
+                assert_eq!(*sent, *[b"event: ", event.name, b"\ndata: ", event.data, b"\n\n"].concat());
+                if let Some(range) = event.named_range_in(&chunk) {
+                    assert_eq!(chunk[range], sent);
+                }
+            }
             events.push((event.name.to_vec(), event.data.to_vec()));
             Ok(())
         });
         pushed.expect("no event here is above the limit");
     }
     let finished = parser.finish(|event| -> Result<(), StreamError> {
-        assert!(event.as_sent().is_none(), "an event without its end is not forwarded as it is");
+        assert!(event.as_sent().is_none() && event.as_sent_named().is_none(), "an event without its end is not forwarded as it is");
         events.push((event.name.to_vec(), event.data.to_vec()));
         Ok(())
     });

@@ -23,8 +23,7 @@ use bytes::Bytes;
 use crate::{
     CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
     StreamRelay, Target, UpstreamProblem,
-    lenient::LenientCount,
-    neutral::{Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
+    neutral::{self, Event, Reply, ReplyCodec, ReplyContext, StreamDecoder, StreamEncoder},
 };
 
 /// The wire format [`Protocol::Anthropic`].
@@ -90,13 +89,7 @@ impl ReplyCodec for Anthropic {
     }
 
     fn decode_count(&self, body: &[u8]) -> Result<u64, InvalidReply> {
-        #[derive(serde::Deserialize)]
-        struct Counted {
-            #[serde(default)]
-            input_tokens: LenientCount,
-        }
-        let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
-        counted.input_tokens.given().ok_or(InvalidReply::Unreadable("not a token count"))
+        neutral::read_input_tokens(body)
     }
 
     fn encode_count(&self, tokens: u64) -> Bytes {

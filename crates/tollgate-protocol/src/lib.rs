@@ -20,6 +20,7 @@ mod lenient;
 mod malformed;
 mod markers;
 mod minimal_request;
+mod named_events;
 mod object;
 mod opaque_state;
 mod openai;

@@ -32,7 +32,7 @@ pub use request::{
 
 pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, OPEN_CALL_LIMIT};
 pub(crate) use reply::{filtered_sentence, find_or_insert};
-pub(crate) use reply_codec::ReplyCodec;
+pub(crate) use reply_codec::{ReplyCodec, read_input_tokens};
 pub(crate) use text_map::TextMap;
 
 pub use crate::{FinishReason, Usage};

@@ -25,18 +25,32 @@ impl<'a> ChunkWriter<'a> {
         Self { chunk, run: 0..0, out }
     }
 
-    /// Forwards the event: its original bytes if they are in canonical form, otherwise re-encoded.
+    /// Forwards the event without its name: its original bytes if they are in canonical form, otherwise re-encoded.
     pub(crate) fn forward(&mut self, event: &SseEvent<'_>) {
-        match event.range_in(self.chunk) {
-            Some(range) if range.start == self.run.end && !self.run.is_empty() => self.run.end = range.end,
-            Some(range) => {
-                self.close_run();
-                self.run = range;
-            }
-            None => match event.as_sent() {
-                Some(bytes) => self.write(bytes),
-                None => self.write(sse::event(&one_line(event.data))),
-            },
+        if let Some(range) = event.range_in(self.chunk) {
+            self.forward_range(range);
+        } else {
+            self.write(event.as_sent().unwrap_or_else(|| sse::event(&one_line(event.data))));
+        }
+    }
+
+    /// The same with this name.
+    pub(crate) fn forward_named(&mut self, name: &str, event: &SseEvent<'_>) {
+        let is_name_sent = event.name == name.as_bytes();
+        if let Some(range) = event.named_range_in(self.chunk).filter(|_| is_name_sent) {
+            self.forward_range(range);
+        } else {
+            let sent = event.as_sent_named().filter(|_| is_name_sent);
+            self.write(sent.unwrap_or_else(|| sse::named_event(name, &one_line(event.data))));
+        }
+    }
+
+    fn forward_range(&mut self, range: Range<usize>) {
+        if range.start == self.run.end && !self.run.is_empty() {
+            self.run.end = range.end;
+        } else {
+            self.close_run();
+            self.run = range;
         }
     }
 

@@ -1,8 +1,8 @@
 //! Incremental parser for event streams (WHATWG HTML, "Server-sent events").
 //!
 //! [`SseParser`] emits complete events, independent of chunk boundaries. An event inside one chunk is parsed in place, and if its
-//! bytes already have the canonical form ([`SseEvent::as_sent`]) it can be forwarded without a copy. Only an event that spans
-//! chunks is buffered.
+//! bytes already have a canonical form ([`SseEvent::as_sent`], [`SseEvent::as_sent_named`]) it can be forwarded without a copy. Only
+//! an event that spans chunks is buffered.
 
 use std::ops::Range;
 
@@ -14,7 +14,9 @@ use crate::StreamError;
 /// Largest event accepted from an upstream, in bytes.
 pub(crate) const EVENT_LIMIT: usize = 16 * 1024 * 1024;
 
-/// Prefix of every event in canonical form.
+/// Prefix of the name of an event in canonical form.
+const EVENT: &[u8] = b"event: ";
+/// Prefix of the data of every event in canonical form.
 pub(crate) const DATA: &[u8] = b"data: ";
 /// End of every event in canonical form.
 pub(crate) const END: &[u8] = b"\n\n";
@@ -29,7 +31,7 @@ pub struct SseEvent<'a> {
     /// The data; several `data:` lines are joined with line feeds. Never empty.
     pub data: &'a [u8],
     buffer: &'a Bytes,
-    /// Range of the event in `buffer`, if it is exactly one `data:` line and two line feeds.
+    /// Range of the event in `buffer`, if it is in canonical form, with or without a name.
     sent: Option<Range<usize>>,
     /// Length of `data:` and of the space after it, if any.
     lead: usize,
@@ -38,12 +40,27 @@ pub struct SseEvent<'a> {
 impl SseEvent<'_> {
     /// The whole event as a slice of the input, if its bytes are exactly one `data:` line and two line feeds.
     pub fn as_sent(&self) -> Option<Bytes> {
-        self.sent.clone().map(|range| self.buffer.slice(range))
+        self.canonical(false).map(|range| self.buffer.slice(range))
+    }
+
+    /// The same of an event with a name, if its bytes are exactly an `event: ` line, a `data: ` line and two line feeds.
+    pub fn as_sent_named(&self) -> Option<Bytes> {
+        self.canonical(true).map(|range| self.buffer.slice(range))
     }
 
     /// Range of [`SseEvent::as_sent`] in `chunk`, if it is in that chunk.
     pub fn range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
-        if std::ptr::eq(self.buffer, chunk) { self.sent.clone() } else { None }
+        self.canonical(false).filter(|_| std::ptr::eq(self.buffer, chunk))
+    }
+
+    /// Range of [`SseEvent::as_sent_named`] in `chunk`, if it is in that chunk.
+    pub fn named_range_in(&self, chunk: &Bytes) -> Option<Range<usize>> {
+        self.canonical(true).filter(|_| std::ptr::eq(self.buffer, chunk))
+    }
+
+    fn canonical(&self, named: bool) -> Option<Range<usize>> {
+        let is_form = if named { !self.name.is_empty() && self.has_space() } else { self.name.is_empty() };
+        self.sent.clone().filter(|_| is_form)
     }
 
     /// Whether there is a space between `data:` and the data.
@@ -65,7 +82,9 @@ struct Building {
     /// Data of several lines, joined.
     joined: Vec<u8>,
     /// Value of the last `event` line.
-    name: Vec<u8>,
+    name: Range<usize>,
+    /// Where the `data` line of an event in canonical form begins: after a first line `event: ` with a name, else at the start.
+    data_line: usize,
     /// The event is not in canonical form: it has another line, a carriage return or a byte order mark.
     non_canonical: bool,
 }
@@ -162,7 +181,7 @@ impl SseParser {
 
     /// Bytes of memory kept between two pushes.
     pub(crate) fn held_bytes(&self) -> usize {
-        self.carry.capacity() + self.building.joined.capacity() + self.building.name.capacity()
+        self.carry.capacity() + self.building.joined.capacity()
     }
 
     /// The offset after the line end at `end`. Records a carriage return whose line feed may be in the next chunk.
@@ -238,8 +257,7 @@ impl SseParser {
             if building.data_lines == 1 {
                 building.value = begins + lead..event.len();
                 building.lead = lead;
-                // The canonical form begins with this line.
-                building.non_canonical |= begins != 0 || lead < 5;
+                building.non_canonical |= begins != building.data_line || lead < 5;
             } else {
                 if building.data_lines == 2 {
                     building.joined.extend_from_slice(&event[building.value.clone()]);
@@ -250,9 +268,12 @@ impl SseParser {
             }
         } else if let Some(lead) = field(line, b"event") {
             building.begun = true;
-            building.non_canonical = true;
-            building.name.clear();
-            building.name.extend_from_slice(&line[lead..]);
+            building.name = begins + lead..event.len();
+            if begins == 0 && lead == EVENT.len() && !building.name.is_empty() {
+                building.data_line = event.len() + 1;
+            } else {
+                building.non_canonical = true;
+            }
         } else if building.begun {
             building.non_canonical = true;
         }
@@ -275,8 +296,9 @@ impl SseParser {
         if data.is_empty() {
             return Ok(());
         }
+        let name = &buffer[range.start + building.name.start..range.start + building.name.end];
         let sent = if building.non_canonical { None } else { Some(range) };
-        on(SseEvent { name: &building.name, data, buffer, sent, lead: building.lead })
+        on(SseEvent { name, data, buffer, sent, lead: building.lead })
     }
 }
 
@@ -295,6 +317,23 @@ fn field(line: &[u8], name: &[u8]) -> Option<usize> {
 /// One event in canonical form: `data: `, the data, two line feeds. `data` must be one line.
 pub(crate) fn event(data: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(DATA.len() + data.len() + END.len());
+    out.extend_from_slice(DATA);
+    out.extend_from_slice(data);
+    out.extend_from_slice(END);
+    Bytes::from(out)
+}
+
+/// Whether a text can be the name of an event: one line, and not empty.
+pub(crate) fn is_name(text: &str) -> bool {
+    !text.is_empty() && memchr2(b'\n', b'\r', text.as_bytes()).is_none()
+}
+
+/// The same with a name, for which [`is_name`] must hold.
+pub(crate) fn named_event(name: &str, data: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(EVENT.len() + name.len() + 1 + DATA.len() + data.len() + END.len());
+    out.extend_from_slice(EVENT);
+    out.extend_from_slice(name.as_bytes());
+    out.push(b'\n');
     out.extend_from_slice(DATA);
     out.extend_from_slice(data);
     out.extend_from_slice(END);

@@ -4,29 +4,21 @@ use bytes::Bytes;
 
 use super::{problem, reply_scan::MessagesReplyScan, usage::MessagesUsageCounts};
 use crate::{
-    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay, UpstreamProblem,
     edits::{self, Edits},
-    passthrough::{self, BodyKind},
-    sse::{SseEvent, SseParser},
+    named_events::{NamedEventRelay, NamedEvents},
+    passthrough::{ChunkWriter, one_line},
+    sse::{self, SseEvent},
 };
 
 /// A relay for one answer. The protocol has a single framing.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
-    Box::new(Relay {
-        body_kind: BodyKind::default(),
-        parser: SseParser::new(),
-        events: EventRelay { model: edits.caller_model.as_deref().map(edits::literal), ..EventRelay::default() },
-    })
-}
-
-struct Relay {
-    body_kind: BodyKind,
-    parser: SseParser,
-    events: EventRelay,
+    let model = edits.caller_model.as_deref().map(edits::literal);
+    Box::new(NamedEventRelay::new(MessagesEvents { model, ..MessagesEvents::default() }))
 }
 
 #[derive(Default)]
-struct EventRelay {
+struct MessagesEvents {
     /// The caller's name of the model as a JSON literal.
     model: Option<String>,
     summary: ReplySummary,
@@ -34,53 +26,10 @@ struct EventRelay {
     stopped: bool,
 }
 
-impl StreamRelay for Relay {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        self.body_kind.inspect(chunk)?;
-        if let BodyKind::Document(_) = self.body_kind {
-            return Ok(());
-        }
-        let events = &mut self.events;
-        self.parser.push(chunk, |event| events.event(&event, out))
-    }
+impl NamedEvents for MessagesEvents {
+    const KEEP_ALIVE: &'static [u8] = b"event: ping\ndata: {\"type\":\"ping\"}\n\n";
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        if let BodyKind::Document(body) = &self.body_kind {
-            return Err(passthrough::document_error(body, problem::decode));
-        }
-        let events = &mut self.events;
-        let tail = self.parser.finish(|event| events.event(&event, out));
-        passthrough::check_stream_end(tail, events.stopped)
-    }
-
-    fn summary(&self) -> ReplySummary {
-        self.events.summary
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.body_kind.held_bytes() + self.parser.held_bytes()
-    }
-
-    fn complete(&self) -> bool {
-        self.events.stopped
-    }
-
-    /// The stream ends with `message_stop` in any case, which [`StreamRelay::finish`] checks.
-    fn may_end_unmarked(&self, _: u32) -> bool {
-        true
-    }
-
-    fn problem(&mut self, problem: &Problem) -> Bytes {
-        named("error", &problem::encode(problem))
-    }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b"event: ping\ndata: {\"type\":\"ping\"}\n\n"
-    }
-}
-
-impl EventRelay {
-    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+    fn event(&mut self, event: &SseEvent<'_>, out: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
         if self.stopped || event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
@@ -92,7 +41,7 @@ impl EventRelay {
         }
         // The SDKs dispatch on the event name; where it is missing, the type in the data replaces it.
         let name = if event.name.is_empty() { answer.kind.as_bytes() } else { event.name };
-        let Some(name) = std::str::from_utf8(name).ok().filter(|name| !name.is_empty()) else {
+        let Some(name) = std::str::from_utf8(name).ok().filter(|name| sse::is_name(name)) else {
             return Err(StreamError::Malformed("an event without a type"));
         };
         self.counts = answer.counts;
@@ -105,19 +54,29 @@ impl EventRelay {
         }
         let mut changes = Edits::new();
         changes.replace_all(answer.models, self.model.as_deref());
-        out.push(if changes.is_empty() { named(name, event.data) } else { named(name, &changes.apply(event.data)) });
+        if changes.is_empty() {
+            out.forward_named(name, event);
+        } else {
+            out.write(sse::named_event(name, &one_line(&changes.apply(event.data))));
+        }
         Ok(())
     }
-}
 
-fn named(name: &str, json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() + name.len() + 16);
-    out.extend_from_slice(b"event: ");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\ndata: ");
-    out.extend_from_slice(&passthrough::one_line(json));
-    out.extend_from_slice(b"\n\n");
-    Bytes::from(out)
+    fn summary(&self) -> ReplySummary {
+        self.summary
+    }
+
+    fn has_ended(&self) -> bool {
+        self.stopped
+    }
+
+    fn problem(&mut self, problem: &Problem) -> Bytes {
+        sse::named_event("error", &one_line(&problem::encode(problem)))
+    }
+
+    fn decode_problem(status: u16, body: &[u8]) -> UpstreamProblem {
+        problem::decode(status, body)
+    }
 }
 
 #[cfg(test)]
@@ -187,7 +146,17 @@ mod tests {
     fn missing_event_names_and_other_framing_are_repaired() {
         let bare: String = EVENTS.iter().map(|(_, data)| [": x\r\ndata:", data, "\r\n\r\n"].concat()).collect();
         assert_eq!(pass(&bare, None).0, stream(EVENTS));
-        assert!(matches!(pass("data: {}\n\n", None).1, Err(StreamError::Malformed(_))));
+        for unnamed in ["data: {}\n\n", "data: {\"type\":\"ping\\ndata: {}\"}\n\n"] {
+            assert!(matches!(pass(unnamed, None).1, Err(StreamError::Malformed(_))), "{unnamed}");
+        }
+    }
+
+    #[test]
+    fn events_as_the_protocol_writes_them_are_forwarded_without_a_copy() {
+        let chunk = Bytes::from(stream(EVENTS));
+        let mut out = Vec::new();
+        relay(Framing::Sse, &ReplyEdits::default()).push(&chunk, &mut out).unwrap();
+        assert_eq!(out.iter().map(|bytes| (bytes.as_ptr(), bytes.len())).collect::<Vec<_>>(), [(chunk.as_ptr(), chunk.len())]);
     }
 
     #[test]

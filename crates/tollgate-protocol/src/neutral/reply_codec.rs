@@ -2,8 +2,10 @@
 
 use bytes::{Bytes, BytesMut};
 
+use serde::Deserialize;
+
 use super::{Embeddings, Event, Reply, ReplyContext};
-use crate::{InvalidReply, Protocol, StreamError};
+use crate::{InvalidReply, Protocol, StreamError, lenient::LenientCount};
 
 /// Decodes upstream answers and encodes caller answers of one wire format.
 pub(crate) trait ReplyCodec: Send + Sync {
@@ -68,4 +70,15 @@ pub trait StreamEncoder: Send {
 
     /// A keep-alive that the protocol's client libraries accept.
     fn keep_alive(&self) -> &'static [u8];
+}
+
+/// The count of an answer to a request for one, in the form that Anthropic and `OpenAI` share: `{"input_tokens":12}`.
+pub(crate) fn read_input_tokens(body: &[u8]) -> Result<u64, InvalidReply> {
+    #[derive(Deserialize)]
+    struct Counted {
+        #[serde(default)]
+        input_tokens: LenientCount,
+    }
+    let counted: Counted = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a token count"))?;
+    counted.input_tokens.given().ok_or(InvalidReply::Unreadable("not a token count"))
 }

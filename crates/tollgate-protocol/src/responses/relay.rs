@@ -9,32 +9,24 @@ use super::{
     stream_encoder::ErrorBody,
 };
 use crate::{
-    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay,
+    Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay, UpstreamProblem,
     edits::{self, Edits},
+    named_events::{NamedEventRelay, NamedEvents},
     neutral::ReplyContext,
     openai::encode_problem,
-    passthrough::{self, BodyKind},
-    sse::{SseEvent, SseParser},
+    passthrough::{ChunkWriter, one_line},
+    sse::{self, SseEvent},
 };
 
 /// A relay for one answer. The protocol has a single framing.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     let name = edits.caller_model.clone();
-    Box::new(Relay {
-        body_kind: BodyKind::default(),
-        parser: SseParser::new(),
-        events: EventRelay { model: name.as_deref().map(edits::literal), name, ..EventRelay::default() },
-    })
-}
-
-struct Relay {
-    body_kind: BodyKind,
-    parser: SseParser,
-    events: EventRelay,
+    let model = name.as_deref().map(edits::literal);
+    Box::new(NamedEventRelay::new(ResponsesEvents { name, model, ..ResponsesEvents::default() }))
 }
 
 #[derive(Default)]
-struct EventRelay {
+struct ResponsesEvents {
     /// The caller's name of the model, and the same as a JSON literal.
     name: Option<String>,
     model: Option<String>,
@@ -47,53 +39,10 @@ struct EventRelay {
     ended: bool,
 }
 
-impl StreamRelay for Relay {
-    fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        self.body_kind.inspect(chunk)?;
-        if let BodyKind::Document(_) = self.body_kind {
-            return Ok(());
-        }
-        let events = &mut self.events;
-        self.parser.push(chunk, |event| events.event(&event, out))
-    }
+impl NamedEvents for ResponsesEvents {
+    const KEEP_ALIVE: &'static [u8] = b": keep-alive\n\n";
 
-    fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        if let BodyKind::Document(body) = &self.body_kind {
-            return Err(passthrough::document_error(body, problem::decode));
-        }
-        let events = &mut self.events;
-        let tail = self.parser.finish(|event| events.event(&event, out));
-        passthrough::check_stream_end(tail, events.ended)
-    }
-
-    fn summary(&self) -> ReplySummary {
-        self.events.summary
-    }
-
-    fn held_bytes(&self) -> usize {
-        self.body_kind.held_bytes() + self.parser.held_bytes()
-    }
-
-    fn complete(&self) -> bool {
-        self.events.ended
-    }
-
-    /// The stream ends with the whole response in any case, which [`StreamRelay::finish`] checks.
-    fn may_end_unmarked(&self, _: u32) -> bool {
-        true
-    }
-
-    fn problem(&mut self, problem: &Problem) -> Bytes {
-        self.events.problem(problem)
-    }
-
-    fn keep_alive(&self) -> &'static [u8] {
-        b": keep-alive\n\n"
-    }
-}
-
-impl EventRelay {
-    fn event(&mut self, event: &SseEvent<'_>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
+    fn event(&mut self, event: &SseEvent<'_>, out: &mut ChunkWriter<'_>) -> Result<(), StreamError> {
         if self.ended || event.data.trim_ascii() == b"[DONE]" {
             return Ok(());
         }
@@ -106,7 +55,7 @@ impl EventRelay {
         if name == "error" || name == "response.failed" || (name.is_empty() && answer.error) {
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
-        if name.is_empty() {
+        if !sse::is_name(&name) {
             return Err(StreamError::Malformed("an event without a type"));
         }
         self.sequence = answer.sequence.map_or(self.sequence, |sequence| sequence + 1);
@@ -125,8 +74,20 @@ impl EventRelay {
         self.summary.add(&facts);
         let mut changes = Edits::new();
         changes.replace_all(answer.models, self.model.as_deref());
-        out.push(if changes.is_empty() { named(&name, event.data) } else { named(&name, &changes.apply(event.data)) });
+        if changes.is_empty() {
+            out.forward_named(&name, event);
+        } else {
+            out.write(sse::named_event(&name, &one_line(&changes.apply(event.data))));
+        }
         Ok(())
+    }
+
+    fn summary(&self) -> ReplySummary {
+        self.summary
+    }
+
+    fn has_ended(&self) -> bool {
+        self.ended
     }
 
     fn problem(&mut self, problem: &Problem) -> Bytes {
@@ -146,20 +107,14 @@ impl EventRelay {
                 frame.write(&mut data, Status::Failed(&error.message), std::iter::empty(), None);
             }
             data.put_u8(b'}');
-            out.put_slice(&named(kind, &data));
+            out.put_slice(&sse::named_event(kind, &one_line(&data)));
         }
         out.freeze()
     }
-}
 
-fn named(name: &str, json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() + name.len() + 16);
-    out.extend_from_slice(b"event: ");
-    out.extend_from_slice(name.as_bytes());
-    out.extend_from_slice(b"\ndata: ");
-    out.extend_from_slice(&passthrough::one_line(json));
-    out.extend_from_slice(b"\n\n");
-    Bytes::from(out)
+    fn decode_problem(status: u16, body: &[u8]) -> UpstreamProblem {
+        problem::decode(status, body)
+    }
 }
 
 #[cfg(test)]

@@ -50,6 +50,39 @@ fn only_the_canonical_form_is_forwarded_as_sent() {
 }
 
 #[test]
+fn events_with_names_are_forwarded_as_sent_in_one_form_only() {
+    let sent = |stream: &'static [u8]| {
+        let chunk = Bytes::from_static(stream);
+        let mut found = Vec::new();
+        SseParser::new()
+            .push(&chunk, |event| {
+                assert_eq!(event.as_sent_named().is_some(), event.named_range_in(&chunk).is_some());
+                found.push((event.as_sent(), event.as_sent_named()));
+                Ok::<(), StreamError>(())
+            })
+            .unwrap();
+        assert_eq!(found.len(), 1);
+        found.remove(0)
+    };
+    let canonical: &[u8] = b"event: a\ndata: b\n\n";
+    assert_eq!(sent(canonical), (None, Some(Bytes::from_static(canonical))));
+    assert_eq!(sent(b": comment\n\nevent: a\ndata: b\n\n"), (None, Some(Bytes::from_static(canonical))));
+    for other in [
+        &b"event:a\ndata: b\n\n"[..],
+        b"event: a\ndata:b\n\n",
+        b"event: \ndata: b\n\n",
+        b"event: a\r\ndata: b\n\n",
+        b"data: b\nevent: a\n\n",
+        b"event: a\nid: 1\ndata: b\n\n",
+        b"event: a\nevent: b\ndata: b\n\n",
+        b"event: a\ndata: b\ndata: c\n\n",
+        b"id: 1\nevent: a\ndata: b\n\n",
+    ] {
+        assert_eq!(sent(other), (None, None), "{}", String::from_utf8_lossy(other));
+    }
+}
+
+#[test]
 fn event_inside_one_chunk_is_not_copied() {
     let chunk = Bytes::from_static(b"data: a\n\ndata: b\n\n");
     let mut slices = Vec::new();
