@@ -27,6 +27,22 @@ const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, idempotency_ke
 /// The columns of a posting: the first of [`COLUMNS`].
 const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor";
 
+/// The entries that a filter selects; bound are the position before which they are, the member and the kind.
+fn entries_sql(filter: &LedgerFilter) -> String {
+    // Among millions of settlements, only the index of what people post finds the few others.
+    let posted = if matches!(filter.kind, Some(LedgerKind::TopUp | LedgerKind::Adjust)) { IS_POSTED } else { "1 = 1" };
+    format!(
+        "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
+         AND (CAST($3 AS TEXT) IS NULL OR kind = $3) AND {posted} ORDER BY seq DESC LIMIT {}",
+        filter.size()
+    )
+}
+
+/// What people posted after the position that is bound.
+fn posted_since_sql() -> String {
+    format!("SELECT {COLUMNS} FROM ledger WHERE seq > $1 AND {IS_POSTED} ORDER BY seq")
+}
+
 impl SqlStore {
     async fn post_in(
         &self,
@@ -128,14 +144,7 @@ impl LedgerStore for SqlStore {
     }
 
     async fn entries(&self, filter: &LedgerFilter) -> Result<Vec<LedgerEntry>, StoreError> {
-        // Among millions of settlements, only the index of what people post finds the few others.
-        let posted = if matches!(filter.kind, Some(LedgerKind::TopUp | LedgerKind::Adjust)) { IS_POSTED } else { "1 = 1" };
-        let sql = AssertSqlSafe(format!(
-            "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
-             AND (CAST($3 AS TEXT) IS NULL OR kind = $3) AND {posted} ORDER BY seq DESC LIMIT {}",
-            filter.size()
-        ));
-        let query = sqlx::query(sql)
+        let query = sqlx::query(AssertSqlSafe(entries_sql(filter)))
             .bind(filter.before.map_or(i64::MAX, |before| before.0))
             .bind(filter.member.map(|member| member.to_string()))
             .bind(filter.kind.map(LedgerKind::as_str));
@@ -157,8 +166,8 @@ impl LedgerStore for SqlStore {
         let failed = |error| self.failed(READ, error);
         let mut transaction = self.snapshot(READ).await?;
         let last = self.ledger_position(&mut transaction).await?;
-        let sql = AssertSqlSafe(format!("SELECT {COLUMNS} FROM ledger WHERE seq > $1 AND {IS_POSTED} ORDER BY seq"));
-        let rows = sqlx::query(sql).bind(position.0).fetch_all(&mut *transaction).await.map_err(failed)?;
+        let rows =
+            sqlx::query(AssertSqlSafe(posted_since_sql())).bind(position.0).fetch_all(&mut *transaction).await.map_err(failed)?;
         Ok((rows.iter().map(entry).collect::<Result<_, _>>().map_err(failed)?, last))
     }
 
@@ -225,3 +234,6 @@ fn covered(row: &AnyRow) -> Result<Option<CoveredRequests>, sqlx::Error> {
     let count = u64::try_from(count).unwrap_or(0);
     Ok(Some(CoveredRequests { count, first: Timestamp(first), last: Timestamp(last) }))
 }
+
+#[cfg(test)]
+mod tests;
