@@ -160,8 +160,10 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
 
 /// The requests of the period by outcome.
 async fn outcome_buckets(request: &PageRequest, period: &Period) -> Result<Buckets, ApiError> {
-    let (since, until) = period.ends();
-    request.read(operations::DRAW_USAGE, get(&[("since", &since), ("until", &until), ("buckets", BARS)])).await
+    let times = period.of_sums();
+    let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
+    query.push(("buckets", BARS));
+    request.read(operations::DRAW_USAGE, get(&query)).await
 }
 
 async fn load_now(request: &PageRequest) -> Result<LoadObject, ApiError> {

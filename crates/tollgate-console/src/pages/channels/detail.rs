@@ -222,11 +222,12 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
 async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<Sources, ApiError> {
     let now = request.state.gateway.now();
     let since = rfc3339(now.plus_ms(-3_600_000));
-    let (begin, end) = period.ends();
     let of_channel = ("channel", name);
     let hour = [of_channel, ("since", since.as_str()), ("cells", "60"), ("limit", "1000")];
     let channels = [("since", since.as_str()), ("cells", "60"), ("limit", "1000")];
-    let of_period = [of_channel, ("since", begin.as_str()), ("until", end.as_str())];
+    let times = period.of_sums();
+    let of_period: Vec<(&str, &str)> =
+        [of_channel].into_iter().chain(times.iter().map(|(name, time)| (*name, time.as_str()))).collect();
     let with = |more: &[(&'static str, &'static str)]| of_period.iter().copied().chain(more.iter().copied()).collect::<Vec<_>>();
     let rows = ApiCall { path: call_of(request).path, ..get(&[("limit", "1000")]) };
     let (accounts, uptimes, all) = tokio::try_join!(

@@ -89,8 +89,8 @@ pub(in crate::pages) async fn rows(
     period: &Period,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<SumRow>, ApiError> {
-    let (since, until) = period.ends();
-    let mut query = vec![("since", since.as_str()), ("until", until.as_str())];
+    let times = period.of_sums();
+    let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
     query.extend(pairs);
     Ok(request.read::<ApiPage<SumRow>>(operations::SUM_USAGE, get(&query)).await?.items)
 }
