@@ -4,6 +4,7 @@
 //! busy machine. Each figure is printed with its bound; a missed bound does not fail the command. With `--peers` it measures other
 //! gateways beside both instead.
 
+mod console_users;
 mod instructions;
 mod machine;
 mod overload;
@@ -56,6 +57,15 @@ pub(crate) struct BenchOptions {
     /// Number of keys that these records are of.
     #[arg(long, default_value_t = 200)]
     keys: u64,
+    /// Folder for the databases of `usage`, which are kept. Those that are there already are only asked.
+    #[arg(long)]
+    databases: Option<PathBuf>,
+    /// Run `usage` on this PostgreSQL database only, which is kept too.
+    #[arg(long, value_name = "URL", requires = "databases")]
+    postgres: Option<String>,
+    /// Leave export and verification out of `usage`.
+    #[arg(long)]
+    brief: bool,
     /// Number of requests whose instructions are counted.
     #[arg(long, default_value_t = 3_000)]
     requests: u64,
@@ -219,7 +229,7 @@ fn measure_all(options: &BenchOptions, programs: &Path, folder: &Path) -> Result
         report[run.name] = by_name(pair, &rows);
     }
     if options.only.as_deref().is_none_or(|only| only == "usage") {
-        report["usage"] = usage_store::measure(programs, folder, options.records, options.keys)?;
+        report["usage"] = usage_store::measure(options, programs, folder)?;
     }
     if options.only.as_deref().is_none_or(|only| only == overload::NAME) {
         drop((background, group));

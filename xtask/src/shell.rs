@@ -1,6 +1,7 @@
 //! Running programs, with errors that name the command.
 
 use std::{
+    io::{BufRead as _, BufReader},
     path::{Path, PathBuf},
     process::{Command, Stdio},
 };
@@ -69,6 +70,22 @@ pub(crate) fn output(command: &mut Command) -> Result<String> {
         bail!("`{shown}` ended with {}:\n{text}{}", out.status, String::from_utf8_lossy(&out.stderr));
     }
     Ok(text)
+}
+
+/// Runs a command and prints its standard output as it comes. Returns the last line; an exit code other than 0 is an error.
+pub(crate) fn shown_output(command: &mut Command) -> Result<String> {
+    let shown = show(command);
+    let mut child = command.stdout(Stdio::piped()).spawn().with_context(|| format!("cannot start `{shown}`"))?;
+    let mut last = String::new();
+    for line in BufReader::new(child.stdout.take().expect("standard output is piped")).lines() {
+        last = line?;
+        println!("{last}");
+    }
+    let status = child.wait()?;
+    if !status.success() {
+        bail!("`{shown}` ended with {status}");
+    }
+    Ok(last)
 }
 
 /// True when the program is on the path, or is the path of a program.

@@ -65,10 +65,15 @@ pub(super) fn ask(programs: &Path, data: &Path, url: Option<&str>) -> Result<[f6
         }
         command
     };
-    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", "bench", "--scope", "admin"]))?;
+    // Databases that are kept may have the key of an earlier run.
+    let name = format!("bench-{}", std::process::id());
+    let made = shell::output(&mut tollgate(&["--json", "admin-key", "create", &name, "--scope", "admin"]))?;
     let key = serde_json::from_str::<Value>(&made)?["key"].as_str().context("the admin key")?.to_owned();
-    let mut init = tollgate(&["init", "--admin", usage_pages::ADMIN, "--file"]);
-    shell::output(init.arg(data.join("tollgate.toml")).env("TOLLGATE_ADMIN_PASSWORD", usage_pages::PASSWORD))?;
+    if !data.join("tollgate.toml").exists() {
+        let mut init = tollgate(&["init", "--admin", usage_pages::ADMIN]);
+        init.arg("--file").arg(data.join("tollgate.toml")).env("TOLLGATE_ADMIN_PASSWORD", usage_pages::PASSWORD);
+        shell::output(&mut init)?;
+    }
     let address = format!("127.0.0.1:{}", free_ports(1)?[0]);
     let _gateway = start(&mut tollgate(&["serve", "--listen", &address]))?;
     wait_for(&address)?;

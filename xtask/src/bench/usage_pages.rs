@@ -12,7 +12,7 @@ use super::usage_api::MONTH;
 
 /// Times each page is asked for; the slowest counts.
 const RUNS: usize = 5;
-const PAGES: [&str; 28] = [
+pub(super) const PAGES: [&str; 28] = [
     "console",
     "overview",
     "overview?range=7d",
@@ -51,15 +51,9 @@ pub(super) fn ask(address: &str) -> Result<f64> {
     let cookie = sign_in(address)?;
     let mut slowest = Duration::ZERO;
     for page in PAGES {
-        let path = format!("/{}", page.replace("MONTH", MONTH).replace(' ', "%20"));
         let mut longest = Duration::ZERO;
         for _ in 0..RUNS {
-            #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
-            let started = Instant::now();
-            let answer = send(address, &format!("GET {path} HTTP/1.1\r\ncookie: {cookie}\r\n"), "")?;
-            longest = longest.max(started.elapsed());
-            let head = &answer[..answer.len().min(600)];
-            ensure!(answer.starts_with("HTTP/1.1 200"), "{path} was answered with {head}");
+            longest = longest.max(open(address, page, &cookie)?);
         }
         println!("  page /{page}: at most {longest:.1?}");
         slowest = slowest.max(longest);
@@ -67,8 +61,19 @@ pub(super) fn ask(address: &str) -> Result<f64> {
     Ok(slowest.as_secs_f64() * 1_000.0)
 }
 
+/// Time until the whole page is there.
+pub(super) fn open(address: &str, page: &str, cookie: &str) -> Result<Duration> {
+    let path = format!("/{}", page.replace("MONTH", MONTH).replace(' ', "%20"));
+    #[expect(clippy::disallowed_methods, reason = "a bench reads the clock")]
+    let started = Instant::now();
+    let answer = send(address, &format!("GET {path} HTTP/1.1\r\ncookie: {cookie}\r\n"), "")?;
+    let took = started.elapsed();
+    ensure!(answer.starts_with("HTTP/1.1 200"), "{path} was answered with {}", &answer[..answer.len().min(600)]);
+    Ok(took)
+}
+
 /// The cookies of a new session.
-fn sign_in(address: &str) -> Result<String> {
+pub(super) fn sign_in(address: &str) -> Result<String> {
     let form = format!("login={ADMIN}&password={PASSWORD}");
     let head = format!("POST /sign-in HTTP/1.1\r\norigin: http://{address}\r\ncontent-type: application/x-www-form-urlencoded\r\n");
     let answer = send(address, &head, &form)?;
