@@ -100,6 +100,10 @@ impl StreamDecoder for ResponsesStreamDecoder {
         self.open.iter().map(of).sum()
     }
 
+    fn withheld_bytes(&self) -> usize {
+        self.input_bytes
+    }
+
     fn marks_end(&self) -> bool {
         true
     }

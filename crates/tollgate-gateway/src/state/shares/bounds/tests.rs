@@ -37,6 +37,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("connect, first byte, idle", EACH_REQUEST),
     ("request that is not streamed; stream that delivers only comments and empty deltas", EACH_REQUEST),
     ("upstream answer, not streamed", EACH_REQUEST),
+    ("stream before its content", EACH_REQUEST),
     ("one event of a stream", EACH_REQUEST),
     ("calls of a translated answer", EACH_REQUEST),
     ("keep-alive on a silent stream", EACH_REQUEST),

@@ -66,7 +66,7 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("fallback.rs", "mpsc::channel(QUEUE)", Row("admin API")),
     ("ingress/hint.rs", "MAX_COMPARED", WORK),
     ("path/attempt.rs", "MAX_FIRST_BUFFER", EACH),
-    ("path/attempt.rs", "MAX_PRELUDE_BYTES", EACH),
+    ("path/attempt.rs", "MAX_PRELUDE_BYTES", Row("stream before its content")),
     ("path/attempt.rs", "MAX_PROBLEM_BYTES", EACH),
     ("path/attempt/body.rs", "MAX_BYTES", Row("upstream answer, not streamed")),
     ("path/finish.rs", "MAX_KEPT_CAPACITY", EACH),
