@@ -36,6 +36,11 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     Ok(())
 }
 
+/// The usage that a response states.
+pub(super) fn usage_of(response: &Response<'_>) -> Option<Usage> {
+    response.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten())
+}
+
 /// How a response ended, and its usage.
 pub(super) struct ResponseEnd {
     pub(super) finish: FinishReason,
@@ -52,8 +57,7 @@ impl ResponseEnd {
         let finish = finish.ok_or(StreamError::Malformed("a response that is not over"))?;
         // The words of a natural end tell nothing.
         let native = (finish == FinishReason::Other).then(|| reason.cloned().unwrap_or_else(|| status.to_owned()));
-        let usage = response.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten());
-        Ok(Self { finish, native, usage })
+        Ok(Self { finish, native, usage: usage_of(response) })
     }
 
     pub(super) fn push(self, out: &mut Vec<Event>) {

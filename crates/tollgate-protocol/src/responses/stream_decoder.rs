@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use super::{
-    decode_reply::{ReplyPosition, ResponseEnd},
+    decode_reply::{ReplyPosition, ResponseEnd, usage_of},
     problem,
     wire::{self, OutputItem, Response, ResponseEvent},
 };
@@ -52,7 +52,14 @@ impl StreamDecoder for ResponsesStreamDecoder {
         let index = event.output_index.or_zero();
         let kind = event.kind.as_ref().map(|kind| kind.0.as_str()).unwrap_or_default();
         match kind {
-            "error" | "response.failed" => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
+            "error" | "response.failed" => {
+                if self.done > 0 || self.text > 0 || self.calls > 0 {
+                    // What the answer used until it broke off.
+                    let response = event.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok());
+                    out.extend(response.and_then(|response| usage_of(&response)).map(Event::Usage));
+                }
+                Err(StreamError::Problem(Box::new(problem::decode(200, data))))
+            }
             // Servers in front of the upstream send errors without a type.
             "" if event.error.is_some() => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
             "response.output_item.added" => self.added(index, event.item, out),
