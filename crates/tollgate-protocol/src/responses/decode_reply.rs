@@ -14,6 +14,9 @@ use crate::{
     scan::Scanner,
 };
 
+/// Between the parts of a thought, each of which is a paragraph with a heading.
+pub(super) const PART_BREAK: &str = "\n\n";
+
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: Response<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a response"))?;
     if is_truthy(answer.error) {
@@ -95,7 +98,8 @@ impl ReplyPosition {
                 let summary = item.summary.unwrap_or_default().into_iter().filter_map(|part| part.text);
                 // Open models give the thought itself.
                 let content = item.content.unwrap_or_default().into_iter().filter_map(|part| part.text);
-                let text: String = summary.chain(content).map(|text| text.0).collect();
+                let texts: Vec<String> = summary.chain(content).map(|text| text.0).filter(|text| !text.is_empty()).collect();
+                let text = texts.join(PART_BREAK);
                 if !text.is_empty() || signature.is_some() {
                     out.push(Event::Think { candidate: 0, text, redacted: None, signature });
                 }
