@@ -21,6 +21,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("JSON", EACH_REQUEST),
     ("idle connection", EACH_REQUEST),
     ("the model square", "it is computed for all together, and its requests are counted by address"),
+    ("token counts of a key", "they are the key's own"),
     ("keys cached", "a key takes one entry, and wrong keys have entries of their own"),
     ("refused connections that are read on", "others are closed"),
     ("refusals that are delayed", "others are sent at once"),

@@ -110,6 +110,7 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("state/shares/recent.rs", "MAX_COUNT", FIGURE),
     ("state/shares/start_queue.rs", "MAX_WAITING", Shared(Bound::Starts)),
     ("state/shares/trace_places.rs", "Pool::new(Bound::Traces)", Shared(Bound::Traces)),
+    ("state/token_count_rate.rs", "max_capacity(KEYS)", Row("token counts of a key")),
     ("state/trace_queue.rs", "QUEUE_CAPACITY", Shared(Bound::Traces)),
     ("state/trace_queue.rs", "mpsc::channel(QUEUE_CAPACITY)", Shared(Bound::Traces)),
     ("state/usage_recorder.rs", "QUEUE_CAPACITY", Row("records in memory that wait for the database")),
