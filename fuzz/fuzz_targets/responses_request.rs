@@ -8,7 +8,7 @@ use libfuzzer_sys::fuzz_target;
 use tollgate_fuzz::{request, selectors};
 use tollgate_protocol::{Method, Protocol};
 
-const METHODS: [Method; 2] = [Method::Chat, Method::CountTokens];
+const METHODS: [Method; 3] = [Method::Chat, Method::CountTokens, Method::Compact];
 
 fuzz_target!(|input: &[u8]| {
     let Some(([method], body)) = selectors(input) else { return };

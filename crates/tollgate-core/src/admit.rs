@@ -165,9 +165,9 @@ pub struct BudgetAlert {
 /// The reservation a request needs; `None` when no limit applies.
 pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
     let AdmitInput { id, at, caller, offer, summary, from, gateway } = *input;
-    // Counting tokens is free and uses no tokens, but it is a request.
     let counts = summary.method == Method::CountTokens;
-    let limits = limits_of(&caller.key, Some(&offer.group), gateway, !counts);
+    let kind = RequestKind { costs_money: !counts, counts_tokens: counts };
+    let limits = limits_of(&caller.key, Some(&offer.group), gateway, kind);
     if limits.is_empty() {
         return None;
     }
@@ -282,8 +282,29 @@ pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath
     (*used.unwrap_or(&names[0])).to_owned()
 }
 
+/// What of a request decides which limits apply to it.
+#[derive(Clone, Copy, Debug)]
+struct RequestKind {
+    costs_money: bool,
+    /// It counts tokens, and so uses none and does not count as a request: [`token_counts_per_minute`] bounds it.
+    counts_tokens: bool,
+}
+
+/// Token counts for each request that a limit on requests per minute allows, and in any case.
+const COUNTS_PER_REQUEST: u64 = 10;
+const MIN_COUNTS_PER_MINUTE: u64 = 120;
+
+/// How many token counts a key may ask for in a minute. Clients send dozens at once to show how a context is used, one for each of its
+/// parts, so they have a limit of their own. `None` when nothing limits the key's requests.
+#[must_use]
+pub fn token_counts_per_minute(key: &Key, group: &Group) -> Option<u64> {
+    let limits = [key.limits.rpm, key.member.limits.rpm, group.limits.rpm];
+    let rpm = limits.into_iter().filter(|rpm| *rpm > 0).min()?;
+    Some((u64::from(rpm) * COUNTS_PER_REQUEST).max(MIN_COUNTS_PER_MINUTE))
+}
+
 /// All limits of key, member, group and gateway, money first.
-fn limits_of(key: &Key, group: Option<&Group>, gateway: &[Budget], money: bool) -> Vec<Limit> {
+fn limits_of(key: &Key, group: Option<&Group>, gateway: &[Budget], kind: RequestKind) -> Vec<Limit> {
     let member = &key.member;
     let subjects: [(Subject, &[Budget], Limits); 4] = [
         (Subject::Key(key.id), &key.budgets, key.limits),
@@ -296,7 +317,7 @@ fn limits_of(key: &Key, group: Option<&Group>, gateway: &[Budget], money: bool) 
         (Subject::Gateway, gateway, Limits::default()),
     ];
     let mut limits = Vec::new();
-    if money {
+    if kind.costs_money {
         for (subject, budgets, _) in &subjects {
             limits.extend(budgets.iter().map(|budget| Limit { subject: *subject, rule: LimitRule::Budget(*budget) }));
         }
@@ -309,7 +330,8 @@ fn limits_of(key: &Key, group: Option<&Group>, gateway: &[Budget], money: bool) 
     ];
     for rule in rates {
         let bound = subjects.iter().map(|(subject, _, limits)| Limit { subject: *subject, rule: rule(limits) });
-        limits.extend(bound.filter(|limit| limit.rule.is_bounded()));
+        let applies = |limit: &Limit| !kind.counts_tokens || matches!(limit.rule, LimitRule::Concurrency(_));
+        limits.extend(bound.filter(|limit| limit.rule.is_bounded() && applies(limit)));
     }
     limits
 }

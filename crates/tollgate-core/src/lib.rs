@@ -42,7 +42,7 @@ pub use admit::{
     AdmitInput, BudgetAlert, EarlyRequest, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS,
     MIN_OUTPUT_TOKENS, Meter, PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation,
     ReservationReceipt, SlidingWindow, SpendTotals, Subject, attempt_reservations, exhausted_limit, has_limits, max_attempt_cost,
-    output_limit_field, rate_statuses, reservation_for, reservation_for_attempt,
+    output_limit_field, rate_statuses, reservation_for, reservation_for_attempt, token_counts_per_minute,
 };
 pub use alert::{
     AlertChanges, AlertCondition, AlertRule, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes, balance_conditions,

@@ -35,7 +35,10 @@ async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<B
     let format = head.from.spec().model_list;
     match request {
         ListRequest::All(query) => {
-            let models = visible_models(&catalog, &caller).iter().map(listed).collect::<Vec<_>>();
+            let visible = visible_models(&catalog, &caller);
+            // Clients take every name of a list for a model that answers; a protocol without embeddings names none.
+            let embeddings = head.from.spec().embeddings;
+            let models = visible.iter().filter(|model| embeddings || !model.embeds()).map(listed).collect::<Vec<_>>();
             (format.list)(&models, query).map_err(|bad| Refusal::InvalidValue { name: bad.parameter(), message: bad.to_string() })
         }
         ListRequest::One(name) => {

@@ -165,7 +165,7 @@ pub struct UpstreamLimits {
 
 impl Default for UpstreamLimits {
     fn default() -> Self {
-        Self { total: Duration::from_mins(10), keep_alive: Duration::from_secs(15) }
+        Self { total: Duration::from_mins(10), keep_alive: Duration::from_secs(10) }
     }
 }
 

@@ -18,6 +18,7 @@ pub mod retry_budget;
 pub mod runtime_state;
 pub mod shared;
 pub(crate) mod shares;
+pub(crate) mod token_count_rate;
 pub mod trace_queue;
 pub mod traffic;
 pub mod usage_recorder;

@@ -39,6 +39,10 @@ impl Codec for Anthropic {
         splice::forward_request(body, summary, edits)
     }
 
+    fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Option<&'static str> {
+        splice::left_out(body, summary)
+    }
+
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
         match method {
             Method::CountTokens => "/messages/count_tokens",

@@ -44,6 +44,12 @@ pub trait Codec: Send + Sync {
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
+    /// The member that [`Codec::forward_request`] leaves out because the history, without what only another provider can read, does not
+    /// allow it.
+    fn left_out(&self, _body: &[u8], _summary: &RequestSummary) -> Option<&'static str> {
+        None
+    }
+
     /// Path and query relative to a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 

@@ -21,6 +21,11 @@ pub(crate) trait NamedEvents: Send {
 
     fn summary(&self) -> ReplySummary;
 
+    /// Bytes of memory kept between two events.
+    fn held_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether the end marker was received.
     fn has_ended(&self) -> bool;
 
@@ -71,7 +76,7 @@ impl<E: NamedEvents> StreamRelay for NamedEventRelay<E> {
     }
 
     fn held_bytes(&self) -> usize {
-        self.body_kind.held_bytes() + self.parser.held_bytes()
+        self.body_kind.held_bytes() + self.parser.held_bytes() + self.events.held_bytes()
     }
 
     fn complete(&self) -> bool {

@@ -178,6 +178,12 @@ pub trait StreamRelay: Send {
 
     fn summary(&self) -> ReplySummary;
 
+    /// A number that changes with every piece of text, thought or call that arrives, whether something was written for the caller or the
+    /// piece waits until a call is whole. It tells a model at work from one that sends only comments.
+    fn received_content_bytes(&self) -> u64 {
+        self.summary().text_bytes
+    }
+
     /// Bytes of memory kept between two pushes: an event that has begun, calls and citations that are sent in one piece. What is
     /// bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;

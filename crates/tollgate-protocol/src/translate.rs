@@ -25,8 +25,8 @@ pub fn decode_request(from: Protocol, target: &Target, body: &[u8]) -> Result<ne
 /// Encodes a request for an upstream. `profile` is the effective profile ([`crate::effective_profile`]).
 ///
 /// # Errors
-/// All fields that the upstream cannot express; [`TranslateError::NoCounter`] for a token count where the upstream
-/// protocol has no counter.
+/// All fields that the upstream cannot express; [`TranslateError::NoCounter`] for a token count that the upstream could express, but
+/// whose protocol has no counter.
 pub fn encode_request(
     to: Protocol,
     request: &neutral::Request,
@@ -34,9 +34,6 @@ pub fn encode_request(
     profile: &Profile,
     options: &TranslateOptions<'_>,
 ) -> Result<neutral::EncodedRequest, TranslateError> {
-    if !to.spec().counts_tokens && request.operation == Operation::Count {
-        return Err(TranslateError::NoCounter);
-    }
     let mut out = encode_context::EncodeContext::new(to, request, upstream_model, profile, options);
     let (method, body) = (to.spec().encode_request)(&mut out);
     let include_thoughts = effort::shows_thoughts(request);
@@ -51,7 +48,8 @@ pub fn encode_request(
         };
     let encoded = neutral::EncodedRequest {
         method,
-        stream: request.params.stream,
+        // A count is never streamed, whatever else the body says.
+        stream: request.params.stream && request.operation == Operation::Generate,
         body: body.to_bytes(),
         dropped: Vec::new(),
         name_map: Vec::new(),
@@ -64,7 +62,9 @@ pub fn encode_request(
         legacy_calls: request.params.legacy_calls,
         echo: request.echo.clone(),
     };
-    out.finish(encoded)
+    let encoded = out.finish(encoded)?;
+    let is_countable = to.spec().counts_tokens || request.operation != Operation::Count;
+    if is_countable { Ok(encoded) } else { Err(TranslateError::NoCounter) }
 }
 
 const fn answer_kind(operation: &Operation) -> AnswerKind {

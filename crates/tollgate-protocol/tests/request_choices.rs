@@ -357,6 +357,27 @@ fn forced_tool_choice_without_tools_is_malformed() {
 // === other methods ===
 
 #[test]
+fn token_count_refuses_the_same_parts_at_every_upstream() {
+    let image = json!({"type": "image", "source": {"type": "file", "file_id": "file_1"}});
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": [image]}]});
+    for to in [OpenAi, Gemini, Responses] {
+        let outcome = translate_as((Anthropic, to), Method::CountTokens, &body, &profile(to), &TranslateOptions::default());
+        let Err(TranslateError::Unsupported { fields, .. }) = outcome else { panic!("{to:?}: {outcome:?}") };
+        assert!(fields[0].starts_with("messages[0].content[0]"), "{to:?}: {fields:?}");
+    }
+}
+
+#[test]
+fn token_count_is_never_streamed() {
+    let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": "a"}]});
+    for to in [Gemini, Responses] {
+        let encoded =
+            translate_as((Anthropic, to), Method::CountTokens, &body, &profile(to), &TranslateOptions::default()).unwrap();
+        assert!(!encoded.stream, "{to:?}");
+    }
+}
+
+#[test]
 fn token_counts_need_an_upstream_with_a_counter() {
     let inner = json!({"model": "models/m", "contents": [{"parts": [{"text": "a"}]}], "systemInstruction": {"parts": [{"text": "s"}]}, "generationConfig": {"speechConfig": {}, "topK": 4}});
     let body = json!({"generateContentRequest": inner});

@@ -225,7 +225,8 @@ impl Lines<'_> {
 
     fn claude_code(&self) -> String {
         format!(
-            "export ANTHROPIC_BASE_URL={}\nexport ANTHROPIC_AUTH_TOKEN={}\nexport ANTHROPIC_MODEL={}\nclaude",
+            "export ANTHROPIC_BASE_URL={}\nexport ANTHROPIC_AUTH_TOKEN={}\nexport ANTHROPIC_MODEL={}\nexport \
+             CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1\nclaude",
             shell(&self.base),
             self.shell_key(),
             shell(self.access.model)

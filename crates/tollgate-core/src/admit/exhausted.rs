@@ -1,6 +1,8 @@
 //! Limits that leave nothing for one more request, whatever it asks for: checked before its body is received.
 
-use super::{FundsStatus, Limit, LimitExceeded, LimitRule, Meter, NanoUsd, RateExceeded, Subject, limits_of, rate_statuses};
+use super::{
+    FundsStatus, Limit, LimitExceeded, LimitRule, Meter, NanoUsd, RateExceeded, RequestKind, Subject, limits_of, rate_statuses,
+};
 use crate::{Key, Timestamp};
 
 /// A request of which only the head is known.
@@ -12,6 +14,8 @@ pub struct EarlyRequest<'a> {
     pub at: Timestamp,
     /// False if it may be free, so that it is served although no money is left.
     pub costs_money: bool,
+    /// Whether it counts tokens, which is no request for a limit on requests.
+    pub counts_tokens: bool,
     /// The time in the monotonic microseconds of the sliding windows.
     pub micros: u64,
 }
@@ -19,7 +23,7 @@ pub struct EarlyRequest<'a> {
 /// True if a limit or a budget of the key or its member applies, so that [`exhausted_limit`] has something to check.
 #[must_use]
 pub fn has_limits(key: &Key) -> bool {
-    !limits_of(key, None, &[], true).is_empty()
+    !limits_of(key, None, &[], RequestKind { costs_money: true, counts_tokens: false }).is_empty()
 }
 
 /// The limit of the key or its member that refuses any further request. `ahead` returns the requests of a subject that arrived
@@ -30,8 +34,8 @@ pub fn exhausted_limit(
     ahead: impl Fn(Subject) -> u64,
     mut meter: impl FnMut(Subject) -> Meter,
 ) -> Option<LimitExceeded> {
-    let EarlyRequest { key, at, costs_money, micros } = *request;
-    let limits = limits_of(key, None, &[], costs_money);
+    let EarlyRequest { key, at, costs_money, counts_tokens, micros } = *request;
+    let limits = limits_of(key, None, &[], RequestKind { costs_money, counts_tokens });
     let funds = limits.iter().filter(|limit| limit.bounds_money()).filter_map(|limit| meter(limit.subject).funds(limit, at));
     let spent: Option<FundsStatus> = funds.filter(|funds| funds.left <= NanoUsd::ZERO).min_by_key(|funds| funds.left);
     if let Some(funds) = spent {
@@ -73,7 +77,7 @@ mod tests {
     }
 
     fn exceeded(key: &Key, costs_money: bool, ahead: u64, meter: &Meter) -> Option<LimitExceeded> {
-        let request = EarlyRequest { key, at: NOW, costs_money, micros: 1 };
+        let request = EarlyRequest { key, at: NOW, costs_money, counts_tokens: false, micros: 1 };
         let of_key = |subject| subject == Subject::Key(key.id);
         exhausted_limit(
             &request,

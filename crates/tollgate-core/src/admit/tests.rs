@@ -127,15 +127,34 @@ fn changed_offer_reserves_only_the_excess() {
 }
 
 #[test]
-fn token_count_is_a_request_without_money() {
-    let reservation = Case::new(|it| {
-        it.key.budgets = block("1");
-        it.key.limits.rpm = 5;
-        it.summary.method = Method::CountTokens;
-    })
-    .reservation()
-    .unwrap();
-    assert_eq!((reservation.limits.len(), reservation.tokens, reservation.amount, reservation.output), (1, 0, NanoUsd::ZERO, None));
+fn token_count_uses_neither_money_nor_requests() {
+    let case = |concurrency| {
+        Case::new(|it| {
+            it.key.budgets = block("1");
+            it.key.limits = Limits { rpm: 5, tpm: 5, concurrency };
+            it.summary.method = Method::CountTokens;
+        })
+    };
+    assert!(case(0).reservation().is_none());
+    let reservation = case(3).reservation().unwrap();
+    let rules: Vec<_> = reservation.limits.iter().map(|limit| limit.rule).collect();
+    assert_eq!((rules.as_slice(), reservation.tokens), ([LimitRule::Concurrency(3)].as_slice(), 0));
+    assert_eq!((reservation.amount, reservation.output), (NanoUsd::ZERO, None));
+}
+
+#[test]
+fn token_counts_have_a_generous_limit_of_their_own() {
+    let counts = |key, member, group| {
+        let case = Case::new(|it| {
+            it.key.limits.rpm = key;
+            it.key.member.limits.rpm = member;
+            it.group.limits.rpm = group;
+        });
+        token_counts_per_minute(&case.key, &case.group)
+    };
+    assert_eq!(counts(0, 0, 0), None);
+    assert_eq!(counts(5, 0, 600), Some(120));
+    assert_eq!(counts(0, 0, 600), Some(6_000));
 }
 
 #[test]

@@ -178,10 +178,16 @@ impl NoRoute<'_> {
         self.excluded.iter().filter_map(|it| it.why.fields()).min_by_key(|fields| fields.len()).cloned()
     }
 
-    /// The methods the model is offered on, when all candidates speak another protocol and translation is disabled (E15).
+    /// The methods the model is offered on, when all candidates speak another protocol and the request cannot be translated (E15).
     pub fn other_protocol_methods(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
-        protocols.filter(|it| !it.is_empty()).map(|protocols| supports(ModelPurpose::of_method(self.method), &protocols))
+        let protocols = protocols.filter(|it| !it.is_empty())?;
+        let mut methods = supports(ModelPurpose::of_method(self.method), &protocols);
+        if self.method == Method::Compact {
+            // Compaction alone has no counterpart; answers are translated.
+            methods.insert(0, "/v1/responses");
+        }
+        Some(methods)
     }
 
     /// Prices that E41 may show. Only limits on the sale price, because callers never see costs; the cheapest candidate if they

@@ -97,6 +97,27 @@ async fn clients_of_messages_get_their_own_form() {
 }
 
 #[tokio::test]
+async fn clients_of_messages_are_not_offered_embedding_models() {
+    let catalog = catalog();
+    let channels = catalog.channels.values().map(|row| {
+        let mut row = Channel::clone(row);
+        row.spec.provider = Provider::OpenAi;
+        row
+    });
+    let embeds =
+        Model { spec: ModelSpec { name: "beta".to_owned(), embeddings: true, ..ModelSpec::default() }, ..Model::default() };
+    let groups = catalog.groups.iter().map(|row| Group::clone(row)).collect();
+    let shared = shared(Settings::default(), Catalog::from_parts(Revision(2), channels.collect(), groups, vec![embeds]));
+    for (from, listed) in [(Protocol::Anthropic, vec!["alpha", "gamma"]), (Protocol::OpenAi, vec!["alpha", "beta", "gamma"])] {
+        let mut head = head("/v1/models");
+        head.from = from;
+        head.presented_key = Some(Secret::new(SECRET.to_owned()));
+        let body = list(&shared, &head, &all(None, None)).await.into_body().collect().await.unwrap().to_bytes();
+        assert_eq!(names(&serde_json::from_slice(&body).unwrap(), "data", "id"), listed, "{from:?}");
+    }
+}
+
+#[tokio::test]
 async fn single_model_or_not_found() {
     let one = |name: &str| ListRequest::One(name.to_owned());
     let (status, model) = ask("/v1/models/alpha", Some(SECRET), one("alpha")).await;

@@ -1,9 +1,12 @@
 //! Stage 5 of 11: admit. In: an offered request; out: a reservation of money, requests, tokens and concurrency, or E31 to E33.
 //!
-//! Everything is reserved in one step, or nothing is. Subjects without limits are not counted. The usage guard settles the
-//! reservation however the request ends.
+//! Token counts are bounded first, in a window of their own. Everything else is reserved in one step, or nothing is. Subjects without
+//! limits are not counted. The usage guard settles the reservation however the request ends.
 
-use tollgate_core::{AdmitInput, attempt_reservations, output_limit_field, reservation_for};
+use tollgate_core::{
+    AdmitInput, LimitExceeded, attempt_reservations, output_limit_field, reservation_for, token_counts_per_minute,
+};
+use tollgate_protocol::Method;
 
 use super::types::{
     offered::{Admission, OfferedRequest, OutputLimit},
@@ -31,6 +34,11 @@ pub(super) async fn admit(
 ) -> Result<Admission, Refusal> {
     let OfferedRequest { catalog, caller, offer, summary, .. } = offered;
     let gateway = &head.settings.budgets;
+    if summary.method == Method::CountTokens && earlier.is_none() {
+        let limit = token_counts_per_minute(&caller.key, &offer.group);
+        let counted = limit.map_or(Ok(()), |limit| worker.shared.traffic.token_counts.count(caller.key.id, limit));
+        counted.map_err(|rate| Refusal::LimitExceeded(Box::new(LimitExceeded::Rate(rate))))?;
+    }
     let input = AdmitInput { id: head.request_id, at: head.arrived, caller, offer, summary, from: head.from, gateway };
     let earlier_limit = earlier.and_then(|earlier| earlier.output_limit.clone());
     let Some(reservation) = reservation_for(&input) else {

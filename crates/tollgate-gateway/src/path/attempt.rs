@@ -25,6 +25,7 @@ use super::types::{
     failure::{Failure, ProblemAnswer},
     request_bodies::{ResponseConversion, UpstreamRequest},
     stream_memory::StreamMemory,
+    stream_progress::StreamProgress,
     usage_guard::AttemptProgress,
 };
 use crate::{
@@ -44,8 +45,11 @@ const OTHER_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Limits on reading an error answer, in bytes and in time.
 const MAX_PROBLEM_BYTES: usize = 64 * 1024;
 const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
-/// Bytes a stream may send before its first content.
+/// Bytes a stream may send without content, besides [`ECHOES`] of the request.
 const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
+/// Times a stream may repeat the request before its content: Responses send instructions and tools with each of up to three events, and
+/// escapes may lengthen them.
+const ECHOES: usize = 4;
 /// Largest buffer that is allocated before the answer's bytes arrive.
 const MAX_FIRST_BUFFER: usize = 256 * 1024;
 /// Answers of the caller's protocol that are larger are passed on in pieces.
@@ -120,6 +124,7 @@ impl Attempt<'_> {
             body,
             sent: SentMark::default(),
         };
+        let prelude_limit = MAX_PRELUDE_BYTES.saturating_add(ECHOES * call.body.len());
         let answer = self.head(call).await?;
         progress.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
@@ -136,7 +141,9 @@ impl Attempt<'_> {
             return Err(Failure::BadAnswer("content-encoding"));
         }
         match stream {
-            Some(framing) if !contradicts(&answer.headers, framing) => self.stream(answer, framing, &conversion, progress).await,
+            Some(framing) if !contradicts(&answer.headers, framing) => {
+                self.stream(answer, (framing, prelude_limit), &conversion, progress).await
+            }
             Some(_) => Err(self.unexpected_content(answer, "not a stream", progress).await),
             None if !answer.may_be_json() => Err(self.unexpected_content(answer, "content-type", progress).await),
             None => {
@@ -276,7 +283,7 @@ impl Attempt<'_> {
     async fn stream(
         &self,
         answer: UpstreamAnswer,
-        framing: Framing,
+        (framing, prelude_limit): (Framing, usize),
         conversion: &ResponseConversion,
         progress: &AttemptProgress,
     ) -> Result<AttemptAnswer, Failure> {
@@ -284,11 +291,14 @@ impl Attempt<'_> {
         let mut relay = conversion.relay(framing);
         let mut first = Vec::new();
         let mut memory = StreamMemory::new(self.memory);
+        // Bytes since the last progress.
         let mut received = 0;
+        let mut reached = StreamProgress::default();
         let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
         // Comments and empty events count as activity but not as content, so content has a limit of its own.
         let content_ms = self.planned.channel.spec.timeouts.first_byte_ms.max(idle_ms);
-        let mut content_by = self.clock.instant() + Duration::from_millis(content_ms);
+        let content_limit = Duration::from_millis(content_ms);
+        let mut content_by = self.clock.instant() + content_limit;
         loop {
             let piece = match timeout_at(content_by, self.next(&mut body)).await {
                 Ok(piece) => piece?,
@@ -310,6 +320,12 @@ impl Attempt<'_> {
             }
             let summary = relay.summary();
             progress.record_reply(summary);
+            let now_reached = StreamProgress::of(&*relay);
+            if now_reached != reached {
+                // The model works, although the caller gets nothing yet: thoughts that are not shown, a call that is not whole.
+                (reached, received) = (now_reached, 0);
+                content_by = self.clock.instant() + content_limit;
+            }
             if may_send_status(&summary, &*relay) {
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
@@ -327,7 +343,10 @@ impl Attempt<'_> {
                     let rest = Rest::Ended;
                     return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, whole_by: None }));
                 }
-                Ok(()) if received > MAX_PRELUDE_BYTES => return Err(Failure::BadAnswer("no content in the first MiB")),
+                // An event under way may be the content; it has a limit of its own.
+                Ok(()) if received.saturating_sub(relay.held_bytes()) > prelude_limit => {
+                    return Err(Failure::BadAnswer("too much without content"));
+                }
                 Ok(()) => {}
             }
         }

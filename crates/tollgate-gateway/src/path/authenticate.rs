@@ -117,7 +117,7 @@ fn nothing_left(
     let known = if lags { &[][..] } else { &subjects };
     let meters = shared.counters.snapshot(known, shared.clock.instant());
     let costs_money = !lags && catalog.sells_nothing_free && method != Method::CountTokens;
-    let request = EarlyRequest { key, at, costs_money, micros: meters.micros };
+    let request = EarlyRequest { key, at, costs_money, counts_tokens: method == Method::CountTokens, micros: meters.micros };
     let meter = |subject| meters.meters.iter().find(|(of, _)| *of == subject).map(|(_, meter)| *meter).unwrap_or_default();
     exhausted_limit(&request, |subject| receiving.before(subject), meter)
 }

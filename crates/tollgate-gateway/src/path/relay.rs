@@ -30,11 +30,12 @@ use tollgate_protocol::StreamRelay;
 
 use self::{
     ending::warn,
-    phase::{Break, Close, Phase, Progress},
+    phase::{Break, Close, Phase},
 };
 use super::types::{
     attempt::{Rest, Streaming},
     stream_memory::StreamMemory,
+    stream_progress::StreamProgress,
     usage_guard::{Ending, UsageGuard},
 };
 use crate::{
@@ -86,14 +87,14 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         whole_by,
         first_content_us,
         received: now,
-        progress: Progress::default(),
+        progress: StreamProgress::default(),
         progressed: now,
         interrupt,
         sent: now,
         journaled: now,
         timer: Box::pin(tokio::time::sleep_until(now + idle.min(keep_alive))),
     };
-    relayed.progress = Progress::of(&relayed.relay.summary());
+    relayed.progress = StreamProgress::of(&*relayed.relay);
     match rest {
         Rest::Pending(upstream) => {
             relayed.upstream = Some(upstream);
@@ -142,7 +143,7 @@ struct Relayed {
     /// When the upstream last sent bytes.
     received: Instant,
     /// How far the answer has come, and since when.
-    progress: Progress,
+    progress: StreamProgress,
     progressed: Instant,
     /// Wakes the stream to look whether it must end.
     interrupt: Pin<Box<OwnedNotified>>,
@@ -325,7 +326,7 @@ impl Relayed {
         if self.memory.received(data.len()) {
             self.measure(data.len());
         }
-        let progress = Progress::of(&self.relay.summary());
+        let progress = StreamProgress::of(&*self.relay);
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);
         }

@@ -9,6 +9,7 @@ mod golden;
 mod hedging;
 mod hostile;
 mod learning;
+mod long_beginnings;
 mod loopback;
 mod media;
 mod money;

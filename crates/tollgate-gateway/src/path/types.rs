@@ -8,6 +8,7 @@ pub(crate) mod offered;
 pub(crate) mod request_bodies;
 pub(crate) mod reserve;
 pub(crate) mod stream_memory;
+pub(crate) mod stream_progress;
 pub(crate) mod trace;
 pub(crate) mod usage_guard;
 pub(crate) mod worker;

@@ -10,6 +10,27 @@ const MAX_CHARS: usize = 2_000;
 const KEY_PREFIXES: [&str; 14] =
     ["sk-", "sk_", "pk-", "pk_", "rk-", "gsk_", "AIza", "ya29.", "xai-", "key-", "tga-", "hf_", "ghp_", "eyJ"];
 
+/// Prefixes of identifiers, which are long and mixed like credentials: callers need them to repair their requests.
+const ID_PREFIXES: [&str; 14] = [
+    "toolu_",
+    "srvtoolu_",
+    "mcptoolu_",
+    "call_",
+    "fc_",
+    "ctc_",
+    "rs_",
+    "msg_",
+    "resp_",
+    "req_",
+    "file_",
+    "file-",
+    "vs_",
+    "chatcmpl-",
+];
+/// Longest word, and longest word with a number at one end, in a name, in bytes.
+const LONGEST_WORD: usize = 16;
+const LONGEST_NUMBERED_WORD: usize = 12;
+
 /// The text without keys and hosts, truncated. Control characters become spaces.
 pub(crate) fn redact(text: &str) -> String {
     let mut out = String::with_capacity(text.len().min(MAX_CHARS));
@@ -92,21 +113,33 @@ fn is_credential(word: &str) -> bool {
     if KEY_PREFIXES.iter().any(|prefix| core.starts_with(prefix) && core.len() >= prefix.len() + 8) {
         return true;
     }
-    if is_dated_name(core) {
+    if is_id(core) || is_name(core) {
         return false;
     }
     let long = core.len() >= 32 && core.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'+' | b'*'));
     long && core.bytes().any(|b| b.is_ascii_digit()) && core.bytes().any(|b| b.is_ascii_alphabetic())
 }
 
-/// The name of a beta feature, such as `mid-conversation-tool-changes-2026-07-01`: words and a date.
-fn is_dated_name(word: &str) -> bool {
-    let segments: Vec<&str> = word.split('-').collect();
-    let [words @ .., year, month, day] = segments.as_slice() else { return false };
-    let is_date = [(year, 4), (month, 2), (day, 2)]
-        .into_iter()
-        .all(|(part, digits)| part.len() == digits && part.bytes().all(|byte| byte.is_ascii_digit()));
-    is_date && words.iter().all(|word| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_lowercase()))
+/// An identifier that a provider or this gateway gave to a part of the conversation.
+fn is_id(word: &str) -> bool {
+    ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
+}
+
+/// A name that people wrote, such as that of a model, a tool (`mcp__calendar__list_events_v2`) or a beta feature
+/// (`mid-conversation-tool-changes-2026-07-01`): short pieces, each a word, a number, or a word with a number.
+fn is_name(word: &str) -> bool {
+    let mut pieces = word.split(['-', '_']).filter(|piece| !piece.is_empty());
+    pieces.all(|piece| {
+        let bytes = piece.as_bytes();
+        let changes = bytes.windows(2).filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit()).count();
+        match changes {
+            0 => bytes.len() <= LONGEST_WORD,
+            1 => bytes.len() <= LONGEST_NUMBERED_WORD,
+            // Sizes of models, such as `A22B`.
+            2 => bytes.len() <= 5,
+            _ => false,
+        }
+    })
 }
 
 #[cfg(test)]
@@ -121,6 +154,10 @@ mod tests {
             "messages[2].content[0].type: must be one of text, image_url",
             "models/gemini-2.5-flash-preview is not found for API version v1beta",
             "claude-3.5-sonnet accepts at most 200000 tokens (e.g. 0.5 of that)",
+            "messages.2: unexpected `tool_use_id` found in `tool_result` blocks: srvtoolu_01A09q90qw90lq917835lq9abcdefgh",
+            "No tool output found for function call call_01m7q5cqg0ew3re1r70w3ge1r7_0.",
+            "tools.3.name: mcp__claude_ai_Google_Calendar__list_events_v2 is used twice",
+            "Qwen3-235B-A22B-Instruct-2507-FP8-Throughput is overloaded; mid-conversation-tool-changes-2026-07-01 is unknown",
         ] {
             assert_eq!(redact(text), text);
         }
@@ -137,6 +174,9 @@ mod tests {
             ("upstream api.internal.example.com said no", "example.com"),
             ("dial localhost:11434: refused", "localhost"),
             ("host ::1 is closed", "::1"),
+            ("project 550e8400-e29b-41d4-a716-446655440000 is unknown", "550e8400"),
+            ("token mcp_Zk3x9Qw7Lr2Tn8Vb5Yc1Hd6Jf4Gs0Pm is bad", "Zk3x9"),
+            ("use sk-proj-file_0123456789abcdef instead", "0123456789"),
         ] {
             let shown = redact(text);
             assert!(!shown.contains(gone), "{shown}");

@@ -110,7 +110,7 @@ impl Refusal {
                 upstream::no_price(model, *missing_price, head)
             }
             Self::NoRoute { model, cause, retry_after, .. } => upstream::no_route(model, *cause, *retry_after, head),
-            Self::Upstream { model, failure } => upstream::failed(model, failure),
+            Self::Upstream { model, failure } => upstream::failed(model, failure, head.from),
             Self::ShuttingDown => RefusalRow::unavailable("shutting_down", "SHUTTING_DOWN", "The gateway is restarting.").retry(2),
             Self::Internal => {
                 let message = format!("Internal error. Quote request id {} to the operator.", head.request_id);

@@ -289,6 +289,29 @@ fn upstream_message_is_forwarded_redacted() {
 }
 
 #[test]
+fn a_404_about_an_object_of_the_provider_stays_for_callers_of_its_protocol() {
+    let found = |protocol, path: &str, status, body: &str| {
+        let problem = tollgate_protocol::codec(protocol).decode_problem(status, body.as_bytes());
+        rejected(protocol, problem).problem(&caller(path))
+    };
+    let file = r#"{"type":"error","error":{"type":"not_found_error","message":"File not found: file_01abc"}}"#;
+    let problem = found(Protocol::Anthropic, "/v1/messages", 404, file);
+    assert_eq!((problem.status, problem.anthropic.kind.as_deref()), (404, Some("not_found_error")));
+    assert_eq!(problem.message, "File not found: file_01abc");
+    for message in ["Vector store with id 'vs_1' not found.", "No such File object: file-abc"] {
+        let body = format!(r#"{{"error":{{"message":"{message}","type":"invalid_request_error","param":null,"code":null}}}}"#);
+        assert_eq!(found(Protocol::Responses, "/v1/responses", 404, &body).status, 404, "{message}");
+        assert_eq!(
+            found(Protocol::Responses, CHAT, 404, &body).status,
+            502,
+            "a chat request names no object of Responses: {message}"
+        );
+    }
+    let unknown_path = r#"{"type":"error","error":{"type":"not_found_error","message":"Not Found"}}"#;
+    assert_eq!(found(Protocol::Anthropic, "/v1/messages", 404, unknown_path).status, 502);
+}
+
+#[test]
 fn only_a_404_about_a_model_is_the_callers_fault() {
     for (message, code, status) in [
         ("The model `x` does not exist", None, 404),

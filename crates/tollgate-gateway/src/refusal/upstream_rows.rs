@@ -116,8 +116,8 @@ fn no_accounts(message: String, model: String, cause: NoRouteCause, from: Protoc
         .metadata("retryable", if cause.retryable() { "true" } else { "false" })
 }
 
-/// E50 to E60.
-pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
+/// E50 to E60. `from` is the caller's protocol.
+pub(super) fn failed(model: &str, failure: &UpstreamFailure, from: Protocol) -> RefusalRow {
     match failure {
         UpstreamFailure::Unreachable => {
             broken("upstream_unreachable", "UPSTREAM_UNREACHABLE", "The upstream provider could not be reached.").retry(5)
@@ -128,7 +128,7 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure) -> RefusalRow {
         UpstreamFailure::GatewayTimedOut { status } => {
             timed_out(format!("The upstream provider reported that its own server timed out (status {status})."))
         }
-        UpstreamFailure::Rejected(rejection) => rejected(rejection),
+        UpstreamFailure::Rejected(rejection) => rejected(rejection, from),
         UpstreamFailure::AccountRefused => {
             let message = "The upstream provider refused the gateway's account. The operator has been informed.";
             broken("upstream_account_error", "UPSTREAM_ACCOUNT_ERROR", message).retry(10)
@@ -179,13 +179,11 @@ fn rate_limited(model: &str, secs: u32) -> RefusalRow {
         .retry(secs)
 }
 
-/// E52 with the upstream's message. A 404 that is not about a model or a named object is caused by the channel's base URL, not by the request,
-/// and becomes 502.
-fn rejected(rejection: &Rejection) -> RefusalRow {
+/// E52 with the upstream's message. A 404 that is not about something the request names is caused by the channel's base URL, not by the
+/// request, and becomes 502.
+fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
     let problem = &rejection.problem;
-    let is_named = problem.message.to_ascii_lowercase().contains("model")
-        || problem.code.as_deref().is_some_and(|code| code.contains("model") || code.ends_with("_not_found"));
-    let status = if problem.status == 404 && !is_named { 502 } else { problem.status };
+    let status = if problem.status == 404 && !is_about_request(rejection, from) { 502 } else { problem.status };
     let message = redact(problem.message.trim());
     let message = if message.is_empty() {
         format!("The upstream provider rejected the request with status {}.", problem.status)
@@ -219,6 +217,16 @@ fn rejected(rejection: &Rejection) -> RefusalRow {
         }
     }
     row
+}
+
+/// Whether a 404 is about something that the request names: a model, or another object of the provider, such as a file or a vector store.
+/// Only requests of the upstream's own protocol can name the latter; a server that does not know the path answers without an error object,
+/// or with a phrase.
+fn is_about_request(rejection: &Rejection, from: Protocol) -> bool {
+    let Rejection { protocol, problem } = rejection;
+    problem.message.to_ascii_lowercase().contains("model")
+        || problem.code.as_deref().is_some_and(|code| code.contains("model") || code.ends_with("_not_found"))
+        || (*protocol == from && problem.is_error_object && !problem.from_intermediary && !problem.message.trim().is_empty())
 }
 
 /// Whether an upstream's detail can be forwarded unchanged. A detail with anything to redact is omitted, because raw JSON

@@ -16,6 +16,7 @@ use crate::{
         hedge_budget::HedgeSpending,
         latency_estimate::LatencyEstimate,
         learned_parameters::LearnedParameters,
+        token_count_rate::TokenCountRate,
     },
     upstream::media::MediaFetcher,
 };
@@ -29,6 +30,7 @@ pub struct Traffic {
     pub(crate) media: MediaFetcher,
     pub(crate) latency: LatencyEstimate,
     pub(crate) hedges: Arc<HedgeSpending>,
+    pub(crate) token_counts: TokenCountRate,
     /// Notified when the catalog is replaced.
     pub(crate) catalogs: ChangeSignal,
 }
@@ -38,6 +40,7 @@ impl Traffic {
     pub fn new(clock: Arc<dyn Clock>) -> Self {
         Self {
             limiters: AccountLimiters::new(Arc::clone(&clock)),
+            token_counts: TokenCountRate::new(Arc::clone(&clock)),
             media: MediaFetcher::new(clock),
             learned_parameters: LearnedParameters::default(),
             latency: LatencyEstimate::default(),

@@ -1,10 +1,13 @@
 //! Edits a Messages body for an upstream of the same protocol in place of re-encoding it. Everything else is passed on, members
 //! and beta features that the gateway does not know included.
 
+mod thinking_budget;
+
 use std::ops::Range;
 
 use bytes::Bytes;
 
+use self::thinking_budget::ThinkingBudget;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
@@ -30,8 +33,21 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
         if clean(body, &mut cleaned).is_ok() {
             changes.append(cleaned);
         }
+        if let Some(budget) = impossible_budget(body) {
+            budget.remove(body, &mut changes);
+        }
     }
     changes.apply_to(body)
+}
+
+/// The member that [`forward_request`] leaves out because of the history.
+pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Option<&'static str> {
+    (summary.splices.markers && impossible_budget(body).is_some()).then_some("thinking")
+}
+
+/// The budget for thinking that the history does not allow once marked thinking is removed from it.
+fn impossible_budget(body: &[u8]) -> Option<ThinkingBudget> {
+    ThinkingBudget::read(body).ok().filter(ThinkingBudget::is_impossible)
 }
 
 /// Inserts the output limit, or lowers a larger one.

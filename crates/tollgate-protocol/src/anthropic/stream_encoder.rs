@@ -1,5 +1,5 @@
 //! Encodes a Messages stream: one open block at a time, consecutive indexes, and each call as a block of its own once it is
-//! complete.
+//! complete. The message begins with the first text, thought or call.
 
 use bytes::{BufMut, BytesMut};
 
@@ -203,6 +203,9 @@ impl StreamEncoder for MessagesStreamEncoder {
                 self.refusal.push_str(&text[..text.floor_char_boundary(remaining)]);
             }
             Event::CallOpen { candidate, call, id, name, signature, .. } if self.is_encoded(candidate) => {
+                // The call itself follows when it is whole, which may take minutes. The message begins at once, so that the caller gets
+                // its headers and pings meanwhile.
+                self.start(out);
                 self.calls.push(PendingCall { call, id, name, args: String::new(), signature });
             }
             Event::CallArgs { candidate, call, fragment } if self.is_encoded(candidate) => {

@@ -61,7 +61,12 @@ struct CallState {
 impl DecodeState {
     /// Bytes of memory kept between two events.
     pub(super) fn held_bytes(&self) -> usize {
-        self.calls.partial.held_bytes() + self.sources.held_bytes()
+        self.withheld_bytes() + self.sources.held_bytes()
+    }
+
+    /// Bytes of the calls that are streamed in pieces and not whole yet.
+    pub(super) fn withheld_bytes(&self) -> usize {
+        self.calls.partial.held_bytes()
     }
 
     /// The answer has ended: appends calls that did not, and the citations.

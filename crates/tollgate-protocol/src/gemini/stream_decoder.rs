@@ -53,6 +53,10 @@ impl StreamDecoder for GeminiStreamDecoder {
         self.progress.held_bytes()
     }
 
+    fn withheld_bytes(&self) -> usize {
+        self.progress.withheld_bytes()
+    }
+
     fn marks_end(&self) -> bool {
         false
     }

@@ -49,6 +49,11 @@ pub trait StreamDecoder: Send {
     /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
+    /// Bytes of calls that were received in pieces and appended only when they are whole. It changes with every piece.
+    fn withheld_bytes(&self) -> usize {
+        0
+    }
+
     /// Whether an event that was cut off at the end of the body cannot have been content.
     fn harmless_tail(&self) -> fn(&[u8]) -> bool {
         |_| false

@@ -11,10 +11,12 @@ use crate::{
     },
 };
 
-/// Encodes the body; returns it with the upstream's method. The protocol has no token counter, so counts never get here.
+/// Encodes the body; returns it with the upstream's method. The protocol has no token counter: a count is only encoded to find what
+/// cannot be expressed.
 pub(crate) fn encode(out: &mut EncodeContext<'_>) -> (Method, Json) {
     match &out.request.operation {
-        Operation::Generate | Operation::Count => (Method::Chat, chat(out)),
+        Operation::Generate => (Method::Chat, chat(out)),
+        Operation::Count => (Method::CountTokens, count(out)),
         Operation::Embed(embed) => (Method::Embeddings, embeddings(out, embed)),
     }
 }
@@ -30,6 +32,15 @@ fn chat(out: &mut EncodeContext<'_>) -> Json {
     body.put("messages", Json::List(messages));
     write_tools(out, &mut body);
     write_params(out, &mut body);
+    body.json()
+}
+
+/// Encodes what a request for an answer would count.
+fn count(out: &mut EncodeContext<'_>) -> Json {
+    let mut messages = messages::system(out);
+    messages.extend(messages::conversation(out));
+    let mut body = JsonObject(vec![("messages", Json::List(messages))]);
+    write_tools(out, &mut body);
     body.json()
 }
 

@@ -14,6 +14,9 @@ use crate::{
     scan::Scanner,
 };
 
+/// Between the parts of a thought, each of which is a paragraph with a heading.
+pub(super) const PART_BREAK: &str = "\n\n";
+
 pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let answer: Response<'_> = serde_json::from_slice(body).map_err(|_| InvalidReply::Unreadable("not a response"))?;
     if is_truthy(answer.error) {
@@ -36,6 +39,11 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
     Ok(())
 }
 
+/// The usage that a response states.
+pub(super) fn usage_of(response: &Response<'_>) -> Option<Usage> {
+    response.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten())
+}
+
 /// How a response ended, and its usage.
 pub(super) struct ResponseEnd {
     pub(super) finish: FinishReason,
@@ -52,8 +60,7 @@ impl ResponseEnd {
         let finish = finish.ok_or(StreamError::Malformed("a response that is not over"))?;
         // The words of a natural end tell nothing.
         let native = (finish == FinishReason::Other).then(|| reason.cloned().unwrap_or_else(|| status.to_owned()));
-        let usage = response.usage.and_then(|raw| usage::read(&mut Scanner::answer(raw.get().as_bytes()).ok()?).ok().flatten());
-        Ok(Self { finish, native, usage })
+        Ok(Self { finish, native, usage: usage_of(response) })
     }
 
     pub(super) fn push(self, out: &mut Vec<Event>) {
@@ -91,7 +98,8 @@ impl ReplyPosition {
                 let summary = item.summary.unwrap_or_default().into_iter().filter_map(|part| part.text);
                 // Open models give the thought itself.
                 let content = item.content.unwrap_or_default().into_iter().filter_map(|part| part.text);
-                let text: String = summary.chain(content).map(|text| text.0).collect();
+                let texts: Vec<String> = summary.chain(content).map(|text| text.0).filter(|text| !text.is_empty()).collect();
+                let text = texts.join(PART_BREAK);
                 if !text.is_empty() || signature.is_some() {
                     out.push(Event::Think { candidate: 0, text, redacted: None, signature });
                 }

@@ -18,6 +18,9 @@ use crate::{
     sse::{self, SseEvent},
 };
 
+/// Bytes of the items that are kept for the response that ends a broken stream.
+const KEPT_ITEM_BYTES: usize = 256 * 1024;
+
 /// A relay for one answer. The protocol has a single framing.
 pub(super) fn relay(_framing: Framing, edits: &ReplyEdits) -> Box<dyn StreamRelay> {
     let name = edits.caller_model.clone();
@@ -37,6 +40,25 @@ struct ResponsesEvents {
     /// Number of the next event.
     sequence: u64,
     ended: bool,
+    done: DoneItems,
+}
+
+/// The first items that were done, as far as they fit.
+#[derive(Default)]
+struct DoneItems {
+    items: Vec<String>,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl DoneItems {
+    fn push(&mut self, item: &[u8]) {
+        self.is_full |= self.bytes + item.len() > KEPT_ITEM_BYTES;
+        if !self.is_full {
+            self.bytes += item.len();
+            self.items.push(String::from_utf8_lossy(item).into_owned());
+        }
+    }
 }
 
 impl NamedEvents for ResponsesEvents {
@@ -53,6 +75,10 @@ impl NamedEvents for ResponsesEvents {
         let name = if answer.kind.is_empty() { String::from_utf8_lossy(event.name).into_owned() } else { answer.kind };
         // Servers in front of the upstream send errors without a type.
         if name == "error" || name == "response.failed" || (name.is_empty() && answer.error) {
+            if self.summary.content {
+                // What the answer used until it broke off.
+                self.summary.usage = answer.summary.usage.or(self.summary.usage);
+            }
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));
         }
         if !sse::is_name(&name) {
@@ -61,6 +87,11 @@ impl NamedEvents for ResponsesEvents {
         self.sequence = answer.sequence.map_or(self.sequence, |sequence| sequence + 1);
         if name == "response.created" {
             (self.id, self.created_at) = (answer.id, answer.created_at.unwrap_or_default());
+        }
+        if name == "response.output_item.done"
+            && let Some(item) = answer.item.and_then(|range| event.data.get(range))
+        {
+            self.done.push(item);
         }
         let is_end = matches!(name.as_str(), "response.completed" | "response.incomplete");
         let mut facts = answer.summary;
@@ -86,6 +117,10 @@ impl NamedEvents for ResponsesEvents {
         self.summary
     }
 
+    fn held_bytes(&self) -> usize {
+        self.done.bytes
+    }
+
     fn has_ended(&self) -> bool {
         self.ended
     }
@@ -104,7 +139,7 @@ impl NamedEvents for ResponsesEvents {
                 error.write(&mut data);
             } else {
                 data.put_slice(b",\"response\":");
-                frame.write(&mut data, Status::Failed(&error.message), std::iter::empty(), None);
+                frame.write(&mut data, Status::Failed(&error.message), self.done.items.iter(), None);
             }
             data.put_u8(b'}');
             out.put_slice(&sse::named_event(kind, &one_line(&data)));
@@ -211,10 +246,45 @@ mod tests {
         let failed: serde_json::Value = serde_json::from_str(failed.split_once("data: ").unwrap().1).unwrap();
         assert_eq!((&failed["sequence_number"], &failed["response"]["id"]), (&3.into(), &"resp_up".into()));
         assert_eq!(failed["response"]["error"]["message"], "m");
+        assert_eq!(failed["response"]["output"], serde_json::json!([]), "no item is done");
         assert_eq!(
             error,
             "event: error\ndata: {\"type\":\"error\",\"sequence_number\":4,\"code\":\"c\",\"message\":\"m\",\"param\":null,\
              \"error\":{\"message\":\"m\",\"type\":\"server_error\",\"param\":null,\"code\":\"c\"}}"
         );
+    }
+
+    #[test]
+    fn failed_response_has_the_items_that_were_done_up_to_a_bound() {
+        let done = |length: usize| {
+            let text = "x".repeat(length);
+            format!(
+                "event: response.output_item.done\ndata: {{\"type\":\"response.output_item.done\",\"item\":{{\"type\":\"message\",\"content\":[{{\"type\":\"output_text\",\"text\":\"{text}\"}}]}}}}\n\n"
+            )
+        };
+        let mut relay = relay(Framing::Sse, &ReplyEdits::default());
+        for event in [stream(&EVENTS[..4]), done(200_000), done(100_000), done(10)] {
+            relay.push(&Bytes::from(event), &mut Vec::new()).unwrap();
+        }
+        assert!((200_000..=KEPT_ITEM_BYTES).contains(&relay.held_bytes()), "{}", relay.held_bytes());
+        let end = relay.problem(&Problem { status: 502, message: "m".to_owned(), ..Problem::default() });
+        let data = std::str::from_utf8(&end).unwrap().split_once("data: ").unwrap().1.split_once('\n').unwrap().0;
+        let failed: serde_json::Value = serde_json::from_str(data).unwrap();
+        let output = failed["response"]["output"].as_array().unwrap();
+        assert_eq!(
+            (output.len(), &output[0]["id"]),
+            (2, &"msg_1".into()),
+            "the third does not fit, and those behind it are left out"
+        );
+    }
+
+    #[test]
+    fn usage_of_a_response_that_fails_behind_content_is_read() {
+        let failed = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"m\"},\"usage\":{\"input_tokens\":5,\"output_tokens\":9}}}\n\n";
+        let usage = Usage { prompt_total: 5, completion_total: 9, ..Usage::default() };
+        let (_, result, summary) = pass(&format!("{}{failed}", stream(&EVENTS[..3])), None);
+        assert!(matches!(result, Err(StreamError::Problem(_))));
+        assert_eq!(summary.usage, Some(usage));
+        assert_eq!(pass(&format!("{}{failed}", stream(&EVENTS[..2])), None).2.usage, None, "another attempt answers");
     }
 }

@@ -1,5 +1,7 @@
 //! Scans complete responses and stream events for the facts that checks and usage records need.
 
+use std::ops::Range;
+
 use super::{finish, usage};
 use crate::{
     ReplySummary,
@@ -27,6 +29,8 @@ pub(super) struct ResponsesReplyScan {
     /// Byte ranges of `model` strings, at the top level and in `response`.
     pub models: Ranges,
     pub error: bool,
+    /// Byte range of the `item` of an event.
+    pub item: Option<Range<usize>>,
     pub sequence: Option<u64>,
     /// Top-level `input_tokens` of a token count.
     pub input_tokens: Option<u64>,
@@ -52,7 +56,9 @@ impl ResponsesReplyScan {
             "delta" => self.summary.add_text(scanner)?,
             "item" => {
                 let mut piece = ReplySummary::default();
+                let start = scanner.position();
                 self.unusable |= !item(scanner, &mut piece, &mut self.called)?;
+                self.item = Some(start..scanner.position());
                 // The texts of an item came in pieces before.
                 self.summary.content |= piece.content;
             }

@@ -4,7 +4,7 @@
 use serde_json::value::RawValue;
 
 use super::{
-    decode_reply::{ReplyPosition, ResponseEnd},
+    decode_reply::{PART_BREAK, ReplyPosition, ResponseEnd, usage_of},
     problem,
     wire::{self, OutputItem, Response, ResponseEvent},
 };
@@ -37,6 +37,8 @@ struct OpenItem {
     input: Option<String>,
     /// Something of it came in pieces.
     streamed: bool,
+    /// The next piece begins another part of a summary.
+    begins_part: bool,
     joiner: TextJoiner,
     /// The text of the item and where it begins, for citations.
     map: TextMap,
@@ -52,7 +54,14 @@ impl StreamDecoder for ResponsesStreamDecoder {
         let index = event.output_index.or_zero();
         let kind = event.kind.as_ref().map(|kind| kind.0.as_str()).unwrap_or_default();
         match kind {
-            "error" | "response.failed" => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
+            "error" | "response.failed" => {
+                if self.done > 0 || self.text > 0 || self.calls > 0 {
+                    // What the answer used until it broke off.
+                    let response = event.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok());
+                    out.extend(response.and_then(|response| usage_of(&response)).map(Event::Usage));
+                }
+                Err(StreamError::Problem(Box::new(problem::decode(200, data))))
+            }
             // Servers in front of the upstream send errors without a type.
             "" if event.error.is_some() => Err(StreamError::Problem(Box::new(problem::decode(200, data)))),
             "response.output_item.added" => self.added(index, event.item, out),
@@ -69,11 +78,12 @@ impl StreamDecoder for ResponsesStreamDecoder {
                 out.extend(Some(text).filter(|text| !text.is_empty()).map(|text| Event::Refusal { candidate: 0, text }));
                 Ok(())
             }
-            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => {
-                let text = self.piece(index, event.delta)?;
-                think(text, out);
+            "response.reasoning_summary_part.added" => {
+                let item = self.item(index)?;
+                item.begins_part = item.streamed;
                 Ok(())
             }
+            "response.reasoning_summary_text.delta" | "response.reasoning_text.delta" => self.thought(index, event.delta, out),
             "response.output_text.annotation.added" => {
                 let item = self.item(index)?;
                 let citation = event.annotation.and_then(|raw| wire::citation(raw, &item.map, item.start));
@@ -98,6 +108,10 @@ impl StreamDecoder for ResponsesStreamDecoder {
     fn held_bytes(&self) -> usize {
         let of = |item: &OpenItem| item.map.held_bytes() + item.input.as_ref().map_or(0, String::capacity);
         self.open.iter().map(of).sum()
+    }
+
+    fn withheld_bytes(&self) -> usize {
+        self.input_bytes
     }
 
     fn marks_end(&self) -> bool {
@@ -133,7 +147,16 @@ impl ResponsesStreamDecoder {
             None => {
                 let (joiner, map) = (TextJoiner::default(), TextMap::default());
                 let start = self.text;
-                self.open.push(OpenItem { index, call: None, input: None, streamed: false, joiner, map, start });
+                self.open.push(OpenItem {
+                    index,
+                    call: None,
+                    input: None,
+                    streamed: false,
+                    begins_part: false,
+                    joiner,
+                    map,
+                    start,
+                });
                 self.open.len() - 1
             }
         };
@@ -146,6 +169,15 @@ impl ResponsesStreamDecoder {
         let text = delta.and_then(part_of).map(|text| item.joiner.join(text)).unwrap_or_default();
         item.streamed |= !text.is_empty();
         Ok(text)
+    }
+
+    fn thought(&mut self, index: u64, delta: Option<&RawValue>, out: &mut Vec<Event>) -> Result<(), StreamError> {
+        let text = self.piece(index, delta)?;
+        if !text.is_empty() {
+            let begins_part = std::mem::take(&mut self.item(index)?.begins_part);
+            think(if begins_part { [PART_BREAK, &text].concat() } else { text }, out);
+        }
+        Ok(())
     }
 
     fn text(&mut self, index: u64, delta: Option<&RawValue>, out: &mut Vec<Event>) -> Result<(), StreamError> {

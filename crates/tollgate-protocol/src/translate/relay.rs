@@ -168,6 +168,11 @@ impl StreamRelay for TranslatingRelay {
         ReplySummary { content: summary.content && self.written, ..summary }
     }
 
+    fn received_content_bytes(&self) -> u64 {
+        let EventTranslator { decoder, pipeline, .. } = &self.translator;
+        pipeline.summary().text_bytes + decoder.withheld_bytes() as u64
+    }
+
     fn held_bytes(&self) -> usize {
         let EventTranslator { decoder, pipeline, encoder, .. } = &self.translator;
         let translator = decoder.held_bytes() + pipeline.held_bytes() + encoder.held_bytes();

@@ -275,3 +275,29 @@ fn seals_do_not_reach_upstreams_of_other_protocols() {
         serde_json::from_str::<Value>(&forwarded).expect("JSON");
     }
 }
+
+#[test]
+fn parts_of_a_summary_are_paragraphs() {
+    let mut item = thought("rs_1", "one");
+    item["summary"].as_array_mut().expect("a list").push(json!({ "type": "summary_text", "text": "two" }));
+    let output = [item.clone(), message("hi")];
+    let part = |number: u32| json!({ "type": "response.reasoning_summary_part.added", "output_index": 0, "summary_index": number });
+    let piece =
+        |text: &str| json!({ "type": "response.reasoning_summary_text.delta", "output_index": 0, "item_id": "i", "delta": text });
+    let whole = events(&output);
+    let mut streamed = whole[..2].to_vec();
+    streamed.extend([part(0), piece("o"), piece("ne"), part(1), piece("t"), piece("wo")]);
+    streamed.extend_from_slice(&whole[4..]);
+    for (caller, thoughts) in
+        [(Protocol::OpenAi, r#""reasoning_content":"one\n\ntwo""#), (Protocol::Anthropic, r#""thinking":"one\n\ntwo""#)]
+    {
+        let body = Bytes::from(answer(&output).to_string());
+        let reply = translate_reply(Protocol::Responses, caller, &body, &context(true)).expect("an answer");
+        let text = String::from_utf8(reply.body.to_vec()).expect("UTF-8");
+        assert!(text.contains(thoughts), "{caller:?}: {text}");
+        let (bytes, fault) =
+            relay((Protocol::Responses, caller), &context(true), [framed(Protocol::Responses, &streamed).as_slice()]);
+        let text = String::from_utf8(bytes).expect("UTF-8");
+        assert!(fault.is_none() && text.contains(r#""\n\nt""#), "{caller:?}: {text}");
+    }
+}

@@ -1,7 +1,10 @@
 //! `key create|list|show|set|rotate|disable|allowance|revoke`.
 
+use std::collections::HashMap;
+
 use http::Method;
 use serde_json::{Value, json};
+use url::Url;
 
 use crate::{
     admin::{self, Admin, AdminRequest, ApiPath},
@@ -56,7 +59,10 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
 
 async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: Option<ClientLines>) -> Result<(), Failure> {
     // Before the key is made: a bad setting must not lose it.
-    let lines = print.map(|client| Ok::<_, Failure>((client, gateway_url(common)?))).transpose()?;
+    let lines = match print {
+        Some(client) => Some((client, gateway_url(common, admin).await?)),
+        None => None,
+    };
     let target = ApiPath::of(&["keys"]);
     let made = admin.send(AdminRequest::of(Method::POST, &target, body)).await?.body;
     let text = made["key"].as_str().unwrap_or_default();
@@ -75,14 +81,37 @@ async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: 
     Ok(())
 }
 
+/// Settings that say where callers reach the gateway.
+const ADDRESS_SETTINGS: [&str; 4] = ["console.url", "console.listen", "server.listen", "server.tls_cert"];
+
 /// The gateway's address for callers, without a slash at its end.
-fn gateway_url(common: &Common) -> Result<String, Failure> {
+async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> {
     if let Some(url) = &common.url {
         return Ok(url.trim_end_matches('/').to_owned());
     }
     let config = compose::settings(common, &[])?;
-    let scheme = if config.text("server.tls_cert").is_empty() { "http" } else { "https" };
-    Ok(format!("{scheme}://{}", local_address(config.listen)))
+    let mut settings = HashMap::new();
+    for name in ADDRESS_SETTINGS {
+        // The gateway may have been started with flags that this command does not see.
+        let running = admin.get(&ApiPath::of(&["settings", name])).await.ok();
+        let text = running
+            .map_or_else(|| config.text(name).to_owned(), |setting| setting["value"].as_str().unwrap_or_default().to_owned());
+        settings.insert(name, text);
+    }
+    let read = |name| settings.get(name).map(String::as_str).filter(|text| !text.is_empty());
+    Ok(address_for_callers(read).unwrap_or_else(|| format!("http://{}", local_address(config.listen))))
+}
+
+/// The address that browsers use, where the console has none of its own, else where the gateway listens.
+fn address_for_callers<'a>(setting: impl Fn(&'static str) -> Option<&'a str>) -> Option<String> {
+    let shared = setting("console.url").filter(|_| setting("console.listen").is_none());
+    // A path is where a proxy serves the console alone.
+    if let Some(url) = shared.and_then(|text| Url::parse(text).ok()).filter(|url| url.path() == "/") {
+        return Some(url.as_str().trim_end_matches('/').to_owned());
+    }
+    let listen = setting("server.listen")?.parse().ok()?;
+    let scheme = if setting("server.tls_cert").is_some() { "https" } else { "http" };
+    Some(format!("{scheme}://{}", local_address(listen)))
 }
 
 /// The `export` lines of a client, and what its file needs. Claude Code reports to its vendor whatever its base URL is, unless told not to.
@@ -181,6 +210,20 @@ pub(crate) async fn id(admin: &Admin, name: &str) -> Result<String, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn callers_get_the_address_of_browsers_or_where_the_gateway_listens() {
+        let address = |settings: &[(&str, &'static str)]| {
+            address_for_callers(|name| settings.iter().find(|(known, _)| *known == name).map(|(_, text)| *text))
+        };
+        let listen = ("server.listen", "0.0.0.0:9000");
+        assert_eq!(address(&[listen]).as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(address(&[listen, ("server.tls_cert", "a.pem")]).as_deref(), Some("https://127.0.0.1:9000"));
+        let url = ("console.url", "https://gateway.example.com");
+        assert_eq!(address(&[listen, url]).as_deref(), Some("https://gateway.example.com"));
+        assert_eq!(address(&[listen, url, ("console.listen", "127.0.0.1:1")]).as_deref(), Some("http://127.0.0.1:9000"));
+        assert_eq!(address(&[listen, ("console.url", "https://a.example.com/console")]).as_deref(), Some("http://127.0.0.1:9000"));
+    }
 
     #[test]
     fn base_urls_have_the_form_that_each_client_expects() {

@@ -102,7 +102,7 @@ settings! {
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
         "Longest time for a request without streaming, over all attempts.";
-    "upstream.keep_alive_ms": Number(100, DAY_MS), Some("15000"), at_run_time: true =>
+    "upstream.keep_alive_ms": Number(100, DAY_MS), Some("10000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
     "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";

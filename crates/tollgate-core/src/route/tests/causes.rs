@@ -211,6 +211,12 @@ fn other_protocol_is_excluded_unless_translation_is_enabled() {
 }
 
 #[test]
+fn model_without_compaction_is_offered_where_answers_are_translated() {
+    let case = Case { from: Protocol::Responses, summary: summary("m", Method::Compact), ..Case::accounts(1) };
+    assert_eq!(case.fails().other_protocol_methods(), Some(vec!["/v1/responses", "/v1/chat/completions"]));
+}
+
+#[test]
 fn other_protocol_does_not_count_beside_other_reasons() {
     let mut gemini = Channel { accounts: vec![], ..channel("g", &["m"]) };
     gemini.spec.protocol = Protocol::Gemini;

@@ -1,9 +1,8 @@
-//! Where the relaying of a stream stands, how far its answer has come, and why it is broken off.
+//! Where the relaying of a stream stands, and why it is broken off.
 
 use std::pin::Pin;
 
 use tokio::time::Instant;
-use tollgate_protocol::ReplySummary;
 
 use crate::refusal::Refusal;
 
@@ -26,24 +25,6 @@ pub(super) enum Phase {
     Closing(Close),
     /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
     Done,
-}
-
-/// How far an answer has come. Comments, empty deltas and growing usage figures do not count as progress.
-#[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Progress {
-    pub(super) text_bytes: u64,
-    pub(super) media: u32,
-    pub(super) unknown: u32,
-    pub(super) usage: bool,
-    pub(super) finish: bool,
-}
-
-impl Progress {
-    pub(super) fn of(summary: &ReplySummary) -> Self {
-        let ReplySummary { text_bytes, media, unknown, usage, finish, .. } = summary;
-        let (text_bytes, media, unknown) = (*text_bytes, *media, *unknown);
-        Self { text_bytes, media, unknown, usage: usage.is_some(), finish: finish.is_some() }
-    }
 }
 
 #[derive(Clone, Copy)]

@@ -23,6 +23,28 @@ const SALE: i64 = 3 * 1_000 + 2_000;
 // === Rates ===
 
 #[tokio::test(start_paused = true)]
+async fn token_counts_leave_the_requests_of_a_key_and_have_a_limit_of_their_own() {
+    let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits.rpm = 1);
+    let count = async || {
+        let mut incoming = rig.messages(r#"{"model":"m","messages":[{"role":"user","content":"foo"}],"tools":[]}"#);
+        incoming.head.path = "/v1/messages/count_tokens".to_owned();
+        incoming.target.method = Method::CountTokens;
+        read(serve(&rig.core, incoming).await).await
+    };
+    for number in 0..120 {
+        assert_eq!(count().await.status, 200, "count {number}");
+    }
+    let refused = count().await;
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.body.contains("limit 120, used 120"), "{}", refused.body);
+    assert_eq!(rig.ask(CHAT).await.status, 200, "the request of the minute is left");
+    assert_eq!(rig.ask(CHAT).await.status, 429);
+    tokio::time::advance(120 * SECOND).await;
+    assert_eq!(count().await.status, 200);
+    rig.records();
+}
+
+#[tokio::test(start_paused = true)]
 async fn exhausted_rate_is_e31_with_figures_until_the_minute_has_passed() {
     let mut rig = Rig::keyed(replying(3), |key| key.limits.rpm = 2);
     let first = rig.ask(CHAT).await;

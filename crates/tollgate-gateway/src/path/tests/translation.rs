@@ -180,6 +180,22 @@ async fn tokens_are_counted_locally_if_the_upstream_cannot() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn count_of_a_model_that_the_upstream_does_not_have_is_refused() {
+    let missing = r#"{"type":"error","error":{"type":"not_found_error","message":"model: claude-9"}}"#;
+    let no_path = r#"{"type":"error","error":{"type":"not_found_error","message":"Not Found"}}"#;
+    for (body, status) in [(missing, 404), (no_path, 200), ("404 page not found", 200)] {
+        let mut rig = Rig::with(Script::new().answers(404, &[], vec![body.into()]), 1, anthropic);
+        let mut incoming = rig.messages(r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#);
+        incoming.head.path = "/v1/messages/count_tokens".to_owned();
+        incoming.target.method = Method::CountTokens;
+        let got = read(serve(&rig.core, incoming).await).await;
+        assert_eq!(got.status, status, "{body}: {}", got.body);
+        assert_eq!(got.body.contains("input_tokens"), status == 200, "{body}: {}", got.body);
+        rig.record();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn blocked_prompt_is_an_answer_for_a_native_caller() {
     let blocked = r#"{"error":{"message":"filtered","type":"invalid_request_error","param":null,"code":"content_filter"}}"#;
     let mut rig = Rig::new(Script::new().answers(400, &[], vec![blocked.into()]), 1);

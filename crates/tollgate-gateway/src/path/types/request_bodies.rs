@@ -209,8 +209,12 @@ impl<'a> RequestBodies<'a> {
     /// The gateway's own count, when the upstream supports neither the path nor the method of token counts.
     pub(crate) fn count_instead(&self, failure: &Failure) -> Option<Bytes> {
         let Failure::Problem(answer) = failure else { return None };
-        let counts = self.summary.method == Method::CountTokens && matches!(answer.problem.status, 404 | 405 | 501);
-        counts.then(|| self.own_count())
+        let lacks_counter = match answer.problem.status {
+            404 => !names_missing_object(&answer.problem),
+            405 | 501 => true,
+            _ => false,
+        };
+        (lacks_counter && self.summary.method == Method::CountTokens).then(|| self.own_count())
     }
 
     fn passthrough(&self, planned: &PlannedAttempt) -> UpstreamRequest {
@@ -235,6 +239,7 @@ impl<'a> RequestBodies<'a> {
         if drop_signatures {
             dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
         }
+        dropped.extend(codec.left_out(self.body, summary).map(ToOwned::to_owned));
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         let body = codec.forward_request(self.body, summary, &edits);
         if body.as_ptr() != self.body.as_ptr() {
@@ -410,6 +415,14 @@ fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
         Protocol::Responses if has("\"encrypted_content\"") => Some("input[].encrypted_content"),
         Protocol::OpenAi | Protocol::Gemini | Protocol::Anthropic | Protocol::Responses => None,
     }
+}
+
+/// Whether a 404 is about a model, or another object that the request names, and not about the path.
+fn names_missing_object(problem: &UpstreamProblem) -> bool {
+    let named = problem.kind.as_deref() == Some("not_found_error")
+        || problem.code.as_deref().is_some_and(|code| code.contains("model"))
+        || problem.message.to_ascii_lowercase().contains("model");
+    named && !problem.from_intermediary
 }
 
 /// Whether a base URL is Google's: the chat endpoint of the Gemini API or of Vertex AI.

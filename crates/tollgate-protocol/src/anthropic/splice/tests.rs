@@ -49,6 +49,39 @@ fn marked_thinking_and_id_suffixes_are_removed() {
 }
 
 #[test]
+fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
+    let body = |thinking: &str, blocks: &str| {
+        format!(
+            r#"{{"model":"m","max_tokens":9,{thinking}"messages":[{{"role":"user","content":"hi"}},
+            {{"role":"assistant","content":[{blocks}{{"type":"tool_use","id":"t1","name":"f","input":{{}}}}]}},
+            {{"role":"user","content":[{{"type":"tool_result","tool_use_id":"t1","content":"r"}}]}}]}}"#
+        )
+    };
+    let marked = r#"{"type":"thinking","thinking":"hm","signature":"tg1.openai"},"#;
+    let own = r#"{"type":"thinking","thinking":"hm","signature":"EqQB"},"#;
+    let budget = r#""thinking":{"type":"enabled","budget_tokens":2000},"#;
+    let adaptive = r#""thinking":{"type":"adaptive"},"#;
+    let left_out = |body: &str| {
+        let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+        let summary = Anthropic.summarise(&target, body.as_bytes()).expect("a valid body");
+        Anthropic.left_out(body.as_bytes(), &summary)
+    };
+    for (thinking, blocks, thinking_left, blocks_left) in [
+        (budget, marked.to_owned(), "", ""),
+        (adaptive, marked.to_owned(), adaptive, ""),
+        (budget, own.to_owned(), budget, own),
+        (budget, format!("{own}{marked}"), budget, own),
+    ] {
+        let given = body(thinking, &blocks);
+        assert_eq!(forward(&given, &RequestEdits::default()), body(thinking_left, blocks_left));
+        assert_eq!(left_out(&given), (thinking != thinking_left).then_some("thinking"));
+    }
+    let context = r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"#;
+    let given = body(&format!("{budget}{context}"), marked);
+    assert_eq!(forward(&given, &RequestEdits::default()), body(r#""context_management":{"edits":[]},"#, ""));
+}
+
+#[test]
 fn token_count_gets_no_limit() {
     let body = Bytes::from_static(br#"{"model":"m","messages":[{"role":"user","content":"hi"}]}"#);
     let target = Target { method: Method::CountTokens, model: None, framing: Framing::Sse };

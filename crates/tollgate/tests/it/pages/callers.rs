@@ -253,7 +253,14 @@ fn prices_are_shown_for_the_chosen_unit_and_models_found_by_what_they_can() {
     assert!(visitor.page(&admin.gateway, "/models?price=1").contains("No model matches."));
     assert!(visitor.page(&admin.gateway, "/models?price=5&unit=1m").contains("/models/echo"));
     let detail = visitor.page(&admin.gateway, "/models/echo");
-    for line in ["/v1/chat/completions", ":generateContent", "/v1/messages", "ANTHROPIC_BASE_URL", "x-goog-api-key"] {
+    for line in [
+        "/v1/chat/completions",
+        ":generateContent",
+        "/v1/messages",
+        "ANTHROPIC_BASE_URL",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC=1",
+        "x-goog-api-key",
+    ] {
         assert!(detail.contains(line), "{line}: {detail}");
     }
 }
