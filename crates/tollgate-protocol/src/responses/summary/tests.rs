@@ -110,6 +110,20 @@ fn what_costs_more_is_noticed() {
 }
 
 #[test]
+fn screen_of_a_computer_is_a_picture() {
+    let read = |output: &str| {
+        summary(&format!(r#"{{"model":"m","input":[{{"type":"computer_call_output","call_id":"c","output":{output}}}]}}"#))
+    };
+    let data = "A".repeat(2_000);
+    let shown = read(&format!(r#"{{"type":"computer_screenshot","image_url":"data:image/png;base64,{data}"}}"#));
+    assert_eq!((shown.images, shown.text_bytes, shown.document_bytes), (1, 0, 0));
+    let kept = read(r#"{"file_id":"file_1","type":"computer_screenshot"}"#);
+    assert_eq!((kept.images, kept.extras.unseen.any()), (1, false), "an image by id is as many tokens as one in the body");
+    let other = read(r#"{"type":"exit","exit_code":17,"image_url":null,"stdout":"abc"}"#);
+    assert_eq!((other.images, other.text_bytes), (0, "17\"abc\"".len() as u64));
+}
+
+#[test]
 fn compaction_is_whole_and_may_be_of_what_is_kept() {
     let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
     let read = |body: &str| summarise(&target, body.as_bytes());
