@@ -69,7 +69,9 @@ pub use ids::{
     MemberId, ModelId, NameHash, RequestId, Revision, SessionId, SettingId,
 };
 pub use margin::{amount_margin, price_margin};
-pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
+pub use money::{
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, UnpricedExtra, parse_usd,
+};
 pub use offer::{
     Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, upstream_extras, visible_model,
     visible_models, visible_offers,

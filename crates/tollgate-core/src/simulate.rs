@@ -109,7 +109,7 @@ pub fn simulate(catalog: &Catalog, request: &SimulatedRequest, now: Timestamp) -
     let (accounts, excluded, refused) = match rank_all(&input, &mut || u32::MAX / 2) {
         Ok(plan) => {
             let accounts = plan.attempts().map(|attempt| {
-                let cost = cost_with_extras(&attempt.channel, attempt.mapping_index, now, request.extras);
+                let cost = cost_with_extras(&attempt.channel, attempt.mapping_index, now, (request.protocol, request.extras));
                 simulated(
                     request,
                     sale,

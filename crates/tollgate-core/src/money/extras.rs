@@ -4,14 +4,28 @@ use tollgate_protocol::{RequestExtras, ServiceTier};
 
 use super::{Multiplier, Price, PriceTier};
 
-/// Something about a request that a price list has no price for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnpricedExtra {
+/// An option of a request that a price list has no price for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnpricedExtra {
     ServiceTier,
     WebSearch,
     ServerTools,
     OutputMedia,
     Surcharge,
+}
+
+impl UnpricedExtra {
+    /// Text for callers, as the object of "a price for".
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceTier => "the service tier of this request",
+            Self::WebSearch => "web search by the provider",
+            Self::ServerTools => "tools that the provider runs",
+            Self::OutputMedia => "images or audio in the answer",
+            Self::Surcharge => "an option of this request that is charged apart",
+        }
+    }
 }
 
 /// The price of one use of a kind of tool.
