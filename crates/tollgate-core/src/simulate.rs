@@ -169,7 +169,9 @@ fn simulated(
         protocol,
         cost: cost_lines,
         margin: amounts.and_then(|(sale, cost)| Some((sale.checked_sub(cost)?, amount_margin(sale, cost)))),
-        below_cost: sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt())),
+        below_cost: sale
+            .zip(cost)
+            .and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt(), request.extras.web_search)),
     }
 }
 

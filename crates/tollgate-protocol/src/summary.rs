@@ -44,6 +44,8 @@ pub struct RequestSummary {
     /// The tools of [`RequestExtras::own_search`], and what else names them, if the request can do without them: it offers them
     /// and demands no use of them.
     pub offered_searches: Vec<FieldPath>,
+    /// Web searches by the provider, at most; `None`: the request does not say.
+    pub max_searches: Option<u64>,
     /// Where the first of [`UnseenInput::files`] is.
     pub first_file: Option<FieldPath>,
     /// Short texts in the request's `metadata` (chat completions) with their names; at most [`MAX_METADATA`].
@@ -84,6 +86,7 @@ impl RequestSummary {
             tools: 0,
             extras: RequestExtras::default(),
             offered_searches: Vec::new(),
+            max_searches: None,
             first_file: None,
             metadata: Vec::new(),
             affinity: None,

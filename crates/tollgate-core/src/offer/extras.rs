@@ -68,7 +68,7 @@ pub(super) fn has_known_cost(
         let Ok(cost) = known_cost(channel, served.mapping as usize, now, (from, extras)) else { return false };
         let is_covered = |multiplier| {
             let cost = Some((&*cost, multiplier));
-            below_cost::exclusion(sale, cost, estimate_input(summary)).is_none()
+            below_cost::exclusion(sale, cost, estimate_input(summary), true).is_none()
         };
         !group.never_below_cost || channel.accounts.iter().any(|account| is_covered(account.spec.cost_multiplier))
     })

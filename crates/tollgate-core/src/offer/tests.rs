@@ -410,7 +410,7 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
         assert_eq!(with(price("1", "2"), None, false, &asked(extras, field)), Ok(price("1", "2")));
     }
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
-    assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
+    assert_eq!(with(list.clone(), None, true, &search), Ok(list));
     let cached = asked(
         RequestExtras { unseen: UnseenInput { cached_content: true, ..UnseenInput::default() }, ..RequestExtras::default() },
         "cachedContent",

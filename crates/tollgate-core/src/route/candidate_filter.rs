@@ -279,10 +279,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         None
     }
 
-    fn below_cost(&self, cost: Option<&Price>, account: &Account) -> Option<Exclusion> {
+    fn below_cost(&self, cost: Option<&Price>, channel: &Channel, account: &Account) -> Option<Exclusion> {
+        let may_search = self.input.summary.extras.at_upstream(channel.speaks(self.input.from)).web_search;
         let offer = self.input.offer;
         let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
-        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens)
+        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens, may_search)
     }
 
     /// Reason that excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
@@ -301,7 +302,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if self.cost_applies
             && let Some(account) = channel.accounts.get(at as usize)
         {
-            let why = self.never_below_cost.then(|| self.below_cost(cost.ok(), account)).flatten();
+            let why = self.never_below_cost.then(|| self.below_cost(cost.ok(), channel, account)).flatten();
             let price = cost.ok().map(|price| EffectivePrice::of(price, self.basis, account.spec.cost_multiplier));
             if let Some(why) = why.or_else(|| self.prices.cost_exclusion(price)) {
                 return Err(match (why, cost) {

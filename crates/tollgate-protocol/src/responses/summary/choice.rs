@@ -18,6 +18,8 @@ pub(super) struct SearchChoice {
     is_demanded: bool,
     /// Where a list of permitted tools names a search.
     named: Vec<FieldPath>,
+    /// Uses of the provider's tools, at most.
+    max_calls: Option<u64>,
 }
 
 impl SearchChoice {
@@ -64,10 +66,12 @@ impl SearchChoice {
     /// `max_tool_calls`, which bounds the tools that the provider runs.
     pub(super) fn limit_calls(&mut self, calls: u64) {
         self.is_forbidden |= calls == 0;
+        self.max_calls = Some(calls);
     }
 
     /// Puts it into the summary of a body whose tools were read.
     pub(super) fn apply(self, builder: &mut SummaryBuilder) {
+        builder.max_searches = self.max_calls;
         if self.is_forbidden {
             builder.extras.own_search = false;
             builder.offered_searches.clear();

@@ -147,7 +147,8 @@ fn search_that_cannot_happen_costs_nothing_and_one_that_is_demanded_stays() {
     assert_eq!((alone.extras.own_search, alone.offered_searches.len()), (true, 0), "no other tool can be called");
     assert_eq!(with(r#""none""#).extras, RequestExtras::default());
     assert_eq!(read(&format!(r#""max_tool_calls":0,{both}"#)).extras, RequestExtras::default());
-    assert!(read(&format!(r#""max_tool_calls":1,{both}"#)).extras.own_search);
+    let limited = read(&format!(r#""max_tool_calls":1,{both}"#));
+    assert_eq!((limited.extras.own_search, limited.max_searches), (true, Some(1)));
 }
 
 #[test]
