@@ -39,7 +39,7 @@ pub fn write_json_line(out: &mut Vec<u8>, record: &UsageRecord) {
 
 /// The columns of [`write_csv_lines`].
 pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
-    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,sale,cost,ttft_us,duration_us,attempts,\
+    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,web_searches,sale,cost,ttft_us,duration_us,attempts,\
     overhead_us,channel,account,tags\n";
 
 /// Appends records as CSV rows.
@@ -160,12 +160,14 @@ struct TokensObject {
     image: u64,
     audio: u64,
     source: TokenSource,
+    web_searches: u64,
 }
 
 impl TokensObject {
     const fn of(tokens: Tokens) -> Self {
-        let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source } = tokens;
-        Self { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source }
+        let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source, web_searches } =
+            tokens;
+        Self { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source, web_searches }
     }
 }
 
@@ -249,6 +251,7 @@ struct CsvRow<'a> {
     image: u64,
     audio: u64,
     token_source: &'static str,
+    web_searches: u64,
     sale: Option<Usd>,
     cost: Option<Usd>,
     ttft_us: Option<u64>,
@@ -262,7 +265,8 @@ struct CsvRow<'a> {
 
 impl<'a> CsvRow<'a> {
     fn of(record: &'a UsageRecord) -> Self {
-        let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source } = record.tokens;
+        let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source, web_searches } =
+            record.tokens;
         let subject = record.subject().map(|at| &record.attempts[at]);
         Self {
             id: record.id,
@@ -288,6 +292,7 @@ impl<'a> CsvRow<'a> {
             image,
             audio,
             token_source: source.as_str(),
+            web_searches,
             sale: record.sale.map(Usd),
             cost: record.cost.map(Usd),
             ttft_us: record.ttft_us,

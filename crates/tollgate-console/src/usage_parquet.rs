@@ -119,6 +119,7 @@ const COLUMNS: [FileColumn; 36] = [
     required("image", CellType::Count, |record| Cell::count(record.tokens.image)),
     required("audio", CellType::Count, |record| Cell::count(record.tokens.audio)),
     required("token_source", CellType::Text, |record| Cell::text(record.tokens.source.as_str())),
+    required("web_searches", CellType::Count, |record| Cell::count(record.tokens.web_searches)),
     optional("sale", CellType::Usd, |record| Cell::money(record.sale)),
     optional("cost", CellType::Usd, |record| Cell::money(record.cost)),
     required("price_version", CellType::Count, |record| Cell::Number(record.price_version.0)),

@@ -221,7 +221,7 @@ pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offe
 /// with a blocking budget, for its most expensive account, then one more for each further account, since a failed attempt may
 /// cost money too. At most [`MAX_ATTEMPT_RESERVATIONS`].
 pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Reservation> {
-    let AdmitInput { id, at, offer, summary, .. } = *input;
+    let AdmitInput { id, at, offer, summary, from, .. } = *input;
     if summary.method == Method::CountTokens {
         return Vec::new();
     }
@@ -239,7 +239,7 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
         else {
             continue;
         };
-        let cost = cost_with_extras(channel, mapping.mapping as usize, at, summary.extras);
+        let cost = cost_with_extras(channel, mapping.mapping as usize, at, (from, summary.extras));
         let reservation = channel_reservation(id, at, channel, cost.as_deref(), highest_multiplier, summary, offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(reservation.clone());

@@ -69,7 +69,9 @@ pub use ids::{
     MemberId, ModelId, NameHash, RequestId, Revision, SessionId, SettingId,
 };
 pub use margin::{amount_margin, price_margin};
-pub use money::{Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, parse_usd};
+pub use money::{
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, UnpricedExtra, parse_usd,
+};
 pub use offer::{
     Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, upstream_extras, visible_model,
     visible_models, visible_offers,
@@ -91,8 +93,8 @@ pub use route::{
 pub use secret::Secret;
 pub use settle::{
     AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, PriceLine, PriceLines, RequestFacts, RequestSize,
-    StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output, price_lines,
-    settle, settle_attempt, settle_stopped, usage_excess,
+    StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output,
+    is_counted_by_piece, price_lines, settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
 pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};

@@ -9,7 +9,7 @@ use std::fmt;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use extras::UnpricedExtra;
+pub use extras::UnpricedExtra;
 pub use price::Rates;
 
 use crate::Timestamp;
@@ -79,7 +79,7 @@ pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(8)]
     pub per_request: Option<i64>,
-    /// Nano-USD per request with web search by the provider, besides `per_request`.
+    /// Nano-USD per web search by the provider, besides `per_request`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(9)]
     pub web_search: Option<i64>,

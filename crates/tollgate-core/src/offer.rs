@@ -60,7 +60,7 @@ pub struct Offer {
     pub sale: Option<Price>,
     /// Mappings of the channels that serve it to the group, as positions in the catalog of `revision`.
     pub candidates: Vec<MappingRef>,
-    /// Fields to remove from the request, in the caller's spelling (`on_unsupported = "drop"`).
+    /// Fields to remove from the request, in the caller's spelling: `on_unsupported = "drop"`, and offered searches without a price.
     pub drop_fields: Vec<FieldPath>,
     /// Revision of the catalog it was resolved from; also the price version.
     pub revision: Revision,
@@ -125,11 +125,22 @@ pub fn resolve(
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
+    let is_bounded = money_is_bounded(caller, &offer);
     let requested = upstream_extras(catalog, &offer, from, summary);
-    let unpriced = extras::apply(&mut offer, summary, requested);
-    if !unpriced.is_empty() && money_is_bounded(caller, &offer) {
-        return Err(NotOffered::Unpriced { fields: unpriced });
+    let mut priced = extras::price(&offer, summary, requested);
+    // Agents offer a search with every request, and can do without it.
+    let is_offered = requested.web_search && !summary.offered_searches.is_empty() && summary.method.generates();
+    if is_offered
+        && ((is_bounded && !priced.unpriced.is_empty())
+            || !extras::has_known_cost(catalog, caller, &offer, &priced, (from, summary, requested), now))
+    {
+        offer.drop_fields.extend(summary.offered_searches.iter().cloned());
+        priced = extras::price(&offer, summary, summary.extras.at_upstreams(false));
     }
+    if is_bounded && !priced.unpriced.is_empty() {
+        return Err(NotOffered::Unpriced { fields: priced.unpriced });
+    }
+    offer.sale = priced.sale;
     Ok(offer)
 }
 

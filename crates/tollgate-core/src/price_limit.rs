@@ -176,7 +176,8 @@ impl PriceRules {
     }
 }
 
-fn applies_to_cost(limit: &PriceLimit) -> bool {
+/// True when a limit applies to the candidates' cost.
+pub(crate) fn applies_to_cost(limit: &PriceLimit) -> bool {
     limit.on == PriceLimitOn::Cost || matches!(limit.mode, PriceLimitMode::MinMargin(_))
 }
 

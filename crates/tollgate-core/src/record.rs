@@ -203,6 +203,11 @@ pub struct Tokens {
     pub audio: u64,
     #[n(8)]
     pub source: TokenSource,
+    /// Web searches by the provider, which are no tokens and are charged apart.
+    #[serde(skip_serializing_if = "is_zero")]
+    #[n(9)]
+    #[cbor(default)]
+    pub web_searches: u64,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it like this")]

@@ -14,7 +14,7 @@ pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRo
 
 use candidate_filter::CandidateFilter;
 pub use candidate_filter::cost_of;
-pub(crate) use candidate_filter::cost_with_extras;
+pub(crate) use candidate_filter::{cost_with_extras, known_cost};
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
@@ -270,7 +270,7 @@ impl RouteInput<'_, '_> {
             channel: channel.clone(),
             account: account.clone(),
             mapping_index,
-            cost: cost_with_extras(channel, mapping_index, self.now, self.summary.extras).map(Cow::into_owned),
+            cost: cost_with_extras(channel, mapping_index, self.now, (self.from, self.summary.extras)).map(Cow::into_owned),
             protocol: channel.protocol_for(self.from),
             last_resort,
         })
@@ -282,7 +282,7 @@ impl RouteInput<'_, '_> {
             let mapping_ref = self.offer.candidates.get(it.offer_index as usize)?;
             let channel = self.catalog.channel_at(mapping_ref.channel)?;
             let account = channel.accounts.get(it.account as usize)?;
-            let price = cost_with_extras(channel, mapping_ref.mapping as usize, self.now, self.summary.extras)?;
+            let price = cost_with_extras(channel, mapping_ref.mapping as usize, self.now, (self.from, self.summary.extras))?;
             EffectivePrice::of(&price, PriceBasis::of(self.summary), account.spec.cost_multiplier).sum()
         };
         cost().unwrap_or(i128::MAX)

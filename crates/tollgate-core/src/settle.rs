@@ -16,9 +16,9 @@ use tollgate_protocol::{Method, Protocol, ReplySummary};
 
 pub use bounds::{UsageBounds, UsageExcess};
 pub use count::{InputCount, amount, count_input, estimate_input, estimate_output};
-pub(crate) use count::{UnseenTokens, unseen_tokens};
+pub(crate) use count::{UnseenTokens, estimate_searches, unseen_tokens};
 pub use interrupted::{AttemptStart, StartedAttempt, StreamProgress, settle_stopped};
-pub use price_lines::{ExactAmount, PriceLine, PriceLines, price_lines};
+pub use price_lines::{ExactAmount, PriceLine, PriceLines, is_counted_by_piece, price_lines};
 pub use production::{RequestSize, usage_excess};
 
 use billing::{BillingInput, PricedAmount, attempt_tokens};
@@ -115,11 +115,16 @@ pub struct DeliveredContent {
     pub text_bytes: u64,
     #[n(2)]
     pub media: u32,
+    /// Web searches by the provider; `None`: nothing was said of any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[n(3)]
+    pub searches: Option<u32>,
 }
 
 impl From<ReplySummary> for DeliveredContent {
     fn from(reply_summary: ReplySummary) -> Self {
-        Self { content: reply_summary.content, text_bytes: reply_summary.text_bytes, media: reply_summary.media }
+        let ReplySummary { content, text_bytes, media, searches, .. } = reply_summary;
+        Self { content, text_bytes, media, searches }
     }
 }
 

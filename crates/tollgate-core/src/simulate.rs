@@ -109,7 +109,7 @@ pub fn simulate(catalog: &Catalog, request: &SimulatedRequest, now: Timestamp) -
     let (accounts, excluded, refused) = match rank_all(&input, &mut || u32::MAX / 2) {
         Ok(plan) => {
             let accounts = plan.attempts().map(|attempt| {
-                let cost = cost_with_extras(&attempt.channel, attempt.mapping_index, now, request.extras);
+                let cost = cost_with_extras(&attempt.channel, attempt.mapping_index, now, (request.protocol, request.extras));
                 simulated(
                     request,
                     sale,
@@ -169,7 +169,9 @@ fn simulated(
         protocol,
         cost: cost_lines,
         margin: amounts.and_then(|(sale, cost)| Some((sale.checked_sub(cost)?, amount_margin(sale, cost)))),
-        below_cost: sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt())),
+        below_cost: sale
+            .zip(cost)
+            .and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt(), request.extras.web_search)),
     }
 }
 

@@ -170,8 +170,8 @@ impl Refusal {
             NotOffered::Method { supports } => Self::MethodUnsupported { model, supports },
             NotOffered::Unsupported { fields } => Self::Unsupported { fields, model, reason: None },
             NotOffered::Unpriced { fields } => {
-                let reason = "it changes the price, the model has no price for it (or no context window as a bound of input \
-                              that the request does not show), and the money of this key is limited";
+                let reason = "it is charged apart, the price of the model does not include it (or the model has no context window \
+                              as a bound of input that the request does not show), and the money of this key is limited";
                 Self::Unsupported { fields, model, reason: Some(reason.to_owned()) }
             }
         }

@@ -11,8 +11,8 @@ use crate::{
 };
 
 /// The body without the fields at these paths, spelled as in [`crate::RequestSummary::fields`]: `logit_bias`,
-/// `generationConfig.topK`. Duplicates are removed too. Returns the same buffer if no field is present or the body is not
-/// JSON.
+/// `generationConfig.topK`, and elements of lists: `tools[1]`. Duplicates are removed too. Returns the same buffer if no field is
+/// present or the body is not JSON.
 pub fn remove_fields(body: &Bytes, fields: &[FieldPath]) -> Bytes {
     if fields.is_empty() {
         return body.clone();
@@ -33,19 +33,41 @@ fn object(
 ) -> Result<Range<usize>, SyntaxError> {
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
-        let path = format!("{prefix}{}", name.word());
-        let removed = fields.contains(&path);
-        let inner = format!("{path}.");
-        let value = if !removed && scanner.peek() == ValueKind::Object && fields.iter().any(|field| field.starts_with(&inner)) {
-            object(scanner, changes, &inner, fields)?
-        } else {
-            scanner.skip()?
-        };
+        let (value, removed) = value(scanner, changes, &format!("{prefix}{}", name.word()), fields)?;
         members.push((name.quote()..value.end, removed));
         Ok(())
     })?;
     changes.remove_items(&members);
     Ok(range)
+}
+
+/// Reads the value at `path` and records what to remove inside it; true if it is to be removed as a whole.
+fn value(
+    scanner: &mut Scanner<'_>,
+    changes: &mut Edits<'static>,
+    path: &str,
+    fields: &[FieldPath],
+) -> Result<(Range<usize>, bool), SyntaxError> {
+    if fields.iter().any(|field| field == path) {
+        return Ok((scanner.skip()?, true));
+    }
+    let goes_on_with = |next: char| fields.iter().any(|field| field.strip_prefix(path).is_some_and(|rest| rest.starts_with(next)));
+    let range = match scanner.peek() {
+        ValueKind::Object if goes_on_with('.') => object(scanner, changes, &format!("{path}."), fields)?,
+        ValueKind::Array if goes_on_with('[') => {
+            let mut elements = Vec::new();
+            let range = scanner.array(|scanner, index| {
+                elements.push(value(scanner, changes, &format!("{path}[{index}]"), fields)?);
+                Ok(())
+            })?;
+            changes.remove_items(&elements);
+            range
+        }
+        ValueKind::Null | ValueKind::Bool | ValueKind::Number | ValueKind::Text | ValueKind::Array | ValueKind::Object => {
+            scanner.skip()?
+        }
+    };
+    Ok((range, false))
 }
 
 #[cfg(test)]
@@ -70,6 +92,14 @@ mod tests {
         let fields = ["generationConfig.topK", "generationConfig.thinkingConfig.a", "generation.x"];
         check(body, &fields, r#"{"contents":[],"generationConfig":{"topP":0.10,"thinkingConfig":{"b":2}},"generation":1}"#);
         check(body, &["generationConfig", "generationConfig.topK"], r#"{"contents":[],"generation":1}"#);
+    }
+
+    #[test]
+    fn elements_of_lists_are_removed() {
+        let body = r#"{"tools":[{"type":"a"},{"type":"b","x":[1,2]}, {"type":"c"}],"choice":{"tools":[{"t":1}]}}"#;
+        check(body, &["tools[1]"], r#"{"tools":[{"type":"a"}, {"type":"c"}],"choice":{"tools":[{"t":1}]}}"#);
+        let several = ["tools[0]", "tools[1].x[1]", "choice.tools[0]", "tools[10]", "choice[0]"];
+        check(body, &several, r#"{"tools":[{"type":"b","x":[1]}, {"type":"c"}],"choice":{"tools":[]}}"#);
     }
 
     #[test]

@@ -89,6 +89,8 @@ pub struct ReplySummary {
     pub text_bytes: u64,
     /// Number of images and audio pieces.
     pub media: u32,
+    /// Web searches by the provider; `None`: the reply says nothing of any.
+    pub searches: Option<u32>,
     /// Pieces of content of unknown kinds, which translation dropped.
     pub unknown: u32,
     /// Calls that were left out because the caller takes one at a time.
@@ -105,6 +107,8 @@ impl ReplySummary {
         self.content |= chunk.content;
         self.text_bytes += chunk.text_bytes;
         self.media = self.media.saturating_add(chunk.media);
+        // Counts of a whole reply so far.
+        self.searches = self.searches.max(chunk.searches);
         self.account_refused |= chunk.account_refused;
     }
 

@@ -41,6 +41,11 @@ pub struct RequestSummary {
     /// Number of tools (Gemini: function declarations).
     pub tools: u32,
     pub extras: RequestExtras,
+    /// The tools of [`RequestExtras::own_search`], and what else names them, if the request can do without them: it offers them
+    /// and demands no use of them.
+    pub offered_searches: Vec<FieldPath>,
+    /// Web searches by the provider, at most; `None`: the request does not say.
+    pub max_searches: Option<u64>,
     /// Where the first of [`UnseenInput::files`] is.
     pub first_file: Option<FieldPath>,
     /// Short texts in the request's `metadata` (chat completions) with their names; at most [`MAX_METADATA`].
@@ -80,6 +85,8 @@ impl RequestSummary {
             document_bytes: 0,
             tools: 0,
             extras: RequestExtras::default(),
+            offered_searches: Vec::new(),
+            max_searches: None,
             first_file: None,
             metadata: Vec::new(),
             affinity: None,
@@ -118,6 +125,13 @@ impl RequestExtras {
         let searches = self.own_search && some_speak_it;
         self.web_search |= searches;
         self.unseen.tools |= searches;
+        self
+    }
+
+    /// The extras at one of those upstreams, which speaks the caller's protocol or another one.
+    #[must_use]
+    pub fn at_upstream(mut self, speaks_it: bool) -> Self {
+        self.web_search &= speaks_it || !self.own_search;
         self
     }
 }

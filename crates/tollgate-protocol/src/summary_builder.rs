@@ -86,6 +86,8 @@ pub(crate) struct SummaryBuilder {
     document_bytes: u64,
     tools: usize,
     pub(crate) extras: RequestExtras,
+    pub(crate) offered_searches: Vec<FieldPath>,
+    pub(crate) max_searches: Option<u64>,
     first_file: Option<FieldPath>,
     metadata: Vec<(String, String)>,
     pub(crate) members: SeenMembers,
@@ -111,6 +113,8 @@ impl SummaryBuilder {
             document_bytes: 0,
             tools: 0,
             extras: RequestExtras::default(),
+            offered_searches: Vec::new(),
+            max_searches: None,
             first_file: None,
             metadata: Vec::new(),
             members: SeenMembers::default(),
@@ -269,6 +273,17 @@ impl SummaryBuilder {
         self.extras.unseen.cached_content |= value != ValueKind::Null;
     }
 
+    /// A search tool at `path` that only upstreams of the caller's protocol get.
+    pub(crate) fn own_search(&mut self, path: &JsonPath<'_>) {
+        self.extras.own_search = true;
+        self.offered_searches.push(path.to_string());
+    }
+
+    /// Number of tools so far.
+    pub(crate) const fn tool_count(&self) -> usize {
+        self.tools
+    }
+
     /// Tool definitions: their number and JSON, which counts as text.
     pub(crate) fn tools(&mut self, count: usize, raw: &str) {
         self.tools = self.tools.saturating_add(count);
@@ -367,6 +382,8 @@ impl SummaryBuilder {
             document_bytes: self.document_bytes,
             tools: u32::try_from(self.tools).unwrap_or(u32::MAX),
             extras: self.extras,
+            offered_searches: self.offered_searches,
+            max_searches: self.max_searches,
             first_file: self.first_file,
             metadata: self.metadata,
             affinity,

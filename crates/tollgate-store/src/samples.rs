@@ -143,7 +143,7 @@ pub(crate) fn progress(n: u64, text_bytes: u64) -> StreamProgress {
     StreamProgress {
         id: request_id(n),
         at: at(n),
-        delivered: DeliveredContent { content: true, text_bytes, media: 0 },
+        delivered: DeliveredContent { content: true, text_bytes, ..DeliveredContent::default() },
         usage: None,
     }
 }

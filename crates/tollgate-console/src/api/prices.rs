@@ -164,7 +164,7 @@ impl<'a> PriceTable<'a> {
             let ((sale, by_group), (cost, by_account)) = sale.zip(cost)?;
             price_margin((of(sale), by_group), (of(cost), by_account)).map(show_margin)
         };
-        let below = sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, u64::MAX));
+        let below = sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, u64::MAX, true));
         let (source, imported_at) = self.source(&mapping.model, Some(&channel.spec.name));
         json!({
             "channel": channel.spec.name, "upstream": mapping.upstream, "cost": mapping.cost.show(), "source": source,

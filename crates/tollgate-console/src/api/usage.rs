@@ -40,6 +40,7 @@ static TOKENS: Object = Object::of(
         read("image", COUNT, "Image tokens."),
         read("audio", COUNT, "Audio tokens."),
         read("source", Kind::Word(&["none", "provider", "counted", "estimated"]), "Source of the counts."),
+        read("web_searches", COUNT, "Web searches by the provider, which are charged apart."),
     ],
 );
 static ATTEMPT: Object = Object::of(

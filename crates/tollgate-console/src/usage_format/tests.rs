@@ -62,6 +62,7 @@ pub(crate) fn full() -> UsageRecord {
             image: 6,
             audio: 7,
             source: TokenSource::Provider,
+            web_searches: 9,
         },
         cost: Some(NanoUsd(56_750)),
         sale: Some(NanoUsd(12_000_000_000)),

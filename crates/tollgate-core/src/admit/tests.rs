@@ -392,6 +392,7 @@ proptest! {
             output: part(1_000 * u64::from(candidates), share[4]),
             thinking: part(1_000 * u64::from(candidates), share[5]),
             source: TokenSource::Provider,
+            web_searches: 0,
         };
         let sale = amount(&used, &list, Multiplier(multiplier)).unwrap();
         prop_assert!(sale <= reservation.amount, "{sale:?} of {:?}", reservation.amount);
@@ -469,6 +470,19 @@ fn older_bucket_fades() {
     assert_eq!(window.used(12 * MINUTE), 0);
     assert_eq!(window.wait_ms(1, 60, 10 * MINUTE + 30_000_000), 31_000);
     assert_eq!(window.reset_ms(10 * MINUTE + 30_000_000), 90_000);
+}
+
+#[test]
+fn searches_are_reserved_as_many_as_there_may_be() {
+    let reserved = |max_searches: Option<u64>, web_search: bool| {
+        let case = Case::new(|it| {
+            it.key.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Total, action: BudgetAction::Block }];
+            it.model.spec.price = Some(always(Price { web_search: Some(7), ..price("0", "0") }));
+            (it.summary.extras.web_search, it.summary.max_searches) = (web_search, max_searches);
+        });
+        case.reservation().unwrap().amount
+    };
+    assert_eq!([reserved(Some(8), true), reserved(None, true), reserved(Some(8), false)], [NanoUsd(56), NanoUsd(70), NanoUsd(0)]);
 }
 
 #[test]

@@ -4,9 +4,9 @@ use tollgate_protocol::{RequestExtras, ServiceTier};
 
 use super::{Multiplier, Price, PriceTier};
 
-/// Something about a request that a price list has no price for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UnpricedExtra {
+/// An option of a request that a price list has no price for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum UnpricedExtra {
     ServiceTier,
     WebSearch,
     ServerTools,
@@ -14,8 +14,19 @@ pub(crate) enum UnpricedExtra {
     Surcharge,
 }
 
-/// The price of one use of a kind of tool.
-type UsePrice = fn(&Price) -> Option<i64>;
+impl UnpricedExtra {
+    /// Text for callers, as the object of "a price for".
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ServiceTier => "the service tier of this request",
+            Self::WebSearch => "web search by the provider",
+            Self::ServerTools => "tools that the provider runs",
+            Self::OutputMedia => "images or audio in the answer",
+            Self::Surcharge => "an option of this request that is charged apart",
+        }
+    }
+}
 
 impl Price {
     /// The list for a request with these extras. What it has no price for is left at the usual price and named.
@@ -30,10 +41,10 @@ impl Price {
         if dearer && factor.is_none() && !self.is_free() {
             unpriced.push(UnpricedExtra::ServiceTier);
         }
-        let uses: [(bool, UsePrice, UnpricedExtra); 2] = [
-            (extras.web_search, |list| list.web_search, UnpricedExtra::WebSearch),
-            (extras.server_tools, |list| list.server_tools, UnpricedExtra::ServerTools),
-        ];
+        // Searches are charged by their number, which the answer tells.
+        if extras.web_search && self.web_search.is_none() && !self.is_free() {
+            unpriced.push(UnpricedExtra::WebSearch);
+        }
         let mut list = self.clone();
         if extras.output_media {
             if self.output_media.is_none() && !self.is_free() {
@@ -44,20 +55,20 @@ impl Price {
         if extras.surcharge && !self.is_free() {
             unpriced.push(UnpricedExtra::Surcharge);
         }
-        for (_, price, unpriced_extra) in uses.into_iter().filter(|(asked, ..)| *asked) {
-            if price(self).is_none() && !self.is_free() {
-                unpriced.push(unpriced_extra);
+        if extras.server_tools {
+            if self.server_tools.is_none() && !self.is_free() {
+                unpriced.push(UnpricedExtra::ServerTools);
             }
-            list.add_use(price);
+            list.add_server_tools();
         }
         (factor.map_or_else(|| list.clone(), |factor| list.times(factor)), unpriced)
     }
 
-    /// Adds the price of one use to the price of the request, in every tier.
-    fn add_use(&mut self, price: UsePrice) {
-        let (per_request, each) = (self.per_request, price(self));
+    /// Adds the price of the provider's tools to the price of the request, in every tier.
+    fn add_server_tools(&mut self) {
+        let (per_request, each) = (self.per_request, self.server_tools);
         for tier in &mut self.tiers {
-            if let Some(each) = price(&tier.price).or(each) {
+            if let Some(each) = tier.price.server_tools.or(each) {
                 tier.price.per_request = Some(tier.price.per_request.or(per_request).unwrap_or(0).saturating_add(each));
             }
         }
@@ -149,16 +160,17 @@ mod tests {
     }
 
     #[test]
-    fn each_kind_of_tool_is_charged_besides_the_others() {
+    fn tools_of_the_provider_are_charged_by_request_and_searches_by_number() {
         let both = RequestExtras { web_search: true, server_tools: true, ..RequestExtras::default() };
         let tier = PriceTier { above: 10, price: Price { server_tools: Some(300), ..price("4", "8") } };
         let list =
             Price { web_search: Some(10), server_tools: Some(200), per_request: Some(5), tiers: vec![tier], ..price("1", "2") };
         let (charged, unpriced) = list.with_extras(both);
-        assert_eq!((charged.per_request, charged.tiers[0].price.per_request), (Some(215), Some(315)));
+        assert_eq!((charged.per_request, charged.tiers[0].price.per_request), (Some(205), Some(305)));
         assert_eq!(unpriced, vec![]);
         let (charged, unpriced) = Price { server_tools: None, tiers: vec![], ..list }.with_extras(both);
-        assert_eq!((charged.per_request, unpriced), (Some(15), vec![UnpricedExtra::ServerTools]));
+        assert_eq!((charged.per_request, unpriced), (Some(5), vec![UnpricedExtra::ServerTools]));
+        assert_eq!(charged.rates(0).web_search, 10);
     }
 
     #[test]
@@ -181,11 +193,10 @@ mod tests {
     }
 
     #[test]
-    fn web_search_is_charged_for_each_request_that_asks_for_it() {
+    fn web_search_needs_a_price_where_a_request_asks_for_it() {
         let search = RequestExtras { web_search: true, ..RequestExtras::default() };
         let list = Price { web_search: Some(10_000_000), per_request: Some(5), ..price("1", "2") };
-        assert_eq!(list.with_extras(search).0.per_request, Some(10_000_005));
-        assert_eq!(list.with_extras(RequestExtras::default()).0.per_request, Some(5));
+        assert_eq!(list.with_extras(search), (list.clone(), vec![]));
         assert_eq!(price("1", "2").with_extras(search), (price("1", "2"), vec![UnpricedExtra::WebSearch]));
         assert_eq!(Price::free().with_extras(search).1, vec![], "a free model stays free");
     }

@@ -3,7 +3,7 @@
 use super::{Price, PriceSchedule};
 use crate::Timestamp;
 
-/// Prices of all kinds after fallbacks and tier; nano-USD per million tokens, `per_request` in nano-USD.
+/// Prices of all kinds after fallbacks and tier; nano-USD per million tokens, `web_search` and `per_request` in nano-USD.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
     pub input: i64,
@@ -14,6 +14,7 @@ pub struct Rates {
     pub thinking: i64,
     pub image: i64,
     pub audio: i64,
+    pub web_search: i64,
     pub per_request: i64,
 }
 
@@ -85,6 +86,7 @@ impl Price {
             thinking: list.thinking.unwrap_or(output),
             image: list.image.unwrap_or(input),
             audio: list.audio.unwrap_or(input),
+            web_search: list.web_search.unwrap_or(0),
             per_request: list.per_request.unwrap_or(0),
         }
     }

@@ -1,23 +1,32 @@
 //! Options of a request that change its price: applied to the offer, or named where there is no price for it.
 
-use tollgate_protocol::{FieldPath, PriceEffect, RequestExtras, RequestSummary, UnseenInput, price_effects};
+use tollgate_protocol::{FieldPath, PriceEffect, Protocol, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
 use super::Offer;
-use crate::money::UnpricedExtra;
+use crate::{
+    Caller, Catalog, Price, Timestamp, below_cost, estimate_input, money::UnpricedExtra, price_limit::applies_to_cost,
+    route::known_cost,
+};
 
-/// Puts the price of the request's `extras` into the offer. Returns the fields that have none, in the caller's spelling.
-pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, extras: RequestExtras) -> Vec<FieldPath> {
+/// The sale price of a request with its options.
+pub(super) struct PricedRequest {
+    pub(super) sale: Option<Price>,
+    /// The fields that have no price, in the caller's spelling.
+    pub(super) unpriced: Vec<FieldPath>,
+}
+
+/// The price of an offer for a request with these `extras`.
+pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtras) -> PricedRequest {
     // A model without a price is a refusal of its own where money is limited.
-    let Some(sale) = &offer.sale else { return Vec::new() };
+    let Some(sale) = &offer.sale else { return PricedRequest { sale: None, unpriced: Vec::new() } };
     let mut unpriced: Vec<PriceEffect> = Vec::new();
     // The prices of another model or provider are not this model's.
     unpriced.extend((extras.other_routes && !sale.is_free()).then_some(PriceEffect::OtherRoutes));
     if !summary.method.generates() {
-        return fields_with(&unpriced, summary).collect();
+        return PricedRequest { sale: Some(sale.clone()), unpriced: fields_with(&unpriced, summary).collect() };
     }
     let (price, without_price) = sale.with_extras(extras);
     let is_free = price.is_free();
-    offer.sale = Some(price);
     unpriced.extend(without_price.into_iter().map(|extra| match extra {
         UnpricedExtra::ServiceTier => PriceEffect::ServiceTier,
         UnpricedExtra::WebSearch => PriceEffect::WebSearch,
@@ -34,7 +43,35 @@ pub(super) fn apply(offer: &mut Offer, summary: &RequestSummary, extras: Request
         unpriced.extend(compaction.then_some(PriceEffect::Compaction));
         files.clone_from(&summary.first_file);
     }
-    fields_with(&unpriced, summary).chain(files).collect()
+    // Only the demand for a search is the caller's to leave out: agents offer it with every request.
+    let is_demanded = extras.own_search && summary.offered_searches.is_empty() && !extras.server_tools;
+    let named = |field: FieldPath| if is_demanded && field == "tools" { "tool_choice".to_owned() } else { field };
+    PricedRequest { sale: Some(price), unpriced: fields_with(&unpriced, summary).map(named).chain(files).collect() }
+}
+
+/// Whether an upstream that gets the search of a request has a cost for it, if the group or the key limits what a request may cost.
+pub(super) fn has_known_cost(
+    catalog: &Catalog,
+    caller: &Caller,
+    offer: &Offer,
+    priced: &PricedRequest,
+    (from, summary, extras): (Protocol, &RequestSummary, RequestExtras),
+    now: Timestamp,
+) -> bool {
+    let group = &offer.group;
+    if !group.never_below_cost && ![group.price_limit, caller.key.price_limit].iter().flatten().any(applies_to_cost) {
+        return true;
+    }
+    let sale = priced.sale.as_ref().map(|price| (price, group.sale_multiplier));
+    offer.candidates.iter().any(|served| {
+        let Some(channel) = catalog.channel_at(served.channel).filter(|channel| channel.speaks(from)) else { return false };
+        let Ok(cost) = known_cost(channel, served.mapping as usize, now, (from, extras)) else { return false };
+        let is_covered = |multiplier| {
+            let cost = Some((&*cost, multiplier));
+            below_cost::exclusion(sale, cost, estimate_input(summary), true).is_none()
+        };
+        !group.never_below_cost || channel.accounts.iter().any(|account| is_covered(account.spec.cost_multiplier))
+    })
 }
 
 /// The fields of a request that can have one of these effects.

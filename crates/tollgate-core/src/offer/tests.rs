@@ -335,6 +335,45 @@ proptest! {
 }
 
 #[test]
+fn offered_search_is_left_out_where_its_price_is_needed_and_unknown() {
+    use crate::{PriceLimit, PriceLimitMode, PriceLimitOn, samples::price};
+    use tollgate_protocol::RequestExtras;
+
+    let request = RequestSummary {
+        extras: RequestExtras { own_search: true, ..RequestExtras::default() },
+        fields: vec!["tools".to_owned()],
+        offered_searches: vec!["tools[1]".to_owned()],
+        ..summary("m", Method::Chat)
+    };
+    let searched = |list: Price| Price { web_search: Some(10_000_000), ..list };
+    let with = |sale: Price, cost: Price, prepaid: bool, limited: bool, request: &RequestSummary| {
+        let row = Model { spec: ModelSpec { price: Some(always(sale)), context: Some(1_000), ..model("m").spec }, ..model("m") };
+        let mut served = channel("c", &["m"]);
+        served.spec.serves[0].cost = Some(always(cost));
+        let mut group = group("default", &["c"]);
+        let ceiling = PriceLimitMode::Ceiling { max_input: Some(9_000_000_000), max_output: None };
+        group.price_limit = limited.then_some(PriceLimit { mode: ceiling, on: PriceLimitOn::Cost });
+        let catalog = catalog(vec![served], vec![group], vec![row]);
+        let mut key = key(&[]);
+        key.member.billing = if prepaid { crate::Billing::Prepaid } else { crate::Billing::Postpaid };
+        let caller = Caller::of(&catalog, Arc::new(key));
+        resolve(&catalog, &caller, request, Protocol::OpenAi, NOW).map(|offer| offer.drop_fields)
+    };
+    let (dropped, kept) = (Ok(vec!["tools[1]".to_owned()]), Ok(vec![]));
+    let list = || price("1", "2");
+    assert_eq!(with(list(), list(), false, false, &request), kept, "nothing is limited");
+    assert_eq!(with(list(), searched(list()), true, false, &request), dropped);
+    assert_eq!(with(searched(list()), list(), true, false, &request), kept);
+    assert_eq!(with(searched(list()), list(), true, true, &request), dropped);
+    assert_eq!(with(list(), list(), false, true, &request), dropped);
+    assert_eq!(with(searched(list()), searched(list()), true, true, &request), kept);
+    let demanded = RequestSummary { offered_searches: Vec::new(), ..request };
+    let refused = NotOffered::Unpriced { fields: vec!["tool_choice".to_owned()] };
+    assert_eq!(with(list(), list(), true, false, &demanded), Err(refused));
+    assert_eq!(with(list(), list(), false, true, &demanded), kept, "routing says which cost is missing");
+}
+
+#[test]
 fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
     use tollgate_protocol::{RequestExtras, ServiceTier, UnseenInput};
 
@@ -371,7 +410,7 @@ fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
         assert_eq!(with(price("1", "2"), None, false, &asked(extras, field)), Ok(price("1", "2")));
     }
     let list = Price { web_search: Some(10_000_000), ..price("1", "2") };
-    assert_eq!(with(list, None, true, &search).unwrap().per_request, Some(10_000_000));
+    assert_eq!(with(list.clone(), None, true, &search), Ok(list));
     let cached = asked(
         RequestExtras { unseen: UnseenInput { cached_content: true, ..UnseenInput::default() }, ..RequestExtras::default() },
         "cachedContent",

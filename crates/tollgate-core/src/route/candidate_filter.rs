@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use tollgate_protocol::{Method, RequestExtras, ServiceTier};
+use tollgate_protocol::{Method, Protocol, RequestExtras, ServiceTier};
 
 use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
@@ -191,10 +191,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             return;
         }
         let cost = if self.cost_applies {
-            cost_with_extras(channel, mapping_ref.mapping as usize, input.now, input.summary.extras)
+            known_cost(channel, mapping_ref.mapping as usize, input.now, (input.from, input.summary.extras))
         } else {
-            None
+            Err(MissingPrice::CostForPriceLimit)
         };
+        let cost = cost.as_deref().map_err(|missing| *missing);
         let priority = if self.unconditional { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
             if !self.unconditional && input.history.is_tried(account_entry.id) {
@@ -208,7 +209,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                 self.exclude(channel, Some(at), why, candidate);
                 continue;
             }
-            match self.account_exclusion(channel, channel_entry, at, *account_entry, cost.as_deref()) {
+            match self.account_exclusion(channel, channel_entry, at, *account_entry, cost) {
                 Ok((share, latency_us)) => self.eligible.push(Candidate {
                     offer_index: candidate,
                     account: at,
@@ -278,10 +279,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         None
     }
 
-    fn below_cost(&self, cost: Option<&Price>, account: &Account) -> Option<Exclusion> {
+    fn below_cost(&self, cost: Option<&Price>, channel: &Channel, account: &Account) -> Option<Exclusion> {
+        let may_search = self.input.summary.extras.at_upstream(channel.speaks(self.input.from)).web_search;
         let offer = self.input.offer;
         let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
-        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens)
+        below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens, may_search)
     }
 
     /// Reason that excludes an account; otherwise its weight share in thousandths and its average latency in microseconds.
@@ -292,7 +294,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         channel_entry: &ChannelEntry,
         at: u32,
         account_entry: AccountEntry,
-        cost: Option<&Price>,
+        cost: Result<&Price, MissingPrice>,
     ) -> Result<(u32, u64), Exclusion> {
         if !account_entry.on || self.input.latest_catalog.is_some_and(|newer| !is_on(newer, channel, at, account_entry.id)) {
             return Err(Exclusion::Disabled);
@@ -300,14 +302,13 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if self.cost_applies
             && let Some(account) = channel.accounts.get(at as usize)
         {
-            if self.never_below_cost
-                && let Some(why) = self.below_cost(cost, account)
-            {
-                return Err(why);
-            }
-            let cost = cost.map(|price| EffectivePrice::of(price, self.basis, account.spec.cost_multiplier));
-            if let Some(why) = self.prices.cost_exclusion(cost) {
-                return Err(why);
+            let why = self.never_below_cost.then(|| self.below_cost(cost.ok(), channel, account)).flatten();
+            let price = cost.ok().map(|price| EffectivePrice::of(price, self.basis, account.spec.cost_multiplier));
+            if let Some(why) = why.or_else(|| self.prices.cost_exclusion(price)) {
+                return Err(match (why, cost) {
+                    (Exclusion::Unpriced(MissingPrice::CostForPriceLimit), Err(missing)) => Exclusion::Unpriced(missing),
+                    (why, _) => why,
+                });
             }
         }
         let mut status = HealthStatus::HEALTHY;
@@ -344,19 +345,30 @@ pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Optio
     stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }
 
-/// Cost price of a mapping for a request with these extras; `None`: the provider's price for one of them is unknown.
+/// Cost price of a mapping for a request of a caller's protocol with these extras; the error says what is unknown.
+pub(crate) fn known_cost(
+    channel: &Channel,
+    mapping_index: usize,
+    now: Timestamp,
+    (from, extras): (Protocol, RequestExtras),
+) -> Result<Cow<'_, Price>, MissingPrice> {
+    let cost = cost_of(channel, mapping_index, now).ok_or(MissingPrice::CostForPriceLimit)?;
+    let extras = extras.at_upstream(channel.speaks(from));
+    let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
+        extras;
+    if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {
+        return Ok(cost);
+    }
+    let (price, unpriced) = cost.with_extras(extras);
+    unpriced.first().map_or(Ok(Cow::Owned(price)), |option| Err(MissingPrice::CostOfOption(*option)))
+}
+
+/// The same; `None`: unknown.
 pub(crate) fn cost_with_extras(
     channel: &Channel,
     mapping_index: usize,
     now: Timestamp,
-    extras: RequestExtras,
+    asked: (Protocol, RequestExtras),
 ) -> Option<Cow<'_, Price>> {
-    let cost = cost_of(channel, mapping_index, now)?;
-    let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
-        extras;
-    if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {
-        return Some(cost);
-    }
-    let (price, unpriced) = cost.with_extras(extras);
-    unpriced.is_empty().then_some(Cow::Owned(price))
+    known_cost(channel, mapping_index, now, asked).ok()
 }

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
-    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry,
+    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry, UnpricedExtra,
     offer::{ModelPurpose, supports},
 };
 
@@ -74,6 +74,8 @@ pub enum MissingPrice {
     SaleForPriceLimit,
     /// The cost price, because of a price limit.
     CostForPriceLimit,
+    /// The cost price of an option of the request, because of a price limit. The channel states that of the model.
+    CostOfOption(UnpricedExtra),
 }
 
 /// A price above a price limit; nano-USD per million tokens after multipliers.
@@ -321,6 +323,9 @@ impl Exclusion {
                 LimitLevel::Request => "the request's own bound is too low",
             },
             Self::Unpriced(MissingPrice::CostForPriceLimit) => "state the channel's cost for the model (`tollgate channel set`)",
+            Self::Unpriced(MissingPrice::CostOfOption(_)) => {
+                "state the option's cost beside the channel's cost for the model (`tollgate channel set`), or leave the option out"
+            }
             Self::Unpriced(_) => "price the model, such as `tollgate model set MODEL price=input:0.30,output:2.40`",
             Self::Margin => "lower the least margin, or raise the sale price",
             Self::BelowCost(_) => "raise the sale price, or let the group sell below cost",
@@ -406,6 +411,21 @@ impl MissingPrice {
             Self::SaleForBoundedMoney => "the model has no price, and a budget or balance bounds the caller's money",
             Self::SaleForPriceLimit => "the model has no price, and a price limit requires one",
             Self::CostForPriceLimit => "the channel states no cost, and a price limit requires one",
+            Self::CostOfOption(UnpricedExtra::ServiceTier) => {
+                "the channel's cost has no factor for the service tier of the request, and a price limit requires one"
+            }
+            Self::CostOfOption(UnpricedExtra::WebSearch) => {
+                "the channel's cost has no price of a web search (web_search), and a price limit requires one"
+            }
+            Self::CostOfOption(UnpricedExtra::ServerTools) => {
+                "the channel's cost has no price of the provider's tools (server_tools), and a price limit requires one"
+            }
+            Self::CostOfOption(UnpricedExtra::OutputMedia) => {
+                "the channel's cost has no price of images and audio in the answer (output_media), and a price limit requires one"
+            }
+            Self::CostOfOption(UnpricedExtra::Surcharge) => {
+                "an option of the request has a price of its own that no price list has, and a price limit requires one"
+            }
         }
     }
 }

@@ -25,8 +25,12 @@ pub(super) struct BillingInput {
 }
 
 impl BillingInput {
-    /// The charged tokens; `None`: nothing is charged, whatever the price.
+    /// The charged tokens and searches; `None`: nothing is charged, whatever the price.
     pub(super) fn tokens(&self) -> Option<Tokens> {
+        self.tokens_alone().map(|tokens| Tokens { web_searches: self.production.searches, ..tokens })
+    }
+
+    fn tokens_alone(&self) -> Option<Tokens> {
         if self.method == Method::CountTokens {
             return None;
         }
@@ -103,8 +107,14 @@ impl BillingInput {
     }
 }
 
-/// The tokens a provider will charge for an attempt, reported or estimated.
+/// The tokens and searches that a provider will charge for an attempt, reported or estimated.
 pub(super) fn attempt_tokens(method: Method, result: AttemptResult, input: InputCount, production: &Production) -> Tokens {
+    let tokens = tokens_alone(method, result, input, production);
+    let is_charged = method != Method::CountTokens && !matches!(result, AttemptResult::NotSent | AttemptResult::Refused);
+    Tokens { web_searches: if is_charged { production.searches } else { 0 }, ..tokens }
+}
+
+fn tokens_alone(method: Method, result: AttemptResult, input: InputCount, production: &Production) -> Tokens {
     let complete = match result {
         AttemptResult::NotSent | AttemptResult::Refused => return Tokens::default(),
         AttemptResult::Answered => true,

@@ -27,6 +27,8 @@ const OUTPUT_FRAME: u64 = 64;
 const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 /// Hidden thinking beyond the output limit, for models that think.
 const THINKING_ALLOWANCE: u64 = 32_768;
+/// Bound of web searches that nothing limits.
+const UNLIMITED_SEARCHES: u64 = 100;
 
 /// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -46,6 +48,14 @@ pub struct UsageBounds {
     #[n(4)]
     #[cbor(default)]
     pub summary_output: u64,
+    /// Web searches by the provider. Zero: the request asks for none.
+    #[n(5)]
+    #[cbor(default)]
+    pub searches: u64,
+    /// Those that count where the upstream's protocol has no word for them.
+    #[n(6)]
+    #[cbor(default)]
+    pub assumed_searches: u64,
 }
 
 /// Usage that an attempt's upstream reported beyond its bound, in tokens.
@@ -55,6 +65,8 @@ pub struct UsageExcess {
     pub input_bound: u64,
     pub reported_output: u64,
     pub output_bound: u64,
+    pub reported_searches: u64,
+    pub search_bound: u64,
 }
 
 impl UsageExcess {
@@ -66,9 +78,13 @@ impl UsageExcess {
     /// The sentence for the usage record.
     pub fn detail(&self) -> String {
         let part = |kind: &str, reported: u64, bound: u64| {
-            (reported > bound).then(|| format!("{reported} {kind} tokens where at most {bound} are possible"))
+            (reported > bound).then(|| format!("{reported} {kind} where at most {bound} are possible"))
         };
-        let parts = [part("input", self.reported_input, self.input_bound), part("output", self.reported_output, self.output_bound)];
+        let parts = [
+            part("input tokens", self.reported_input, self.input_bound),
+            part("output tokens", self.reported_output, self.output_bound),
+            part("web searches", self.reported_searches, self.search_bound),
+        ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         format!("the upstream reported {}; the excess is not billed", parts.join(" and "))
     }
@@ -109,7 +125,11 @@ impl UsageBounds {
             Some(_) | None => self.input,
         };
         let summary_output = unseen_tokens(summary, model).output;
-        Self { input, output, reserved_output, candidates, summary_output }
+        let extras = summary.extras;
+        let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES) } else { 0 };
+        // Upstreams of other protocols do without the caller's own search.
+        let assumed_searches = if extras.own_search { 0 } else { searches.min(1) };
+        Self { input, output, reserved_output, candidates, summary_output, searches, assumed_searches }
     }
 
     /// With an output limit that the gateway sets for each candidate answer.
@@ -117,6 +137,18 @@ impl UsageBounds {
     pub fn limited_to(self, tokens: u64) -> Self {
         let output = tokens.saturating_mul(self.candidates.into());
         Self { output: self.output.min(output), reserved_output: self.reserved_output.min(output), ..self }
+    }
+
+    /// The web searches that are billed, of those that an upstream of this protocol reported.
+    pub(super) fn searches(&self, reported: Option<u32>, protocol: Protocol) -> u64 {
+        let unreported = if reports_searches(protocol) { 0 } else { self.assumed_searches };
+        reported.map_or(unreported, u64::from).min(self.searches)
+    }
+
+    /// Searches that are reported and not billed: the report and the bound.
+    pub(super) fn excess_searches(&self, reported: Option<u32>) -> Option<(u64, u64)> {
+        let reported = u64::from(reported?);
+        (self.searches > 0 && reported > self.searches).then_some((reported, self.searches))
     }
 
     /// The report cut to the bounds, and the excess. `thinks` is called only if it matters.
@@ -142,6 +174,7 @@ impl UsageBounds {
             input_bound: self.input,
             reported_output: usage.completion_total,
             output_bound,
+            ..UsageExcess::default()
         };
         if excess.tokens() == 0 {
             return (usage, None);
@@ -165,6 +198,11 @@ pub(super) fn thinks(planned: &PlannedAttempt) -> bool {
     let provider = planned.channel.spec.provider.as_str();
     let thinking = effective_profile(provider, planned.protocol, &mapping.upstream, &mapping.profile).thinking;
     !matches!(thinking, None | Some(Thinking::None))
+}
+
+/// Whether answers of a protocol show every web search.
+fn reports_searches(protocol: Protocol) -> bool {
+    matches!(protocol, Protocol::Anthropic | Protocol::Responses)
 }
 
 /// Whether a protocol reports usage with every event of a stream, so that the last report has all thinking so far.

@@ -66,6 +66,7 @@ pub(super) fn tokens_of(usage: &Usage, source: TokenSource) -> Tokens {
         image,
         audio,
         source,
+        web_searches: 0,
     }
 }
 
@@ -89,6 +90,14 @@ pub(crate) fn unseen_tokens(summary: &RequestSummary, model: &Model) -> UnseenTo
         input: if unseen.any() { model.spec.context.unwrap_or(0) } else { 0 },
         output: if unseen.compaction { model.spec.max_output.unwrap_or(DEFAULT_OUTPUT) } else { 0 },
     }
+}
+
+/// Web searches reserved for a request that may search and does not say how often.
+const DEFAULT_SEARCHES: u64 = 10;
+
+/// Upper estimate of a request's web searches, for reservations.
+pub(crate) fn estimate_searches(summary: &RequestSummary) -> u64 {
+    if summary.extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

@@ -132,7 +132,8 @@ pub struct StreamProgress {
 pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgress>) -> Option<UsageRecord> {
     let last = begins.last()?;
     let delivered = progress.map_or(DeliveredContent::default(), |it| it.delivered);
-    let produced = Production { content: delivered, usage: reported(last, progress), ..Production::default() };
+    let searches = last.bounds.searches(delivered.searches, last.attempt.protocol);
+    let produced = Production { content: delivered, usage: reported(last, progress), searches, ..Production::default() };
     let ended = progress.map_or(last.attempt.at, |it| it.at).max(last.at);
 
     let mut attempts = last.earlier.clone();

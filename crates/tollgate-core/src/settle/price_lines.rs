@@ -3,8 +3,8 @@
 
 use crate::{Multiplier, NanoUsd, Price, Tokens};
 
-/// Kinds of tokens, and `per_request`.
-const LINES: usize = 9;
+/// Kinds of tokens, `web_search` and `per_request`.
+const LINES: usize = 10;
 
 /// The lines of an amount, and the rules they follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,18 +12,18 @@ pub struct PriceLines {
     /// Bound of the tier that the prompt exceeds, in tokens; `None`: the base prices apply.
     pub tier: Option<u64>,
     pub multiplier: Multiplier,
-    /// All kinds of tokens, then `per_request`.
+    /// All kinds of tokens, then `web_search` and `per_request`.
     pub lines: [PriceLine; LINES],
 }
 
 /// A factor of an amount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PriceLine {
-    /// A kind of token as in the price list, or `per_request`.
+    /// A kind of token as in the price list, `web_search`, or `per_request`.
     pub kind: &'static str,
-    /// Tokens; 1 for `per_request`.
+    /// Tokens, or searches; 1 for `per_request`.
     pub count: u64,
-    /// Nano-USD per million tokens, for `per_request` nano-USD; before the multiplier.
+    /// Nano-USD per million tokens, for `web_search` and `per_request` nano-USD; before the multiplier.
     pub unit_price: i64,
     /// `count` · `unit_price` · multiplier; `None` if it does not fit into 128 bits.
     pub amount: Option<ExactAmount>,
@@ -54,15 +54,22 @@ pub fn price_lines(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Pr
         line("audio", tokens.audio, rates.audio, PER_MILLION),
         line("output", tokens.output, rates.output, PER_MILLION),
         line("thinking", tokens.thinking, rates.thinking, PER_MILLION),
+        line("web_search", tokens.web_searches, rates.web_search, EACH),
         line("per_request", 1, rates.per_request, EACH),
     ];
     PriceLines { tier: price.tier_bound(tokens.prompt()), multiplier, lines }
 }
 
+/// Whether the price of a kind is for one of it, and not for a million tokens.
+pub fn is_counted_by_piece(kind: &str) -> bool {
+    matches!(kind, "web_search" | "per_request")
+}
+
 impl PriceLines {
-    /// The lines that the amount consists of: without kinds that did not occur, and without a price per request where there is none.
+    /// The lines that the amount consists of: without kinds that did not occur, and without a price per request or search where
+    /// there is none.
     pub fn charged(&self) -> impl Iterator<Item = &PriceLine> {
-        self.lines.iter().filter(|line| if line.kind == "per_request" { line.unit_price != 0 } else { line.count > 0 })
+        self.lines.iter().filter(|line| line.count > 0 && (line.unit_price != 0 || !is_counted_by_piece(line.kind)))
     }
 
     /// The sum of the lines; `None` if it does not fit into 128 bits.
@@ -129,6 +136,17 @@ mod tests {
         assert_eq!(last.sum().unwrap().to_decimal(), "0.0000000006515");
         assert_eq!(last.total(), Some(NanoUsd(1)));
         assert_eq!(last.charged().map(|line| line.kind).collect::<Vec<_>>(), ["input", "per_request"]);
+    }
+
+    #[test]
+    fn each_search_is_charged() {
+        let list = Price { web_search: Some(10_000_000), ..price("1", "1") };
+        let tokens = Tokens { input: 5, web_searches: 8, ..Tokens::default() };
+        let lines = price_lines(&tokens, &list, Multiplier(1_500_000));
+        let shown: Vec<_> = lines.charged().map(|line| (line.kind, line.count, line.unit_price)).collect();
+        assert_eq!(shown, [("input", 5, 1_000_000_000), ("web_search", 8, 10_000_000)]);
+        assert_eq!(lines.total(), Some(NanoUsd(120_000_000 + 7_500)));
+        assert_eq!(price_lines(&tokens, &price("1", "1"), Multiplier::ONE).charged().count(), 1, "it has no price");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub(super) struct Production {
     /// The reported usage, cut to what is possible.
     pub(super) usage: Option<(Usage, TokenSource)>,
     pub(super) content: DeliveredContent,
+    /// Web searches by the provider.
+    pub(super) searches: u64,
     /// The end of the answer was there.
     pub(super) finished: bool,
     /// Output of an abandoned answer that nothing reported, if the model thinks.
@@ -44,7 +46,8 @@ impl Production {
             (cut, Some(_)) => (cut, TokenSource::Estimated),
             (usage, None) => (usage, usage_source(attempt)),
         });
-        let production = Self { usage, content, finished: reply.finish.is_some(), ..Self::default() };
+        let searches = size.bounds.searches(reply.searches, attempt.planned.protocol);
+        let production = Self { usage, content, searches, finished: reply.finish.is_some(), ..Self::default() };
         let abandoned = attempt.result == AttemptResult::Cancelled && !attempt.hedged && size.method.generates();
         if !abandoned || (production.finished && usage.is_some()) {
             return production;
@@ -65,7 +68,13 @@ impl Production {
 /// Usage that the upstream of an attempt reported beyond what the request can account for.
 pub fn usage_excess(attempt: &AttemptFacts, bounds: &UsageBounds) -> Option<UsageExcess> {
     let reply = attempt.reply_summary?;
-    bounds.cut(reply.usage?, reply.into(), || thinks(&attempt.planned)).1
+    let of_tokens = reply.usage.and_then(|usage| bounds.cut(usage, reply.into(), || thinks(&attempt.planned)).1);
+    match bounds.excess_searches(reply.searches) {
+        Some((reported_searches, search_bound)) => {
+            Some(UsageExcess { reported_searches, search_bound, ..of_tokens.unwrap_or_default() })
+        }
+        None => of_tokens,
+    }
 }
 
 /// Echo reports a word count, not a provider's usage.

@@ -86,7 +86,7 @@ fn size() -> RequestSize {
 
 /// Delivered text of this many tokens.
 fn delivered(tokens: u64) -> DeliveredContent {
-    DeliveredContent { content: tokens > 0, text_bytes: tokens * 4, media: 0 }
+    DeliveredContent { content: tokens > 0, text_bytes: tokens * 4, ..DeliveredContent::default() }
 }
 
 const POLICIES: [StreamBreak; 3] = [StreamBreak::ProviderUsage, StreamBreak::Delivered, StreamBreak::NoneIfEmpty];

@@ -54,7 +54,7 @@ pub(super) fn not_offered(reason: &NotOffered) -> ExplainedRefusal {
         NotOffered::Method { supports } => ("E15", format!("the model is offered for {} only", supports.join(", "))),
         NotOffered::Unsupported { fields } => ("E17", format!("unsupported fields: {}", fields.join(", "))),
         NotOffered::Unpriced { fields } => {
-            ("E17", format!("the model has no price, or no context as a bound, for: {}", fields.join(", ")))
+            ("E17", format!("the price of the model does not include, or its context does not bound: {}", fields.join(", ")))
         }
     };
     permanent(error, text)

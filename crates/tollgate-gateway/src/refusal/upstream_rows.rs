@@ -75,10 +75,23 @@ pub(super) fn above_price_limit(model: &str, price: Option<&PriceFigures>, from:
 /// E42.
 pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
+    if let Some(MissingPrice::CostOfOption(option)) = missing {
+        let message = format!(
+            "{}: no channel that offers model '{model}' has a price for {}, and a channel price limit of this key requires one. \
+             Leave it out, {}, or {}.",
+            scope(from),
+            option.as_str(),
+            other_model(from),
+            quote_id(head)
+        );
+        return no_accounts(message, model, NoRouteCause::NoPrice, from).stop().messages_type(NOT_OVERLOADED);
+    }
     let why = match missing {
         Some(MissingPrice::SaleForBoundedMoney) | None => "this key's use is bounded in money",
         // Callers never see costs, so a missing cost is not told apart.
-        Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit) => "a channel price limit of this key requires one",
+        Some(MissingPrice::SaleForPriceLimit | MissingPrice::CostForPriceLimit | MissingPrice::CostOfOption(_)) => {
+            "a channel price limit of this key requires one"
+        }
     };
     let message = format!(
         "{}: model '{model}' has no price, and {why}. The operator must set a price. Until then {}, or {}.",

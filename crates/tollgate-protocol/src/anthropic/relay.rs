@@ -45,7 +45,12 @@ impl NamedEvents for MessagesEvents {
             return Err(StreamError::Malformed("an event without a type"));
         };
         self.counts = answer.counts;
-        self.summary.add(&answer.summary);
+        let mut facts = answer.summary;
+        if name == "content_block_start" && facts.searches > answer.counts.searches() {
+            // Results before the usage that counts them.
+            facts.searches = Some(self.summary.searches.unwrap_or(0).saturating_add(1));
+        }
+        self.summary.add(&facts);
         if name == "message_stop" {
             if self.summary.finish.is_none() {
                 return Err(StreamError::Truncated);
@@ -137,9 +142,23 @@ mod tests {
                 media: 0,
                 unknown: 0,
                 surplus_calls: 0,
+                searches: None,
                 account_refused: false
             }
         );
+    }
+
+    #[test]
+    fn searches_are_those_of_the_usage_or_of_the_results_so_far() {
+        let result = r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":[]}}"#;
+        let failed = r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":{"type":"web_search_tool_result_error"}}}"#;
+        let usage = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9,"server_tool_use":{"web_search_requests":8}}}"#;
+        let (start, stop) = (EVENTS[0], EVENTS[9]);
+        let searches = |events: &[(&str, &str)]| pass(&stream(events), None).2.searches;
+        let result = ("content_block_start", result);
+        assert_eq!(searches(&[start, EVENTS[1]]), None);
+        assert_eq!(searches(&[start, result, ("content_block_start", failed), result]), Some(2));
+        assert_eq!(searches(&[start, result, ("message_delta", usage), stop]), Some(8));
     }
 
     #[test]

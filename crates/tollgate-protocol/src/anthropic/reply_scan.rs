@@ -29,6 +29,7 @@ impl MessagesReplyScan {
         let mut answer = Self { counts, ..Self::default() };
         Scanner::answer_object(text, |scanner, name| answer.member(scanner, name))?;
         answer.summary.usage = answer.counts.usage();
+        answer.summary.searches = answer.counts.searches().max(answer.summary.searches);
         Ok(answer)
     }
 
@@ -93,9 +94,16 @@ impl MessagesReplyScan {
 /// Reads one content block; false when it is not an object.
 fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, SyntaxError> {
     let mut plain = true;
+    let (mut is_search, mut has_results) = (false, false);
     let object = scanner.members(|scanner, name| {
         match name.word() {
-            "type" => plain = scanner.optional_string()?.is_some_and(|kind| matches!(&*kind.decode(), "text" | "thinking")),
+            "type" => {
+                let kind = scanner.optional_string()?.map(|kind| kind.decode());
+                plain = matches!(kind.as_deref(), Some("text" | "thinking"));
+                is_search = kind.as_deref() == Some("web_search_tool_result");
+            }
+            // A search that failed has an object here, and is not charged.
+            "content" => has_results = scanner.peek() == ValueKind::Array,
             "text" | "thinking" => summary.add_text(scanner)?,
             // Complete arguments, or `{}` before the streamed pieces.
             "input" => {
@@ -106,6 +114,9 @@ fn block(scanner: &mut Scanner<'_>, summary: &mut ReplySummary) -> Result<bool, 
         }
         Ok(())
     })?;
+    if is_search && has_results {
+        summary.searches = Some(summary.searches.unwrap_or(0).saturating_add(1));
+    }
     // Calls, results and opaque thinking are content even without text.
     summary.content |= object.is_some() && !plain;
     Ok(object.is_some())

@@ -11,6 +11,7 @@ pub(crate) struct MessagesUsageCounts {
     answer: TokenCounts,
     /// Summaries of the conversation that the provider made first. The counts of the answer do not include them.
     compactions: Usage,
+    searches: Option<u64>,
 }
 
 /// `input_tokens` excludes tokens read from or written to the cache.
@@ -32,9 +33,17 @@ impl MessagesUsageCounts {
                 self.compactions = compactions(scanner)?.unwrap_or(self.compactions);
                 return Ok(());
             }
+            if name.word() == "server_tool_use" {
+                return inner_count(scanner, "web_search_requests", &mut self.searches);
+            }
             self.answer.member(scanner, name)
         })?;
         Ok(())
+    }
+
+    /// Web searches so far.
+    pub(crate) fn searches(self) -> Option<u32> {
+        self.searches.map(|searches| u32::try_from(searches).unwrap_or(u32::MAX))
     }
 
     /// Usage with totals that include cached tokens; `None` until input and output counts are known.
@@ -135,6 +144,19 @@ mod tests {
             "output_tokens_details":{"thinking_tokens":4},"cache_creation":{"ephemeral_5m_input_tokens":2},"service_tier":"standard"}"#]);
         let expected = Usage { prompt_total: 14, cached: 7, cache_write: 2, completion_total: 9, reasoning: 4, ..Usage::default() };
         assert_eq!(usage, Some(expected));
+    }
+
+    #[test]
+    fn searches_are_cumulative() {
+        let mut counts = MessagesUsageCounts::default();
+        let mut after = |text: &str| {
+            counts.read(&mut Scanner::answer(text.as_bytes()).unwrap()).unwrap();
+            counts.searches()
+        };
+        assert_eq!(after(r#"{"input_tokens":5,"server_tool_use":null}"#), None);
+        assert_eq!(after(r#"{"server_tool_use":{"web_search_requests":0,"web_fetch_requests":7}}"#), Some(0));
+        assert_eq!(after(r#"{"output_tokens":9,"server_tool_use":{"web_search_requests":8}}"#), Some(8));
+        assert_eq!(after(r#"{"output_tokens":9}"#), Some(8));
     }
 
     #[test]

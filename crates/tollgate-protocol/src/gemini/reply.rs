@@ -96,6 +96,7 @@ mod tests {
                 media: 0,
                 unknown: 0,
                 surplus_calls: 0,
+                searches: Some(0),
                 account_refused: false
             }
         );

@@ -79,6 +79,7 @@ impl GeminiReplyScan {
         let mut reason = None;
         let mut content = false;
         let mut call = false;
+        let mut searches = None;
         let others_content = std::mem::take(&mut self.summary.content);
         let object = scanner.members(|scanner, name| {
             match name.word() {
@@ -96,6 +97,7 @@ impl GeminiReplyScan {
                     })?;
                     content |= object.is_some();
                 }
+                "groundingMetadata" | "grounding_metadata" => searches = grounding(scanner)?,
                 _ => {}
             }
             Ok(())
@@ -107,12 +109,30 @@ impl GeminiReplyScan {
         }
         self.summary.content |= others_content;
         self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
+        // A candidate that ends without sources has not searched.
+        self.summary.searches = self.summary.searches.max(searches.or(reason.is_some().then_some(0)));
         if index == 0 {
             self.call |= call;
             self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
         }
         Ok(())
     }
+}
+
+/// Searches of a candidate: its queries, or one for sources without a query (maps).
+fn grounding(scanner: &mut Scanner<'_>) -> Result<Option<u32>, SyntaxError> {
+    let (mut queries, mut sources) = (0, 0);
+    scanner.members(|scanner, name| {
+        let count = match name.word() {
+            "webSearchQueries" | "web_search_queries" => &mut queries,
+            "groundingChunks" | "grounding_chunks" => &mut sources,
+            _ => return Ok(()),
+        };
+        *count = scanner.elements(|_, _| Ok(()))?.unwrap_or(0);
+        Ok(())
+    })?;
+    let searches = if queries == 0 { sources.min(1) } else { queries };
+    Ok(Some(u32::try_from(searches).unwrap_or(u32::MAX)))
 }
 
 /// Scans one part; true if it is a call.

@@ -77,6 +77,7 @@ mod tests {
                 media: 0,
                 unknown: 0,
                 surplus_calls: 0,
+                searches: None,
                 account_refused: false,
             }
         );

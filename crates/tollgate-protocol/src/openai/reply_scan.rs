@@ -59,7 +59,10 @@ impl ChatReplyScan {
             "usage" => {
                 self.usage_object = scanner.peek() == ValueKind::Object;
                 // The last usage that can be parsed counts; one that cannot be parsed does not erase it.
+                let value = scanner.position();
                 self.usage = usage::read(scanner)?.or(self.usage);
+                let value = scanner.slice(value..scanner.position());
+                self.summary.searches = usage::searches(value)?.max(self.summary.searches);
                 self.usage_members.push(starts..scanner.position());
             }
             "obfuscation" => self.padding.push(starts..scanner.skip()?.end),

@@ -5,6 +5,26 @@ use crate::{
     scan::{InvalidCount, Scanner, SyntaxError},
 };
 
+/// Reads the web searches of a `usage` value, which gateways report that pass on what their upstreams charge (OpenRouter).
+pub(crate) fn searches(usage: &str) -> Result<Option<u32>, SyntaxError> {
+    if !usage.contains("server_tool_use") {
+        return Ok(None);
+    }
+    let mut searches = None;
+    Scanner::answer(usage.as_bytes())?.members(|scanner, name| {
+        if name.word() == "server_tool_use" {
+            scanner.members(|scanner, name| {
+                if name.word() == "web_search_requests" {
+                    searches = scanner.token_count()?.ok().flatten();
+                }
+                Ok(())
+            })?;
+        }
+        Ok(())
+    })?;
+    Ok(searches.map(|searches| u32::try_from(searches).unwrap_or(u32::MAX)))
+}
+
 /// Parses a `usage` value. `None` if it is `null`, not an object, or its totals cannot be parsed.
 pub(crate) fn read(scanner: &mut Scanner<'_>) -> Result<Option<Usage>, SyntaxError> {
     let mut usage = Usage::default();
@@ -79,6 +99,13 @@ mod tests {
 
     const fn plain(prompt_total: u64, completion_total: u64) -> Usage {
         Usage { prompt_total, cached: 0, cache_write: 0, cache_write_1h: 0, image: 0, audio: 0, completion_total, reasoning: 0 }
+    }
+
+    #[test]
+    fn searches_are_read_where_a_gateway_reports_them() {
+        let usage = r#"{"prompt_tokens":1,"completion_tokens":2,"server_tool_use":{"web_search_requests":3}}"#;
+        assert_eq!(searches(usage), Ok(Some(3)));
+        assert_eq!([searches("{}"), searches(r#"{"server_tool_use":null}"#)], [Ok(None), Ok(None)]);
     }
 
     #[test]

@@ -101,6 +101,10 @@ impl NamedEvents for ResponsesEvents {
             self.ended = true;
         } else {
             facts.finish = None;
+            // An item is counted at its end. The whole response has all of them.
+            let so_far = self.summary.searches.unwrap_or(0);
+            let is_done = name == "response.output_item.done";
+            facts.searches = facts.searches.filter(|_| is_done).map(|searches| so_far.saturating_add(searches));
         }
         self.summary.add(&facts);
         let mut changes = Edits::new();
@@ -200,6 +204,26 @@ mod tests {
         let usage = Some(Usage { prompt_total: 5, completion_total: 9, ..Usage::default() });
         let finish = Some(FinishReason::Stop);
         assert_eq!(summary, ReplySummary { usage, finish, content: true, text_bytes: 3, ..ReplySummary::default() });
+    }
+
+    #[test]
+    fn searches_are_counted_once_each() {
+        let item = |name: &str, action: &str| {
+            format!(
+                r#"{{"type":"{name}","item":{{"type":"web_search_call","id":"ws","status":"completed","action":{{"type":"{action}"}}}}}}"#
+            )
+        };
+        let [added, done] = ["response.output_item.added", "response.output_item.done"];
+        let (begun, searched, opened) = (item(added, "search"), item(done, "search"), item(done, "open_page"));
+        let events =
+            [EVENTS[0], (added, begun.as_str()), (done, searched.as_str()), (done, opened.as_str()), (done, searched.as_str())];
+        assert_eq!(pass(&stream(&events), None).2.searches, Some(2));
+        let output =
+            r#"{"type":"web_search_call","action":{"type":"search"}},{"type":"web_search_call"},{"type":"file_search_call"}"#;
+        let end = EVENTS[4].1.replace("\"output\":[", &format!("\"output\":[{output},"));
+        let whole: Vec<_> = events.into_iter().chain([(EVENTS[4].0, end.as_str())]).collect();
+        assert_eq!(pass(&stream(&whole), None).2.searches, Some(2), "the response has the same");
+        assert_eq!(pass(&stream(EVENTS), None).2.searches, None);
     }
 
     #[test]

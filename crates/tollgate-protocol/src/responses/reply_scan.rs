@@ -61,6 +61,7 @@ impl ResponsesReplyScan {
                 self.item = Some(start..scanner.position());
                 // The texts of an item came in pieces before.
                 self.summary.content |= piece.content;
+                self.summary.searches = piece.searches;
             }
             _ => self.response(scanner, name)?,
         }
@@ -104,6 +105,7 @@ fn word(scanner: &mut Scanner<'_>) -> Result<Option<String>, SyntaxError> {
 /// Reads one output item; false when it is not an object.
 fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool) -> Result<bool, SyntaxError> {
     let mut kind = None;
+    let mut action = None;
     let object = scanner.members(|scanner, name| {
         match name.word() {
             "type" => kind = word(scanner)?,
@@ -117,6 +119,14 @@ fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool
                 })?;
             }
             "arguments" | "input" => summary.add_text(scanner)?,
+            "action" => {
+                scanner.members(|scanner, name| {
+                    if name.word() == "type" {
+                        action = word(scanner)?;
+                    }
+                    Ok(())
+                })?;
+            }
             _ => {}
         }
         Ok(())
@@ -124,8 +134,17 @@ fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool
     *called |= matches!(kind.as_deref(), Some("function_call" | "custom_tool_call"));
     // Calls, also those that the provider runs, are content even without text.
     summary.content |= object.is_some() && !matches!(kind.as_deref(), Some("message" | "reasoning"));
+    // Reading a page that was found is not charged.
+    if is_web_search(kind.as_deref()) && !matches!(action.as_deref(), Some("open_page" | "find_in_page")) {
+        summary.searches = Some(summary.searches.unwrap_or(0).saturating_add(1));
+    }
     if kind.as_deref() == Some("image_generation_call") {
         summary.media = summary.media.saturating_add(1);
     }
     Ok(object.is_some())
+}
+
+/// Whether an item is a search outside of what the caller has given. Other vendors have tools such as `x_search`.
+fn is_web_search(kind: Option<&str>) -> bool {
+    kind.is_some_and(|kind| kind.ends_with("search_call") && !matches!(kind, "file_search_call" | "tool_search_call"))
 }

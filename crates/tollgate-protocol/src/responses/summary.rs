@@ -1,13 +1,16 @@
 //! Summarises a Responses body in one pass without a tree. Only fields the gateway uses are validated; the upstream validates the rest.
 
+mod choice;
 mod item;
 mod tool;
+
+use choice::SearchChoice;
 
 use crate::{
     ErrorStyle, Malformed, Method, RequestSummary, Target,
     body_members::{BodyModel, metadata, output_limit},
     markers, price_effects,
-    scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind, is_finite},
+    scan::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind, is_finite, whole},
     summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole, UniqueMember},
     validation::JsonPath,
 };
@@ -32,6 +35,8 @@ fn unique(word: &str) -> Option<UniqueMember> {
         "conversation" => (10, "conversation"),
         "prompt" => (11, "prompt"),
         "background" => (12, "background"),
+        "tool_choice" => (13, "tool_choice"),
+        "max_tool_calls" => (14, "max_tool_calls"),
         _ => return None,
     };
     Some(UniqueMember::new(number, name))
@@ -47,6 +52,7 @@ struct Body<'a> {
     /// The conversation that the request continues, by the service's name of it.
     thread: Option<JsonStr<'a>>,
     cache_key: Option<JsonStr<'a>>,
+    search: SearchChoice,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -72,6 +78,7 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         Input::Empty if !body.has_instructions => builder.errors.invalid(&path, "must not be empty"),
         Input::Empty | Input::Given => {}
     }
+    body.search.apply(&mut builder);
     // A key of the caller's own stays the same over all turns.
     if let Some(key) = body.cache_key.or(body.thread) {
         builder.cache_key(&key);
@@ -132,6 +139,12 @@ impl<'a> Body<'a> {
                 }
             }
             "tools" if present => tool::tools(scanner, builder)?,
+            "tool_choice" => self.search.read(scanner)?,
+            "max_tool_calls" => {
+                if let Value::Number(calls) = scanner.value()?.0 {
+                    self.search.limit_calls(whole(calls).unwrap_or(u64::MAX));
+                }
+            }
             "service_tier" => builder.service_tier(&scanner.value()?.0),
             "metadata" if scanner.peek() == ValueKind::Object => metadata(scanner, builder)?,
             "prompt_cache_key" => self.cache_key = scanner.optional_string()?,

@@ -68,6 +68,7 @@ pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store
 pub(super) async fn cache_writes_kept_for_an_hour_are_stored(store: &Store) {
     let mut written = record(1);
     (written.tokens.cache_write, written.tokens.cache_write_1h) = (50, 20);
+    written.tokens.web_searches = 3;
     written.attempts[0].tokens = written.tokens;
     store.usage.append(std::slice::from_ref(&written)).await.unwrap();
     assert_eq!(store.usage.find(written.id).await.unwrap(), Some(written));

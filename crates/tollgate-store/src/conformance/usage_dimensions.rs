@@ -65,6 +65,7 @@ pub(super) fn varied() -> Vec<UsageRecord> {
             image: n % 11,
             audio: n % 13,
             source: TokenSource::Provider,
+            web_searches: n % 2,
         };
         record.outcome = [Outcome::Completed, Outcome::Refused, Outcome::UpstreamBroke][usize::try_from(n % 3).unwrap()];
         record.reason = (!n.is_multiple_of(3)).then(|| format!("E{}", 40 + n % 5));

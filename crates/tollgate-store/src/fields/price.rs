@@ -53,7 +53,7 @@ macro_rules! figures {
                 "web_search",
                 price.web_search,
                 NanoUsd::MAX_PER_REQUEST.0,
-                "Per request that uses the provider's web search, besides `per_request` (docs/money.md)."
+                "Per web search by the provider, besides `per_request` (docs/money.md)."
             ),
             figure!(
                 "server_tools",

@@ -70,6 +70,7 @@ pub(super) trait Cells {
             image: self.count()?,
             audio: self.count()?,
             source: self.word()?,
+            web_searches: self.count()?,
         })
     }
 }

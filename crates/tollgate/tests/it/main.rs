@@ -53,6 +53,7 @@ mod responses;
 mod retention;
 mod revocations;
 mod rotation;
+mod searches;
 mod settings;
 mod shares;
 mod square;

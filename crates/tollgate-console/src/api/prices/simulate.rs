@@ -42,9 +42,9 @@ const fn tokens(name: &'static str, doc: &'static str) -> FieldShape {
 static LINE: Object = Object::of(
     "PriceLine",
     &[
-        read("kind", TEXT, "Kind of token, or `per_request`."),
-        read("count", COUNT, "Tokens; 1 of `per_request`."),
-        read("unit_price", USD, "USD per million tokens, of `per_request` USD; before the factor."),
+        read("kind", TEXT, "Kind of token, `web_search`, or `per_request`."),
+        read("count", COUNT, "Tokens, or searches; 1 of `per_request`."),
+        read("unit_price", USD, "USD per million tokens, of `web_search` and `per_request` USD; before the factor."),
         read("amount", TEXT, "Exact product of both and the factor in USD; null beyond 128 bits.").or_null(),
     ],
 );
@@ -55,7 +55,7 @@ pub(in crate::api) static LINES: Object = Object::of(
         read("exact", TEXT, "The sum before rounding.").or_null(),
         read("multiplier", FACTOR, "Factor of the group, or of the account."),
         read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
-        read("lines", Kind::List { of: &Kind::Object(&LINE), max: 9 }, "Its lines."),
+        read("lines", Kind::List { of: &Kind::Object(&LINE), max: 10 }, "Its lines."),
     ],
 );
 static ACCOUNT: Object = Object::of(
@@ -91,7 +91,7 @@ static SIMULATION: Object = Object::of(
         both("group", NAME, "Group that serves it. In the request, by name or id: any key of it without limits of its own."),
         both("protocol", Kind::Word(&Protocol::WORDS), "Protocol of the caller; default openai."),
         asked("service_tier", Kind::Word(&["priority", "flex"]), "Service tier that the request asks for."),
-        asked("web_search", Kind::Flag, "Whether it uses the provider's web search."),
+        asked("web_search", Kind::Flag, "Whether it uses the provider's web search, once."),
         asked("server_tools", Kind::Flag, "Whether it uses other tools that the provider runs."),
         asked("output_media", Kind::Flag, "Whether it asks for images or audio in the answer."),
         asked("max_price", Kind::Text { min: 1, max: 200 }, "Value of the header `x-tollgate-max-price`."),
@@ -178,6 +178,7 @@ fn tokens_of(body: &InputFields) -> Result<Tokens, ApiError> {
         thinking: of("thinking"),
         image: of("image"),
         audio: of("audio"),
+        web_searches: u64::from(is_set(body, "web_search")),
         ..Tokens::default()
     })
 }

@@ -340,6 +340,7 @@ fn kind(t: Locale, word: &str) -> &'static str {
         "thinking" => t.say("price.thinking"),
         "image" => t.say("price.image"),
         "audio" => t.say("price.audio"),
+        "web_search" => t.say("price.web_search"),
         _ => t.say("price.per_request"),
     }
 }

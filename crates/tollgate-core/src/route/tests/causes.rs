@@ -143,6 +143,23 @@ fn missing_required_price_is_unpriced() {
 }
 
 #[test]
+fn missing_cost_of_an_option_is_not_that_of_the_model() {
+    let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
+    let searching = |web_search| {
+        let mut row = channel("c", &["m"]);
+        row.spec.serves[0].cost = Some(always(Price { web_search, ..price("1", "2") }));
+        let extras = tollgate_protocol::RequestExtras { web_search: true, ..tollgate_protocol::RequestExtras::default() };
+        let asked = RequestSummary { extras, ..summary("m", Method::Chat) };
+        Case { request_limit: Some(limit), summary: asked, ..Case::over(vec![row]) }
+    };
+    check(&searching(None), "unpriced", NoRouteCause::NoPrice, false);
+    let trace = searching(None).fails().trace();
+    assert!(trace[0].detail.as_deref().unwrap().starts_with("the channel's cost has no price of a web search"), "{trace:?}");
+    assert_eq!(searching(None).fails().missing_price(), Some(MissingPrice::CostOfOption(crate::UnpricedExtra::WebSearch)));
+    assert!(searching(Some(1)).run().is_ok());
+}
+
+#[test]
 fn unpriced_model_is_served_unless_money_is_bounded() {
     let unpriced =
         || Case { model: Model { spec: ModelSpec { price: None, ..model("m").spec }, ..model("m") }, ..Case::accounts(1) };

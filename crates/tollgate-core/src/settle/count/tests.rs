@@ -98,6 +98,7 @@ fn totals_are_split_into_disjoint_kinds() {
         image: 5,
         audio: 3,
         source: TokenSource::Provider,
+        web_searches: 0,
     };
     assert_eq!(tokens_of(&usage, TokenSource::Provider), expected);
 }
@@ -149,7 +150,7 @@ fn input_count_uses_four_bytes_per_token_and_marks_estimates() {
 
 #[test]
 fn output_count_rounds_up_and_includes_media() {
-    let count = |text_bytes, media| count_output(DeliveredContent { content: true, text_bytes, media });
+    let count = |text_bytes, media| count_output(DeliveredContent { content: true, text_bytes, media, searches: None });
     assert_eq!((count(0, 0), count(1, 0), count(4, 0), count(5, 0), count(4, 1)), (0, 1, 1, 2, 1_601));
 }
 
@@ -176,6 +177,7 @@ fn any_tokens() -> impl Strategy<Value = Tokens> {
             image,
             audio,
             source: TokenSource::Provider,
+            web_searches: 0,
         },
     )
 }
@@ -225,6 +227,7 @@ proptest! {
             image: tokens.image + more.image,
             audio: tokens.audio + more.audio,
             source: TokenSource::Provider,
+            web_searches: 0,
         };
         let base = amount(&tokens, &price, Multiplier(multiplier)).unwrap();
         prop_assert!(amount(&sum, &price, Multiplier(multiplier)).unwrap() >= base);

@@ -46,6 +46,44 @@ fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
     assert!(input.tokens.input < 10_000, "{:?}", input.tokens);
 }
 
+/// Bounds of a request that may search at most this often.
+fn searching(max_searches: Option<u64>, is_own: bool) -> UsageBounds {
+    let mut asked = summary("m", Method::Chat);
+    (asked.extras.web_search, asked.extras.own_search, asked.max_searches) = (true, is_own, max_searches);
+    UsageBounds { input: 1_000, ..UsageBounds::of_input(&asked).with_output(&asked, &model("m"), 5) }
+}
+
+#[test]
+fn searches_are_charged_by_their_number() {
+    let searched = |bounds: UsageBounds, protocol: Protocol, searches: Option<u32>| {
+        let reply = ReplySummary { searches, ..reply_summary(2, Some(usage(100, 2))) };
+        let mut attempt = attempt(AttemptResult::Answered, Some(reply));
+        let planned = Arc::make_mut(&mut attempt.planned);
+        (planned.protocol, planned.cost) = (protocol, Some(Price { web_search: Some(5_000_000), ..price("0", "0") }));
+        let sale = Some(Price { web_search: Some(10_000_000), ..price("0", "0") });
+        settle(RequestFacts { sale, bounds, ..bounded(Outcome::Completed, attempt) })
+    };
+    let amounts = |record: &UsageRecord| {
+        let searches = record.tokens.web_searches;
+        assert_eq!(record.attempts[0].tokens.web_searches, searches);
+        (searches, record.sale.unwrap().0, record.cost.unwrap().0)
+    };
+    let eight = searched(searching(Some(8), false), Protocol::Anthropic, Some(8));
+    assert_eq!((amounts(&eight), eight.reason), ((8, 80_000_000, 40_000_000), None));
+    let beyond = searched(searching(Some(8), false), Protocol::Anthropic, Some(9));
+    assert_eq!(amounts(&beyond).0, 8);
+    assert_eq!(beyond.reason.as_deref(), Some("usage_excess"));
+    assert!(beyond.detail.unwrap().contains("9 web searches where at most 8 are possible"));
+    assert_eq!(amounts(&searched(searching(None, false), Protocol::Anthropic, Some(1_000))).0, 100, "no report spends a budget");
+    for protocol in [Protocol::Anthropic, Protocol::Responses] {
+        assert_eq!(amounts(&searched(searching(None, true), protocol, None)), (0, 0, 0), "answers show every search");
+    }
+    assert_eq!(amounts(&searched(searching(None, false), Protocol::OpenAi, None)).0, 1, "nothing is reported");
+    assert_eq!(amounts(&searched(searching(None, true), Protocol::OpenAi, None)).0, 0, "the search is not sent to it");
+    assert_eq!(amounts(&searched(searching(None, false), Protocol::Gemini, Some(0))).0, 0);
+    assert_eq!(amounts(&searched(bounds(), Protocol::Anthropic, Some(3))).0, 0, "the request has asked for none");
+}
+
 #[test]
 fn summary_of_the_conversation_is_billed_beyond_the_output_limit() {
     let mut row = model("m");

@@ -143,6 +143,15 @@ fn tools_that_the_provider_runs_have_a_price() {
 }
 
 #[test]
+fn searches_are_limited_where_every_search_tool_is() {
+    let limit = |tools: &str| messages(&with(&format!(r#""tools":[{tools}]"#))).unwrap().max_searches;
+    let (search, fetch) = (r#"{"max_uses":8,"type":"web_search_20250305"}"#, r#"{"type":"web_fetch_20250910","max_uses":2}"#);
+    assert_eq!([limit(search), limit(&format!("{search},{fetch},{search}"))], [Some(8), Some(16)]);
+    assert_eq!(limit(&format!(r#"{{"type":"web_search_20260209"}},{search}"#)), None);
+    assert_eq!([limit(fetch), limit("")], [None, None]);
+}
+
+#[test]
 fn affinity_depends_on_the_beginning_of_the_conversation() {
     let affinity = |body: &str| messages(body).unwrap().affinity.expect("a conversation");
     let first = affinity(&with(r#""system":"s""#));

@@ -1,7 +1,7 @@
 //! Tools of a Messages body.
 
 use crate::{
-    scan::{Scanner, SyntaxError, ValueKind},
+    scan::{Scanner, SyntaxError, Value, ValueKind, whole},
     summary_builder::{MAX_TOOLS, SummaryBuilder, ToolCharge},
     validation::JsonPath,
 };
@@ -11,26 +11,56 @@ const CALLERS_OWN: &[&str] = &["custom", "bash_", "text_editor_", "memory_", "co
 
 /// Reads `tools`: an array of objects.
 pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
-    let (count, raw) = builder.list(scanner, &JsonPath::Root.member("tools"), MAX_TOOLS, tool)?;
+    let mut limit = SearchLimit::default();
+    let path = JsonPath::Root.member("tools");
+    let (count, raw) =
+        builder.list(scanner, &path, MAX_TOOLS, |builder, scanner, path| tool(builder, scanner, path, &mut limit))?;
     builder.tools(count, raw);
+    builder.max_searches = limit.total;
     Ok(())
 }
 
-fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+/// The `max_uses` of all search tools together.
+#[derive(Debug, Default)]
+struct SearchLimit {
+    /// `None` if there is no search tool, or one without a limit.
+    total: Option<u64>,
+    is_unlimited: bool,
+}
+
+fn tool(
+    builder: &mut SummaryBuilder,
+    scanner: &mut Scanner<'_>,
+    path: &JsonPath<'_>,
+    limit: &mut SearchLimit,
+) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
+    let (mut charge, mut max_uses) = (None, None);
     scanner.object(|scanner, name| {
-        if name.word() != "type" {
-            return scanner.skip().map(drop);
-        }
-        let charge = scanner.optional_string()?.and_then(|kind| charge_of(&kind.decode()));
-        if let Some(charge) = charge {
-            builder.server_tool(charge);
+        match name.word() {
+            "type" => charge = scanner.optional_string()?.and_then(|kind| charge_of(&kind.decode())),
+            "max_uses" => {
+                if let Value::Number(uses) = scanner.value()?.0 {
+                    max_uses = whole(uses);
+                }
+            }
+            _ => {
+                scanner.skip()?;
+            }
         }
         Ok(())
     })?;
+    if charge == Some(ToolCharge::Search) {
+        limit.is_unlimited |= max_uses.is_none();
+        let total = limit.total.unwrap_or(0).saturating_add(max_uses.unwrap_or(0));
+        limit.total = (!limit.is_unlimited).then_some(total);
+    }
+    if let Some(charge) = charge {
+        builder.server_tool(charge);
+    }
     Ok(())
 }
 

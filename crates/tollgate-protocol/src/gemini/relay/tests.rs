@@ -45,6 +45,7 @@ fn stream_is_forwarded_byte_for_byte() {
             media: 0,
             unknown: 0,
             surplus_calls: 0,
+            searches: Some(0),
             account_refused: false
         }
     );

@@ -50,6 +50,7 @@ fn stream_is_forwarded_byte_for_byte() {
             media: 0,
             unknown: 0,
             surplus_calls: 0,
+            searches: None,
             account_refused: false
         }
     );

@@ -65,17 +65,32 @@ fn content(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonP
         ValueKind::Null => scanner.skip().map(drop),
         ValueKind::Text => builder.any_text(scanner),
         ValueKind::Array => builder.list(scanner, path, MAX_TURNS, part).map(drop),
-        // Results of hosted tools are objects.
-        ValueKind::Object => {
-            let range = scanner.skip()?;
-            builder.text_of(scanner.slice(range));
-            Ok(())
-        }
+        ValueKind::Object => object(scanner, builder, path),
         ValueKind::Bool | ValueKind::Number => {
             builder.errors.wrong_type(path, "a string or an array of parts");
             scanner.skip().map(drop)
         }
     }
+}
+
+/// The result of a hosted tool. That of a computer is a picture of its screen.
+fn object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    let mut kind = Value::Null;
+    let mut media = PartMedia::default();
+    scanner.object(|scanner, name| {
+        match name.word() {
+            "type" => kind = scanner.value()?.0,
+            "image_url" => media.image = scanner.optional_string()?,
+            "file_id" => media.is_by_id = scanner.optional_string()?.is_some(),
+            _ => {
+                let range = scanner.skip()?;
+                builder.text_of(scanner.slice(range));
+            }
+        }
+        Ok(())
+    })?;
+    media.count(builder, &kind, path);
+    Ok(())
 }
 
 /// What a part says of its media. The kind of the part may follow.
@@ -150,7 +165,7 @@ impl PartMedia<'_> {
             }
         }
         if self.is_by_id {
-            let is_image = matches!(kind, Value::Text(kind) if kind.decode() == "input_image");
+            let is_image = matches!(kind, Value::Text(kind) if matches!(&*kind.decode(), "input_image" | "computer_screenshot"));
             builder.media_of_unknown_size(if is_image { IMAGE } else { DOCUMENT }, &path.member("file_id"));
         }
     }

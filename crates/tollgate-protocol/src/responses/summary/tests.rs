@@ -110,6 +110,48 @@ fn what_costs_more_is_noticed() {
 }
 
 #[test]
+fn screen_of_a_computer_is_a_picture() {
+    let read = |output: &str| {
+        summary(&format!(r#"{{"model":"m","input":[{{"type":"computer_call_output","call_id":"c","output":{output}}}]}}"#))
+    };
+    let data = "A".repeat(2_000);
+    let shown = read(&format!(r#"{{"type":"computer_screenshot","image_url":"data:image/png;base64,{data}"}}"#));
+    assert_eq!((shown.images, shown.text_bytes, shown.document_bytes), (1, 0, 0));
+    let kept = read(r#"{"file_id":"file_1","type":"computer_screenshot"}"#);
+    assert_eq!((kept.images, kept.extras.unseen.any()), (1, false), "an image by id is as many tokens as one in the body");
+    let other = read(r#"{"type":"exit","exit_code":17,"image_url":null,"stdout":"abc"}"#);
+    assert_eq!((other.images, other.text_bytes), (0, "17\"abc\"".len() as u64));
+}
+
+#[test]
+fn search_that_cannot_happen_costs_nothing_and_one_that_is_demanded_stays() {
+    let read = |rest: &str| summary(&format!("{{\"model\":\"m\",\"input\":\"x\",{rest}}}"));
+    let function = r#"{"type":"function","name":"f"}"#;
+    let both = format!(r#""tools":[{function},{{"type":"web_search","external_web_access":false}}]"#);
+    let with = |choice: &str| read(&format!(r#""tool_choice":{choice},{both}"#));
+    for choice in ["null", r#""auto""#, r#""required""#, r#"{"type":"function","name":"f"}"#] {
+        let offered = with(choice);
+        assert_eq!((offered.extras.own_search, offered.offered_searches), (true, vec!["tools[1]".to_owned()]), "{choice}");
+    }
+    let allowed = r#"{"type":"allowed_tools","mode":"auto","tools":[{"type":"web_search"},{"type":"function","name":"f"}]}"#;
+    assert_eq!(with(allowed).offered_searches, ["tools[1]", "tool_choice.tools[0]"]);
+    for demanded in [
+        r#"{"type":"web_search"}"#,
+        r#"{"type":"web_search_preview"}"#,
+        r#"{"type":"allowed_tools","mode":"required","tools":[{"type":"web_search"}]}"#,
+    ] {
+        let demanded = with(demanded);
+        assert_eq!((demanded.extras.own_search, demanded.offered_searches.len()), (true, 0));
+    }
+    let alone = read(r#""tools":[{"type":"web_search"}],"tool_choice":"required""#);
+    assert_eq!((alone.extras.own_search, alone.offered_searches.len()), (true, 0), "no other tool can be called");
+    assert_eq!(with(r#""none""#).extras, RequestExtras::default());
+    assert_eq!(read(&format!(r#""max_tool_calls":0,{both}"#)).extras, RequestExtras::default());
+    let limited = read(&format!(r#""max_tool_calls":1,{both}"#));
+    assert_eq!((limited.extras.own_search, limited.max_searches), (true, Some(1)));
+}
+
+#[test]
 fn compaction_is_whole_and_may_be_of_what_is_kept() {
     let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
     let read = |body: &str| summarise(&target, body.as_bytes());

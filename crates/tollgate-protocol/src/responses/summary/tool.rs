@@ -44,7 +44,7 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
         }
     };
     if !matches!(&*kind, "function" | "custom" | "namespace") {
-        hosted(builder, &kind);
+        hosted(builder, &kind, path);
         return Ok(());
     }
     match tool_name {
@@ -58,12 +58,12 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
 }
 
 /// How the types of search begin that other upstreams do without (docs/translation.md).
-const OFFERED_SEARCH: &str = "web_search";
+pub(super) const OFFERED_SEARCH: &str = "web_search";
 
 /// A tool that OpenAI runs, or that the caller runs for a model which knows it.
-fn hosted(builder: &mut SummaryBuilder, kind: &str) {
+fn hosted(builder: &mut SummaryBuilder, kind: &str, path: &JsonPath<'_>) {
     match kind {
-        kind if kind.starts_with(OFFERED_SEARCH) => builder.extras.own_search = true,
+        kind if kind.starts_with(OFFERED_SEARCH) => builder.own_search(path),
         "local_shell" | "apply_patch" | "computer" | "computer_use_preview" | "tool_search" | "programmatic_tool_calling" => {}
         "image_generation" => {
             builder.extras.output_media = true;

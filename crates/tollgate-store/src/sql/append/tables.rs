@@ -68,7 +68,7 @@ const fn packed(table: &SumTable) -> TargetTable {
 
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
     rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write).count(tokens.cache_write_1h);
-    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).number(tokens.source.code());
+    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).number(tokens.source.code()).count(tokens.web_searches);
 }
 
 pub(super) fn names<'a>(texts: impl ExactSizeIterator<Item = (&'a NameText, i64)>) -> RowBatch {

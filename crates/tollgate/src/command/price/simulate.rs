@@ -97,7 +97,7 @@ fn print_lines(what: &str, priced: &Value) {
         .into_iter()
         .flatten()
         .map(|line| {
-            let unit = if line["kind"] == "per_request" { "" } else { " / 1M" };
+            let unit = if line["kind"].as_str().is_some_and(tollgate_core::is_counted_by_piece) { "" } else { " / 1M" };
             let price = format!("· {}{unit}", text(&line["unit_price"]));
             vec![
                 text(&line["kind"]),
