@@ -292,7 +292,7 @@ impl Simulation {
         let length_us = figures.first_us + (figures.last_us - figures.first_us) / 3;
         self.accounts.observe(&planned.channel, &planned.account, &Observation::BadAnswer, plus_us(now, length_us));
         let refused = RefusedRequest::by_upstream(FaultKind::CutOff, "", 0);
-        end.delivered = DeliveredContent { content: true, text_bytes: figures.text_bytes() / 3, media: 0 };
+        end.delivered = DeliveredContent { content: true, text_bytes: figures.text_bytes() / 3, ..DeliveredContent::default() };
         end.attempts.push(AttemptFacts {
             upstream_request_id: Some(self.upstream_id()),
             status: Some(200),

@@ -94,7 +94,7 @@ const fn optional(name: &'static str, kind: CellType, value: for<'a> fn(&'a Usag
 }
 
 /// The columns before the tags.
-const COLUMNS: [FileColumn; 36] = [
+const COLUMNS: [FileColumn; 37] = [
     required("id", CellType::Text, |record| Cell::shown(&record.id)),
     required("at", CellType::Time, |record| Cell::Number(record.at.0)),
     required("outcome", CellType::Text, |record| Cell::text(record.outcome.as_str())),

@@ -106,7 +106,7 @@ async fn clients_of_messages_are_not_offered_embedding_models() {
     });
     let embeds =
         Model { spec: ModelSpec { name: "beta".to_owned(), embeddings: true, ..ModelSpec::default() }, ..Model::default() };
-    let groups = catalog.groups.iter().map(|row| Group::clone(row)).collect();
+    let groups = catalog.groups.values().map(|row| Group::clone(row)).collect();
     let shared = shared(Settings::default(), Catalog::from_parts(Revision(2), channels.collect(), groups, vec![embeds]));
     for (from, listed) in [(Protocol::Anthropic, vec!["alpha", "gamma"]), (Protocol::OpenAi, vec!["alpha", "beta", "gamma"])] {
         let mut head = head("/v1/models");

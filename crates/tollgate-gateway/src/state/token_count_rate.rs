@@ -48,7 +48,7 @@ impl TokenCountRate {
         let mut window = window.lock().unwrap_or_else(PoisonError::into_inner);
         let used = window.used(micros);
         if used < limit {
-            drop(window.add(1, micros));
+            window.add(1, micros);
             return Ok(());
         }
         let wait_ms = window.wait_ms(1, limit, micros);
