@@ -44,7 +44,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
-use crate::{alerting, channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings, priority};
+use crate::{alerting, channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -140,7 +140,6 @@ pub(crate) fn start(
     let runtime = Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("console")
-        .on_thread_start(priority::yield_to_requests)
         .enable_all()
         .build()
         .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;

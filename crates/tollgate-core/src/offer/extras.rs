@@ -44,7 +44,8 @@ pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtr
         files.clone_from(&summary.first_file);
     }
     // Only the demand for a search is the caller's to leave out: agents offer it with every request.
-    let is_demanded = extras.own_search && summary.offered_searches.is_empty() && !extras.server_tools;
+    let searches_only = unpriced.iter().all(|effect| matches!(effect, PriceEffect::WebSearch | PriceEffect::FoundInput));
+    let is_demanded = searches_only && extras.own_search && summary.offered_searches.is_empty() && !extras.server_tools;
     let named = |field: FieldPath| if is_demanded && field == "tools" { "tool_choice".to_owned() } else { field };
     PricedRequest { sale: Some(price), unpriced: fields_with(&unpriced, summary).map(named).chain(files).collect() }
 }

@@ -29,6 +29,8 @@ const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 const THINKING_ALLOWANCE: u64 = 32_768;
 /// Bound of web searches that nothing limits.
 const UNLIMITED_SEARCHES: u64 = 100;
+/// Most searches that are billed and reserved, whatever a request allows: a false report of an upstream is bounded too.
+const MOST_SEARCHES: u64 = 10_000;
 
 /// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -126,7 +128,7 @@ impl UsageBounds {
         };
         let summary_output = unseen_tokens(summary, model).output;
         let extras = summary.extras;
-        let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES) } else { 0 };
+        let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES).min(MOST_SEARCHES) } else { 0 };
         // Upstreams of other protocols do without the caller's own search.
         let assumed_searches = if extras.own_search { 0 } else { searches.min(1) };
         Self { input, output, reserved_output, candidates, summary_output, searches, assumed_searches }

@@ -53,9 +53,10 @@ struct DoneItems {
 
 impl DoneItems {
     fn push(&mut self, item: &[u8]) {
-        self.is_full |= self.bytes + item.len() > KEPT_ITEM_BYTES;
+        let bytes = item.len() + size_of::<String>();
+        self.is_full |= self.bytes + bytes > KEPT_ITEM_BYTES;
         if !self.is_full {
-            self.bytes += item.len();
+            self.bytes += bytes;
             self.items.push(String::from_utf8_lossy(item).into_owned());
         }
     }

@@ -141,8 +141,10 @@ impl<'a> Body<'a> {
             "tools" if present => tool::tools(scanner, builder)?,
             "tool_choice" => self.search.read(scanner)?,
             "max_tool_calls" => {
-                if let Value::Number(calls) = scanner.value()?.0 {
-                    self.search.limit_calls(whole(calls).unwrap_or(u64::MAX));
+                if let Value::Number(calls) = scanner.value()?.0
+                    && let Some(calls) = whole(calls)
+                {
+                    self.search.limit_calls(calls);
                 }
             }
             "service_tier" => builder.service_tier(&scanner.value()?.0),

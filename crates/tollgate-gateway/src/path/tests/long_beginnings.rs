@@ -41,11 +41,14 @@ fn event(upstream: Protocol, data: &serde_json::Value) -> String {
     }
 }
 
+/// Makes the event of a piece of the arguments.
+type PieceOfCall = Box<dyn Fn(&str) -> serde_json::Value>;
+
 /// The events of an answer that is one call: its beginning, its pieces and its end.
 fn call(upstream: Protocol, pieces: usize, bytes: usize) -> (String, Vec<String>, String) {
     let text = "x".repeat(bytes);
     let whole = format!("{{\"x\":\"{}\"}}", text.repeat(pieces));
-    let (begin, piece, end): (Vec<_>, Box<dyn Fn(&str) -> serde_json::Value>, Vec<_>) = match upstream {
+    let (begin, piece, end): (Vec<_>, PieceOfCall, Vec<_>) = match upstream {
         Protocol::OpenAi => {
             let chunk = |delta: serde_json::Value, finish: serde_json::Value| {
                 json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "up-m",

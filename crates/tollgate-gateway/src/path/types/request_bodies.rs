@@ -419,10 +419,13 @@ fn signature_member(protocol: Protocol, body: &[u8]) -> Option<&'static str> {
 
 /// Whether a 404 is about a model, or another object that the request names, and not about the path.
 fn names_missing_object(problem: &UpstreamProblem) -> bool {
+    let message = problem.message.to_ascii_lowercase();
     let named = problem.kind.as_deref() == Some("not_found_error")
         || problem.code.as_deref().is_some_and(|code| code.contains("model"))
-        || problem.message.to_ascii_lowercase().contains("model");
-    named && !problem.from_intermediary
+        || message.contains("model");
+    // Google's words for a model that has no counter name the model as well.
+    let has_no_counter = message.contains("not supported for counttokens");
+    named && !has_no_counter && !problem.from_intermediary
 }
 
 /// Whether a base URL is Google's: the chat endpoint of the Gemini API or of Vertex AI.

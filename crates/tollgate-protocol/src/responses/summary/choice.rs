@@ -4,7 +4,7 @@ use super::tool::OFFERED_SEARCH;
 use crate::{
     FieldPath,
     scan::{Scanner, SyntaxError, Value, ValueKind},
-    summary_builder::SummaryBuilder,
+    summary_builder::{MAX_TOOLS, SummaryBuilder},
     validation::JsonPath,
 };
 
@@ -46,7 +46,8 @@ impl SearchChoice {
                             }
                             Ok(())
                         })?;
-                        if searches {
+                        // As many as a request may have tools: each is looked for when fields are left out.
+                        if searches && self.named.len() < MAX_TOOLS {
                             let path = JsonPath::Root.member("tool_choice");
                             self.named.push(path.member("tools").element(index).to_string());
                         } else {
