@@ -26,7 +26,7 @@ const ERROR_TYPES: [&str; 11] = [
 const OTHERWISE: [(&str, bool, u16); 4] = [
     ("auth-other-protocol-header", true, 401),
     ("auth-goog-header", true, 401),
-    ("json-deep-tool-schema-100", false, 400),
+    ("json-deep-tool-schema-100", true, 400),
     ("encoding-gzip-served", false, 400),
 ];
 
