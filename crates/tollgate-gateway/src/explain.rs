@@ -252,7 +252,9 @@ impl<'a> ExplainContext<'a> {
     fn below_cost(&self, planned: &PlannedAttempt) -> Option<BelowCost> {
         let sale = (self.offer.sale.as_ref()?, self.offer.group.sale_multiplier);
         let cost = (planned.cost.as_ref()?, planned.account.spec.cost_multiplier);
-        below_cost(sale, cost, self.estimate.input_tokens, self.summary.extras.web_search)
+        // Accounts of other protocols do without the search of the caller's own.
+        let extras = self.summary.extras.at_upstream(planned.protocol == self.question.from);
+        below_cost(sale, cost, self.estimate.input_tokens, extras.web_search)
     }
 
     fn excluded(&self, it: &ExcludedCandidate<'_>) -> ExcludedAccount {

@@ -50,7 +50,7 @@ pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtr
     PricedRequest { sale: Some(price), unpriced: fields_with(&unpriced, summary).map(named).chain(files).collect() }
 }
 
-/// Whether an upstream that gets the search of a request has a cost for it, if the group or the key limits what a request may cost.
+/// Whether an upstream that gets the search of a request states what it costs, if the group or the key limits what a request may cost.
 pub(super) fn has_known_cost(
     catalog: &Catalog,
     caller: &Caller,

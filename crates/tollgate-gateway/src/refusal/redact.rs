@@ -30,6 +30,10 @@ const ID_PREFIXES: [&str; 14] = [
 /// Longest word, and longest word with a number at one end, in a name, in bytes.
 const LONGEST_WORD: usize = 16;
 const LONGEST_NUMBERED_WORD: usize = 12;
+/// Most capitals behind the first letter of such a word: those of `FP8` and `GPT`, not those of a group of a key.
+const CAPITALS_OF_A_WORD: usize = 3;
+/// Longest identifier of a part of the conversation, in bytes.
+const LONGEST_ID: usize = 80;
 
 /// The text without keys and hosts, truncated. Control characters become spaces.
 pub(crate) fn redact(text: &str) -> String {
@@ -122,7 +126,7 @@ fn is_credential(word: &str) -> bool {
 
 /// An identifier that a provider or this gateway gave to a part of the conversation.
 fn is_id(word: &str) -> bool {
-    ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
+    word.len() <= LONGEST_ID && ID_PREFIXES.iter().any(|prefix| word.strip_prefix(prefix).is_some_and(|rest| !rest.is_empty()))
 }
 
 /// A name that people wrote, such as that of a model, a tool (`mcp__calendar__list_events_v2`) or a beta feature
@@ -132,6 +136,9 @@ fn is_name(word: &str) -> bool {
     pieces.all(|piece| {
         let bytes = piece.as_bytes();
         let changes = bytes.windows(2).filter(|pair| pair[0].is_ascii_digit() != pair[1].is_ascii_digit()).count();
+        if bytes.iter().skip(1).filter(|byte| byte.is_ascii_uppercase()).count() > CAPITALS_OF_A_WORD {
+            return false;
+        }
         match changes {
             0 => bytes.len() <= LONGEST_WORD,
             1 => bytes.len() <= LONGEST_NUMBERED_WORD,
@@ -167,6 +174,7 @@ mod tests {
     fn keys_and_hosts_are_redacted() {
         for (text, gone) in [
             ("Incorrect API key provided: sk-abcdef0123456789abcd.", "sk-abcdef"),
+            ("The key ABCDEFGH-12345678-IJKLMNOP-87654321 is wrong.", "ABCDEFGH"),
             ("key AIzaSyA0123456789abcdefghijklmnopqrstuv is bad", "AIza"),
             ("Authorization=Bearer:0123456789abcdef0123456789abcdef", "0123456789abcdef"),
             ("connect to http://10.0.0.7:8080/v1/chat failed", "10.0.0.7"),

@@ -121,6 +121,15 @@ mod tests {
     }
 
     #[test]
+    fn searches_of_all_candidates_count() {
+        let grounded =
+            r#"{"content":{"parts":[{"text":"a"}]},"finishReason":"STOP","groundingMetadata":{"webSearchQueries":["x","y"]}}"#;
+        let body = format!("{{\"candidates\":[{grounded},{grounded},{{\"finishReason\":\"STOP\"}}]}}");
+        let read = read_reply(Method::Generate, &Bytes::from(body), &ReplyEdits::default()).unwrap();
+        assert_eq!(read.summary.searches, Some(4));
+    }
+
+    #[test]
     fn finish_reasons_are_decoded() {
         for (word, expected) in [
             ("STOP", FinishReason::Stop),

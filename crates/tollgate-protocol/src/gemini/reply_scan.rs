@@ -110,7 +110,12 @@ impl GeminiReplyScan {
         self.summary.content |= others_content;
         self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
         // A candidate that ends without sources has not searched.
-        self.summary.searches = self.summary.searches.max(searches.or(reason.is_some().then_some(0)));
+        let searches = searches.or(reason.is_some().then_some(0));
+        self.summary.searches = match (self.summary.searches, searches) {
+            // Each candidate searches for itself.
+            (Some(others), Some(own)) => Some(others.saturating_add(own)),
+            (others, own) => others.or(own),
+        };
         if index == 0 {
             self.call |= call;
             self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
