@@ -125,19 +125,20 @@ pub fn resolve(
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
-    let is_bounded = money_is_bounded(caller, &offer);
+    let is_unpayable =
+        |priced: &extras::PricedRequest, offer: &Offer| !priced.unpriced.is_empty() && money_is_bounded(caller, offer);
     let requested = upstream_extras(catalog, &offer, from, summary);
     let mut priced = extras::price(&offer, summary, requested);
     // Agents offer a search with every request, and can do without it.
     let is_offered = requested.web_search && !summary.offered_searches.is_empty() && summary.method.generates();
     if is_offered
-        && ((is_bounded && !priced.unpriced.is_empty())
+        && (is_unpayable(&priced, &offer)
             || !extras::has_known_cost(catalog, caller, &offer, &priced, (from, summary, requested), now))
     {
         offer.drop_fields.extend(summary.offered_searches.iter().cloned());
         priced = extras::price(&offer, summary, summary.extras.at_upstreams(false));
     }
-    if is_bounded && !priced.unpriced.is_empty() {
+    if is_unpayable(&priced, &offer) {
         return Err(NotOffered::Unpriced { fields: priced.unpriced });
     }
     offer.sale = priced.sale;

@@ -483,6 +483,7 @@ fn searches_are_reserved_as_many_as_there_may_be() {
         case.reservation().unwrap().amount
     };
     assert_eq!([reserved(Some(8), true), reserved(None, true), reserved(Some(8), false)], [NanoUsd(56), NanoUsd(70), NanoUsd(0)]);
+    assert_eq!(reserved(Some(u64::MAX), true), NanoUsd(70_000), "more are never billed");
 }
 
 #[test]

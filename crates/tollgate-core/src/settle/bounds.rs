@@ -30,7 +30,7 @@ const THINKING_ALLOWANCE: u64 = 32_768;
 /// Bound of web searches that nothing limits.
 const UNLIMITED_SEARCHES: u64 = 100;
 /// Most searches that are billed and reserved, whatever a request allows: a false report of an upstream is bounded too.
-const MOST_SEARCHES: u64 = 10_000;
+pub(super) const MOST_SEARCHES: u64 = 10_000;
 
 /// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]

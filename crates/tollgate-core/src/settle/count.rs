@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{RequestSummary, Usage};
 
-use super::{DeliveredContent, price_lines};
+use super::{DeliveredContent, bounds::MOST_SEARCHES, price_lines};
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
 
 /// Lowest number of bytes of text per token; for estimates.
@@ -97,7 +97,7 @@ const DEFAULT_SEARCHES: u64 = 10;
 
 /// Upper estimate of a request's web searches, for reservations.
 pub(crate) fn estimate_searches(summary: &RequestSummary) -> u64 {
-    if summary.extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES) } else { 0 }
+    if summary.extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES).min(MOST_SEARCHES) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

@@ -27,10 +27,10 @@ use bytes::Bytes;
 use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
-    Budget, Catalog, Channel, Group, GroupId, Key, KeyId, Limits, MemberId, Model, ModelSpec, Price, PriceSchedule, Revision,
-    ScheduledPrice, Secret, Timestamp, TranslationPolicy, UsageRecord,
+    Budget, Catalog, Channel, Group, GroupId, Key, KeyId, Limits, MemberId, Model, ModelSpec, Price, PriceSchedule, Provider,
+    Revision, ScheduledPrice, Secret, Timestamp, TranslationPolicy, UsageRecord,
 };
-use tollgate_protocol::{Framing, Method};
+use tollgate_protocol::{Framing, Method, Protocol};
 use tollgate_store::{Journal, JournalOptions};
 
 use super::*;
@@ -51,6 +51,16 @@ use crate::{
 const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello there"}]}"#;
 const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
 const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
+
+/// Makes a channel one of the vendor whose protocol this is.
+fn speaks(channel: &mut Channel, upstream: Protocol) {
+    channel.spec.protocol = upstream;
+    channel.spec.provider = match upstream {
+        Protocol::OpenAi | Protocol::Responses => Provider::OpenAi,
+        Protocol::Gemini => Provider::Gemini,
+        Protocol::Anthropic => Provider::Anthropic,
+    };
+}
 
 /// One core with everything around it.
 pub(super) struct Rig {

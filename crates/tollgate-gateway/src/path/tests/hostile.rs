@@ -1,8 +1,7 @@
 //! Invalid and hostile answers of upstreams whose protocol differs from the caller's: each gives the documented error in the
 //! caller's protocol, and a broken stream never ends like a complete one.
 
-use tollgate_core::{Outcome, Provider};
-use tollgate_protocol::Protocol;
+use tollgate_core::Outcome;
 
 use super::*;
 
@@ -25,12 +24,7 @@ const GENERATE: &str = r#"{"contents":[{"role":"user","parts":[{"text":"hello th
 
 fn rig(script: Script, upstream: Protocol) -> Rig {
     Rig::with(script, 1, |channel| {
-        channel.spec.protocol = upstream;
-        channel.spec.provider = match upstream {
-            Protocol::OpenAi | Protocol::Responses => Provider::OpenAi,
-            Protocol::Gemini => Provider::Gemini,
-            Protocol::Anthropic => Provider::Anthropic,
-        };
+        speaks(channel, upstream);
         channel.spec.cooling = false;
     })
 }

@@ -2,8 +2,7 @@
 //! an echo of a large request.
 
 use serde_json::json;
-use tollgate_core::{Outcome, Provider};
-use tollgate_protocol::Protocol;
+use tollgate_core::Outcome;
 
 use super::*;
 
@@ -12,14 +11,7 @@ const PROTOCOLS: [Protocol; 4] = [Protocol::OpenAi, Protocol::Gemini, Protocol::
 const PIECE: usize = 16 * 1024;
 
 fn rig(script: Script, upstream: Protocol) -> Rig {
-    Rig::with(script, 1, |channel| {
-        channel.spec.protocol = upstream;
-        channel.spec.provider = match upstream {
-            Protocol::OpenAi | Protocol::Responses => Provider::OpenAi,
-            Protocol::Gemini => Provider::Gemini,
-            Protocol::Anthropic => Provider::Anthropic,
-        };
-    })
+    Rig::with(script, 1, |channel| speaks(channel, upstream))
 }
 
 fn asked(rig: &Rig, caller: Protocol) -> Incoming {
