@@ -49,6 +49,7 @@ static SOURCES: &[Source] = &[
     source!("log.js"),
     source!("palette.js"),
     source!("refresh.js"),
+    source!("tables.js"),
     source!("stages.js"),
     source!("operators.js"),
     source!("download.js"),

@@ -107,7 +107,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let now = request.state.gateway.now();
     let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, now)).collect();
     let template = KeysPage {
-        layout: request.layout(t.say("nav.keys")).wide(),
+        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables),
         t,
         is_operator: request.is_operator(),
         may_make: !groups_for_keys(&request).await?.is_empty(),

@@ -49,6 +49,8 @@ pub(crate) enum Script {
     Playground,
     Home,
     Download,
+    /// A table whose columns and density can be chosen.
+    Tables,
 }
 
 /// Entries of the navigation below a heading.
@@ -303,6 +305,10 @@ impl Layout {
 
     pub(crate) fn refreshes(&self) -> bool {
         self.has(Script::Refresh)
+    }
+
+    pub(crate) fn has_tables(&self) -> bool {
+        self.has(Script::Tables)
     }
 
     pub(crate) fn is_for_operators(&self) -> bool {

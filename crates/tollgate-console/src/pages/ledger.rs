@@ -9,7 +9,7 @@ use tollgate_store::AdminScope;
 use super::{
     control::Pager,
     format::{self, TimeText},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
     reply::{PageFailure, PageReply},
@@ -119,7 +119,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let any = ("", t.say("ledger.any_kind"), wanted.is_empty());
     let kinds = KINDS.map(|word| (word, kind(t, word), word == wanted));
     let template = LedgerPage {
-        layout: request.layout(t.say("nav.ledger")).wide(),
+        layout: request.layout(t.say("nav.ledger")).wide().with(Script::Tables),
         t,
         member: query.value("member").to_owned(),
         kinds: std::iter::once(any).chain(kinds).collect(),

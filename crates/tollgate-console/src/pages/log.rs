@@ -191,7 +191,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
     let (since, until) = filter.fixed();
     let template = LogPage {
-        layout: request.layout(t.say("nav.log")).wide().with(Script::Htmx).with(Script::Log),
+        layout: request.layout(t.say("nav.log")).wide().with(Script::Htmx).with(Script::Log).with(Script::Tables),
         t,
         fields: filter.fields(t),
         hidden: filter.hidden(),

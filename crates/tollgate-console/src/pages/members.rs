@@ -15,7 +15,7 @@ use super::{
     control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::FormState,
     format,
-    layout::Layout,
+    layout::{Layout, Script},
     ledger::{EntryObject, LedgerRow},
     locale::Locale,
     operations,
@@ -112,7 +112,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         found.items.iter().map(|member| MemberRow::of(t, member, spent.get(&member.id), balances.get(&member.id))).collect();
     let count = t.say_count("members.one", "members.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = MembersPage {
-        layout: request.layout(t.say("nav.members")).wide(),
+        layout: request.layout(t.say("nav.members")).wide().with(Script::Tables),
         t,
         tabs: tabs(&request, false),
         is_admin: request.is_admin(),

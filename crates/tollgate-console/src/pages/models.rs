@@ -137,7 +137,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (is_cut, is_empty) = (found.len() > MAX_SHOWN, found.is_empty());
     let cards: Vec<ModelCard> =
         found.into_iter().take(MAX_SHOWN).filter_map(|model| ModelCard::of((t, unit), model, group.as_deref(), &known)).collect();
-    let layout = request.layout(t.say("nav.models")).with(Script::Htmx);
+    let layout = request.layout(t.say("nav.models")).with(Script::Htmx).with(Script::Tables);
     let link = |unit| request.url(&format!("/models?{}", filter.query_of_unit(unit)));
     let units = UnitChoice::all(t, unit, link);
     if request.wants_part() {

@@ -1,0 +1,96 @@
+// How pages show what they show: the columns and density of tables.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+
+const PASSWORD = "correct horse battery";
+let gateway;
+let browser;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+  const { context, page } = await openPage(browser, VIEWS.light);
+  await page.goto(gateway.setupLink);
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/gateway");
+  await context.close();
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+async function signIn(page) {
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.getByLabel("Password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+}
+
+async function asOwner(options, use) {
+  const { context, page, faults } = await openPage(browser, { locale: "en", ...options });
+  await signIn(page);
+  await use(page, faults, context);
+  await context.close();
+}
+
+test("columns and density of a table are chosen by keyboard, and kept", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels`);
+    const margin = page.getByRole("columnheader", { name: "Margin" });
+    const row = page.locator("tbody tr").first();
+    const { height } = await row.boundingBox();
+    await page.locator("[data-table-view] summary").focus();
+    await page.keyboard.press("Enter");
+    await page.getByLabel("Margin", { exact: true }).focus();
+    await page.keyboard.press("Space");
+    await margin.waitFor({ state: "hidden" });
+    await page.getByLabel("Compact").check();
+    await checkPage(page, faults, "columns of a table");
+    await screenshot(page, "columns.light");
+    await page.keyboard.press("Escape");
+    assert.equal(await page.evaluate(() => document.activeElement.tagName), "SUMMARY");
+    assert.ok(!(await page.getByLabel("Compact").isVisible()));
+    await page.reload();
+    await page.getByRole("columnheader", { name: "Models" }).waitFor();
+    assert.ok(!(await margin.isVisible()));
+    assert.ok(await page.locator("table.tight").isVisible());
+    // Another table is as it was.
+    await page.goto(`${gateway.base}/members`);
+    assert.equal(await page.locator("th.column-off").count(), 0);
+    await page.goto(`${gateway.base}/channels`);
+    // Rows that are cards show everything.
+    await page.setViewportSize(VIEWS.phone.viewport);
+    assert.ok(await page.locator("tbody td.column-off").first().isVisible());
+    assert.ok(!(await page.locator("[data-table-view]").isVisible()));
+    await page.setViewportSize(VIEWS.light.viewport);
+    await page.getByText("Columns", { exact: true }).click();
+    await page.getByRole("button", { name: "As at first" }).click();
+    await margin.waitFor();
+    assert.equal((await row.boundingBox()).height, height);
+  });
+});
+
+test("a cell over several columns follows those that are shown", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(`${gateway.base}/models?view=table`);
+  const free = page.getByRole("row", { name: /acme\/small:free/ }).locator("td").nth(1);
+  assert.equal(await free.getAttribute("colspan"), "3");
+  await page.getByText("Columns", { exact: true }).click();
+  await page.getByLabel("Input", { exact: true }).uncheck();
+  await page.getByLabel("Output", { exact: true }).uncheck();
+  assert.equal(await free.getAttribute("colspan"), "1");
+  await checkPage(page, faults, "model square without two columns");
+  // A filter loads the table again.
+  await page.keyboard.press("Escape");
+  await page.locator("#facets input[type=checkbox]").first().check();
+  await page.waitForURL("**/models?**");
+  await page.locator("#found th[data-column=cached]").waitFor();
+  assert.ok(!(await page.locator("#found th[data-column=input]").isVisible()));
+  await context.close();
+});
