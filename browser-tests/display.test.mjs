@@ -1,4 +1,4 @@
-// How pages show what they show: the columns and density of tables.
+// How pages show what they show: the columns and density of tables, and the currency of amounts.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
@@ -93,4 +93,30 @@ test("a cell over several columns follows those that are shown", async () => {
   await page.locator("#found th[data-column=cached]").waitFor();
   assert.ok(!(await page.locator("#found th[data-column=input]").isVisible()));
   await context.close();
+});
+
+test("amounts are shown in the currency that the admin sets", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    for (const [name, fill] of [["currency", (field) => field.selectOption("CNY")], ["currency_per_usd", (field) => field.fill("7.1")]]) {
+      await page.goto(`${gateway.base}/settings/console.${name}`);
+      await fill(page.locator("#value"));
+      await page.locator("main button.primary").click();
+      await page.getByText("Saved", { exact: true }).waitFor();
+    }
+    await page.goto(`${gateway.base}/models`);
+    // 2.40 USD after the group's multiplier of 0.9.
+    await page.locator("span[title='$2.16']", { hasText: "CN¥15.336" }).first().waitFor();
+    await page.getByText("CNY per 1M tokens").waitFor();
+    await checkPage(page, faults, "model square in another currency");
+    await screenshot(page, "models-currency.light");
+    await page.goto(`${gateway.base}/playground?model=acme-large`);
+    await page.locator("[data-price]", { hasText: "CN¥15.336" }).waitFor();
+    await page.goto(`${gateway.base}/overview`);
+    await page.getByText("CN¥0.00").first().waitFor();
+    await checkPage(page, faults, "overview in another currency");
+    await page.goto(`${gateway.base}/settings/console.currency`);
+    await page.locator("#value").selectOption("USD");
+    await page.locator("main button.primary").click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+  });
 });

@@ -39,12 +39,13 @@ export class Column {
 
   get isBusy() { return this.#stop !== null; }
 
-  showModel({ initial, price, words }) {
+  showModel({ initial, price, title, words }) {
     const place = this.playground.columns.indexOf(this) + 1;
     part(this.node, "talk").setAttribute("aria-label", `${words.answer} ${place}: ${this.model}`);
     this.node.setAttribute("aria-label", `${place}: ${this.model}`);
     part(this.node, "initial").textContent = initial;
     part(this.node, "price").textContent = price;
+    part(this.node, "price").title = title;
     for (const button of this.node.querySelectorAll("[data-remove]")) button.title = words.remove;
   }
 
@@ -185,7 +186,8 @@ export class Column {
       const answer = await fetch(`${this.playground.console}/admin/v1/usage/${encodeURIComponent(id)}`).catch(() => null);
       if (answer?.ok) {
         const { sale } = await answer.json();
-        shown.textContent = sale === null ? this.playground.words.unpriced : this.playground.usd(sale);
+        shown.textContent = sale === null ? this.playground.words.unpriced : this.playground.money(sale);
+        shown.title = sale === null ? "" : this.playground.usd(sale);
         return;
       }
       if (answer && answer.status !== 404) return;

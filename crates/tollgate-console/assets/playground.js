@@ -35,6 +35,15 @@ const playground = {
     return `$${whole}.${fraction.replace(/0+$/, "").padEnd(2, "0")}`;
   },
 
+  // In the currency of the pages, at its fixed rate, with six significant digits; exact if that is the USD.
+  money(decimal) {
+    const { symbol, rate } = this.words;
+    if (symbol === "$") return this.usd(decimal);
+    const amount = Number(decimal) * Number(rate);
+    const decimals = amount === 0 ? 2 : Math.min(Math.max(5 - Math.floor(Math.log10(amount)), 2), 20);
+    return this.usd(amount.toFixed(decimals)).replace("$", () => symbol);
+  },
+
   // What a parameter of the side panel does for a model: how it is sent, or why not.
   support(column, name, protocol = this.protocol.value) {
     const fields = codecs[protocol].fields[name];
@@ -103,8 +112,9 @@ const playground = {
     column.reads = model?.input_modalities ?? null;
     const { price } = offer ?? {};
     const priced = price?.free ? this.words.free
-      : price?.input ? this.words.price.replace("{input}", this.usd(price.input)).replace("{output}", this.usd(price.output ?? "0")) : this.words.unpriced;
-    column.showModel({ initial: (model?.vendor ?? column.model)[0].toUpperCase(), price: offer ? priced : "", words: this.words });
+      : price?.input ? this.words.price.replace("{input}", () => this.money(price.input)).replace("{output}", () => this.money(price.output ?? "0")) : this.words.unpriced;
+    const title = price?.input ? `${this.usd(price.input)} / ${this.usd(price.output ?? "0")}` : "";
+    column.showModel({ initial: (model?.vendor ?? column.model)[0].toUpperCase(), price: offer ? priced : "", title, words: this.words });
     this.update();
   },
 

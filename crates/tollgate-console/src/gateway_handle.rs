@@ -10,6 +10,8 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 use tollgate_store::{AlertDestination, StoreError};
 
+use crate::currency::DisplayCurrency;
+
 /// The process that the console controls: a running gateway, or a command that works on its data folder.
 #[async_trait]
 pub trait GatewayHandle: Send + Sync + fmt::Debug {
@@ -64,6 +66,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// Whether visitors without a key see the model square.
     fn is_square_public(&self) -> bool;
+
+    /// The currency in which pages show amounts.
+    fn currency(&self) -> DisplayCurrency;
 
     /// How long members stay signed in.
     fn session_times(&self) -> SessionTimes;
@@ -173,6 +178,8 @@ pub enum SettingKind {
     OneOf(&'static [&'static str]),
     /// An amount in USD, not below zero.
     Usd,
+    /// A number above zero, at most a million, with at most six decimals.
+    Rate,
     /// Whole percentages of 1 to 100, separated by commas.
     Percents,
 }

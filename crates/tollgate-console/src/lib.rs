@@ -9,6 +9,7 @@ mod api_error;
 mod auth;
 mod caller;
 mod console;
+mod currency;
 mod dispatch;
 mod gateway_handle;
 mod identity;
@@ -31,6 +32,7 @@ pub use api::{parse_field_args, parse_status, parse_tags, route_fields};
 pub use axum::body::Body;
 pub use caller::is_caller_path;
 pub use console::Console;
+pub use currency::{CURRENCIES, DisplayCurrency};
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,

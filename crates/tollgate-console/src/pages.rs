@@ -27,6 +27,7 @@ mod mark;
 mod members;
 mod menu;
 mod models;
+mod money;
 mod operations;
 mod overview;
 mod palette;

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_console::{IdentitySettings, OidcSettings, SessionTimes};
+use tollgate_console::{DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
@@ -319,6 +319,11 @@ pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentityS
 pub(crate) fn session_times(config: &Config) -> SessionTimes {
     let ms = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
     SessionTimes { idle_ms: ms("console.session_idle_minutes", 60_000), max_ms: ms("console.session_max_hours", 3_600_000) }
+}
+
+/// The currency in which pages show amounts.
+pub(crate) fn currency(config: &Config) -> DisplayCurrency {
+    DisplayCurrency::of(config.text("console.currency"), config.text("console.currency_per_usd"))
 }
 
 /// The OpenID provider of the settings.

@@ -22,9 +22,9 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, Console, EffectiveSetting, ExplainRequest,
-    GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal, is_caller_path,
-    is_set_up_path,
+    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency, EffectiveSetting,
+    ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal,
+    is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
@@ -419,6 +419,10 @@ impl GatewayHandle for RunningGateway {
 
     fn is_square_public(&self) -> bool {
         self.settings.current().flag("square.public")
+    }
+
+    fn currency(&self) -> DisplayCurrency {
+        compose::currency(&self.settings.current())
     }
 
     fn session_times(&self) -> SessionTimes {

@@ -19,7 +19,7 @@ use crate::{
 };
 
 const SOURCES: Kind = Kind::Word(&["default", "database", "file", "environment", "flag"]);
-const TYPES: Kind = Kind::Word(&["text", "address", "flag", "number", "share", "networks", "word", "usd", "percents"]);
+const TYPES: Kind = Kind::Word(&["text", "address", "flag", "number", "share", "networks", "word", "usd", "rate", "percents"]);
 const WORDS: Kind = Kind::List { of: &NAME, max: 100 };
 const VALUE: Kind = Kind::Form { expected: "a string, a number, or true or false", schema: value_schema };
 /// Longest text of a value, in characters.
@@ -114,6 +114,7 @@ fn show(setting: &EffectiveSetting, stored: Option<&StoredRow>) -> Result<Value,
         SettingKind::Networks => ("networks", None, None),
         SettingKind::OneOf(words) => ("word", None, Some(words)),
         SettingKind::Usd => ("usd", None, None),
+        SettingKind::Rate => ("rate", None, None),
         SettingKind::Percents => ("percents", None, None),
     };
     let stored_value = stored.map(StoredRow::read::<StoredSetting>).transpose()?.map(|stored| stored.value);

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{format, locale::Locale, price_text, strip};
+use super::{format, locale::Locale, money, price_text, strip};
 
 /// What an alert has found, as a sentence without its end. An alert whose facts are not there, such as one of an older version, is told
 /// in the words of the gateway.
@@ -12,7 +12,7 @@ pub(crate) fn sentence(t: Locale, rule: &str, detail: &Value, node: &str, text: 
 
 fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
     let fact = |name: &str| detail.get(name).and_then(Value::as_str);
-    let usd = |name: &str| fact(name).map(format::usd);
+    let usd = |name: &str| fact(name).map(|amount| money::exact(t, amount).with_title());
     let count = |name: &str| fact(name)?.parse().ok().map(format::integer);
     let time = |name: &str| format::time(t, fact(name)?).map(|at| at.text);
     Some(match rule {
@@ -150,7 +150,7 @@ mod tests {
     fn conditions_are_told_in_the_readers_language() {
         let budget = Budget { amount: NanoUsd(10_000_000_000), window: Window::Month, action: BudgetAction::Block };
         let of_gateway = budget_condition(&Subject::Gateway, "", &budget, NanoUsd(8_000_000_000), 80, NOW);
-        assert_eq!(shown(Locale::En, &of_gateway), "The gateway has spent 80 % of its budget of $10.00 per UTC month: $8.00");
+        assert_eq!(shown(Locale::EN, &of_gateway), "The gateway has spent 80 % of its budget of $10.00 per UTC month: $8.00");
         let low = LowBalance { member: MemberId::from_parts(NOW, [1; 10]), name: "lab".to_owned(), balance: NanoUsd(5) };
         let key = |id: &str| ExpiringKey { id: id.to_owned(), name: "ci".to_owned(), expires_at: NOW.plus_ms(1_000) };
         let mut found = balance_conditions([low].into_iter(), NanoUsd(1_000_000_000));
@@ -161,7 +161,7 @@ mod tests {
         found.push(of_gateway);
         assert_eq!(found.len(), 7);
         for condition in &found {
-            let (english, chinese) = (shown(Locale::En, condition), shown(Locale::ZhCn, condition));
+            let (english, chinese) = (shown(Locale::EN, condition), shown(Locale::ZH_CN, condition));
             assert!(english.starts_with(|first: char| first.is_uppercase() || first.is_numeric()), "{english}");
             assert!(english != chinese && !english.contains('{') && !chinese.contains("  "), "{english}: {chinese}");
         }
@@ -169,7 +169,8 @@ mod tests {
 
     #[test]
     fn alert_without_its_facts_is_told_as_the_gateway_did() {
-        let told = |rule: &str, detail: Value| sentence(Locale::ZhCn, rule, &detail, "n", "the model m is served and has no price");
+        let told =
+            |rule: &str, detail: Value| sentence(Locale::ZH_CN, rule, &detail, "n", "the model m is served and has no price");
         assert_eq!(told("unpriced_model", json!({})), "The model m is served and has no price");
         assert_eq!(told("of_tomorrow", json!({"model": "m"})), "The model m is served and has no price");
         assert!(told("unpriced_model", json!({"model": "m"})).contains("没有价格"));
@@ -179,10 +180,10 @@ mod tests {
     #[test]
     fn every_rule_is_described() {
         for known in AlertRule::ALL {
-            for t in Locale::ALL {
+            for t in [Locale::EN, Locale::ZH_CN] {
                 assert_ne!(rule(t, known.as_str(), "?"), "?", "{known:?}");
             }
-            assert_eq!(rule(Locale::En, known.as_str(), ""), known.doc(), "{known:?}");
+            assert_eq!(rule(Locale::EN, known.as_str(), ""), known.doc(), "{known:?}");
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Stacked bars over time, drawn by the server: they need no script, and follow the theme. Each bar leads to the records of its time;
 //! the same figures are in a table.
 
-use tollgate_core::NanoUsd;
-
 use super::{
     format::{self, TimeText},
     locale::Locale,
+    money::{self, Amount},
 };
 
 /// Height of the drawing in its own units.
@@ -29,26 +28,29 @@ pub(crate) enum Unit {
 }
 
 impl Unit {
-    /// A figure with all its digits.
-    pub(crate) fn exact(self, figure: u64) -> String {
+    /// A figure with the digits it needs.
+    pub(crate) fn show(self, t: Locale, figure: u64) -> Amount {
         match self {
-            Self::Count => format::integer(figure),
-            Self::Money => format::usd_short(&usd(figure)),
+            Self::Count => Amount::plain(format::integer(figure)),
+            Self::Money => money::short(t, &money::decimal(figure)),
         }
     }
 
-    /// A figure beside the lines.
-    fn short(self, t: Locale, figure: u64) -> String {
+    /// A figure as it is drawn: money in billionths of the display currency, so that the scale has round figures.
+    fn drawn(self, t: Locale, figure: u64) -> u64 {
         match self {
-            Self::Count => format::compact(t, figure),
-            Self::Money if figure >= 2_000_000_000 => format!("${}", format::compact(t, figure / 1_000_000_000)),
-            Self::Money => format::usd_short(&usd(figure)),
+            Self::Count => figure,
+            Self::Money => money::converted_nano(t, figure),
         }
     }
-}
 
-fn usd(nano: u64) -> String {
-    NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
+    /// A drawn figure beside the lines.
+    fn beside(self, t: Locale, drawn: u64) -> String {
+        match self {
+            Self::Count => format::compact(t, drawn),
+            Self::Money => money::of_scale(t, drawn),
+        }
+    }
 }
 
 /// A kind of what is counted: class of its colour, and its name.
@@ -56,7 +58,7 @@ fn usd(nano: u64) -> String {
 pub(crate) struct BarSeries {
     pub(crate) class: &'static str,
     pub(crate) label: String,
-    pub(crate) total: String,
+    pub(crate) total: Amount,
 }
 
 /// The figures of a bar, one for each series.
@@ -99,7 +101,7 @@ pub(crate) struct Bar {
     pub(crate) total: String,
     pub(crate) parts: Vec<Part>,
     /// The figures as text, one for each series.
-    pub(crate) figures: Vec<String>,
+    pub(crate) figures: Vec<Amount>,
 }
 
 /// A rectangle of a bar.
@@ -117,7 +119,8 @@ impl Chart {
 
     pub(crate) fn in_unit(t: Locale, unit: Unit, label: &str, (series, figures): (Vec<BarSeries>, Vec<BarFigures>)) -> Self {
         let total = |figures: &[u64]| figures.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure));
-        let most = figures.iter().map(|bar| total(&bar.figures)).max().unwrap_or(0);
+        let drawn = |figures: &[u64]| figures.iter().map(|figure| unit.drawn(t, *figure)).collect::<Vec<u64>>();
+        let most = figures.iter().map(|bar| total(&drawn(&bar.figures))).max().unwrap_or(0);
         let top = round_up(most);
         let is_daily = figures.len() > 1 && figures.iter().all(|bar| bar.at.ends_with("T00:00:00Z"));
         let time = |index: usize| {
@@ -134,13 +137,13 @@ impl Chart {
                 at: format::time(t, &bar.at)?,
                 x: index * STEP + (STEP - bar_width) / 2,
                 link: bar.link,
-                total: unit.exact(total(&bar.figures)),
-                parts: parts(&series, &bar.figures, top),
-                figures: bar.figures.iter().map(|figure| unit.exact(*figure)).collect(),
+                total: unit.show(t, total(&bar.figures)).with_title(),
+                parts: parts(&series, &drawn(&bar.figures), top),
+                figures: bar.figures.iter().map(|figure| unit.show(t, *figure)).collect(),
             })
         });
         let bars = bars.collect();
-        let scale = [top, top / 2, 0].map(|figure| unit.short(t, figure)).to_vec();
+        let scale = [top, top / 2, 0].map(|drawn| unit.beside(t, drawn)).to_vec();
         Self {
             label: label.to_owned(),
             width,
@@ -202,7 +205,7 @@ mod tests {
 
     #[test]
     fn parts_stand_on_each_other_and_small_ones_are_seen() {
-        let series = ["completed", "broke"].map(|class| BarSeries { class, label: String::new(), total: String::new() });
+        let series = ["completed", "broke"].map(|class| BarSeries { class, label: String::new(), total: Amount::none() });
         let found = parts(&series, &[50, 1], 100);
         assert_eq!(found, [Part { class: "completed", y: 500, height: 500 }, Part { class: "broke", y: 488, height: 12 }]);
         assert!(parts(&series, &[0, 0], 100).is_empty());
@@ -212,9 +215,14 @@ mod tests {
 
     #[test]
     fn money_is_shown_as_money() {
-        let scale = |nano: u64| Unit::Money.short(Locale::En, nano);
-        assert_eq!([150_000_000_000, 20_000_000, 0].map(scale), ["$150", "$0.02", "$0.00"]);
-        assert_eq!(Unit::Money.exact(1_500_000_000), "$1.50");
+        assert_eq!(Unit::Money.show(Locale::EN, 1_500_000_000).text, "$1.50");
+        let yuan = Locale::EN.with_currency(crate::currency::DisplayCurrency::of("CNY", "7.1"));
+        let figures = vec![BarFigures { at: "2026-11-23T10:00:00Z".to_owned(), figures: vec![1_500_000_000], link: String::new() }];
+        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none() }];
+        let chart = Chart::in_unit(yuan, Unit::Money, "", (series, figures));
+        // The scale has round figures of the currency, the bar its exact figure in USD.
+        assert_eq!(chart.scale, ["CN¥20", "CN¥10", "CN¥0.00"]);
+        assert_eq!((chart.bars[0].total.as_str(), chart.bars[0].parts[0].height), ("CN¥10.65 ($1.50)", 532));
     }
 
     #[test]
@@ -224,12 +232,12 @@ mod tests {
             figures: vec![minute],
             link: String::new(),
         });
-        let series = vec![BarSeries { class: "completed", label: String::new(), total: String::new() }];
-        let chart = Chart::of(Locale::En, "", series, figures.collect());
+        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none() }];
+        let chart = Chart::of(Locale::EN, "", series, figures.collect());
         assert_eq!((chart.times.len(), chart.bars.len(), chart.width), (6, 60, 1_200));
         assert!(chart.times[5].machine.contains("10:59") && !chart.is_daily);
         let day = |day: u64| BarFigures { at: format!("2026-11-2{day}T00:00:00Z"), figures: vec![day], link: String::new() };
-        let week = Chart::of(Locale::En, "", Vec::new(), (0..7).map(day).collect());
+        let week = Chart::of(Locale::EN, "", Vec::new(), (0..7).map(day).collect());
         assert_eq!((week.times.len(), week.times[3].text.as_str(), week.is_daily), (7, "Mon 23 Nov", true));
     }
 }

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     fn all(key: &str, model: &str) -> Vec<(&'static str, Snippet)> {
-        let found = by_protocol(Locale::En, Access { address: "https://gate.example.com", key, model }, |_| true);
+        let found = by_protocol(Locale::EN, Access { address: "https://gate.example.com", key, model }, |_| true);
         found.into_iter().flat_map(|lines| lines.clients.into_iter().map(move |client| (lines.word, client))).collect()
     }
 

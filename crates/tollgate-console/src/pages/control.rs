@@ -360,9 +360,9 @@ mod tests {
     fn fault_is_beside_the_field_of_its_parameter() {
         let form = FormData::parse(b"budget_amount=much&name=a");
         let places: &[FaultPlace] = &[("budget", "budget_amount", "amount"), ("name", "name", "")];
-        let state = refused(Locale::En, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
+        let state = refused(Locale::EN, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
         assert!(state.number("budget_amount", "x").has_fault() && state.banner().is_none());
-        let state = refused(Locale::En, &form, ApiError::conflict("nothing_left", "No account is left."), places).unwrap();
+        let state = refused(Locale::EN, &form, ApiError::conflict("nothing_left", "No account is left."), places).unwrap();
         assert!(state.number("budget_amount", "x").fault.is_none() && state.banner().is_some());
         assert_eq!(state.text("name", "x").value, "a");
     }

@@ -112,7 +112,7 @@ mod tests {
             "after": {"serves": [{"model": "m", "cost": {"input": "1.00"}}]},
         });
         let rows = differences(&detail);
-        assert_eq!(summary(Locale::En, &rows), "serves m, serves n");
+        assert_eq!(summary(Locale::EN, &rows), "serves m, serves n");
         assert!(rows[0].before.contains("null") && rows[0].after.contains("1.00"), "{rows:?}");
         assert_eq!(rows[1], row("serves n", r#"{"model":"n"}"#, ""));
     }

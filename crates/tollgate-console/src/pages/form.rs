@@ -179,7 +179,7 @@ mod tests {
     fn values_are_kept_and_passwords_are_not() {
         let sent = FormData::parse(b"login=%3Cb%3Eann%22&password=hunter2hunter2");
         let error = ApiError::value("login", "bad");
-        let form = FormState::refused(Locale::En, &sent, &error, &["login", "password"]).unwrap();
+        let form = FormState::refused(Locale::EN, &sent, &error, &["login", "password"]).unwrap();
         let login = form.text("login", "Name").render().unwrap();
         assert!(login.contains("&#60;b&#62;ann&#34;") && !login.contains("<b>") && login.contains("aria-invalid"), "{login}");
         let password = form.secret("password", "Password").render().unwrap();
@@ -191,12 +191,12 @@ mod tests {
     #[test]
     fn errors_of_other_fields_are_about_the_form() {
         let error = ApiError::wrong_login();
-        let form = FormState::refused(Locale::En, &FormData::default(), &error, &["login"]).unwrap();
+        let form = FormState::refused(Locale::EN, &FormData::default(), &error, &["login"]).unwrap();
         assert!(form.banner().is_some());
         assert_eq!(form.status(), StatusCode::UNPROCESSABLE_ENTITY);
-        assert!(FormState::refused(Locale::En, &FormData::default(), &ApiError::internal(), &[]).is_err());
+        assert!(FormState::refused(Locale::EN, &FormData::default(), &ApiError::internal(), &[]).is_err());
         assert_eq!(
-            FormState::refused(Locale::En, &FormData::default(), &ApiError::too_many_sign_ins(9), &[]).unwrap().status(),
+            FormState::refused(Locale::EN, &FormData::default(), &ApiError::too_many_sign_ins(9), &[]).unwrap().status(),
             StatusCode::TOO_MANY_REQUESTS
         );
     }

@@ -2,7 +2,7 @@
 
 use tollgate_core::{NanoUsd, Timestamp};
 
-use super::locale::Locale;
+use super::locale::{Language, Locale};
 
 /// A whole number with its thousands apart.
 pub(crate) fn integer(number: u64) -> String {
@@ -19,9 +19,9 @@ pub(crate) fn integer(number: u64) -> String {
 
 /// A number with three significant digits: 12.4k, in Chinese 1.24万.
 pub(crate) fn compact(t: Locale, number: u64) -> String {
-    let units: &[(u64, &str)] = match t {
-        Locale::En => &[(1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")],
-        Locale::ZhCn => &[(100_000_000, "亿"), (10_000, "万")],
+    let units: &[(u64, &str)] = match t.language {
+        Language::En => &[(1_000_000_000, "B"), (1_000_000, "M"), (1_000, "k")],
+        Language::ZhCn => &[(100_000_000, "亿"), (10_000, "万")],
     };
     match units.iter().find(|(unit, _)| number >= *unit) {
         None => integer(number),
@@ -38,7 +38,8 @@ pub(crate) fn compact(t: Locale, number: u64) -> String {
     }
 }
 
-/// An amount in USD, a decimal text, with its thousands apart and at least two decimals.
+/// An exact amount in USD, a decimal text, with its thousands apart and at least two decimals: for titles. Pages show amounts as
+/// [`super::money`] writes them.
 pub(crate) fn usd(decimal: &str) -> String {
     let (sign, unsigned) = decimal.strip_prefix('-').map_or(("", decimal), |rest| ("−", rest));
     let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -50,18 +51,6 @@ fn with_cents(fraction: &str) -> String {
     format!("{fraction:0<2}")
 }
 
-/// An amount that is shown among many: six significant digits. The exact one is in the title.
-pub(crate) fn usd_short(decimal: &str) -> String {
-    const DIGITS: usize = 6;
-    let exact = usd(decimal);
-    let Some((whole, fraction)) = exact.split_once('.') else { return exact };
-    let of_whole = whole.chars().filter(char::is_ascii_digit).count();
-    let leading = if whole.ends_with("$0") { fraction.len() - fraction.trim_start_matches('0').len() } else { of_whole };
-    let kept = if whole.ends_with("$0") { leading + DIGITS } else { DIGITS.saturating_sub(leading).max(2) };
-    let short: String = fraction.chars().take(kept).collect();
-    format!("{whole}.{}", with_cents(short.trim_end_matches('0')))
-}
-
 /// A share as a percentage with two decimals, never 100 when something is missing.
 pub(crate) fn percent(share: f64) -> String {
     let hundredths = (share * 10_000.0).floor() / 100.0;
@@ -70,10 +59,10 @@ pub(crate) fn percent(share: f64) -> String {
 
 /// A time span in milliseconds.
 pub(crate) fn milliseconds(t: Locale, ms: f64) -> String {
-    match t {
+    match t.language {
         _ if ms < 1_000.0 => format!("{ms:.0} ms"),
-        Locale::En => format!("{:.2} s", ms / 1_000.0),
-        Locale::ZhCn => format!("{:.2} 秒", ms / 1_000.0),
+        Language::En => format!("{:.2} s", ms / 1_000.0),
+        Language::ZhCn => format!("{:.2} 秒", ms / 1_000.0),
     }
 }
 
@@ -100,10 +89,7 @@ pub(crate) fn micros_short(t: Locale, us: u64) -> String {
             let tenths = us / 100_000;
             let number =
                 if tenths.is_multiple_of(10) { (tenths / 10).to_string() } else { format!("{}.{}", tenths / 10, tenths % 10) };
-            match t {
-                Locale::En => format!("{number} s"),
-                Locale::ZhCn => format!("{number} 秒"),
-            }
+            format!("{number} {}", t.choose("s", "秒"))
         }
     }
 }
@@ -117,15 +103,6 @@ pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// An amount without more than its cents where it has a dollar or more.
-pub(crate) fn usd_rounded(decimal: &str) -> String {
-    let short = usd_short(decimal);
-    match short.split_once('.') {
-        Some((whole, cents)) if !whole.ends_with("$0") && cents.len() > 2 => format!("{whole}.{}", &cents[..2]),
-        _ => short,
-    }
-}
-
 /// A point in time, as text and as `datetime` of a `<time>`, in which scripts find it to show it in the browser's zone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct TimeText {
@@ -137,29 +114,20 @@ pub(crate) struct TimeText {
 pub(crate) fn time(t: Locale, rfc3339: &str) -> Option<TimeText> {
     let at: jiff::Timestamp = rfc3339.parse().ok()?;
     let utc = at.to_zoned(jiff::tz::TimeZone::UTC);
-    let text = match t {
-        Locale::En => utc.strftime("%-d %b %Y, %H:%M UTC").to_string(),
-        Locale::ZhCn => utc.strftime("%Y年%-m月%-d日 %H:%M UTC").to_string(),
-    };
+    let text = utc.strftime(t.choose("%-d %b %Y, %H:%M UTC", "%Y年%-m月%-d日 %H:%M UTC")).to_string();
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%dT%H:%M:%SZ").to_string() })
 }
 
 /// A UTC day, such as 2026-11-23.
 pub(crate) fn day(t: Locale, date: &str) -> String {
     let Ok(date) = date.parse::<jiff::civil::Date>() else { return date.to_owned() };
-    match t {
-        Locale::En => date.strftime("%a %-d %b").to_string(),
-        Locale::ZhCn => date.strftime("%-m月%-d日").to_string(),
-    }
+    date.strftime(t.choose("%a %-d %b", "%-m月%-d日")).to_string()
 }
 
 /// The UTC day of a point in time in RFC 3339.
 pub(crate) fn date(t: Locale, rfc3339: &str) -> Option<TimeText> {
     let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
-    let text = match t {
-        Locale::En => utc.strftime("%-d %b %Y").to_string(),
-        Locale::ZhCn => utc.strftime("%Y年%-m月%-d日").to_string(),
-    };
+    let text = utc.strftime(t.choose("%-d %b %Y", "%Y年%-m月%-d日")).to_string();
     Some(TimeText { text, machine: utc.strftime("%Y-%m-%d").to_string() })
 }
 
@@ -211,7 +179,7 @@ mod tests {
         for (at, days) in [("2026-11-21T12:00:00Z", 0), ("2026-11-24T00:00:00Z", 3), ("2026-11-20T23:00:00Z", -1)] {
             assert_eq!(days_until(at, now), Some(days), "{at}");
         }
-        assert_eq!(date(Locale::ZhCn, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日");
+        assert_eq!(date(Locale::ZH_CN, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日");
     }
 
     #[test]
@@ -227,22 +195,20 @@ mod tests {
             (1_048_576, "1.04M", "104万"),
             (2_500_000_000, "2.5B", "25亿"),
         ] {
-            assert_eq!((compact(Locale::En, number).as_str(), compact(Locale::ZhCn, number).as_str()), (en, zh), "{number}");
+            assert_eq!((compact(Locale::EN, number).as_str(), compact(Locale::ZH_CN, number).as_str()), (en, zh), "{number}");
         }
     }
 
     #[test]
-    fn money_keeps_the_digits_it_needs() {
-        for (amount, exact, short) in [
-            ("0", "$0.00", "$0.00"),
-            ("2.5", "$2.50", "$2.50"),
-            ("-1234.5", "−$1,234.50", "−$1,234.50"),
-            ("0.000000037", "$0.000000037", "$0.000000037"),
-            ("0.123456789", "$0.123456789", "$0.123456"),
-            ("12.123456789", "$12.123456789", "$12.1234"),
-            ("1234567.891234", "$1,234,567.891234", "$1,234,567.89"),
+    fn amount_in_usd_has_all_its_digits() {
+        for (amount, exact) in [
+            ("0", "$0.00"),
+            ("2.5", "$2.50"),
+            ("-1234.5", "−$1,234.50"),
+            ("0.000000037", "$0.000000037"),
+            ("1234567.891234", "$1,234,567.891234"),
         ] {
-            assert_eq!((usd(amount).as_str(), usd_short(amount).as_str()), (exact, short), "{amount}");
+            assert_eq!(usd(amount), exact, "{amount}");
         }
     }
 
@@ -256,12 +222,12 @@ mod tests {
     #[test]
     fn times_are_written_in_each_language() {
         let at = "2026-11-03T09:05:07.123456Z";
-        assert_eq!(time(Locale::En, at).unwrap().text, "3 Nov 2026, 09:05 UTC");
-        assert_eq!(time(Locale::ZhCn, at).unwrap().text, "2026年11月3日 09:05 UTC");
-        assert_eq!(time(Locale::En, at).unwrap().machine, "2026-11-03T09:05:07Z");
-        assert_eq!(time(Locale::En, "soon"), None);
-        assert_eq!(day(Locale::ZhCn, "2026-11-03"), "11月3日");
-        assert_eq!(milliseconds(Locale::En, 573.6), "574 ms");
-        assert_eq!(milliseconds(Locale::ZhCn, 1_710.0), "1.71 秒");
+        assert_eq!(time(Locale::EN, at).unwrap().text, "3 Nov 2026, 09:05 UTC");
+        assert_eq!(time(Locale::ZH_CN, at).unwrap().text, "2026年11月3日 09:05 UTC");
+        assert_eq!(time(Locale::EN, at).unwrap().machine, "2026-11-03T09:05:07Z");
+        assert_eq!(time(Locale::EN, "soon"), None);
+        assert_eq!(day(Locale::ZH_CN, "2026-11-03"), "11月3日");
+        assert_eq!(milliseconds(Locale::EN, 573.6), "574 ms");
+        assert_eq!(milliseconds(Locale::ZH_CN, 1_710.0), "1.71 秒");
     }
 }

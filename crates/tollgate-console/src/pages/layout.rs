@@ -2,7 +2,7 @@
 
 use tollgate_store::AdminScope;
 
-use super::{assets, locale::Locale, preferences::Theme, request::PageRequest, route::SeenBy};
+use super::{assets, locale::{Language, Locale}, preferences::Theme, request::PageRequest, route::SeenBy};
 
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -337,8 +337,8 @@ impl Layout {
     }
 
     /// The languages, and whether each is the page's.
-    pub(crate) fn locales(&self) -> [(Locale, bool); 2] {
-        Locale::ALL.map(|locale| (locale, locale == self.t))
+    pub(crate) fn languages(&self) -> [(Language, bool); 2] {
+        Language::ALL.map(|language| (language, language == self.t.language))
     }
 
     pub(crate) fn themes(&self) -> [(&'static str, &'static str, &'static str); 3] {

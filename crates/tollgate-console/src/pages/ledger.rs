@@ -11,6 +11,7 @@ use super::{
     format::{self, TimeText},
     layout::{Layout, Script},
     locale::Locale,
+    money::{self, Amount},
     operations,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get},
@@ -63,8 +64,8 @@ pub(super) struct LedgerRow {
     pub(super) member_name: String,
     pub(super) kind: &'static str,
     pub(super) tone: &'static str,
-    pub(super) amount: String,
-    pub(super) balance: String,
+    pub(super) amount: Amount,
+    pub(super) balance: Amount,
     pub(super) is_overdrawn: bool,
     /// The note of a posting, or the requests that an entry charges.
     pub(super) note: String,
@@ -81,7 +82,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
 
 impl LedgerRow {
     pub(super) fn of(t: Locale, entry: &EntryObject) -> Self {
-        let amount = format::usd(&entry.amount);
+        let amount = money::exact(t, &entry.amount);
         let covers = entry.covers.as_ref().map(|covers| t.say_count("ledger.request", "ledger.requests", covers.count));
         Self {
             at: format::time(t, &entry.at),
@@ -93,8 +94,8 @@ impl LedgerRow {
                 "adjust" => "alt",
                 _ => "",
             },
-            amount: if entry.amount.starts_with('-') { amount } else { format!("+{amount}") },
-            balance: format::usd(&entry.balance),
+            amount: if entry.amount.starts_with('-') { amount } else { amount.after("+") },
+            balance: money::exact(t, &entry.balance),
             is_overdrawn: entry.balance.starts_with('-'),
             note: covers.unwrap_or_else(|| entry.note.clone()),
             actor: entry.actor.clone(),

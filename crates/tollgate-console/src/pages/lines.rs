@@ -145,7 +145,7 @@ mod tests {
     fn figures_are_in_the_table_too() {
         let at = ["2026-11-23T10:00:00Z", "2026-11-23T11:00:00Z"].map(str::to_owned);
         let series = LineSeries { class: "s1", label: "p50", total: None, figures: vec![Some(412_000), None] };
-        let chart = LineChart::of_spans(Locale::En, "x", &at, vec![series]);
+        let chart = LineChart::of_spans(Locale::EN, "x", &at, vec![series]);
         assert_eq!(chart.rows[0].1, ["412 ms"]);
         assert_eq!(chart.rows[1].1, ["–"]);
         assert_eq!(chart.scale, ["600 ms", "300 ms", "0"]);

@@ -3,6 +3,8 @@
 
 use std::{collections::HashMap, sync::LazyLock};
 
+use crate::currency::DisplayCurrency;
+
 type Texts = HashMap<String, String>;
 
 static EN: LazyLock<Texts> = LazyLock::new(|| parse(include_str!("../../locales/en.json")));
@@ -13,12 +15,12 @@ fn parse(file: &str) -> Texts {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Locale {
+pub(crate) enum Language {
     En,
     ZhCn,
 }
 
-impl Locale {
+impl Language {
     pub(crate) const ALL: [Self; 2] = [Self::En, Self::ZhCn];
 
     /// The language as browsers name it.
@@ -38,7 +40,7 @@ impl Locale {
     }
 
     pub(crate) fn of_tag(tag: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|locale| locale.tag() == tag)
+        Self::ALL.into_iter().find(|language| language.tag() == tag)
     }
 
     /// The best of the languages in `Accept-Language`.
@@ -48,13 +50,13 @@ impl Locale {
             let mut parts = entry.split(';').map(str::trim);
             let tag = parts.next().unwrap_or_default().to_ascii_lowercase();
             let quality = parts.find_map(|part| part.strip_prefix("q=")?.parse::<f32>().ok()).unwrap_or(1.0);
-            let locale = match tag.split('-').next() {
+            let language = match tag.split('-').next() {
                 Some("zh") => Self::ZhCn,
                 Some("en") => Self::En,
                 _ => continue,
             };
             if quality > best.0 {
-                best = (quality, locale);
+                best = (quality, language);
             }
         }
         best.1
@@ -66,10 +68,41 @@ impl Locale {
             Self::ZhCn => &ZH_CN,
         }
     }
+}
+
+/// How a page speaks to its reader: the language, and the currency of amounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Locale {
+    pub(crate) language: Language,
+    pub(crate) currency: DisplayCurrency,
+}
+
+impl Locale {
+    #[cfg(test)]
+    pub(crate) const EN: Self = Self { language: Language::En, currency: DisplayCurrency::USD };
+    #[cfg(test)]
+    pub(crate) const ZH_CN: Self = Self { language: Language::ZhCn, currency: DisplayCurrency::USD };
+
+    #[cfg(test)]
+    pub(crate) const fn with_currency(self, currency: DisplayCurrency) -> Self {
+        Self { currency, ..self }
+    }
+
+    pub(crate) const fn tag(self) -> &'static str {
+        self.language.tag()
+    }
+
+    /// What is written in another way in each language.
+    pub(crate) const fn choose<T: Copy>(self, en: T, zh_cn: T) -> T {
+        match self.language {
+            Language::En => en,
+            Language::ZhCn => zh_cn,
+        }
+    }
 
     /// The text of a key. One that is missing is shown as the key; a test excludes that.
     pub(crate) fn say(self, key: &'static str) -> &'static str {
-        self.texts().get(key).map_or(key, String::as_str)
+        self.language.texts().get(key).map_or(key, String::as_str)
     }
 
     /// A text with `{name}` replaced by values. Values are not looked at again.
@@ -150,11 +183,11 @@ mod tests {
     fn every_key_is_in_each_language_and_used() {
         let used = used();
         assert!(used.len() > 100, "{}", used.len());
-        for locale in Locale::ALL {
-            let known: BTreeSet<String> = locale.texts().keys().cloned().collect();
+        for language in Language::ALL {
+            let known: BTreeSet<String> = language.texts().keys().cloned().collect();
             let missing: Vec<_> = used.difference(&known).collect();
             let unused: Vec<_> = known.difference(&used).collect();
-            assert!(missing.is_empty() && unused.is_empty(), "{locale:?}: missing {missing:?}, unused {unused:?}");
+            assert!(missing.is_empty() && unused.is_empty(), "{language:?}: missing {missing:?}, unused {unused:?}");
         }
     }
 
@@ -171,17 +204,17 @@ mod tests {
     #[test]
     fn best_language_of_the_browser_is_chosen() {
         for (header, expected) in [
-            ("", Locale::En),
-            ("de-DE,de", Locale::En),
-            ("zh", Locale::ZhCn),
-            ("zh-TW", Locale::ZhCn),
-            ("en;q=0.5, zh-CN;q=0.9", Locale::ZhCn),
-            ("en, zh-CN;q=0.9", Locale::En),
-            ("zh;q=0", Locale::En),
-            ("zh;q=x", Locale::ZhCn),
-            ("\u{fffd},;;q=1", Locale::En),
+            ("", Language::En),
+            ("de-DE,de", Language::En),
+            ("zh", Language::ZhCn),
+            ("zh-TW", Language::ZhCn),
+            ("en;q=0.5, zh-CN;q=0.9", Language::ZhCn),
+            ("en, zh-CN;q=0.9", Language::En),
+            ("zh;q=0", Language::En),
+            ("zh;q=x", Language::ZhCn),
+            ("\u{fffd},;;q=1", Language::En),
         ] {
-            assert_eq!(Locale::accepted(header), expected, "{header}");
+            assert_eq!(Language::accepted(header), expected, "{header}");
         }
     }
 

@@ -24,6 +24,7 @@ use super::{
     format,
     layout::{Layout, Script},
     locale::Locale,
+    money::{self, Amount},
     operations, problem,
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
@@ -107,9 +108,8 @@ struct LogFigures {
     not_completed: String,
     tokens: String,
     tokens_exact: String,
-    sale: String,
-    sale_exact: String,
-    cost: Option<String>,
+    sale: Amount,
+    cost: Option<Amount>,
 }
 
 #[derive(Debug, Template)]
@@ -273,22 +273,21 @@ fn about_filter(t: Locale, error: ApiError) -> Result<String, PageFailure> {
 
 fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
     let sum = |figure: fn(&Bucket) -> u64| buckets.items.iter().fold(0_u64, |sum, bucket| sum.saturating_add(figure(bucket)));
-    let money = |amount: fn(&Bucket) -> Option<&str>| {
+    let sum_of = |amount: fn(&Bucket) -> Option<&str>| {
         let amounts = buckets.items.iter().filter_map(|bucket| NanoUsd::parse(amount(bucket)?).ok());
         amounts.fold(NanoUsd::ZERO, |sum, amount| NanoUsd(sum.0.saturating_add(amount.0))).to_usd_string()
     };
     let (requests, completed, tokens) =
         (sum(|bucket| bucket.requests), sum(|bucket| bucket.completed), sum(|bucket| bucket.tokens));
-    let sale = money(|bucket| Some(&bucket.sale));
+    let sale = sum_of(|bucket| Some(&bucket.sale));
     let has_cost = buckets.items.iter().any(|bucket| bucket.cost.is_some());
     LogFigures {
         requests: format::integer(requests),
         not_completed: format::ratio(requests.saturating_sub(completed), requests),
         tokens: format::compact(t, tokens),
         tokens_exact: format::integer(tokens),
-        sale: format::usd_short(&sale),
-        sale_exact: format::usd(&sale),
-        cost: has_cost.then(|| format::usd_short(&money(|bucket| bucket.cost.as_deref()))),
+        sale: money::short(t, &sale),
+        cost: has_cost.then(|| money::short(t, &sum_of(|bucket| bucket.cost.as_deref()))),
     }
 }
 
@@ -302,7 +301,7 @@ pub(super) fn outcome_chart(t: Locale, buckets: &Buckets, link: impl Fn(&Bucket)
     let series = OUTCOMES.map(|(outcome, class)| BarSeries {
         class,
         label: super::mark::of_outcome(t, outcome).word,
-        total: format::integer(total(outcome)),
+        total: Amount::plain(format::integer(total(outcome))),
     });
     let bars = buckets.items.iter().map(|bucket| BarFigures {
         link: link(bucket),

@@ -18,7 +18,7 @@ use super::{
     layout::{Layout, Script},
     ledger::{EntryObject, LedgerRow},
     locale::Locale,
-    operations,
+    money, operations,
     preferences::Toast,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
@@ -222,7 +222,7 @@ async fn member_page(
         template.member.add_login(t, &login);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
-        template.member.balance = Some(entries.items.first().map_or_else(|| format::usd("0"), |entry| format::usd(&entry.balance)));
+        template.member.balance = Some(money::exact(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));
         template.entries = entries.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
         if member.owner != "file" {
             // What was typed into another form of the page stays in that one.

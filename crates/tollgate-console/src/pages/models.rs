@@ -66,7 +66,7 @@ struct ModelsPart {
 
 #[derive(Debug)]
 struct UnitChoice {
-    label: &'static str,
+    label: String,
     link: String,
     is_chosen: bool,
 }

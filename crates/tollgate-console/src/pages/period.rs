@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn picker_keeps_what_else_is_asked_for() {
         let query = FormData::parse(b"split=key&range=7d&since=x");
-        let picker = Period::of(&query, NOW).picker(Locale::En, "/overview", &query);
+        let picker = Period::of(&query, NOW).picker(Locale::EN, "/overview", &query);
         assert_eq!(picker.choices[0].link, "/overview?split=key&range=15m");
         assert!(picker.choices.iter().filter(|choice| choice.is_chosen).count() == 1 && picker.choices[3].is_chosen);
         assert_eq!(picker.kept, [("split".to_owned(), "key".to_owned())]);

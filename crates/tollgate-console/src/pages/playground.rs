@@ -14,7 +14,7 @@ use super::{
     layout::{Layout, Script},
     locale::Locale,
     models::document_for,
-    operations, protocols,
+    money, operations, protocols,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest},
     route::{PageRoute, SeenBy, page},
@@ -43,6 +43,9 @@ struct PlaygroundPage {
     /// What the names of icons are added to.
     icons: String,
     words: Vec<(&'static str, &'static str)>,
+    /// Of the currency in which amounts are shown.
+    symbol: &'static str,
+    rate: String,
 }
 
 /// A protocol of callers, and how a browser sends a key in it.
@@ -106,6 +109,8 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         groups: groups_for_keys(&request).await?,
         efforts: EFFORTS,
         words: words(t),
+        symbol: money::symbol(t),
+        rate: t.currency.per_usd.to_decimal(),
     };
     Ok(PageReply::ok(&template)?.connects_to(other))
 }
@@ -168,7 +173,7 @@ mod tests {
     #[test]
     fn browsers_send_the_key_as_clients_of_the_protocol_do() {
         let choices: Vec<ProtocolChoice> =
-            protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(Locale::En, protocol)).collect();
+            protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(Locale::EN, protocol)).collect();
         let first = choices.iter().filter(|choice| choice.is_first).count();
         assert_eq!(first, 1);
         let messages = choices.iter().find(|choice| choice.word == "anthropic").unwrap();

@@ -8,7 +8,7 @@ use serde_json::Map;
 use tollgate_store::MemberPreferences;
 
 use super::{
-    locale::Locale,
+    locale::{Language, Locale},
     operations,
     reply::{PageFailure, PageReply},
     request::PageRequest,
@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     api::preferences::{LANGUAGES, THEMES, choice},
+    currency::DisplayCurrency,
     dispatch::ApiCall,
     identity::cookies::cookie,
 };
@@ -135,19 +136,23 @@ pub(crate) struct Preferences {
 
 impl Preferences {
     /// Those of the member who has signed in come first, then those of the browser.
-    pub(crate) fn of(headers: &HeaderMap, member: Option<&MemberPreferences>) -> Self {
-        let of_browser = Self::of_browser(headers);
-        let language = member.and_then(|member| member.language.as_deref()).and_then(Locale::of_tag);
+    pub(crate) fn of(headers: &HeaderMap, member: Option<&MemberPreferences>, currency: DisplayCurrency) -> Self {
+        let of_browser = Self::of_browser(headers, currency);
+        let language = member.and_then(|member| member.language.as_deref()).and_then(Language::of_tag);
         let theme = member.and_then(|member| member.theme.as_deref()).map(Theme::read);
-        Self { locale: language.unwrap_or(of_browser.locale), theme: theme.unwrap_or(of_browser.theme), toast: of_browser.toast }
+        Self {
+            locale: Locale { language: language.unwrap_or(of_browser.locale.language), currency },
+            theme: theme.unwrap_or(of_browser.theme),
+            toast: of_browser.toast,
+        }
     }
 
-    fn of_browser(headers: &HeaderMap) -> Self {
+    fn of_browser(headers: &HeaderMap, currency: DisplayCurrency) -> Self {
         let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-        let chosen = cookie(headers, LANGUAGE).and_then(Locale::of_tag);
+        let chosen = cookie(headers, LANGUAGE).and_then(Language::of_tag);
         let toast = cookie(headers, TOAST).and_then(|word| Toast::ALL.into_iter().find(|toast| toast.as_str() == word));
         Self {
-            locale: chosen.unwrap_or_else(|| Locale::accepted(accepted)),
+            locale: Locale { language: chosen.unwrap_or_else(|| Language::accepted(accepted)), currency },
             theme: cookie(headers, THEME).map_or(Theme::System, Theme::read),
             toast,
         }
@@ -179,8 +184,8 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
     // The browser keeps them for the pages before the sign-in, too.
     let mut reply = PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/")));
-    if let Some(locale) = Locale::of_tag(form.value("language")) {
-        reply = reply.header("set-cookie", &set(LANGUAGE, locale.tag()));
+    if let Some(language) = Language::of_tag(form.value("language")) {
+        reply = reply.header("set-cookie", &set(LANGUAGE, language.tag()));
     }
     if form.has("theme") {
         reply = reply.header("set-cookie", &set(THEME, Theme::read(form.value("theme")).as_str()));
@@ -199,9 +204,9 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
         let member = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None, views: Vec::new() };
-        let found = Preferences::of(&headers, Some(&member));
-        assert_eq!((found.locale, found.theme), (Locale::ZhCn, Theme::Dark));
-        assert_eq!(LANGUAGES, Locale::ALL.map(Locale::tag));
+        let found = Preferences::of(&headers, Some(&member), DisplayCurrency::USD);
+        assert_eq!((found.locale, found.theme), (Locale::ZH_CN, Theme::Dark));
+        assert_eq!(LANGUAGES, Language::ALL.map(Language::tag));
         assert_eq!(THEMES, [Theme::Light, Theme::Dark].map(Theme::as_str));
     }
 
@@ -211,11 +216,11 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, HeaderValue::from_str(cookies).unwrap());
             headers.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_str(languages).unwrap());
-            Preferences::of_browser(&headers)
+            Preferences::of_browser(&headers, DisplayCurrency::USD)
         };
-        assert_eq!(of("a=b", "zh-CN,zh;q=0.9,en;q=0.8").locale, Locale::ZhCn);
-        assert_eq!(of("tollgate_language=en", "zh-CN").locale, Locale::En);
-        assert_eq!(of("tollgate_language=tlh", "zh-CN").locale, Locale::ZhCn);
+        assert_eq!(of("a=b", "zh-CN,zh;q=0.9,en;q=0.8").locale, Locale::ZH_CN);
+        assert_eq!(of("tollgate_language=en", "zh-CN").locale, Locale::EN);
+        assert_eq!(of("tollgate_language=tlh", "zh-CN").locale, Locale::ZH_CN);
         assert_eq!(of("tollgate_theme=dark", "").theme, Theme::Dark);
         assert_eq!(of("tollgate_theme=\"><script>", "").theme, Theme::System);
         assert_eq!(of("tollgate_toast=saved", "").toast, Some(Toast::Saved));

@@ -141,9 +141,9 @@ mod tests {
 
     #[test]
     fn price_is_said_with_the_figures_it_has() {
-        assert_eq!(sentence(Locale::En, &json!({"input": "1", "output": "2.5"})), "Input $1.00, Output $2.50");
-        assert_eq!(sentence(Locale::En, &Value::Null), "Not priced");
-        assert_eq!(sentence(Locale::En, &json!({"free": true})), "Free");
-        assert_eq!(main_lines(Locale::En, &json!({"per_request": "0.01"})).len(), 1);
+        assert_eq!(sentence(Locale::EN, &json!({"input": "1", "output": "2.5"})), "Input $1.00, Output $2.50");
+        assert_eq!(sentence(Locale::EN, &Value::Null), "Not priced");
+        assert_eq!(sentence(Locale::EN, &json!({"free": true})), "Free");
+        assert_eq!(main_lines(Locale::EN, &json!({"per_request": "0.01"})).len(), 1);
     }
 }

@@ -81,7 +81,7 @@ mod tests {
             ids.into_iter().filter(|id| id.strip_prefix('E').is_some_and(|rest| rest.parse::<u8>().is_ok())).collect();
         assert!(ids.len() > 40, "{ids:?}");
         for id in ids {
-            assert!(name(Locale::En, id).is_some(), "{id} has no name");
+            assert!(name(Locale::EN, id).is_some(), "{id} has no name");
         }
     }
 }

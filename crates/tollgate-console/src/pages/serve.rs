@@ -89,7 +89,8 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
         Err(error) => (None, Err(error)),
     };
     let address = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
-    let preferences = Preferences::of(&parts.headers, signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences));
+    let kept = signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences);
+    let preferences = Preferences::of(&parts.headers, kept, state.gateway.currency());
     let page = PageRequest {
         state: Arc::clone(state),
         meta,

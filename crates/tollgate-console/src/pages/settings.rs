@@ -196,7 +196,7 @@ fn control(t: Locale, state: &FormState, setting: &SettingObject) -> Control {
     let control = match (setting.kind.as_str(), &setting.words) {
         ("flag", _) => state.choice("value", label, [("true", t.say("settings.yes")), ("false", t.say("settings.no"))]),
         ("word", Some(words)) => state.choice("value", label, words.iter().map(|word| (word.as_str(), word.as_str()))),
-        ("number" | "share" | "usd", _) => state.number("value", label),
+        ("number" | "share" | "usd" | "rate", _) => state.number("value", label),
         _ if state.value("value").chars().nth(SHORT).is_some() => state.area("value", label, 4),
         _ => state.text("value", label).max(10_000).wide(),
     };
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn control_fits_the_type() {
         let state = FormState::of(FormData::of(&[("value", "true")]));
-        let of = |kind: &str, more: Value| control(Locale::En, &state, &setting(kind, &more));
+        let of = |kind: &str, more: Value| control(Locale::EN, &state, &setting(kind, &more));
         assert!(matches!(of("flag", json!({})).kind, ControlKind::Choice(choices) if choices[0].is_chosen));
         assert!(matches!(of("word", json!({"words": ["a", "true"]})).kind, ControlKind::Choice(choices) if choices[1].is_chosen));
         let number = of("number", json!({"min": 1, "max": 9, "unit": "ms"}));
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn row_says_what_overrides_a_stored_value() {
-        let row = SettingRow::of(Locale::En, &setting("number", &json!({"source": "environment", "unit": "ms"})));
+        let row = SettingRow::of(Locale::EN, &setting("number", &json!({"source": "environment", "unit": "ms"})));
         assert_eq!((row.source, row.value.as_deref(), row.is_overridden), ("environment", Some("5 ms"), true));
         assert_eq!(section("server.listen"), "server");
     }

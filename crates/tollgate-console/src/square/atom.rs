@@ -204,7 +204,7 @@ fn write(entries: &[Entry]) -> String {
     let updated = rfc3339(entries.iter().map(|entry| entry.at).max().unwrap_or(EPOCH));
     let mut xml = format!(
         "<?xml version=\"1.0\" encoding=\"utf-8\"?>\n<feed xmlns=\"http://www.w3.org/2005/Atom\">\n<id>{}</id>\n<title>Models and prices\
-         </title>\n<updated>{updated}</updated>\n<author><name>tollgate</name></author>\n<link rel=\"self\" href=\"/models.atom\" \
+         </title>\n<subtitle>Prices are in USD.</subtitle>\n<updated>{updated}</updated>\n<author><name>tollgate</name></author>\n<link rel=\"self\" href=\"/models.atom\" \
          type=\"application/atom+xml\"/>\n<link rel=\"alternate\" href=\"/models.json\" type=\"application/json\"/>\n",
         urn(&["feed"])
     );

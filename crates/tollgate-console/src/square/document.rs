@@ -142,6 +142,7 @@ pub(crate) static SQUARE: Object = Object::of(
             Kind::Word(&["public", "key", "member", "group"]),
             "Who sees this: everyone, this key, this member, or callers of one group.",
         ),
+        read("currency", Kind::Word(&["USD"]), "Currency of all prices."),
         read("groups", Kind::List { of: &Kind::Object(&GROUP), max: 1_000 }, "Groups that are shown, in the order of the key."),
         read("parameter_sets", Kind::List { of: &Kind::Object(&PARAMETER_SET), max: 100_000 }, "Which parameters are supported."),
         read("data", Kind::List { of: &Kind::Object(&MODEL), max: 1_000_000 }, "Models by name."),
@@ -152,6 +153,7 @@ pub(crate) static SQUARE: Object = Object::of(
 struct Document<'a> {
     object: &'static str,
     audience: &'static str,
+    currency: &'static str,
     groups: Vec<GroupEntry<'a>>,
     parameter_sets: Vec<ParameterSetEntry<'a>>,
     data: Vec<ModelEntry<'a>>,
@@ -278,6 +280,7 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
     let document = Document {
         object: "model_square",
         audience: viewer.word(),
+        currency: "USD",
         groups: viewer
             .groups()
             .iter()

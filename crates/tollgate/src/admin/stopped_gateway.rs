@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, EffectiveSetting, ExplainRequest, GatewayHandle,
-    KeyRefusal, OnTestEvent, SessionTimes, SettingRefusal,
+    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
+    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
@@ -146,6 +146,10 @@ impl GatewayHandle for StoppedGateway {
 
     fn is_square_public(&self) -> bool {
         false
+    }
+
+    fn currency(&self) -> DisplayCurrency {
+        compose::currency(&self.config.load())
     }
 
     fn session_times(&self) -> SessionTimes {

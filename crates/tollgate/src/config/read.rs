@@ -7,9 +7,12 @@ use tollgate_store::fields::nearest;
 use toml::de::{DeTable, DeValue};
 
 use tollgate_console::SettingKind;
-use tollgate_core::NanoUsd;
+use tollgate_core::{Multiplier, NanoUsd};
 
 use super::table::{self, SETTINGS, SettingSpec};
+
+/// Largest rate of a currency.
+const MAX_RATE: Multiplier = Multiplier(1_000_000 * Multiplier::ONE.0);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
@@ -169,6 +172,7 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
         SettingKind::Number(min, max) => text.parse::<u64>().is_ok_and(|number| (min..=max).contains(&number)),
         SettingKind::OneOf(words) => words.contains(&text),
         SettingKind::Percents => is_percentages(text),
+        SettingKind::Rate => text.is_empty() || Multiplier::parse(text).is_ok_and(|rate| (1..=MAX_RATE.0).contains(&rate.0)),
         SettingKind::Usd => text.is_empty() || NanoUsd::parse(text).is_ok_and(|amount| amount >= NanoUsd::ZERO),
     };
     if is_valid {
@@ -194,6 +198,7 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::Number(min, max) => format!("a whole number of {min} to {max}"),
         SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
         SettingKind::Percents => "at most ten whole percentages of 1 to 100 with commas between".to_owned(),
+        SettingKind::Rate => "a number of 0.000001 to 1000000 with at most six decimals, such as \"7.1\"".to_owned(),
         SettingKind::Usd => "an amount in USD of at least 0, such as \"250\" or \"0.50\"".to_owned(),
     }
 }
@@ -212,6 +217,7 @@ fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
         | SettingKind::Address
         | SettingKind::OneOf(_)
         | SettingKind::Usd
+        | SettingKind::Rate
         | SettingKind::Percents => value.is_str(),
         SettingKind::Flag => value.is_bool(),
         SettingKind::Number(..) => value.is_integer(),

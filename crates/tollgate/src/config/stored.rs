@@ -147,7 +147,7 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 9] = [
+    const APPLIED_ELSEWHERE: [&str; 11] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
@@ -157,6 +157,8 @@ mod tests {
         "square.public",
         "console.session_idle_minutes",
         "console.session_max_hours",
+        "console.currency",
+        "console.currency_per_usd",
     ];
 
     #[test]
@@ -173,7 +175,7 @@ mod tests {
                 SettingKind::Flag => (default != "true").to_string(),
                 SettingKind::OneOf(words) => words.iter().find(|word| **word != default).unwrap().to_string(),
                 SettingKind::Share => "0.5".to_owned(),
-                SettingKind::Usd => "2".to_owned(),
+                SettingKind::Usd | SettingKind::Rate => "2".to_owned(),
                 SettingKind::Percents => "70".to_owned(),
                 SettingKind::Networks => "10.0.0.0/8".to_owned(),
                 SettingKind::Text | SettingKind::Address => panic!("{} has no test value", setting.path),

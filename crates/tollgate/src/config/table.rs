@@ -1,7 +1,10 @@
 //! Table of all settings: name, kind, default, description, and which can be changed while the gateway runs. The example file,
 //! environment variables, `tollgate check` and the admin API are derived from it.
 
-use tollgate_console::SettingKind::{self, Address, Flag, Networks, Number, OneOf, Percents, Share, Text, Usd};
+use tollgate_console::{
+    CURRENCIES,
+    SettingKind::{self, Address, Flag, Networks, Number, OneOf, Percents, Rate, Share, Text, Usd},
+};
 
 pub(crate) struct SettingSpec {
     /// Section and name, such as `server.listen`.
@@ -35,7 +38,7 @@ impl SettingSpec {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
             Usd => Some("USD"),
             Percents => Some("%"),
-            Text | Address | Flag | Networks | OneOf(_) | Share => None,
+            Text | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
         }
     }
 }
@@ -188,6 +191,10 @@ settings! {
         "Minutes without a request after which a session ends.";
     "console.session_max_hours": Number(1, 8_760), Some("720"), at_run_time: true =>
         "Hours after which a session ends at the latest.";
+    "console.currency": OneOf(CURRENCIES), Some("\"USD\""), at_run_time: true =>
+        "Currency in which pages show amounts, at the rate of `currency_per_usd`. Prices, budgets, balances, exports and APIs are in USD.";
+    "console.currency_per_usd": Rate, None, at_run_time: true =>
+        "Units of `currency` for one USD, such as \"7.1\"; absent: pages show amounts in USD.";
     "oidc.issuer": Text, None =>
         "Address of an OpenID provider at which members sign in, such as \"https://id.example.com\"; its callback is console.url with /admin/v1/oidc/callback.";
     "oidc.client_id": Text, None =>

@@ -3,6 +3,7 @@
 mod attacks;
 mod callers;
 mod channels;
+mod display;
 mod groups;
 mod keys;
 mod log;

@@ -38,6 +38,7 @@ fn other_value(setting: &Value) -> String {
             (*words.iter().find(|word| **word != value).unwrap()).to_owned()
         }
         "usd" => "1000.5".to_owned(),
+        "rate" => "7.1".to_owned(),
         "percents" => "70,90".to_owned(),
         "networks" => "10.0.0.0/8".to_owned(),
         other => panic!("no changeable setting is of type {other}"),
@@ -80,6 +81,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
             "flag" => (json!("maybe"), "true or false".to_owned()),
             "word" => (json!("other"), "one of \"".to_owned()),
             "usd" => (json!(-1), "an amount in USD of at least 0".to_owned()),
+            "rate" => (json!("0"), "a number of 0.000001 to 1000000 with at most six decimals".to_owned()),
             "percents" => (json!("50,101"), "whole percentages of 1 to 100".to_owned()),
             _ => (json!("10.0.0.0/99"), "networks with commas between".to_owned()),
         };

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::{
     Section,
     explain::{Question, RoutingExplanation, answer},
-    list::{margin, usd},
+    list::margin,
     state::{ChannelState, call_of, health, one, path, provider_name},
     tabs,
 };
@@ -27,6 +27,7 @@ use crate::{
         log::{Buckets, outcome_chart},
         mark::Mark,
         models::path_of_name,
+        money::{self, Amount},
         operations,
         overview::{
             charts::first_token,
@@ -114,7 +115,7 @@ struct AccountRow {
     rate: String,
     rate_percent: Option<u64>,
     multiplier: String,
-    spent: String,
+    spent: Amount,
 }
 
 #[derive(Debug, Deserialize)]
@@ -285,8 +286,8 @@ fn figures(t: Locale, total: &Figures) -> Vec<(&'static str, String, String)> {
         (t.say("home.requests"), format::integer(total.requests), String::new()),
         (t.say("channels.errors"), format::ratio_short(failed, total.requests), format::integer(failed)),
         (t.say("overview.first_token"), first.map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)), String::new()),
-        (t.say("log.cost"), format::usd_rounded(&usd(cost)), format::usd(&usd(cost))),
-        (t.say("overview.charged"), format::usd_rounded(&usd(sale)), format::usd(&usd(sale))),
+        (t.say("log.cost"), money::rounded(t, &money::decimal(cost)).text, format::usd(&money::decimal(cost))),
+        (t.say("overview.charged"), money::rounded(t, &money::decimal(sale)).text, format::usd(&money::decimal(sale))),
         (t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }, String::new()),
     ]
 }
@@ -316,8 +317,8 @@ fn models(request: &PageRequest, state: &ChannelState, sums: &[SumRow]) -> Vec<M
 /// The cost of input and output.
 fn cost(t: Locale, cost: &serde_json::Value) -> String {
     let text = |kind: &str| match cost.get(kind) {
-        Some(serde_json::Value::String(text)) => format::usd(text),
-        Some(serde_json::Value::Number(number)) => format::usd(&number.to_string()),
+        Some(serde_json::Value::String(text)) => money::exact(t, text).with_title(),
+        Some(serde_json::Value::Number(number)) => money::exact(t, &number.to_string()).with_title(),
         _ => "–".to_owned(),
     };
     if cost.is_null() {
@@ -356,7 +357,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
                 .map_or_else(|| "–".to_owned(), |(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm))),
             rate_percent: rate.map(|(used, rpm)| (used.saturating_mul(100) / rpm.max(1)).min(100)),
             multiplier: account.cost_multiplier.as_str().map_or_else(|| account.cost_multiplier.to_string(), str::to_owned),
-            spent: format::usd_rounded(&usd(spent)),
+            spent: money::rounded(t, &money::decimal(spent)),
         }
     };
     sources.accounts.iter().map(row).collect()

@@ -231,13 +231,13 @@ mod tests {
             "excluded": [{"channel": "c", "account": null, "code": "disabled", "detail": null, "remedy": "switch it on"}],
         }))
         .unwrap();
-        let of = |here| sentence(Locale::En, &found, here).unwrap();
+        let of = |here| sentence(Locale::EN, &found, here).unwrap();
         assert!(of("a").contains('a') && !of("a").contains('2'), "{}", of("a"));
         assert!(of("b").contains('2'), "{}", of("b"));
-        assert!(of("c").contains(Locale::En.say("explain.excluded_here")), "{}", of("c"));
-        let row = planned_row(Locale::En, 1, &found.planned[1], "b");
+        assert!(of("c").contains(Locale::EN.say("explain.excluded_here")), "{}", of("c"));
+        let row = planned_row(Locale::EN, 1, &found.planned[1], "b");
         assert!(row.is_here && row.reason.contains("2 failures"), "{row:?}");
-        assert_eq!(excluded_row(Locale::En, &found.excluded[0], "a").mark.tone, "off");
+        assert_eq!(excluded_row(Locale::EN, &found.excluded[0], "a").mark.tone, "off");
     }
 
     #[test]
@@ -247,8 +247,8 @@ mod tests {
         let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
         assert!(codes.len() > 10, "{codes:?}");
         for code in codes {
-            assert!(remedy(Locale::En, code).is_some(), "{code}");
-            assert_ne!(word(Locale::En, code), code.replace('_', " "), "{code}");
+            assert!(remedy(Locale::EN, code).is_some(), "{code}");
+            assert_ne!(word(Locale::EN, code), code.replace('_', " "), "{code}");
         }
     }
 }

@@ -432,7 +432,7 @@ mod tests {
             (ApiError::value("weight", "x"), "weight"),
             (ApiError::value("budget.amount", "x"), "budget_amount"),
         ] {
-            let form = refused(Locale::En, &FormData::default(), error).unwrap();
+            let form = refused(Locale::EN, &FormData::default(), error).unwrap();
             assert!(form.text(field, "x").has_fault(), "{field}");
         }
     }

@@ -13,6 +13,7 @@ use crate::{
         layout::{Layout, Script},
         locale::Locale,
         mark::Mark,
+        money::{self, Amount},
         operations,
         overview::sums::{self, Figures, SumRow},
         period::Period,
@@ -56,8 +57,7 @@ struct ChannelRow {
     running: String,
     rate: String,
     rate_percent: Option<u64>,
-    cost: String,
-    cost_exact: String,
+    cost: Amount,
     margin: String,
     is_loss: bool,
     models: String,
@@ -188,18 +188,13 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         },
         rate: rpm.map_or_else(|| "–".to_owned(), |rpm| format::ratio_short(requests, rpm)),
         rate_percent: rpm.map(|rpm| (requests.saturating_mul(100) / rpm.max(1)).min(100)),
-        cost: format::usd_rounded(&usd(cost)),
-        cost_exact: format::usd(&usd(cost)),
+        cost: money::rounded(t, &money::decimal(cost)),
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,
         models: state.channel.serves.len().to_string(),
         groups: groups.collect::<Vec<_>>().join(", "),
         order: format!("{} / {}", state.channel.priority, state.channel.weight),
     }
-}
-
-pub(super) fn usd(nano: u64) -> String {
-    tollgate_core::NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
 }
 
 /// What is left of the sale amount.

@@ -135,14 +135,14 @@ mod tests {
                     {\"account\":\"a\",\"model\":\"m\",\"passed\":false,\"error\":\"status 401: <script>\"}\n";
         let whole = {
             let body = Body::from(text);
-            collect(stages(Locale::En, "/i.svg".to_owned(), body)).await
+            collect(stages(Locale::EN, "/i.svg".to_owned(), body)).await
         };
         assert!(whole.contains("TCP") && whole.contains("2 ms") && whole.contains("status 401"), "{whole}");
         assert!(!whole.contains("<b>") && !whole.contains("<script>"), "{whole}");
         let chunks: Vec<Result<Bytes, std::io::Error>> =
             text.as_bytes().chunks(7).map(|chunk| Ok(Bytes::copy_from_slice(chunk))).collect();
         let body = Body::from_stream(stream::iter(chunks));
-        assert_eq!(collect(stages(Locale::En, "/i.svg".to_owned(), body)).await, whole);
+        assert_eq!(collect(stages(Locale::EN, "/i.svg".to_owned(), body)).await, whole);
     }
 
     async fn collect(stages: impl Stream<Item = Result<Bytes, axum::Error>>) -> String {

@@ -6,6 +6,7 @@ use serde_json::Value;
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
+    money,
     price_text::{self, PriceFigure},
 };
 
@@ -120,7 +121,7 @@ impl GroupRow {
             multiplier: group.sale_multiplier.clone(),
             price_limit: group.price_limit.as_ref().map(|limit| limit_text(t, limit)),
             limits: limits(t, group).join(t.say("list.separator")),
-            spent: format::usd_short(sale),
+            spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
         }
@@ -145,7 +146,7 @@ impl GroupDetail {
             id: group.id.clone(),
             is_of_file: group.owner == "file",
             created: format::date(t, &group.created_at),
-            spent: format::usd_short(sale),
+            spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
         }
@@ -234,7 +235,7 @@ mod tests {
 
     #[test]
     fn price_limits_are_said_in_words() {
-        let limit = |json: &str| limit_text(Locale::En, &serde_json::from_str(json).unwrap());
+        let limit = |json: &str| limit_text(Locale::EN, &serde_json::from_str(json).unwrap());
         assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), "at most $1.50 in, – out");
         assert_eq!(limit(r#"{"mode":"min_margin","min_margin":"0.2"}"#), "margin of at least 20.00 %");
         assert_eq!(limit(r#"{"mode":"priced_only"}"#), "priced models only");
@@ -243,6 +244,6 @@ mod tests {
     #[test]
     fn long_lists_are_cut_with_their_number() {
         let names: Vec<String> = (0..5).map(|number| format!("c{number}")).collect();
-        assert_eq!(some(Locale::En, &names), "c0, c1, c2 and 2 more");
+        assert_eq!(some(Locale::EN, &names), "c0, c1, c2 and 2 more");
     }
 }

@@ -7,6 +7,7 @@ use crate::pages::{
     bars::{BarFigures, BarSeries, Chart, Unit},
     format,
     locale::Locale,
+    money,
 };
 
 /// Days of the chart.
@@ -155,7 +156,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<TodayTile
     let tokens = today.input.saturating_add(today.output);
     let (requests, spend, all_tokens) =
         (course(|day| day.requests), course(|day| day.spent), course(|day| day.input.saturating_add(day.output)));
-    let short = |amount: u64| format::usd_short(&NanoUsd(i64::try_from(amount).unwrap_or(i64::MAX)).to_usd_string());
+    let short = |amount: u64| money::short(t, &money::decimal(amount)).text;
     let completed = if today.requests == 0 {
         t.say("home.none_today").to_owned()
     } else {
@@ -176,7 +177,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<TodayTile
         TodayTile {
             label: t.say("home.spent_today"),
             value: short(today.spent),
-            exact: Unit::Money.exact(today.spent),
+            exact: format::usd(&money::decimal(today.spent)),
             context: t.say_with("home.yesterday", &[("amount", &short(yesterday.spent))]),
             line: spend.0,
             area: spend.1,
@@ -228,7 +229,7 @@ pub(super) fn chart(t: Locale, sums: &[DaySum], measure: Measure, now: Timestamp
     let series = totals.iter().enumerate().map(|(index, total)| BarSeries {
         class: CLASSES.get(index).filter(|_| index < named.len()).copied().unwrap_or("fo"),
         label: named.get(index).cloned().unwrap_or_else(|| t.say("home.other_models").to_owned()),
-        total: measure.unit().exact(*total),
+        total: measure.unit().show(t, *total),
     });
     let series = series.collect();
     Chart::in_unit(t, measure.unit(), t.say("home.week"), (series, bars))
@@ -261,9 +262,9 @@ mod tests {
         let names = ["a", "b", "c", "d", "e", "f", "g"];
         let sums: Vec<DaySum> =
             names.iter().enumerate().map(|(index, name)| sum("2026-11-21", name, &format!("0.0{}", 9 - index))).collect();
-        let chart = chart(Locale::En, &sums, Measure::Spend, NOW, |since, until| format!("{since}/{until}"));
+        let chart = chart(Locale::EN, &sums, Measure::Spend, NOW, |since, until| format!("{since}/{until}"));
         assert_eq!(chart.series.iter().map(|series| series.class).collect::<Vec<_>>(), ["f1", "f2", "f3", "f4", "f5", "fo"]);
-        assert_eq!((chart.series[0].total.as_str(), chart.series[5].total.as_str()), ("$0.09", "$0.07"));
+        assert_eq!((chart.series[0].total.text.as_str(), chart.series[5].total.text.as_str()), ("$0.09", "$0.07"));
         assert_eq!((chart.bars.len(), chart.bars[6].link.as_str()), (7, "2026-11-21T00:00:00Z/2026-11-22T00:00:00Z"));
         assert_eq!(chart.bars[6].total, "$0.42");
         assert_eq!(chart.bars[0].total, "$0.00");
@@ -272,14 +273,14 @@ mod tests {
     #[test]
     fn models_of_which_nothing_was_used_have_no_series() {
         let sums = [sum("2026-11-21", "a", "1"), sum("2026-11-21", "", "0")];
-        let chart = chart(Locale::En, &sums, Measure::Spend, NOW, |_, _| String::new());
+        let chart = chart(Locale::EN, &sums, Measure::Spend, NOW, |_, _| String::new());
         assert_eq!(chart.series.iter().map(|series| series.label.as_str()).collect::<Vec<_>>(), ["a"]);
         assert_eq!(chart.bars[6].total, "$1.00");
     }
 
     #[test]
     fn tiles_compare_today_with_yesterday() {
-        let tiles = tiles(Locale::En, &[sum("2026-11-21", "a", "1.5"), sum("2026-11-20", "a", "2")], NOW);
+        let tiles = tiles(Locale::EN, &[sum("2026-11-21", "a", "1.5"), sum("2026-11-20", "a", "2")], NOW);
         assert_eq!((tiles[0].value.as_str(), tiles[1].value.as_str(), tiles[2].value.as_str()), ("2", "$1.50", "42"));
         assert!(tiles[0].context.contains("50.00 %") && tiles[1].context.contains("$2.00"), "{tiles:?}");
         assert_eq!(spark(&[0, 0]), (String::new(), String::new()));

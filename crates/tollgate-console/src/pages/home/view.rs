@@ -9,6 +9,7 @@ use crate::pages::{
     locale::Locale,
     mark::{self, Mark},
     models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
+    money::{self, Amount},
 };
 
 /// Models in the table.
@@ -66,7 +67,7 @@ pub(super) struct BudgetView {
 #[derive(Debug)]
 pub(super) struct BudgetEntry {
     pub(super) label: String,
-    pub(super) left: String,
+    pub(super) left: Amount,
     pub(super) amount: String,
     pub(super) spent: String,
     pub(super) window: &'static str,
@@ -87,9 +88,9 @@ impl BudgetEntry {
         let percent = format::share_of(&budget.spent, &budget.amount);
         Self {
             label,
-            left: format::usd_short(&budget.left),
-            amount: format::usd(&budget.amount),
-            spent: format::usd(&budget.spent),
+            left: money::short(t, &budget.left),
+            amount: money::exact(t, &budget.amount).text,
+            spent: money::exact(t, &budget.spent).text,
             window: match budget.window.as_str() {
                 "day" => t.say("window.day"),
                 "month" => t.say("window.month"),
@@ -187,7 +188,7 @@ pub(super) fn news(t: Locale, document: &SquareDocument, now: Timestamp) -> Vec<
     };
     let announced = document.data.iter().filter_map(|model| {
         let price = &model.offer(None)?.next_price;
-        let amount = |kind: &str| price[kind].as_str().map_or_else(|| "–".to_owned(), format::usd);
+        let amount = |kind: &str| price[kind].as_str().map_or_else(Amount::none, |amount| money::exact(t, amount)).with_title();
         let text = t.say_with("home.news_price", &[("input", &amount("input")), ("output", &amount("output"))]);
         Some(entry(&model.id, "price", text, price["valid_from"].as_str()?))
     });
@@ -212,7 +213,7 @@ mod tests {
         let now = Timestamp(1_795_262_400_000_000);
         let budget = |spent: &str, left: &str| {
             let budget = json!({"of": "key", "amount": "100", "window": "month", "spent": spent, "left": left, "renews_at": null});
-            BudgetEntry::of(Locale::En, &serde_json::from_value(budget).unwrap(), "ci", now)
+            BudgetEntry::of(Locale::EN, &serde_json::from_value(budget).unwrap(), "ci", now)
         };
         assert!(budget("10", "90").pace.unwrap().contains("lasts"));
         assert!(budget("90", "10").pace.unwrap().contains("23 Nov 2026"), "{:?}", budget("90", "10"));

@@ -17,6 +17,7 @@ use crate::{
         layout::Layout,
         locale::Locale,
         mark::{self, Mark},
+        money::{self, Amount},
         problem,
         reply::{PageFailure, PageReply},
         request::PageRequest,
@@ -44,7 +45,7 @@ struct CheckedKey {
     limits: Vec<String>,
     member_limits: Vec<String>,
     expires: Option<Expiry>,
-    balance: Option<String>,
+    balance: Option<Amount>,
     budgets: Vec<BudgetRow>,
     calls: Vec<CallRow>,
 }
@@ -55,7 +56,7 @@ struct CallRow {
     at: Option<TimeText>,
     mark: Mark,
     model: String,
-    amount: String,
+    amount: Amount,
     total: String,
 }
 
@@ -128,7 +129,7 @@ pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         limits: limit_lines(t, allowance.limits()),
         member_limits: limit_lines(t, allowance.member_limits()),
         expires: Expiry::of(t, expires_at.as_deref(), request.state.gateway.now()),
-        balance: allowance.balance().map(format::usd),
+        balance: allowance.balance().map(|balance| money::exact(t, balance)),
         budgets: allowance.budgets.iter().map(|budget| BudgetRow::of(t, budget)).collect(),
         calls: calls.data.iter().map(|call| CallRow::of(t, call)).collect(),
         models: allowance.models,
@@ -144,7 +145,7 @@ impl CallRow {
             at: format::time(t, &call.at),
             mark: Mark { word, ..mark },
             model: call.model.clone().unwrap_or_else(|| "–".to_owned()),
-            amount: call.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd_short),
+            amount: call.amount.as_deref().map_or_else(Amount::none, |amount| money::short(t, amount)),
             total: format::micros(t, call.duration_us),
         }
     }

@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn faults_of_a_budget_are_beside_its_amount() {
         let error = ApiError::value("budget.amount", "expected an amount");
-        let form = refused(Locale::En, &FormData::default(), error).unwrap();
+        let form = refused(Locale::EN, &FormData::default(), error).unwrap();
         assert!(form.banner().is_none());
         assert!(form.number("budget_amount", "x").has_fault());
     }

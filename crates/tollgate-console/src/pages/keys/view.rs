@@ -8,6 +8,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::{self, Mark},
+    money::{self, Amount},
 };
 
 /// A key of the admin API.
@@ -124,7 +125,10 @@ impl Meter {
             80.. => "part",
             _ => "fill",
         };
-        let label = t.say_with("home.spent_of", &[("spent", &format::usd(spent)), ("amount", &format::usd(amount))]);
+        let label = t.say_with(
+            "home.spent_of",
+            &[("spent", &money::exact(t, spent).with_title()), ("amount", &money::exact(t, amount).with_title())],
+        );
         Self { percent, class, label }
     }
 }
@@ -138,8 +142,7 @@ pub(super) struct KeyRow {
     pub(super) mark: Mark,
     pub(super) member: String,
     pub(super) groups: String,
-    pub(super) spent: String,
-    pub(super) spent_exact: String,
+    pub(super) spent: Amount,
     pub(super) budget: Option<String>,
     pub(super) meter: Option<Meter>,
     pub(super) requests: String,
@@ -185,10 +188,9 @@ impl KeyRow {
             mark: mark::of_key(t, &key.state),
             member: key.member.clone(),
             groups: key.groups.join(t.say("list.separator")),
-            spent: format::usd_short(spent),
-            spent_exact: format::usd(spent),
+            spent: money::short(t, spent),
             meter: monthly.as_ref().map(|budget| Meter::of(t, spent, &budget.amount)),
-            budget: monthly.map(|budget| t.say_with("keys.of_budget", &[("amount", &format::usd(&budget.amount))])),
+            budget: monthly.map(|budget| t.say_with("keys.of_budget", &[("amount", &money::exact(t, &budget.amount).text)])),
             requests: format::integer(used.map_or(0, |used| used.requests)),
             expires: Expiry::of(t, key.expires_at.as_deref(), now),
             created: format::date(t, &key.created_at),
@@ -211,7 +213,7 @@ impl BudgetRow {
     pub(super) fn of(t: Locale, budget: &BudgetLeft) -> Self {
         Self {
             label: if budget.of == "key" { t.say("keys.this_key") } else { t.say("home.budget_of_member") },
-            left: t.say_with("home.left", &[("amount", &format::usd_short(&budget.left))]),
+            left: t.say_with("home.left", &[("amount", &money::short(t, &budget.left).text)]),
             meter: Meter::of(t, &budget.spent, &budget.amount),
             window: window(t, &budget.window),
             action: if budget.action == "block" { t.say("budget.block") } else { t.say("budget.alert") },
@@ -248,7 +250,7 @@ pub(super) struct KeyDetail {
     pub(super) limits: Vec<String>,
     pub(super) member_limits: Vec<String>,
     pub(super) ip_allow: String,
-    pub(super) balance: Option<String>,
+    pub(super) balance: Option<Amount>,
 }
 
 /// Limits as sentences; none where there is no limit.
@@ -284,7 +286,7 @@ impl KeyDetail {
             limits: allowance.map(|allowance| limit_lines(t, &allowance.limits)).unwrap_or_default(),
             member_limits: allowance.map(|allowance| limit_lines(t, &allowance.member_limits)).unwrap_or_default(),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
-            balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(format::usd),
+            balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::exact(t, balance)),
         }
     }
 }
@@ -316,7 +318,7 @@ mod tests {
     fn row_has_the_meter_of_the_monthly_budget() {
         let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
         let month = || Some(MonthUse { requests: 1_234, sale: "9".to_owned() });
-        let row = |budget| KeyRow::of(Locale::En, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
+        let row = |budget| KeyRow::of(Locale::EN, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
         let monthly = row(json!([budget("1", "day"), budget("10", "month")]));
         assert_eq!(
             (monthly.meter.unwrap().percent, monthly.requests.as_str(), monthly.shown.as_str()),
@@ -330,7 +332,7 @@ mod tests {
     #[test]
     fn models_beyond_the_first_are_counted() {
         let names: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
-        assert!(models(Locale::En, &names).contains("3 more"));
-        assert_eq!(models(Locale::En, &names[..2]), "m0, m1");
+        assert!(models(Locale::EN, &names).contains("3 more"));
+        assert_eq!(models(Locale::EN, &names[..2]), "m0, m1");
     }
 }

@@ -265,7 +265,7 @@ mod tests {
     #[test]
     fn members_have_no_field_for_what_they_do_not_see() {
         assert!(of("channel=c&member=m", false).values.is_empty());
-        assert!(of("", false).fields(Locale::En).iter().all(|field| field.name != "channel"));
+        assert!(of("", false).fields(Locale::EN).iter().all(|field| field.name != "channel"));
         assert_eq!(of("channel=c&member=m", true).values.len(), 2);
     }
 }

@@ -7,6 +7,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
+    money::{self, Amount},
     protocols, reasons,
 };
 
@@ -149,7 +150,7 @@ pub(super) struct AttemptRow {
     pub(super) label: String,
     pub(super) first: String,
     pub(super) total: String,
-    pub(super) cost: String,
+    pub(super) cost: Amount,
     pub(super) error: Option<String>,
     pub(super) upstream_request_id: Option<String>,
 }
@@ -170,16 +171,16 @@ impl AttemptRow {
 pub(super) struct PriceTable {
     pub(super) lines: Vec<PriceLine>,
     pub(super) multiplier: String,
-    pub(super) exact: Option<String>,
-    pub(super) amount: String,
+    pub(super) exact: Option<Amount>,
+    pub(super) amount: Amount,
 }
 
 #[derive(Debug)]
 pub(super) struct PriceLine {
     pub(super) kind: &'static str,
     pub(super) count: String,
-    pub(super) unit_price: String,
-    pub(super) amount: String,
+    pub(super) unit_price: Amount,
+    pub(super) amount: Amount,
 }
 
 #[derive(Debug)]
@@ -216,11 +217,11 @@ impl RecordDetail {
 
 fn figures(t: Locale, record: &RecordObject) -> Vec<(&'static str, String, String)> {
     let mut figures = Vec::new();
-    let mut money = |label, amount: Option<&str>| {
-        figures.extend(amount.map(|amount| (label, format::usd_short(amount), format::usd(amount))));
+    let mut add = |label, amount: Option<&str>| {
+        figures.extend(amount.map(|amount| (label, money::short(t, amount).text, format::usd(amount))));
     };
-    money(t.say("log.charged"), record.sale.as_deref());
-    money(t.say("log.cost"), record.cost.as_deref());
+    add(t.say("log.charged"), record.sale.as_deref());
+    add(t.say("log.cost"), record.cost.as_deref());
     let exact = |us: u64| format!("{} µs", format::integer(us));
     let mut time = |label, us: Option<u64>| figures.extend(us.map(|us| (label, format::micros(t, us), exact(us))));
     time(t.say("log.first"), record.ttft_us);
@@ -291,7 +292,7 @@ fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
             mark,
             first: attempt.first_byte_us.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
             total: format::micros(t, attempt.duration_us),
-            cost: attempt.cost.as_deref().map_or_else(|| "–".to_owned(), format::usd_short),
+            cost: attempt.cost.as_deref().map_or_else(Amount::none, |cost| money::short(t, cost)),
             error: attempt
                 .error
                 .as_deref()
@@ -319,14 +320,14 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     let line = |line: &LineObject| PriceLine {
         kind: kind(t, &line.kind),
         count: format::integer(line.count),
-        unit_price: format::usd(&line.unit_price),
-        amount: line.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd),
+        unit_price: money::exact(t, &line.unit_price),
+        amount: line.amount.as_deref().map_or_else(Amount::none, |amount| money::exact(t, amount)),
     };
     PriceTable {
         lines: lines.lines.iter().map(line).collect(),
         multiplier: lines.multiplier.clone(),
-        exact: lines.exact.as_deref().map(format::usd),
-        amount: lines.amount.as_deref().map_or_else(|| "–".to_owned(), format::usd),
+        exact: lines.exact.as_deref().map(|exact| money::exact(t, exact)),
+        amount: lines.amount.as_deref().map_or_else(Amount::none, |amount| money::exact(t, amount)),
     }
 }
 
@@ -381,7 +382,7 @@ mod tests {
             "pricing": {"sale": null, "cost": []},
         }))
         .unwrap();
-        let detail = RecordDetail::of(Locale::En, &record, String::new());
+        let detail = RecordDetail::of(Locale::EN, &record, String::new());
         let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
         assert_eq!(places, [(0, 100, 0, true), (100, 400, 500, false)]);
         assert_eq!(speed(&record), Some(10.0));

@@ -5,6 +5,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::{self, Mark},
+    money::{self, Amount},
     protocols,
 };
 
@@ -25,8 +26,7 @@ pub(super) struct LogRow {
     pub(super) input: String,
     pub(super) output: String,
     pub(super) cached: String,
-    pub(super) sale: Option<String>,
-    pub(super) sale_exact: String,
+    pub(super) sale: Option<Amount>,
     pub(super) first: Option<String>,
     pub(super) total: String,
     pub(super) speed: Option<String>,
@@ -54,8 +54,7 @@ impl LogRow {
             input: some(tokens.prompt()),
             output: some(tokens.answer()),
             cached: some(tokens.cache_read),
-            sale: record.sale.as_deref().map(format::usd_short),
-            sale_exact: record.sale.as_deref().map(format::usd).unwrap_or_default(),
+            sale: record.sale.as_deref().map(|sale| money::short(t, sale)),
             first: record.ttft_us.map(|us| format::micros(t, us)),
             total: format::micros(t, record.duration_us),
             speed: speed(record).map(|speed| format!("{speed:.1}")),

@@ -7,6 +7,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
+    money::{self, Amount},
 };
 
 /// A member of the admin API.
@@ -79,11 +80,10 @@ pub(super) struct MemberRow {
     pub(super) mark: Mark,
     pub(super) groups: String,
     pub(super) billing: &'static str,
-    pub(super) balance: Option<String>,
+    pub(super) balance: Option<Amount>,
     pub(super) is_overdrawn: bool,
     pub(super) requests: String,
-    pub(super) spent: String,
-    pub(super) spent_exact: String,
+    pub(super) spent: Amount,
     pub(super) created: Option<TimeText>,
 }
 
@@ -103,10 +103,9 @@ impl MemberRow {
             groups: member.groups.join(t.say("list.separator")),
             billing: billing(t, &member.billing),
             is_overdrawn: balance.is_some_and(|balance| balance.starts_with('-')),
-            balance: balance.map(|balance| format::usd(balance)),
+            balance: balance.map(|balance| money::exact(t, balance)),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
-            spent: format::usd_short(sale),
-            spent_exact: format::usd(sale),
+            spent: money::short(t, sale),
             created: format::date(t, &member.created_at),
         }
     }
@@ -121,10 +120,9 @@ pub(super) struct MemberDetail {
     pub(super) mark: Mark,
     pub(super) groups: String,
     pub(super) billing: &'static str,
-    pub(super) balance: Option<String>,
+    pub(super) balance: Option<Amount>,
     pub(super) requests: String,
-    pub(super) spent: String,
-    pub(super) spent_exact: String,
+    pub(super) spent: Amount,
     pub(super) created: Option<TimeText>,
     pub(super) login: Option<LoginView>,
 }
@@ -150,8 +148,7 @@ impl MemberDetail {
             billing: billing(t, &member.billing),
             balance: None,
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
-            spent: format::usd_short(sale),
-            spent_exact: format::usd(sale),
+            spent: money::short(t, sale),
             created: format::date(t, &member.created_at),
             login: None,
         }
@@ -182,9 +179,9 @@ mod tests {
             "concurrency": 0, "budget": null,
         }))
         .unwrap();
-        let row = MemberRow::of(Locale::En, &member, None, Some(&"-2.5".to_owned()));
+        let row = MemberRow::of(Locale::EN, &member, None, Some(&"-2.5".to_owned()));
         assert_eq!(
-            (row.role, row.mark.tone, row.groups.as_str(), row.balance.as_deref()),
+            (row.role, row.mark.tone, row.groups.as_str(), row.balance.as_ref().map(|balance| balance.text.as_str())),
             ("Operator", "warn", "a, b", Some("−$2.50"))
         );
         assert!(row.is_overdrawn);

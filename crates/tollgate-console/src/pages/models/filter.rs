@@ -276,7 +276,7 @@ mod tests {
     fn options_have_their_counts_and_the_view_keeps_the_filters() {
         let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000)];
         let filter = SquareFilter::of(&FormData::parse(b"vendor=One&q=a+b&available=1"), TokenUnit::Million);
-        let facets = filter.facets(Locale::En, &models.iter().collect::<Vec<_>>(), None, &Capabilities::default());
+        let facets = filter.facets(Locale::EN, &models.iter().collect::<Vec<_>>(), None, &Capabilities::default());
         let vendors: Vec<_> =
             facets[0].options.iter().map(|option| (option.label.as_str(), option.count, option.is_chosen)).collect();
         assert_eq!(vendors, [("One", 1, true), ("Two", 1, false)]);

@@ -4,7 +4,11 @@ use http::HeaderMap;
 
 use crate::{
     identity::cookies::cookie,
-    pages::{form::FormData, format, locale::Locale},
+    pages::{
+        form::FormData,
+        locale::Locale,
+        money::{self, Amount},
+    },
 };
 
 const COOKIE: &str = "tollgate_unit";
@@ -33,10 +37,11 @@ impl TokenUnit {
         }
     }
 
-    pub(crate) fn label(self, t: Locale) -> &'static str {
+    pub(crate) fn label(self, t: Locale) -> String {
+        let currency = [("currency", t.currency.code)];
         match self {
-            Self::Million => t.say("unit.per_million"),
-            Self::Thousand => t.say("unit.per_thousand"),
+            Self::Million => t.say_with("unit.per_million", &currency),
+            Self::Thousand => t.say_with("unit.per_thousand", &currency),
         }
     }
 
@@ -46,11 +51,11 @@ impl TokenUnit {
     }
 
     /// A price as it is shown. Kinds that are not counted in tokens have no unit.
-    pub(crate) fn show(self, kind: &str, decimal: &str) -> String {
+    pub(crate) fn show(self, t: Locale, kind: &str, decimal: &str) -> Amount {
         let is_of_tokens = !matches!(kind, "per_request" | "web_search" | "server_tools");
         match self {
-            Self::Thousand if is_of_tokens => format::usd(&thousandth(decimal)),
-            Self::Thousand | Self::Million => format::usd(decimal),
+            Self::Thousand if is_of_tokens => money::exact(t, &thousandth(decimal)),
+            Self::Thousand | Self::Million => money::exact(t, decimal),
         }
     }
 }
@@ -73,10 +78,10 @@ mod tests {
         for (million, thousand) in
             [("2.4", "$0.0024"), ("0.000001", "$0.000000001"), ("1234.5", "$1.2345"), ("0", "$0.00"), ("12", "$0.012")]
         {
-            assert_eq!(TokenUnit::Thousand.show("input", million), thousand, "{million}");
+            assert_eq!(TokenUnit::Thousand.show(Locale::EN, "input", million).text, thousand, "{million}");
         }
-        assert_eq!(TokenUnit::Thousand.show("per_request", "0.01"), "$0.01");
-        assert_eq!(TokenUnit::Million.show("input", "2.4"), "$2.40");
+        assert_eq!(TokenUnit::Thousand.show(Locale::EN, "per_request", "0.01").text, "$0.01");
+        assert_eq!(TokenUnit::Million.show(Locale::EN, "input", "2.4").text, "$2.40");
     }
 
     #[test]

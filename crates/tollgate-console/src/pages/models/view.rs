@@ -10,6 +10,7 @@ use super::{
 use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
+    money::Amount,
     protocols,
 };
 
@@ -17,8 +18,8 @@ use crate::pages::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PriceText {
     pub(crate) label: &'static str,
-    pub(crate) price: String,
-    pub(crate) base: Option<String>,
+    pub(crate) price: Amount,
+    pub(crate) base: Option<Amount>,
 }
 
 /// The state of an offer: mark, word, and until when.
@@ -174,7 +175,11 @@ fn prices(t: Locale, unit: TokenUnit, price: &Value, base: &Value, kinds: &[&str
     let text = |kind: &&str| {
         let price = price[*kind].as_str()?;
         let base = base[*kind].as_str().filter(|base| *base != price);
-        Some(PriceText { label: kind_label(t, kind), price: unit.show(kind, price), base: base.map(|base| unit.show(kind, base)) })
+        Some(PriceText {
+            label: kind_label(t, kind),
+            price: unit.show(t, kind, price),
+            base: base.map(|base| unit.show(t, kind, base)),
+        })
     };
     kinds.iter().filter_map(text).collect()
 }
@@ -308,11 +313,12 @@ mod tests {
     fn price_before_the_multiplier_is_shown_where_it_differs() {
         let price = json!({"input": "2.16", "output": "12", "cache_read": null});
         let base = json!({"input": "2.4", "output": "12"});
-        let shown = prices(Locale::En, TokenUnit::Million, &price, &base, &MAIN);
-        let shown: Vec<_> = shown.iter().map(|text| (text.price.as_str(), text.base.as_deref())).collect();
+        let shown = prices(Locale::EN, TokenUnit::Million, &price, &base, &MAIN);
+        let shown: Vec<_> =
+            shown.iter().map(|text| (text.price.text.as_str(), text.base.as_ref().map(|base| base.text.as_str()))).collect();
         assert_eq!(shown, [("$2.16", Some("$2.40")), ("$12.00", None)]);
         assert!(
-            prices(Locale::En, TokenUnit::Million, &Value::Null, &Value::Null, &MAIN).is_empty(),
+            prices(Locale::EN, TokenUnit::Million, &Value::Null, &Value::Null, &MAIN).is_empty(),
             "not priced is no price of 0"
         );
     }
@@ -323,7 +329,7 @@ mod tests {
             "availability": null, "first_content_ms": null, "output_tokens_per_s": null, "buckets": [null, 1.0, 0.95, 0.2],
         }))
         .unwrap();
-        let strip = availability(Locale::En, &figures);
+        let strip = availability(Locale::EN, &figures);
         assert_eq!(strip.cells.iter().map(|cell| cell.class).collect::<Vec<_>>(), ["idle", "up", "part", "down"]);
         assert_eq!((strip.width, strip.cells[3].x, strip.share), (15, 12, None));
     }

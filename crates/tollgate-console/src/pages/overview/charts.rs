@@ -11,6 +11,7 @@ use crate::{
         format,
         lines::{LineChart, LineSeries},
         locale::Locale,
+        money::Amount,
         period::{Period, beginnings, row_time},
         request::PageRequest,
     },
@@ -98,7 +99,7 @@ pub(in crate::pages) async fn spend(
         .map(|(bar, whole)| parts.iter().fold(*whole, |rest, part| rest.saturating_sub(part.bars[bar])))
         .collect();
     let has_rest = rest.iter().any(|amount| *amount > 0);
-    let total = |bars: &[u64]| Unit::Money.exact(bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar)));
+    let total = |bars: &[u64]| Unit::Money.show(t, bars.iter().fold(0_u64, |sum, bar| sum.saturating_add(*bar)));
     let mut kinds: Vec<BarSeries> = parts
         .iter()
         .zip(CLASSES)
@@ -205,7 +206,7 @@ pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &
     let shown = kinds.iter().zip(&columns).map(|((class, label, _), column)| BarSeries {
         class,
         label: (*label).to_owned(),
-        total: format::compact(t, column.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure))),
+        total: Amount::plain(format::compact(t, column.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure)))),
     });
     let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
         at: rfc3339(at),

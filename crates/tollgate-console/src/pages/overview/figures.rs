@@ -4,7 +4,7 @@ use super::{
     change,
     sums::{Figures, SumsOverTime, Times, Totals},
 };
-use crate::pages::{format, lines::Spark, locale::Locale};
+use crate::pages::{format, lines::Spark, locale::Locale, money};
 
 #[derive(Debug)]
 pub(super) struct Tile {
@@ -21,10 +21,6 @@ pub(super) struct Tile {
 /// Colour of a change for the better and for the worse.
 const fn tone(is_better: bool) -> &'static str {
     if is_better { "ok" } else { "warn" }
-}
-
-fn usd(nano: u64) -> String {
-    tollgate_core::NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
 }
 
 /// Parts of a million.
@@ -106,15 +102,15 @@ fn completed(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, 
 
 fn spend(t: Locale, Totals { now, .. }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
     let (sale, cost) = (now.sale_nano(), now.cost_nano());
-    let mut notes = vec![("", t.say_with("overview.cost", &[("cost", &format::usd_rounded(&usd(cost)))]))];
+    let mut notes = vec![("", t.say_with("overview.cost", &[("cost", &money::rounded(t, &money::decimal(cost)).text)]))];
     if sale > 0 {
         let margin = format!("{}{}", if cost > sale { "−" } else { "" }, format::ratio_short(sale.abs_diff(cost), sale));
         notes.push((tone(cost <= sale), t.say_with("overview.margin", &[("margin", &margin)])));
     }
     Tile {
         label: t.say("overview.charged"),
-        value: format::usd_rounded(&usd(sale)),
-        exact: format::usd(&usd(sale)),
+        value: money::rounded(t, &money::decimal(sale)).text,
+        exact: format::usd(&money::decimal(sale)),
         notes,
         spark: Spark::of(&series.of(Figures::sale_nano)),
         link: Some(log.to_owned()),

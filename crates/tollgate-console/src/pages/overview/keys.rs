@@ -3,7 +3,11 @@
 use super::sums::{self, SumRow};
 use crate::{
     api_error::ApiError,
-    pages::{bars::Unit, period::Period, request::PageRequest},
+    pages::{
+        money::{self, Amount},
+        period::Period,
+        request::PageRequest,
+    },
 };
 
 /// Keys that are shown.
@@ -13,7 +17,7 @@ const SHOWN: &str = "5";
 pub(super) struct BusyKey {
     pub(super) name: String,
     pub(super) member: String,
-    pub(super) amount: String,
+    pub(super) amount: Amount,
     pub(super) link: String,
     /// Of the first.
     pub(super) percent: u64,
@@ -25,7 +29,7 @@ pub(super) async fn busiest(request: &PageRequest, period: &Period) -> Result<Ve
     let key = |row: &SumRow| BusyKey {
         name: row.name.clone().unwrap_or_else(|| row.of.clone()),
         member: row.member.clone().unwrap_or_default(),
-        amount: Unit::Money.exact(row.figures.sale_nano()),
+        amount: money::short(request.t(), &money::decimal(row.figures.sale_nano())),
         link: request.url(&format!("/keys/{}", row.of)),
         percent: u64::try_from(u128::from(row.figures.sale_nano()) * 100 / u128::from(most)).unwrap_or(100),
     };

@@ -166,7 +166,7 @@ mod tests {
             ],
         }))
         .unwrap();
-        let row = PriceRow::of(Locale::En, &prices, "2026-01-01T00:00:00Z");
+        let row = PriceRow::of(Locale::EN, &prices, "2026-01-01T00:00:00Z");
         assert_eq!(row.figures, [Some("$0.50".to_owned()), Some("$1.00".to_owned()), None]);
         assert_eq!((row.costs[0].channel.as_str(), row.costs[0].margin.as_str()), ("bad", "−100.0 % / –"));
         assert!(row.is_below_cost && row.changes_at.is_some() && row.link == "model=a%2Fb" && row.source == "by hand");

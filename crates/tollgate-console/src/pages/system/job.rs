@@ -233,20 +233,20 @@ mod tests {
 
     #[test]
     fn row_shows_how_far_a_job_is() {
-        let row = JobRow::of(Locale::En, &job(&json!({"progress": {"step": "records", "done": 500, "total": 2_000}})));
+        let row = JobRow::of(Locale::EN, &job(&json!({"progress": {"step": "records", "done": 500, "total": 2_000}})));
         assert_eq!((row.step.as_str(), row.percent, row.is_open), ("records 500 / 2,000", 25, true));
         let ended =
             json!({"state": "done", "exit_code": 1, "started_at": "2026-11-01T00:00:00Z", "ended_at": "2026-11-01T00:00:02Z"});
-        let row = JobRow::of(Locale::En, &job(&ended));
+        let row = JobRow::of(Locale::EN, &job(&ended));
         assert_eq!((row.mark.tone, row.took.as_str(), row.is_open), ("warn", "2.00 s", false));
     }
 
     #[test]
     fn results_are_checks_facts_and_lines() {
-        let doctor = JobResult::of(Locale::En, "doctor", &json!({"items": [{"what": "disk", "ok": false, "text": "full"}]}));
+        let doctor = JobResult::of(Locale::EN, "doctor", &json!({"items": [{"what": "disk", "ok": false, "text": "full"}]}));
         assert_eq!((doctor.checks[0].0.tone, doctor.checks[0].1.as_str()), ("bad", "full"));
         let result = json!({"agrees": false, "records": 1_200, "differences": [{"message": "sums differ"}], "journal_faults": []});
-        let verify = JobResult::of(Locale::En, "verify", &result);
+        let verify = JobResult::of(Locale::EN, "verify", &result);
         assert_eq!((verify.checks[0].0.tone, verify.lines.as_slice()), ("bad", ["sums differ".to_owned()].as_slice()));
         assert_eq!(verify.facts, [("records".to_owned(), "1,200".to_owned())]);
     }

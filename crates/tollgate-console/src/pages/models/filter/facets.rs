@@ -93,7 +93,8 @@ impl SquareFilter {
     fn bounds(&self, t: Locale, offered: &Offered<'_>) -> Vec<Facet> {
         let price = |most: u64| {
             let text = most.to_string();
-            let label = if most == 0 { t.say("facet.any").to_owned() } else { format!("≤ {}", self.unit.show("input", &text)) };
+            let label =
+                if most == 0 { t.say("facet.any").to_owned() } else { format!("≤ {}", self.unit.show(t, "input", &text).text) };
             offered.option(&text, &label, self.max_price == most, |(_, offer)| costs_at_most(offer, most))
         };
         let context = |least: u64| {

@@ -1,0 +1,301 @@
+//! Amounts of money as pages show them: in the display currency of the settings, at its fixed rate. Whatever the text does not say
+//! exactly in USD has the exact amount in USD as its title. Forms, exports and everything that programs read are in USD.
+
+use std::fmt;
+
+use askama::filters::HtmlSafe;
+use tollgate_core::NanoUsd;
+
+use super::{format, locale::Locale};
+use crate::currency::DisplayCurrency;
+
+/// Digits that are shown of an amount among many.
+const DIGITS: usize = 6;
+/// Decimals of an amount that is converted: those of a price for a thousand tokens.
+const DECIMALS: usize = 12;
+/// The same with the decimals of a rate.
+const CONVERTED_DECIMALS: usize = DECIMALS + 6;
+
+/// An amount as a page shows it. As HTML it has the exact amount in USD as its title, unless its text is that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Amount {
+    pub(crate) text: String,
+    title: Option<String>,
+}
+
+impl Amount {
+    /// A text that has no title, such as a number that is no amount.
+    pub(crate) const fn plain(text: String) -> Self {
+        Self { text, title: None }
+    }
+
+    /// Where there is no amount.
+    pub(crate) fn none() -> Self {
+        Self::plain("–".to_owned())
+    }
+
+    /// The same with a text before it, such as a sign.
+    pub(crate) fn after(self, before: &str) -> Self {
+        Self { text: format!("{before}{}", self.text), ..self }
+    }
+
+    /// Text and title in one, where there is no HTML.
+    pub(crate) fn with_title(&self) -> String {
+        match &self.title {
+            Some(title) => format!("{} ({title})", self.text),
+            None => self.text.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.title {
+            Some(title) => write!(f, "<span title=\"{title}\">{}</span>", self.text),
+            None => f.write_str(&self.text),
+        }
+    }
+}
+
+/// Its parts are digits, signs and symbols of currencies.
+impl HtmlSafe for Amount {}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shown {
+    /// All digits in USD. A converted amount has no exact digits, and is shown with the significant ones.
+    All,
+    /// Six significant digits.
+    Significant,
+    /// Without more than its cents where there is a whole unit.
+    Cents,
+}
+
+/// An amount with all its digits.
+pub(crate) fn exact(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::All)
+}
+
+/// An amount that is shown among many: six significant digits.
+pub(crate) fn short(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::Significant)
+}
+
+/// An amount without more than its cents where it has a whole unit or more.
+pub(crate) fn rounded(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::Cents)
+}
+
+/// Nano-USD as the decimal text that this module takes.
+pub(crate) fn decimal(nano: u64) -> String {
+    NanoUsd(i64::try_from(nano).unwrap_or(i64::MAX)).to_usd_string()
+}
+
+fn amount(t: Locale, decimal: &str, shown: Shown) -> Amount {
+    let Some(parts) = Parts::read(decimal) else { return Amount::none() };
+    let (is_usd, title) = (t.currency == DisplayCurrency::USD, format::usd(decimal));
+    let text = if is_usd { parts.text(t, shown) } else { parts.converted(t.currency).text(t, shown.of_converted()) };
+    Amount { title: Some(title).filter(|title| *title != text), text }
+}
+
+impl Shown {
+    const fn of_converted(self) -> Self {
+        match self {
+            Self::All | Self::Significant => Self::Significant,
+            Self::Cents => Self::Cents,
+        }
+    }
+}
+
+/// What stands before an amount.
+pub(crate) fn symbol(t: Locale) -> &'static str {
+    Symbol::of(t).text
+}
+
+/// A figure beside the lines of a chart, of an amount in billionths of the display currency.
+pub(crate) fn of_scale(t: Locale, nano: u64) -> String {
+    if nano >= 2_000_000_000 {
+        return format!("{}{}", symbol(t), format::compact(t, nano / 1_000_000_000));
+    }
+    Parts::read(&decimal(nano)).map_or_else(String::new, |parts| parts.text(t, Shown::Significant))
+}
+
+/// Nano-USD in billionths of the display currency, for charts.
+pub(crate) fn converted_nano(t: Locale, nano: u64) -> u64 {
+    let rate = u128::from(t.currency.per_usd.0.unsigned_abs());
+    u64::try_from(u128::from(nano) * rate / 1_000_000).unwrap_or(u64::MAX)
+}
+
+/// The digits of a decimal.
+#[derive(Debug)]
+struct Parts {
+    is_negative: bool,
+    whole: String,
+    fraction: String,
+}
+
+impl Parts {
+    /// `None` for what is no decimal.
+    fn read(decimal: &str) -> Option<Self> {
+        let unsigned = decimal.strip_prefix('-').unwrap_or(decimal);
+        let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
+        let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
+        if whole.is_empty() || !is_digits(whole) || !is_digits(fraction) {
+            return None;
+        }
+        let whole = Some(whole.trim_start_matches('0')).filter(|whole| !whole.is_empty()).unwrap_or("0");
+        Some(Self {
+            is_negative: decimal.starts_with('-'),
+            whole: whole.to_owned(),
+            fraction: fraction.trim_end_matches('0').to_owned(),
+        })
+    }
+
+    /// The amount in another currency. What is beyond the digits of any amount is cut off.
+    fn converted(&self, to: DisplayCurrency) -> Self {
+        let digits: String = self.whole.chars().chain(self.fraction.chars().chain(std::iter::repeat('0')).take(DECIMALS)).collect();
+        let exact = digits.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(u128::from(to.per_usd.0.unsigned_abs()));
+        let digits = format!("{exact:0>width$}", width = CONVERTED_DECIMALS + 1);
+        let (whole, fraction) = digits.split_at(digits.len() - CONVERTED_DECIMALS);
+        Self { is_negative: self.is_negative, whole: whole.to_owned(), fraction: fraction.trim_end_matches('0').to_owned() }
+    }
+
+    fn text(&self, t: Locale, shown: Shown) -> String {
+        let symbol = Symbol::of(t);
+        let is_below_one = self.whole == "0";
+        let zeros = self.fraction.len() - self.fraction.trim_start_matches('0').len();
+        let kept = match shown {
+            Shown::All => self.fraction.len(),
+            _ if is_below_one => zeros + DIGITS,
+            Shown::Significant => DIGITS.saturating_sub(self.whole.len()).max(symbol.decimals),
+            Shown::Cents => symbol.decimals,
+        };
+        let fraction: String = self.fraction.chars().take(kept).collect();
+        let fraction = format!("{:0<width$}", fraction.trim_end_matches('0'), width = symbol.decimals);
+        let whole = self.whole.parse().map_or_else(|_| self.whole.clone(), format::integer);
+        let sign = if self.is_negative { "−" } else { "" };
+        let point = if fraction.is_empty() { "" } else { "." };
+        format!("{sign}{}{whole}{point}{fraction}", symbol.text)
+    }
+}
+
+/// What stands before an amount, and how many decimals it has at least.
+#[derive(Clone, Copy, Debug)]
+struct Symbol {
+    text: &'static str,
+    decimals: usize,
+}
+
+impl Symbol {
+    fn of(t: Locale) -> Self {
+        let (_, en, zh_cn, decimals) = SYMBOLS.iter().find(|(code, ..)| *code == t.currency.code).unwrap_or(&SYMBOLS[0]);
+        Self { text: t.choose(en, zh_cn), decimals: *decimals }
+    }
+}
+
+/// By code: the symbol in each language, as Unicode's CLDR has it, and the decimals. A code in place of a symbol has a space after it.
+const SYMBOLS: &[(&str, &str, &str, usize)] = &[
+    ("USD", "$", "$", 2),
+    ("EUR", "€", "€", 2),
+    ("GBP", "£", "£", 2),
+    ("CNY", "CN¥", "¥", 2),
+    ("HKD", "HK$", "HK$", 2),
+    ("TWD", "NT$", "NT$", 2),
+    ("JPY", "¥", "JP¥", 0),
+    ("KRW", "₩", "₩", 0),
+    ("INR", "₹", "₹", 2),
+    ("IDR", "IDR\u{a0}", "IDR\u{a0}", 2),
+    ("MYR", "MYR\u{a0}", "MYR\u{a0}", 2),
+    ("PHP", "₱", "₱", 2),
+    ("SGD", "SGD\u{a0}", "SGD\u{a0}", 2),
+    ("THB", "THB\u{a0}", "THB\u{a0}", 2),
+    ("VND", "₫", "₫", 0),
+    ("AUD", "A$", "AU$", 2),
+    ("NZD", "NZ$", "NZ$", 2),
+    ("CAD", "CA$", "CA$", 2),
+    ("MXN", "MX$", "MX$", 2),
+    ("BRL", "R$", "R$", 2),
+    ("CHF", "CHF\u{a0}", "CHF\u{a0}", 2),
+    ("CZK", "CZK\u{a0}", "CZK\u{a0}", 2),
+    ("DKK", "DKK\u{a0}", "DKK\u{a0}", 2),
+    ("HUF", "HUF\u{a0}", "HUF\u{a0}", 2),
+    ("NOK", "NOK\u{a0}", "NOK\u{a0}", 2),
+    ("PLN", "PLN\u{a0}", "PLN\u{a0}", 2),
+    ("SEK", "SEK\u{a0}", "SEK\u{a0}", 2),
+    ("RUB", "RUB\u{a0}", "RUB\u{a0}", 2),
+    ("UAH", "UAH\u{a0}", "UAH\u{a0}", 2),
+    ("TRY", "TRY\u{a0}", "TRY\u{a0}", 2),
+    ("KZT", "KZT\u{a0}", "KZT\u{a0}", 2),
+    ("AED", "AED\u{a0}", "AED\u{a0}", 2),
+    ("ILS", "₪", "₪", 2),
+    ("SAR", "SAR\u{a0}", "SAR\u{a0}", 2),
+    ("ZAR", "ZAR\u{a0}", "ZAR\u{a0}", 2),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::currency::CURRENCIES;
+
+    fn at(t: Locale, code: &str, rate: &str) -> Locale {
+        t.with_currency(DisplayCurrency::of(code, rate))
+    }
+
+    #[test]
+    fn amount_in_usd_keeps_the_digits_it_needs() {
+        for (amount, all, six, cents) in [
+            ("0", "$0.00", "$0.00", "$0.00"),
+            ("2.5", "$2.50", "$2.50", "$2.50"),
+            ("-1234.5", "−$1,234.50", "−$1,234.50", "−$1,234.50"),
+            ("0.000000037", "$0.000000037", "$0.000000037", "$0.000000037"),
+            ("0.123456789", "$0.123456789", "$0.123456", "$0.123456"),
+            ("12.123456789", "$12.123456789", "$12.1234", "$12.12"),
+            ("1234567.891234", "$1,234,567.891234", "$1,234,567.89", "$1,234,567.89"),
+        ] {
+            let t = Locale::EN;
+            assert_eq!([exact(t, amount).text, short(t, amount).text, rounded(t, amount).text], [all, six, cents], "{amount}");
+            assert_eq!(exact(t, amount).to_string(), all, "an exact text has no title");
+        }
+        assert_eq!(short(Locale::EN, "0.123456789").to_string(), "<span title=\"$0.123456789\">$0.123456</span>");
+    }
+
+    #[test]
+    fn converted_amount_has_the_exact_one_as_its_title() {
+        let (en, zh) = (at(Locale::EN, "CNY", "7.1"), at(Locale::ZH_CN, "CNY", "7.1"));
+        assert_eq!(exact(zh, "2.40").to_string(), "<span title=\"$2.40\">¥17.04</span>");
+        assert_eq!(short(en, "-1234.567891234").to_string(), "<span title=\"−$1,234.567891234\">−CN¥8,765.43</span>");
+        // A price for a thousand tokens.
+        assert_eq!(exact(zh, "0.000000000024").text, "¥0.0000000001704");
+        assert_eq!(exact(zh, "0").text, "¥0.00");
+        assert_eq!(rounded(zh, "100.123").with_title(), "¥710.87 ($100.123)");
+        assert_eq!(exact(at(Locale::EN, "JPY", "150"), "2").text, "¥300");
+        assert_eq!(exact(at(Locale::EN, "JPY", "150"), "0.0001").text, "¥0.015");
+        assert_eq!(exact(at(Locale::EN, "CHF", "0.8"), "1").text, "CHF\u{a0}0.80");
+    }
+
+    #[test]
+    fn text_that_is_no_amount_is_none() {
+        for text in ["", "<b>", "1.2.3", "-", ".5", "1e3", "1\""] {
+            assert_eq!(exact(Locale::EN, text), Amount::none(), "{text}");
+        }
+    }
+
+    #[test]
+    fn largest_amounts_are_converted() {
+        let t = at(Locale::EN, "VND", "1000000");
+        assert_eq!(exact(t, &decimal(u64::MAX)).text, "₫9,223,372,036,854,775");
+        assert_eq!(converted_nano(t, u64::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn chart_has_figures_of_the_currency() {
+        let yuan = at(Locale::ZH_CN, "CNY", "7.1");
+        assert_eq!(converted_nano(yuan, 1_000_000_000), 7_100_000_000);
+        assert_eq!([150_000_000_000, 20_000_000, 0].map(|nano| of_scale(yuan, nano)), ["¥150", "¥0.02", "¥0.00"]);
+        assert_eq!([150_000_000_000, 20_000_000, 0].map(|nano| of_scale(Locale::EN, nano)), ["$150", "$0.02", "$0.00"]);
+    }
+
+    #[test]
+    fn every_currency_has_a_symbol() {
+        assert_eq!(SYMBOLS.iter().map(|(code, ..)| *code).collect::<Vec<_>>(), CURRENCIES);
+    }
+}
