@@ -130,7 +130,7 @@ test("groups are compared by price, and their multipliers changed", async () => 
 
 test("e exports what the filter selects", async () => {
   await asOwner(VIEWS.light, async (page) => {
-    for (const [path, file] of [["/audit?kind=group", "audit"], ["/log?range=24h", "usage"]]) {
+    for (const [path, file] of [["/audit?kind=group", "audit"], ["/log?range=24h", "usage"], ["/ledger?kind=top_up", "ledger"]]) {
       await page.goto(gateway.base + path);
       const [download] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("e")]);
       assert.match(download.suggestedFilename(), new RegExp(`${file}.*\\.csv`));

@@ -39,6 +39,7 @@ mod session;
 mod settings;
 mod sign_in;
 mod square;
+mod text_export;
 mod totp;
 pub(crate) mod usage;
 mod views;

@@ -15,6 +15,7 @@ use super::{
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     row_names::names_by_id,
     schema::{COUNT, NAME, TEXT, both, join, read},
+    text_export,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -75,7 +76,7 @@ const FILTER: [FieldShape; 6] = [
     both("until", Kind::Time, "Before this time."),
 ];
 const LIST: &[FieldShape] = &join::<{ FILTER.len() + 2 }>(&[&[LIMIT, AFTER], &FILTER]);
-const EXPORT: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[export::FORMAT], &FILTER]);
+const EXPORT: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[text_export::FORMAT], &FILTER]);
 
 pub(super) static ROUTES: &[Route] = &[
     AUDIT

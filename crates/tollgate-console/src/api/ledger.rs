@@ -1,6 +1,8 @@
 //! The ledger: postings, entries and balances. Entries are append-only. A posting requires an idempotency key, so that a retry
 //! cannot post twice.
 
+mod export;
+
 use std::collections::{HashMap, hash_map::Entry};
 
 use serde_json::{Value, json};
@@ -8,14 +10,15 @@ use tollgate_core::{MemberId, NanoUsd};
 use tollgate_store::{
     AdminScope, Balance, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, Posting, PostingKind, PostingReceipt,
     PostingRefused, RowKind, StoreError,
-    fields::{Access, FieldValue as _, Kind, Object, WriteMode},
+    fields::{Access, FieldShape, FieldValue as _, Kind, Object, WriteMode},
 };
 
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{COUNT, NAME, TEXT, USD, both, needed, read},
+    schema::{COUNT, NAME, TEXT, USD, both, join, needed, read},
+    text_export,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
@@ -65,15 +68,22 @@ static BALANCE: Object = Object::of(
 const RESOURCE: Resource = Resource { tag: "ledger", needs: Needs::Scope(AdminScope::Admin) };
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Admin }, ..RESOURCE };
 
+/// What selects entries.
+const FILTER: [FieldShape; 3] = [
+    both("after", COUNT, "`next` of the previous page."),
+    both("member", NAME, "Only entries of this member, by name or id."),
+    both("kind", KINDS, "Only entries of this kind."),
+];
+const LIST: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[LIMIT], &FILTER]);
+const EXPORT: &[FieldShape] = &join::<{ FILTER.len() + 1 }>(&[&[text_export::FORMAT], &FILTER]);
+
 pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/ledger", "list_ledger", "Ledger entries, newest first.", handler!(list))
-        .query(&[
-            LIMIT,
-            both("after", COUNT, "`next` of the previous page."),
-            both("member", NAME, "Only entries of this member, by name or id."),
-            both("kind", KINDS, "Only entries of this kind."),
-        ])
+        .query(LIST)
         .returns(ResponseSchema::Page(&ENTRY)),
+    READ.route(Method::Get, "/admin/v1/ledger/export", "export_ledger", export::DOC, handler!(export::export))
+        .query(EXPORT)
+        .returns(ResponseSchema::TextLines),
     RESOURCE
         .route(
             Method::Post,
@@ -118,33 +128,47 @@ async fn find_member(context: &RequestContext, text: &str) -> Result<(MemberId, 
     Ok((id, row.name))
 }
 
-async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+/// What the query selects, of what the sender may see.
+async fn filter(context: &RequestContext) -> Result<LedgerFilter, ApiError> {
     let member = match context.query.text("member") {
         None => None,
         Some(text) => match MemberId::parse(text) {
             Some(id) => Some(id),
-            None => Some(find_member(&context, text).await?.0),
+            None => Some(find_member(context, text).await?.0),
         },
     };
-    let filter = LedgerFilter {
+    Ok(LedgerFilter {
         member: context.only_member(member)?,
         kind: context.query.text("kind").and_then(LedgerKind::parse),
         before: context.query.whole("after").map(LedgerPosition),
         limit: context.limit(),
-    };
-    let _permit = context.acquire_heavy_permit().await?;
-    let entries = context.with_query_timeout(context.state.store.ledger.entries(&filter)).await?;
-    let mut names: HashMap<MemberId, String> = HashMap::new();
+    })
+}
+
+/// Entries as they are shown, and the position before which the next ones are. `names` are those of members that are known.
+async fn entries_of(
+    context: &RequestContext,
+    filter: &LedgerFilter,
+    names: &mut HashMap<MemberId, String>,
+) -> Result<(Vec<Value>, Option<LedgerPosition>), ApiError> {
+    let entries = context.with_query_timeout(context.state.store.ledger.entries(filter)).await?;
     for entry in &entries {
         if let Entry::Vacant(name) = names.entry(entry.member) {
             let row = context.state.store.listing.row(RowKind::Member, &entry.member.to_string(), context.objects).await?;
             name.insert(row.map_or_else(String::new, |row| row.name));
         }
     }
-    let may_continue = entries.len() == context.limit() as usize;
-    let next = entries.last().filter(|_| may_continue).map(|entry| entry.position.0.to_string());
-    let items: Vec<Value> = entries.iter().map(|entry| show(entry, names.get(&entry.member).map_or("", String::as_str))).collect();
-    Ok(ApiResponse::ok(json!({"items": items, "next": next})))
+    let may_continue = entries.len() == filter.limit as usize;
+    let next = entries.last().filter(|_| may_continue).map(|entry| entry.position);
+    let shown = entries.iter().map(|entry| show(entry, names.get(&entry.member).map_or("", String::as_str)));
+    Ok((shown.collect(), next))
+}
+
+async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let filter = filter(&context).await?;
+    let _permit = context.acquire_heavy_permit().await?;
+    let (items, next) = entries_of(&context, &filter, &mut HashMap::new()).await?;
+    Ok(ApiResponse::ok(json!({"items": items, "next": next.map(|position| position.0.to_string())})))
 }
 
 async fn top_up(context: RequestContext) -> Result<ApiResponse, ApiError> {

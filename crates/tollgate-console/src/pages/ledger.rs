@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use serde::Deserialize;
 use tollgate_store::AdminScope;
+use url::form_urlencoded::Serializer;
 
 use super::{
     control::Pager,
@@ -34,6 +35,7 @@ struct LedgerPage {
     kinds: Vec<(&'static str, &'static str, bool)>,
     is_filtered: bool,
     is_unknown: bool,
+    exports: Vec<(&'static str, String)>,
     rows: Vec<LedgerRow>,
     pager: Pager,
 }
@@ -103,6 +105,16 @@ impl LedgerRow {
     }
 }
 
+/// Label and address of the exports of what the filter selects, however far the list was read.
+fn exports(request: &PageRequest, filter: &[(&str, &str)]) -> Vec<(&'static str, String)> {
+    let selected = filter.iter().filter(|(name, _)| matches!(*name, "member" | "kind"));
+    let link = |format: &str| {
+        let query = Serializer::new(String::new()).append_pair("format", format).extend_pairs(selected.clone()).finish();
+        request.url(&format!("/admin/v1/ledger/export?{query}"))
+    };
+    vec![("CSV", link("csv")), ("JSONL", link("jsonl"))]
+}
+
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let mut filter = vec![("limit", PAGE)];
@@ -120,6 +132,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let any = ("", t.say("ledger.any_kind"), wanted.is_empty());
     let kinds = KINDS.map(|word| (word, kind(t, word), word == wanted));
     let template = LedgerPage {
+        exports: exports(&request, &filter),
         layout: request.layout(t.say("nav.ledger")).wide().with(Script::Tables),
         t,
         member: query.value("member").to_owned(),

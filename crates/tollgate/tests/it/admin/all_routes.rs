@@ -47,6 +47,7 @@ fn around(admin: &Admin) {
     admin.post(&at("prices/simulate"), &json!({"model": "m", "group": "g", "input": 1_000, "output": 10}));
     admin.post(&at("group-offers"), &json!({"channels": ["c"], "models": ["*"], "sale_multiplier": "0.9"}));
     ok(&admin.call("GET", &at("audit/export"), None));
+    ok(&admin.call("GET", &at("ledger/export"), None));
     ok(&admin.call("PUT", &at("budgets/group/g"), Some(&json!({"budget": []}))));
     ok(&admin.call("PUT", &at("settings/log.slow_ms"), Some(&json!({"value": 5}))));
     admin.get(&at("settings/log.slow_ms"));

@@ -157,6 +157,36 @@ fn audit_log_is_exported_with_its_filter() {
 }
 
 #[test]
+fn ledger_is_exported_with_its_filter() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    make_member(&admin, "ann", "member");
+    let mut root = signed_in(&admin, "root");
+    for (key, amount, note) in [("1", "5", "=cmd"), ("2", "7.5", "invoice, paid"), ("3", "1", "")] {
+        let posting = json!({"member": if key == "3" { "root" } else { "ann" }, "amount": amount, "note": note});
+        admin.once("/admin/v1/ledger/top-ups", key, &posting);
+    }
+    let page = root.page(&admin.gateway, "/ledger?member=ann&kind=top_up");
+    let (_, rest) = page.split_once("href=\"/admin/v1/ledger/export?").unwrap_or_else(|| panic!("{page}"));
+    let query = rest.split('"').next().unwrap().replace("&amp;", "&").replace("&#38;", "&");
+    assert_eq!(query, "format=csv&member=ann&kind=top_up");
+    let csv = root.get(&admin.gateway, &format!("/admin/v1/ledger/export?{query}"));
+    let text = csv.text();
+    assert_eq!(csv.header("content-disposition"), Some("attachment; filename=\"ledger.csv\""));
+    assert!(text.starts_with("position,at,member,member_name,kind,amount,balance,covers,idempotency_key,note,actor\n"), "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    assert!(text.contains("\"invoice, paid\"") && text.contains(",'=cmd,") && text.contains("7.50,12.50"), "{text}");
+    let lines = root.get(&admin.gateway, "/admin/v1/ledger/export?format=jsonl").text();
+    let items: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(json!(items), admin.get("/admin/v1/ledger")["items"], "an export has what the list has");
+    // A member exports what is the member's.
+    let mut ann = signed_in(&admin, "ann");
+    assert_eq!(ann.get(&admin.gateway, "/admin/v1/ledger/export").text().lines().count(), 3);
+    let operator = Request::get("/admin/v1/ledger/export").bearer(&admin.operator);
+    assert_eq!(admin.gateway.send(&operator).status, 403);
+}
+
+#[test]
 fn pages_of_operators_do_not_exist_for_members_nor_those_of_admins_for_operators() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
