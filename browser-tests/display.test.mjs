@@ -1,4 +1,4 @@
-// How pages show what they show: the columns and density of tables, and the currency of amounts.
+// How pages show what they show: the columns and density of tables, the currency of amounts, and messages that undo.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
@@ -118,5 +118,39 @@ test("amounts are shown in the currency that the admin sets", async () => {
     await page.locator("#value").selectOption("USD");
     await page.locator("main button.primary").click();
     await page.getByText("Saved", { exact: true }).waitFor();
+  });
+});
+
+test("turning a key off is undone from the message, with and without JavaScript", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    await asOwner({ ...VIEWS.light, javaScriptEnabled }, async (page, faults) => {
+      await page.goto(`${gateway.base}/keys/new`);
+      await page.locator("#name").fill(`undo-${javaScriptEnabled}`);
+      await page.locator("main button.primary").click();
+      await page.goto(`${gateway.base}/keys?search=undo-${javaScriptEnabled}`);
+      await page.locator("tbody a").first().click();
+      await page.getByRole("button", { name: "Switch off" }).click();
+      await page.getByText("The key is off.").waitFor();
+      await checkPage(page, faults, "key, off, to be undone");
+      await screenshot(page, `undo.${javaScriptEnabled ? "light" : "without-javascript"}`);
+      await page.getByRole("button", { name: "Undo" }).click();
+      await page.getByText("The key is on.").waitFor();
+    });
+  }
+});
+
+test("a message that undoes ends after ten seconds, later while it is focused", async () => {
+  await asOwner(VIEWS.light, async (page) => {
+    await page.clock.install();
+    await page.goto(`${gateway.base}/keys?search=undo-true`);
+    await page.locator("tbody a").first().click();
+    await page.getByRole("button", { name: "Switch off" }).click();
+    const undo = page.getByRole("button", { name: "Undo" });
+    await undo.focus();
+    await page.clock.runFor(15_000);
+    assert.ok(await undo.isVisible());
+    await undo.blur();
+    await page.clock.runFor(2_000);
+    await undo.waitFor({ state: "detached" });
   });
 });

@@ -41,6 +41,15 @@ function announce(text) {
   setTimeout(() => toast.remove(), 4000);
 }
 
+// Undoing is offered for ten seconds, and longer while the button is pointed at or focused.
+const UNDO_MS = 10_000;
+const undo = document.querySelector("[data-undo]");
+
+function endUndo() {
+  if (undo.matches(":hover, :focus-within")) setTimeout(endUndo, 1000); else undo.remove();
+}
+if (undo) setTimeout(endUndo, UNDO_MS);
+
 // Times are sent in UTC and shown in the browser's zone; short ones without the date if it is today.
 function localTimes(within) {
   const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });

@@ -51,6 +51,7 @@ mod sign_in;
 mod status;
 mod strip;
 mod system;
+mod undo;
 
 use std::sync::Arc;
 

@@ -46,6 +46,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/accounts/new", OPERATOR, page!(accounts::make)),
     PageRoute::get("/channels/{name}/accounts/{account}", OPERATOR, page!(accounts::edit)),
     PageRoute::post("/channels/{name}/accounts/{account}", OPERATOR, page!(accounts::change)),
+    PageRoute::post("/channels/{name}/accounts/{account}/switch", OPERATOR, page!(accounts::turn_on)),
     PageRoute::post("/channels/{name}/accounts/{account}/remove", OPERATOR, page!(accounts::remove)),
     PageRoute::post("/channels/{name}/test", OPERATOR, page!(test::run)),
     PageRoute::post("/channels/{name}/switch", OPERATOR, page!(switch::switch)),

@@ -220,6 +220,11 @@ async fn rotate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 async fn disable(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     match request.call(operations::DISABLE_KEY, of_key(&request)).await {
+        // Members turn their keys off, and operators turn them on.
+        Ok(_) if request.is_operator() => {
+            let id = request.path_param("key");
+            Ok(PageReply::redirect(&request.url(&format!("/keys/{id}"))).toast_with_undo(Toast::KeyOff, &[id]))
+        }
         Ok(_) => Ok(to_key(&request, Toast::KeyOff)),
         Err(error) => refuse(&request, error).await,
     }

@@ -2,7 +2,14 @@
 
 use tollgate_store::AdminScope;
 
-use super::{assets, locale::{Language, Locale}, preferences::Theme, request::PageRequest, route::SeenBy};
+use super::{
+    assets,
+    locale::{Language, Locale},
+    preferences::Theme,
+    request::PageRequest,
+    route::SeenBy,
+    undo,
+};
 
 #[derive(Debug)]
 pub(crate) struct Layout {
@@ -14,6 +21,8 @@ pub(crate) struct Layout {
     pub(crate) member: Option<LayoutMember>,
     pub(crate) sections: Vec<NavSection>,
     pub(crate) toast: Option<&'static str>,
+    /// Where a form undoes what the message says.
+    pub(crate) undo: Option<String>,
     /// Where the forms for language and theme return to.
     pub(crate) back: String,
     pub(crate) scripts: Vec<Script>,
@@ -210,6 +219,7 @@ impl Layout {
             member,
             sections: sections.filter(|section| !section.entries.is_empty()).collect(),
             toast: preferences.toast.map(|toast| toast.say(t)),
+            undo: preferences.toast.and_then(|toast| undo::path(toast, &request.headers)),
             back: request.address.clone(),
             scripts: Vec::new(),
             is_wide: false,

@@ -38,6 +38,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/members/invites/{invite}/revoke", ADMIN, page!(invites::revoke)),
     PageRoute::get("/members/{name}", OPERATOR, page!(detail)),
     PageRoute::post("/members/{name}", ADMIN, page!(change)),
+    PageRoute::post("/members/{name}/activate", ADMIN, page!(activate)),
     PageRoute::post("/members/{name}/ledger", ADMIN, page!(post_money)),
     PageRoute::post("/members/{name}/password-link", ADMIN, page!(make_link)),
     PageRoute::post("/members/{name}/login", ADMIN, page!(change_login)),
@@ -279,7 +280,21 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Err(error) => Err(error),
     };
     match sent {
+        Ok(_) if member.status == "active" && request.form.value("status") == "suspended" => {
+            let path = request.url(&format!("/members/{}", member.id));
+            Ok(PageReply::redirect(&path).toast_with_undo(Toast::MemberOff, &[&member.id]))
+        }
         Ok(_) => Ok(to_member(&request, &member, Toast::Saved)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+/// Undoes that a member was suspended.
+async fn activate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    let body = Map::from_iter([("status".to_owned(), Value::from("active"))]);
+    match request.call(operations::CHANGE_MEMBER, ApiCall { body, ..of_member(&request) }).await {
+        Ok(_) => Ok(to_member(&request, &member, Toast::MemberOn)),
         Err(error) => refuse(&request, &member, error).await,
     }
 }

@@ -70,11 +70,15 @@ pub(crate) enum Toast {
     KeyRevoked,
     ChannelOff,
     ChannelOn,
+    AccountOff,
+    AccountOn,
+    MemberOff,
+    MemberOn,
     CoolingEnded,
 }
 
 impl Toast {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 17] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -87,6 +91,10 @@ impl Toast {
         Self::KeyRevoked,
         Self::ChannelOff,
         Self::ChannelOn,
+        Self::AccountOff,
+        Self::AccountOn,
+        Self::MemberOff,
+        Self::MemberOn,
         Self::CoolingEnded,
     ];
 
@@ -104,6 +112,10 @@ impl Toast {
             Self::KeyRevoked => "key-revoked",
             Self::ChannelOff => "channel-off",
             Self::ChannelOn => "channel-on",
+            Self::AccountOff => "account-off",
+            Self::AccountOn => "account-on",
+            Self::MemberOff => "member-off",
+            Self::MemberOn => "member-on",
             Self::CoolingEnded => "cooling-ended",
         }
     }
@@ -122,6 +134,10 @@ impl Toast {
             Self::KeyRevoked => t.say("toast.key_revoked"),
             Self::ChannelOff => t.say("toast.channel_off"),
             Self::ChannelOn => t.say("toast.channel_on"),
+            Self::AccountOff => t.say("toast.account_off"),
+            Self::AccountOn => t.say("toast.account_on"),
+            Self::MemberOff => t.say("toast.member_off"),
+            Self::MemberOn => t.say("toast.member_on"),
             Self::CoolingEnded => t.say("toast.cooling_ended"),
         }
     }

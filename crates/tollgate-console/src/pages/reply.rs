@@ -4,7 +4,10 @@ use askama::Template;
 use axum::body::Body;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 
-use super::preferences::{self, Toast};
+use super::{
+    preferences::{self, Toast},
+    undo,
+};
 use crate::{api_error::ApiError, response::InternalFailure};
 
 /// Everything comes from the console itself, nothing is inline, no other site shows it in a frame.
@@ -96,6 +99,11 @@ impl PageReply {
     /// Shows a message on the next page.
     pub(crate) fn toast(self, toast: Toast) -> Self {
         self.header("set-cookie", &preferences::set_toast(Some(toast)))
+    }
+
+    /// The same for a row that is off now, its name or id: the message has a button that turns it on again.
+    pub(crate) fn toast_with_undo(self, toast: Toast, row: &[&str]) -> Self {
+        self.toast(toast).header("set-cookie", &undo::keep(row))
     }
 
     /// Lets scripts of the page send requests to another origin, such as that of model requests.

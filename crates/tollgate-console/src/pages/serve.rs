@@ -19,6 +19,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::PageRequest,
     route::{PageRoute, SeenBy},
+    undo,
 };
 use crate::{
     api::route::{Method, may_exist},
@@ -151,7 +152,7 @@ async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormDa
 fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, PageFailure>) -> PageReply {
     let failure = match answered {
         Ok(reply) if page.preferences.toast.is_some() && route.method == Method::Get => {
-            return reply.header("set-cookie", &preferences::set_toast(None));
+            return reply.header("set-cookie", &preferences::set_toast(None)).header("set-cookie", &undo::forget());
         }
         Ok(reply) => return reply,
         Err(failure) => failure,

@@ -96,17 +96,26 @@ fn text(value: &Value) -> String {
 }
 
 pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let before: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
     let sent = match body(&request.form) {
         Ok(body) => request.call(operations::CHANGE_ACCOUNT, ApiCall { body, ..call(&request) }).await.map(|_| ()),
         Err(error) => Err(error),
     };
     match sent {
-        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
-        Err(error) => {
-            let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
-            page(&request, &refused(request.t(), &request.form, error)?, Some(&account)).await
+        Ok(()) if before.status == "on" && !request.form.has("status") => {
+            let row = [request.path_param("name"), request.path_param("account")];
+            Ok(back(&request).toast_with_undo(Toast::AccountOff, &row))
         }
+        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
+        Err(error) => page(&request, &refused(request.t(), &request.form, error)?, Some(&before)).await,
     }
+}
+
+/// Undoes that an account was turned off.
+pub(super) async fn turn_on(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let body = Map::from_iter([("status".to_owned(), Value::from("on"))]);
+    request.call(operations::CHANGE_ACCOUNT, ApiCall { body, ..call(&request) }).await?;
+    Ok(back(&request).toast(Toast::AccountOn))
 }
 
 pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

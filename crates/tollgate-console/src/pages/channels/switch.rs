@@ -26,7 +26,10 @@ pub(super) async fn switch(request: Arc<PageRequest>) -> Result<PageReply, PageF
     let status = if request.form.value("status") == "off" { "off" } else { "on" };
     let body: Map<String, Value> = [("status".to_owned(), status.into())].into_iter().collect();
     request.call(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(&request) }).await?;
-    Ok(back(&request).toast(if status == "off" { Toast::ChannelOff } else { Toast::ChannelOn }))
+    Ok(match status {
+        "off" => back(&request).toast_with_undo(Toast::ChannelOff, &[request.path_param("name")]),
+        _ => back(&request).toast(Toast::ChannelOn),
+    })
 }
 
 /// Requests may go to the accounts again.

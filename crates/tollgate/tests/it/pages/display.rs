@@ -1,11 +1,16 @@
-//! How pages show what they show: amounts in the display currency.
+//! How pages show what they show: amounts in the display currency, and messages that undo.
 
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate_testkit::wait_for;
+use tollgate_testkit::{Request, wait_for};
 
-use super::{Person, attacks::signed_in};
+use super::{
+    Person,
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
 use crate::{admin::Admin, identity::make_member};
 
 fn set(admin: &Admin, name: &str, value: &str) {
@@ -20,7 +25,7 @@ fn amounts_are_in_the_display_currency_with_their_usd_in_the_title() {
     let mut root = signed_in(&admin, "root");
     admin.patch("/admin/v1/models/echo", &json!({"price": {"input": "2.5", "output": "10"}}));
     let top_up = json!({"member": "root", "amount": "12.5", "note": "invoice 7"});
-    admin.gateway.send(&admin.request("POST", "/admin/v1/ledger/top-ups").json(&top_up).header("idempotency-key", "one"));
+    admin.once("/admin/v1/ledger/top-ups", "one", &top_up);
     set(&admin, "console.currency", "CNY");
     assert!(root.page(&admin.gateway, "/ledger").contains("+$12.50"), "a currency without a rate is not shown");
     set(&admin, "console.currency_per_usd", "7.1");
@@ -32,9 +37,53 @@ fn amounts_are_in_the_display_currency_with_their_usd_in_the_title() {
     let square = visitor.page(&admin.gateway, "/models?unit=1k");
     assert!(square.contains("CNY / 千令牌") && square.contains("<span title=\"$0.0025\">¥0.01775</span>"), "{square}");
     // Programs read USD, and so does who sets a price.
-    let document = admin.gateway.get("/models.json").json();
+    let document = admin.gateway.send(&Request::get("/models.json")).json();
     assert_eq!((&document["currency"], &document["data"][0]["groups"][0]["price"]["input"]), (&json!("USD"), &json!("2.50")));
-    assert!(admin.gateway.get("/models.atom").text().contains("<subtitle>Prices are in USD.</subtitle>"));
+    assert!(admin.gateway.send(&Request::get("/models.atom")).text().contains("<subtitle>Prices are in USD.</subtitle>"));
     assert_eq!(admin.get("/admin/v1/ledger")["items"][0]["amount"], json!("12.50"));
-    assert!(root.page(&admin.gateway, "/pricing/models/echo").contains("value=\"2.50\""));
+    assert!(root.page(&admin.gateway, "/pricing/model?model=echo").contains("value=\"2.50\""));
+}
+
+/// The address of the form in the message of a page.
+fn undo(page: &str) -> Option<String> {
+    let (_, toast) = page.split_once("class=\"toast\" data-undo")?;
+    toast.split_once("action=\"").map(|(_, rest)| rest.split('"').next().unwrap().to_owned())
+}
+
+#[test]
+fn what_is_turned_off_is_turned_on_from_the_message() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    let account = admin.get("/admin/v1/channels/main/accounts")["items"][0]["name"].as_str().unwrap().to_owned();
+    let key = admin.post("/admin/v1/keys", &json!({"name": "ci"}))["id"].as_str().unwrap().to_owned();
+    make_member(&admin, "ann", "member");
+    let ann = admin.get("/admin/v1/members/ann");
+    let member = ann["id"].as_str().unwrap().to_owned();
+    let revision = ann["revision"].to_string();
+    let cases = [
+        (format!("/keys/{key}/disable"), vec![], format!("/admin/v1/keys/{key}"), ["disabled", "active"]),
+        ("/channels/main/switch".to_owned(), vec![("status", "off")], "/admin/v1/channels/main".to_owned(), ["off", "on"]),
+        (
+            format!("/channels/main/accounts/{account}"),
+            vec![("cost_multiplier", "1")],
+            format!("/admin/v1/channels/main/accounts/{account}"),
+            ["off", "on"],
+        ),
+        (
+            format!("/members/{member}"),
+            vec![("role", "member"), ("status", "suspended"), ("billing", "postpaid"), ("revision", revision.as_str())],
+            "/admin/v1/members/ann".to_owned(),
+            ["suspended", "active"],
+        ),
+    ];
+    for (path, fields, row, [off, on]) in cases {
+        let shown = location(&boss.post(&admin.gateway, &path, &fields)).to_owned();
+        assert_eq!(admin.get(&row)["status"], off, "{path}");
+        let page = boss.page(&admin.gateway, &shown);
+        let undone = undo(&page).unwrap_or_else(|| panic!("{path}: {page}"));
+        assert_eq!(undo(&boss.page(&admin.gateway, &shown)), None, "the message is shown once");
+        location(&boss.post(&admin.gateway, &undone, &[]));
+        assert_eq!(admin.get(&row)["status"], on, "{path}");
+    }
 }

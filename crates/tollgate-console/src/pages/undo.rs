@@ -1,0 +1,88 @@
+//! Turning a row off is undone from the message that says so: a form turns it on again. The message is that of a cookie, and so is the
+//! row; the form goes to a fixed path of its kind.
+
+use http::HeaderMap;
+
+use super::{models::path_of_name, preferences::Toast};
+use crate::identity::cookies::cookie;
+
+const COOKIE: &str = "tollgate_undo";
+/// As long as the message.
+const AGE_S: u32 = 60;
+/// Longest row: a name of a channel and one of its account, encoded.
+const MAX_CHARS: usize = 2_000;
+
+/// `Set-Cookie` for the row of the next message: its name or id, of an account that of the channel before it.
+pub(super) fn keep(row: &[&str]) -> String {
+    let names: Vec<String> = row.iter().map(|name| path_of_name(name).replace('/', "%2F")).collect();
+    set(&names.join("/"), AGE_S)
+}
+
+/// `Set-Cookie` that removes the row.
+pub(super) fn forget() -> String {
+    set("", 0)
+}
+
+fn set(row: &str, age_s: u32) -> String {
+    format!("{COOKIE}={row}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age_s}")
+}
+
+/// Where a form turns on again what a message says is off; `None` for other messages.
+pub(super) fn path(toast: Toast, headers: &HeaderMap) -> Option<String> {
+    let row = cookie(headers, COOKIE)?;
+    let is_path = |name: &str| !name.is_empty() && !matches!(name, "." | "..");
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~%:@/".contains(&byte);
+    if row.len() > MAX_CHARS || !row.bytes().all(is_known) {
+        return None;
+    }
+    let (first, second) = row.split_once('/').map_or((row, None), |(first, second)| (first, Some(second)));
+    if !is_path(first) || second.is_some_and(|second| !is_path(second) || second.contains('/')) {
+        return None;
+    }
+    match (toast, second) {
+        (Toast::KeyOff, None) => Some(format!("/keys/{first}/enable")),
+        (Toast::ChannelOff, None) => Some(format!("/channels/{first}/switch")),
+        (Toast::AccountOff, Some(account)) => Some(format!("/channels/{first}/accounts/{account}/switch")),
+        (Toast::MemberOff, None) => Some(format!("/members/{first}/activate")),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{HeaderValue, header};
+
+    use super::*;
+
+    fn at(toast: Toast, row: &str) -> Option<String> {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::COOKIE, HeaderValue::from_str(&format!("{COOKIE}={row}")).unwrap());
+        path(toast, &headers)
+    }
+
+    #[test]
+    fn row_that_is_kept_is_turned_on_at_the_path_of_its_kind() {
+        let kept = |row: &[&str]| keep(row).split(';').next().unwrap().strip_prefix("tollgate_undo=").unwrap().to_owned();
+        assert_eq!(at(Toast::KeyOff, &kept(&["key_1"])).as_deref(), Some("/keys/key_1/enable"));
+        assert_eq!(at(Toast::ChannelOff, &kept(&["a b/c; d"])).as_deref(), Some("/channels/a%20b%2Fc%3B%20d/switch"));
+        assert_eq!(at(Toast::AccountOff, &kept(&["main", "a/b"])).as_deref(), Some("/channels/main/accounts/a%2Fb/switch"));
+        assert_eq!(at(Toast::MemberOff, &kept(&["mbr_1"])).as_deref(), Some("/members/mbr_1/activate"));
+    }
+
+    #[test]
+    fn cookie_leads_to_no_other_path() {
+        for (toast, row) in [
+            (Toast::Saved, "key_1"),
+            (Toast::KeyOff, "a/b"),
+            (Toast::KeyOff, ".."),
+            (Toast::AccountOff, "main"),
+            (Toast::AccountOff, "main/../x"),
+            (Toast::AccountOff, "main/.."),
+            (Toast::KeyOff, "\"><script>"),
+            (Toast::KeyOff, "a?b"),
+            (Toast::KeyOff, ""),
+        ] {
+            assert_eq!(at(toast, row), None, "{row}");
+        }
+    }
+}
