@@ -1,4 +1,6 @@
 // What every page does with JavaScript: theme, copy buttons, local times, the search key. Pages work without it.
+import { timeZone } from "./zone.js";
+
 const root = document.documentElement;
 
 // The server writes data-theme, so a page never flashes the wrong theme.
@@ -50,18 +52,19 @@ function endUndo() {
 }
 if (undo) setTimeout(endUndo, UNDO_MS);
 
-// Times are sent in UTC and shown in the browser's zone; short ones without the date if it is today.
+// Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today.
 function localTimes(within) {
-  const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" });
-  const minute = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  const brief = new Intl.DateTimeFormat(root.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
+  const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone });
+  const minute = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone });
+  const brief = new Intl.DateTimeFormat(root.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone });
+  const day = new Intl.DateTimeFormat(root.lang, { dateStyle: "short", timeZone });
   for (const time of within.querySelectorAll("time[datetime][data-short]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     time.title = time.textContent;
-    time.textContent = (at.toDateString() !== new Date().toDateString() ? brief : time.dataset.short ? minute : clock).format(at);
+    time.textContent = (day.format(at) !== day.format(new Date()) ? brief : time.dataset.short ? minute : clock).format(at);
   }
-  const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "short" });
+  const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "short", timeZone });
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;

@@ -3,6 +3,7 @@
 import { Column } from "./playground-column.js";
 import { coloured, languages, shortened } from "./playground-code.js";
 import { codecs } from "./playground-protocols.js";
+import { timeZone } from "./zone.js";
 
 const MAX_COLUMNS = 3;
 const MAX_IMAGES = 4;
@@ -336,7 +337,7 @@ const playground = {
   list() {
     const entries = this.stored();
     find("earlier").hidden = entries.length === 0;
-    const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short" });
+    const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short", timeZone });
     find("earlier-list").replaceChildren(...entries.map((entry) => {
       const item = document.createElement("li");
       const button = document.createElement("button");

@@ -29,6 +29,8 @@ pub struct MemberPreferences {
     pub language: Option<String>,
     /// `light` or `dark`.
     pub theme: Option<String>,
+    /// IANA name of the zone of times, such as `Europe/Berlin`.
+    pub time_zone: Option<String>,
     /// At most [`MAX_SAVED_VIEWS`].
     pub views: Vec<SavedView>,
 }

@@ -16,11 +16,16 @@ use crate::{api_error::ApiError, response::ApiResponse};
 pub(crate) const LANGUAGES: &[&str] = &["en", "zh-CN"];
 pub(crate) const THEMES: &[&str] = &["light", "dark"];
 
+/// Longer than the longest name.
+pub(crate) const MAX_TIME_ZONE: usize = 64;
+const TIME_ZONE: Kind = Kind::Text { min: 1, max: MAX_TIME_ZONE };
+
 static PREFERENCES: Object = Object::of(
     "Preferences",
     &[
         both("language", Kind::Word(LANGUAGES), "Language of pages; null: the browser's.").or_null(),
         both("theme", Kind::Word(THEMES), "Theme of pages; null: the system's.").or_null(),
+        both("time_zone", TIME_ZONE, "IANA name of the zone in which pages show times; null: the browser's.").or_null(),
     ],
 );
 
@@ -59,7 +64,7 @@ fn no_member() -> ApiError {
 }
 
 fn answer(preferences: &MemberPreferences) -> ApiResponse {
-    ApiResponse::ok(json!({"language": preferences.language, "theme": preferences.theme}))
+    ApiResponse::ok(json!({"language": preferences.language, "theme": preferences.theme, "time_zone": preferences.time_zone}))
 }
 
 async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -69,7 +74,15 @@ async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let LoginMember { name: member, login, .. } = own(&context).await?;
     let mut preferences = login.preferences;
-    for (name, kept) in [("language", &mut preferences.language), ("theme", &mut preferences.theme)] {
+    if let Some(zone) = context.body.text("time_zone").filter(|zone| !is_time_zone(zone)) {
+        return Err(ApiError::value(
+            "time_zone",
+            format!("no time zone is called '{zone}'; expected a name such as Europe/Berlin"),
+        ));
+    }
+    let kept =
+        [("language", &mut preferences.language), ("theme", &mut preferences.theme), ("time_zone", &mut preferences.time_zone)];
+    for (name, kept) in kept {
         if let Some(value) = context.body.0.get(name) {
             *kept = value.as_str().map(str::to_owned);
         }
@@ -79,7 +92,31 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(answer(&preferences))
 }
 
+/// Whether a time zone has this name. A machine without the database of time zones takes every name that can be one; browsers have a
+/// database of their own.
+fn is_time_zone(name: &str) -> bool {
+    let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+-/".contains(&byte));
+    is_name && (time_zones().next().is_none() || jiff::tz::db().get(name).is_ok())
+}
+
+/// Names of time zones that this machine knows.
+pub(crate) fn time_zones() -> impl Iterator<Item = String> {
+    jiff::tz::db().available().map(|name| name.as_str().to_owned())
+}
+
 /// A choice as the body has it: an unknown or empty word is none.
 pub(crate) fn choice(known: &[&str], word: &str) -> Value {
     known.iter().find(|one| **one == word).map_or(Value::Null, |one| Value::from(*one))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_zone_has_a_known_name() {
+        assert!(["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"].into_iter().all(is_time_zone));
+        assert!(!["", "+01:00", "../etc/passwd", "Europe/Berlin\"", "\u{4e0a}\u{6d77}"].into_iter().any(is_time_zone));
+    }
 }

@@ -44,6 +44,7 @@ static SOURCES: &[Source] = &[
     source!("uplot.css", "vendor/uplot-1.6.32.min.css"),
     source!("htmx.js", "vendor/htmx-4.0.1.min.js"),
     source!("uplot.js", "vendor/uplot-1.6.32.iife.min.js"),
+    source!("zone.js"),
     source!("page.js"),
     source!("chart.js"),
     source!("log.js"),

@@ -17,6 +17,8 @@ pub(crate) struct Layout {
     pub(crate) title: String,
     base: String,
     pub(crate) theme: &'static str,
+    /// Zone of times; empty for the browser's.
+    pub(crate) time_zone: String,
     /// Sidebar for those who have signed in; else the bar of the public pages.
     pub(crate) member: Option<LayoutMember>,
     pub(crate) sections: Vec<NavSection>,
@@ -215,6 +217,7 @@ impl Layout {
             title,
             base: request.state.identity.settings.base().to_owned(),
             theme: preferences.theme.as_str(),
+            time_zone: request.kept_preferences().and_then(|kept| kept.time_zone.clone()).unwrap_or_default(),
             is_public_shell: member.is_none(),
             member,
             sections: sections.filter(|section| !section.entries.is_empty()).collect(),

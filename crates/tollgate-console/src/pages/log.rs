@@ -25,7 +25,9 @@ use super::{
     layout::{Layout, Script},
     locale::Locale,
     money::{self, Amount},
-    operations, problem,
+    operations,
+    period::PeriodChoice,
+    problem,
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
@@ -83,6 +85,7 @@ struct LogPart {
     live: String,
     problem: Option<String>,
     figures: Option<LogFigures>,
+    widths: Vec<PeriodChoice>,
     chart: Option<Chart>,
     rows: Vec<LogRow>,
     is_filtered: bool,
@@ -222,6 +225,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         live: request.url(&format!("/admin/v1/usage/tail?{}", filter.live_query())),
         problem: None,
         figures: None,
+        widths: Vec::new(),
         chart: None,
         rows: Vec::new(),
         is_filtered: filter.is_set(),
@@ -245,7 +249,9 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
     part.searched_until = records.searched_until.and_then(|at| format::time(t, &at));
     if filter.after.is_none() {
         let mut query = filter.api_query();
-        query.push(("buckets", BARS));
+        let period = filter.period(request.state.gateway.now());
+        part.widths = period.widths(t, |width| request.url(&format!("/log?{}", filter.with_bars(width))));
+        query.push(period.bars_or(BARS));
         match request.read::<Buckets>(operations::DRAW_USAGE, get(&query)).await {
             Ok(buckets) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
             // Some filters can be summed over a shorter time only: the rows are there.

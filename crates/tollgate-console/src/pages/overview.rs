@@ -46,8 +46,6 @@ use crate::{api_error::ApiError, dispatch::ApiCall, time::rfc3339};
 
 pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/overview", SeenBy::Role(AdminScope::Operator), page!(show))];
 
-/// Bars of the charts at most, as of the axis of a period.
-const BARS: &str = "32";
 /// Open alerts that are shown.
 const ALERTS: &str = "5";
 
@@ -162,7 +160,7 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
 async fn outcome_buckets(request: &PageRequest, period: &Period) -> Result<Buckets, ApiError> {
     let times = period.of_sums();
     let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
-    query.push(("buckets", BARS));
+    query.push(period.bars());
     request.read(operations::DRAW_USAGE, get(&query)).await
 }
 

@@ -16,8 +16,12 @@ const MONTH: &str = "month";
 const DEFAULT: &str = "24h";
 /// The begin is a multiple of this, so that it is found in sums and not in records.
 const GRID_US: i64 = 5 * MINUTE_US;
-/// Bars of a chart over the whole time.
+/// Bars of a chart over the whole time, at most, as the admin API takes it.
 const MAX_BARS: i64 = 32;
+const MAX_BARS_TEXT: &str = "32";
+/// Widths of bars that can be chosen, and how many of them there may be.
+const WIDTHS: [&str; 2] = ["hour", "day"];
+const MAX_CHOSEN_BARS: i64 = 200;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Period {
@@ -25,6 +29,8 @@ pub(crate) struct Period {
     word: Option<&'static str>,
     pub(crate) since: Timestamp,
     pub(crate) until: Timestamp,
+    /// The width of bars that is asked for; `None`: the narrowest of which there are few enough.
+    bars: Option<&'static str>,
 }
 
 /// A period that can be chosen.
@@ -46,24 +52,35 @@ pub(crate) struct PeriodPicker {
     pub(crate) since: String,
     pub(crate) until: String,
     pub(crate) is_fixed: bool,
+    /// Widths of bars; none where one is all there can be.
+    pub(crate) widths: Vec<PeriodChoice>,
 }
 
 impl Period {
     pub(crate) fn of(query: &FormData, now: Timestamp) -> Self {
+        Self { bars: chosen_width(query), ..Self::time_of(query, now) }
+    }
+
+    /// The same time with bars of this width.
+    pub(crate) fn with_bars(self, bars: Option<&'static str>) -> Self {
+        Self { bars, ..self }
+    }
+
+    fn time_of(query: &FormData, now: Timestamp) -> Self {
         if let (Some(since), Some(until)) = (time(query.value("since")), time(query.value("until")))
             && since < until
         {
-            return Self { word: None, since, until };
+            return Self { word: None, since, until, bars: None };
         }
         let word = query.value("range");
         if word == MONTH {
-            return Self { word: Some(MONTH), since: Timestamp::of_month(now.month()), until: now };
+            return Self { word: Some(MONTH), since: Timestamp::of_month(now.month()), until: now, bars: None };
         }
         let known = |word: &str| UNTIL_NOW.into_iter().find(|(known, _)| *known == word);
         let (word, minutes) = known(word).or_else(|| known(DEFAULT)).unwrap_or(UNTIL_NOW[2]);
         let since = (now.0 - minutes * MINUTE_US).div_euclid(GRID_US) * GRID_US;
         // The grid lies before the exact begin; 15 minutes are not to become 20.
-        Self { word: Some(word), since: Timestamp(since + if minutes > 15 { 0 } else { GRID_US }), until: now }
+        Self { word: Some(word), since: Timestamp(since + if minutes > 15 { 0 } else { GRID_US }), until: now, bars: None }
     }
 
     /// The ends as parameters of the admin API.
@@ -81,16 +98,22 @@ impl Period {
     /// The query that selects it.
     pub(crate) fn query(&self) -> String {
         let mut query = Serializer::new(String::new());
-        match self.word {
-            Some(word) => query.append_pair("range", word),
-            None => query.append_pair("since", &rfc3339(self.since)).append_pair("until", &rfc3339(self.until)),
-        };
+        query.extend_pairs(self.pairs());
+        query.extend_pairs(self.bars.map(|bars| ("bars", bars)));
         query.finish()
+    }
+
+    /// What selects the time.
+    fn pairs(&self) -> Vec<(&'static str, String)> {
+        match self.word {
+            Some(word) => vec![("range", word.to_owned())],
+            None => vec![("since", rfc3339(self.since)), ("until", rfc3339(self.until))],
+        }
     }
 
     /// Fixed times, in microseconds.
     pub(crate) const fn fixed(since: i64, until: i64) -> Self {
-        Self { word: None, since: Timestamp(since), until: Timestamp(until) }
+        Self { word: None, since: Timestamp(since), until: Timestamp(until), bars: None }
     }
 
     /// The query of the usage log for it, with what else it filters by. The log knows no month.
@@ -105,7 +128,41 @@ impl Period {
 
     /// The bars of charts: their beginnings and width.
     pub(crate) fn axis(&self) -> Axis {
-        Axis::of(self.since.0, self.until.0, MAX_BARS)
+        let chosen = self.bars.and_then(|bars| self.axis_of(bars));
+        chosen.unwrap_or_else(|| Axis::of(self.since.0, self.until.0, MAX_BARS))
+    }
+
+    /// The bars of a width, if they are more than two and not too many.
+    fn axis_of(&self, width: &str) -> Option<Axis> {
+        Axis::of_width(self.since.0, self.until.0, width).filter(|axis| (3..=MAX_CHOSEN_BARS).contains(&axis.count()))
+    }
+
+    /// The width of bars that is asked for, where it is possible.
+    fn width(&self) -> Option<&'static str> {
+        self.bars.filter(|bars| self.axis_of(bars).is_some())
+    }
+
+    /// The parameter of the admin API for the same bars.
+    pub(crate) fn bars(&self) -> (&'static str, &'static str) {
+        self.bars_or(MAX_BARS_TEXT)
+    }
+
+    /// The same for a chart that has another number of bars if no width is asked for.
+    pub(crate) fn bars_or(&self, most: &'static str) -> (&'static str, &'static str) {
+        self.width().map_or(("buckets", most), |width| ("width", width))
+    }
+
+    /// Widths of bars to choose from; none where one is all there can be. `link` makes the address of a choice.
+    pub(crate) fn widths(&self, t: Locale, link: impl Fn(Option<&'static str>) -> String) -> Vec<PeriodChoice> {
+        let chosen = self.width();
+        let choice = |label, width| PeriodChoice { label, link: link(width), is_chosen: width == chosen };
+        let label = |width| if width == "hour" { t.say("period.bars_hour") } else { t.say("period.bars_day") };
+        let possible = WIDTHS.into_iter().filter(|width| self.axis_of(width).is_some());
+        let mut widths: Vec<PeriodChoice> = possible.map(|width| choice(label(width), Some(width))).collect();
+        if !widths.is_empty() {
+            widths.insert(0, choice(t.say("period.bars_auto"), None));
+        }
+        widths
     }
 
     pub(crate) fn is_until_now(&self) -> bool {
@@ -125,7 +182,13 @@ impl Period {
             is_chosen: self.word == Some(word),
         };
         let words = UNTIL_NOW.into_iter().map(|(word, _)| word).chain([MONTH]);
+        let widths = self.widths(t, |width| {
+            let mut text = Serializer::new(String::new());
+            text.extend_pairs(kept.iter().filter(|(name, _)| name != "bars")).extend_pairs(self.pairs());
+            format!("{address}?{}", text.extend_pairs(width.map(|width| ("bars", width))).finish())
+        });
         PeriodPicker {
+            widths,
             choices: words.map(choice).collect(),
             action: address.to_owned(),
             since: field(self.since),
@@ -134,6 +197,11 @@ impl Period {
             kept,
         }
     }
+}
+
+/// The width of bars that an address asks for.
+pub(crate) fn chosen_width(query: &FormData) -> Option<&'static str> {
+    WIDTHS.into_iter().find(|width| *width == query.value("bars"))
 }
 
 fn label(t: Locale, word: &str) -> &'static str {
@@ -209,6 +277,29 @@ mod tests {
         assert_eq!(picker.choices[0].link, "/overview?split=key&range=15m");
         assert!(picker.choices.iter().filter(|choice| choice.is_chosen).count() == 1 && picker.choices[3].is_chosen);
         assert_eq!(picker.kept, [("split".to_owned(), "key".to_owned())]);
+    }
+
+    #[test]
+    fn width_of_bars_is_chosen_where_there_are_several_and_few_enough() {
+        let bars = |query: &str| (of(query).axis().count(), of(query).bars());
+        assert_eq!(bars("range=7d&bars=hour"), (169, ("width", "hour")));
+        assert_eq!(bars("range=7d&bars=day"), (8, ("width", "day")));
+        assert_eq!(bars("range=30d&bars=hour").1, ("buckets", "32"), "720 bars are too many");
+        assert_eq!(bars("range=1h&bars=day").1, ("buckets", "32"), "two bars are no chart");
+        assert_eq!(bars("range=24h&bars=week").1, ("buckets", "32"));
+        assert_eq!(of(&of("range=7d&bars=hour").query()).bars(), ("width", "hour"));
+        let query = FormData::parse(b"split=key&range=7d&bars=day");
+        let picker = Period::of(&query, NOW).picker(Locale::EN, "/overview", &query);
+        let links: Vec<(&str, bool)> = picker.widths.iter().map(|width| (width.link.as_str(), width.is_chosen)).collect();
+        assert_eq!(
+            links,
+            [
+                ("/overview?split=key&range=7d", false),
+                ("/overview?split=key&range=7d&bars=hour", false),
+                ("/overview?split=key&range=7d&bars=day", true),
+            ]
+        );
+        assert_eq!(picker.choices[2].link, "/overview?split=key&bars=day&range=24h", "a new time keeps the width");
     }
 
     #[test]

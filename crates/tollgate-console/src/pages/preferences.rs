@@ -219,7 +219,7 @@ mod tests {
     fn choice_of_the_member_comes_first() {
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
-        let member = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None, views: Vec::new() };
+        let member = MemberPreferences { language: Some("zh-CN".to_owned()), ..MemberPreferences::default() };
         let found = Preferences::of(&headers, Some(&member), DisplayCurrency::USD);
         assert_eq!((found.locale, found.theme), (Locale::ZH_CN, Theme::Dark));
         assert_eq!(LANGUAGES, Language::ALL.map(Language::tag));

@@ -122,6 +122,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "past" => t.say("problem.past"),
         "posting" => t.say("problem.posting"),
         "price_limit" => t.say("problem.price_limit"),
+        "time_zone" => t.say("problem.time_zone"),
         "too_many_keys" => t.say("problem.too_many_keys"),
         "typed_name" => t.say("problem.typed_name"),
         "unknown_channel" => t.say("problem.unknown_channel"),

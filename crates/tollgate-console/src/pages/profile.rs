@@ -1,14 +1,15 @@
-//! The member's own page: password, one-time codes, sessions. Language and theme are forms of every page.
+//! The member's own page: password, one-time codes, time zone, sessions. Language and theme are forms of every page.
 
 use std::{collections::HashMap, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
 use super::{
     control::Control,
-    form::FormState,
+    form::{FormData, FormState},
     format::{self, TimeText},
     layout::Layout,
     locale::Locale,
@@ -19,7 +20,7 @@ use super::{
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
 };
-use crate::{api_error::ApiError, dispatch::ApiCall};
+use crate::{api::preferences, api_error::ApiError, dispatch::ApiCall};
 
 const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 /// Sessions that are listed.
@@ -32,6 +33,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/profile/codes", MEMBER, page!(enable_codes)),
     PageRoute::post("/profile/codes/off", MEMBER, page!(disable_codes)),
     PageRoute::post("/profile/codes/renew", MEMBER, page!(renew_codes)),
+    PageRoute::post("/profile/time-zone", MEMBER, page!(change_time_zone)),
     PageRoute::post("/profile/sessions/{session}/end", MEMBER, page!(end_session)),
 ];
 
@@ -48,6 +50,7 @@ struct ProfilePage {
     new_password: Control,
     again: Control,
     codes_password: Control,
+    time_zone: Control,
 }
 
 #[derive(Debug, Deserialize)]
@@ -161,8 +164,27 @@ async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageRep
         new_password: new,
         again,
         codes_password: form.current_password("password_for_codes", t.say("profile.current_password")),
+        time_zone: time_zone(request, form),
     };
     PageReply::page(form.status(), &template)
+}
+
+fn time_zone(request: &PageRequest, form: &FormState) -> Control {
+    let t = request.t();
+    let kept = request.kept_preferences().and_then(|kept| kept.time_zone.as_deref()).unwrap_or_default();
+    let form = if form.has("time_zone") { form.clone() } else { FormState::of(FormData::of(&[("time_zone", kept)])) };
+    let control = form.suggest("time_zone", t.say("profile.time_zone"), preferences::time_zones().collect());
+    control.hint(t.say("profile.time_zone_hint")).max(preferences::MAX_TIME_ZONE)
+}
+
+/// An empty one is the browser's.
+async fn change_time_zone(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let zone = Some(request.form.value("time_zone").trim()).filter(|zone| !zone.is_empty());
+    let body = Map::from_iter([("time_zone".to_owned(), zone.map_or(Value::Null, Value::from))]);
+    match request.call(operations::CHANGE_PREFERENCES, ApiCall { body, ..ApiCall::default() }).await {
+        Ok(_) => Ok(PageReply::redirect(&request.url("/profile")).toast(Toast::Saved)),
+        Err(error) => refuse(&request, error.because("time_zone"), &["time_zone"]).await,
+    }
 }
 
 /// The profile with what is wrong.

@@ -5,7 +5,7 @@ use std::{collections::HashMap, sync::Arc};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
-use tollgate_store::AdminScope;
+use tollgate_store::{AdminScope, MemberPreferences};
 use url::form_urlencoded::Serializer;
 
 use super::{control::Pager, form::FormData, layout::Layout, locale::Locale, preferences::Preferences};
@@ -42,6 +42,11 @@ impl PageRequest {
     /// Whether an operator or an admin has signed in.
     pub(crate) fn is_operator(&self) -> bool {
         self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) >= AdminScope::Operator)
+    }
+
+    /// What the member who has signed in prefers.
+    pub(crate) fn kept_preferences(&self) -> Option<&MemberPreferences> {
+        self.signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences)
     }
 
     pub(crate) fn is_admin(&self) -> bool {

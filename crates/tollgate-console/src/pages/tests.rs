@@ -83,6 +83,7 @@ fn only_fields_are_not_escaped() {
         "key",
         "new_password",
         "codes_password",
+        "time_zone",
         "model",
         "upstream",
         "control",

@@ -163,7 +163,12 @@ pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
     assert_eq!(of().await, MemberPreferences::default());
     let view = |name: &str, is_shared| SavedView { name: name.to_owned(), query: "range=7d".to_owned(), is_shared };
     let views = vec![view("mine", false), view("\"shared\":true", false), view("ours", true)];
-    let preferences = MemberPreferences { language: Some("zh-CN".to_owned()), theme: None, views };
+    let preferences = MemberPreferences {
+        language: Some("zh-CN".to_owned()),
+        time_zone: Some("Asia/Shanghai".to_owned()),
+        views,
+        ..MemberPreferences::default()
+    };
     let change = IdentityChange::SetPreferences { member: "ann".to_owned(), preferences: preferences.clone() };
     apply(store, &[identity(change.clone())]).await.unwrap();
     apply(store, &[identity(change)]).await.unwrap();

@@ -33,6 +33,12 @@ const MAX_HOURS: i64 = 60 * DAY;
 
 pub(super) const BUCKETS: FieldShape =
     both("buckets", Kind::Integer { min: 1, max: 500 }, "Maximum number of buckets; default 60.");
+/// Widths that can be chosen, and their lengths in microseconds.
+const CHOSEN: [(&str, i64); 2] = [("hour", 60 * MINUTE), ("day", DAY)];
+const CHOSEN_WORDS: &[&str] = &[CHOSEN[0].0, CHOSEN[1].0];
+const MAX_BUCKETS: i64 = 500;
+pub(super) const WIDTH: FieldShape =
+    both("width", Kind::Word(CHOSEN_WORDS), "Width of the buckets, instead of their number: at most 500. Days are those of UTC.");
 pub(super) static BUCKET: Object = Object::of(
     "UsageBucket",
     &[
@@ -77,8 +83,23 @@ impl Axis {
         // Longer ranges have buckets of so many weeks as are needed.
         let weeks = (1..).map(|weeks| weeks * 7 * DAY);
         let width = widths.chain(weeks).find(fits).unwrap_or(7 * DAY);
+        Self::in_steps(since, until, width)
+    }
+
+    /// Buckets of a chosen width; `None` for an unknown word.
+    pub(crate) fn of_width(since: i64, until: i64, word: &str) -> Option<Self> {
+        let (_, width) = CHOSEN.into_iter().find(|(known, _)| *known == word)?;
+        Some(Self::in_steps(since, until, width))
+    }
+
+    fn in_steps(since: i64, until: i64, width: i64) -> Self {
         let end = (until - 1).max(since).div_euclid(width) * width + width;
         Self { begin: since.div_euclid(width) * width, end, width }
+    }
+
+    /// The number of buckets.
+    pub(crate) const fn count(&self) -> i64 {
+        (self.end - self.begin) / self.width
     }
 
     /// The grouping by time whose buckets its own consist of.
@@ -100,7 +121,11 @@ pub(super) async fn histogram(context: RequestContext) -> Result<ApiResponse, Ap
     if since >= until {
         return Err(ApiError::value("since", "it is not before 'until'"));
     }
-    let axis = Axis::of(since.0, until.0, context.query.whole("buckets").unwrap_or(60));
+    let axis = match context.query.text("width").and_then(|width| Axis::of_width(since.0, until.0, width)) {
+        Some(axis) if axis.count() > MAX_BUCKETS => return Err(ApiError::value("width", "the time has more than 500 of them")),
+        Some(axis) => axis,
+        None => Axis::of(since.0, until.0, context.query.whole("buckets").unwrap_or(60)),
+    };
     // A range until now has no end, so that its last bucket is read from sums and not from records.
     let filter = UsageFilter { since: Some(since), ..filter };
     let permit = context.acquire_heavy_permit().await?;
@@ -157,6 +182,14 @@ mod tests {
         assert_eq!(of(0, 90 * 1_440, 90), (0, 90 * 1_440, 1_440));
         assert_eq!(of(0, 3_650 * 1_440, 10).2, 53 * 10_080);
         assert_eq!(of(7, 0, 1), (5, 10, 5), "an empty range is one bucket");
+    }
+
+    #[test]
+    fn width_of_buckets_is_chosen() {
+        let axis = Axis::of_width(90 * MINUTE, 24 * 60 * MINUTE + 1, "hour").unwrap();
+        assert_eq!((axis.begin / MINUTE, axis.end / MINUTE, axis.count()), (60, 25 * 60, 24));
+        assert_eq!(Axis::of_width(90 * MINUTE, 2 * DAY, "day"), Some(Axis { begin: 0, end: 2 * DAY, width: DAY }));
+        assert_eq!(Axis::of_width(0, DAY, "minute"), None);
     }
 
     #[test]

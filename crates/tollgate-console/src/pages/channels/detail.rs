@@ -44,7 +44,6 @@ use crate::{
 
 /// Models that are shown; the form has all.
 const MAX_MODELS: usize = 25;
-const BARS: &str = "32";
 const EVENTS: &str = "10";
 
 #[derive(Debug, Template)]
@@ -245,7 +244,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         sums::series(request, period, &of_channel),
     )?;
     let (buckets, transitions, groups, keys) = tokio::try_join!(
-        request.read::<Buckets>(operations::DRAW_USAGE, get(&with(&[("buckets", BARS)]))),
+        request.read::<Buckets>(operations::DRAW_USAGE, get(&with(&[period.bars()]))),
         request.read::<ApiPage<TransitionObject>>(operations::LIST_HEALTH_TRANSITIONS, get(&with(&[("limit", EVENTS)]))),
         request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "200")])),
         request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", "100")])),

@@ -4,8 +4,14 @@ use tollgate_core::Timestamp;
 use url::form_urlencoded::Serializer;
 
 use crate::{
-    pages::{form::FormData, locale::Locale, mark, protocols},
-    time::rfc3339,
+    pages::{
+        form::FormData,
+        locale::Locale,
+        mark,
+        period::{Period, chosen_width},
+        protocols,
+    },
+    time::{parse_rfc3339, rfc3339},
 };
 
 /// A time until now that can be chosen.
@@ -98,6 +104,8 @@ pub(super) struct LogFilter {
     until: Option<String>,
     values: Vec<(&'static str, String)>,
     pub(super) after: Option<String>,
+    /// The chosen width of bars.
+    bars: Option<&'static str>,
     is_operator: bool,
 }
 
@@ -120,6 +128,7 @@ impl LogFilter {
             until: query.filled("until").map(at),
             values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
             after: query.filled("after").map(str::to_owned),
+            bars: chosen_width(query),
             is_operator,
         }
     }
@@ -162,6 +171,18 @@ impl LogFilter {
         self.address(&[("range", word.to_owned())], None)
     }
 
+    /// The page with bars of another width.
+    pub(super) fn with_bars(&self, bars: Option<&'static str>) -> String {
+        Self { bars, ..self.clone() }.query(None)
+    }
+
+    /// The time of the chart; without an end it ends now.
+    pub(super) fn period(&self, now: Timestamp) -> Period {
+        let since = parse_rfc3339(&self.since).unwrap_or(now);
+        let until = self.until.as_deref().and_then(parse_rfc3339).unwrap_or(now);
+        Period::fixed(since.0, until.0).with_bars(self.bars)
+    }
+
     /// The page with the time of one bar of the histogram.
     pub(super) fn within(&self, at: &str, width_s: i64) -> String {
         let begin = at.parse::<jiff::Timestamp>().map(|at| Timestamp(at.as_microsecond()));
@@ -181,14 +202,15 @@ impl LogFilter {
 
     fn address(&self, time: &[(&str, String)], after: Option<&str>) -> String {
         let mut query = Serializer::new(String::new());
-        query.extend_pairs(time).extend_pairs(&self.values);
+        query.extend_pairs(time).extend_pairs(self.bars.map(|bars| ("bars", bars))).extend_pairs(&self.values);
         query.extend_pairs(after.map(|after| ("after", after)));
         query.finish()
     }
 
     /// What the form keeps besides its fields.
     pub(super) fn hidden(&self) -> Vec<(&'static str, String)> {
-        self.time_pairs().into_iter().filter(|(name, _)| *name == "range").collect()
+        let range = self.time_pairs().into_iter().filter(|(name, _)| *name == "range");
+        range.chain(self.bars.map(|bars| ("bars", bars.to_owned()))).collect()
     }
 
     /// A fixed time as fields of the form hold it, in UTC: its beginning and its end, empty without one.
@@ -260,6 +282,19 @@ mod tests {
         assert_eq!(fixed.fixed(), ("2026-11-21T00:00".to_owned(), "2026-11-21T00:05".to_owned()));
         let typed = of("range=1h&since=2026-11-21T00:00&until=", false);
         assert_eq!((typed.range, typed.api_query().last()), (None, Some(&("since", "2026-11-21T00:00:00Z"))));
+    }
+
+    #[test]
+    fn width_of_bars_is_kept_in_the_address() {
+        let filter = of("range=7d&model=m&bars=day", false);
+        assert_eq!(filter.query(None), "range=7d&bars=day&model=m");
+        assert_eq!(
+            (filter.with_bars(Some("hour")), filter.with_bars(None)),
+            ("range=7d&bars=hour&model=m".to_owned(), "range=7d&model=m".to_owned())
+        );
+        assert!(filter.hidden().contains(&("bars", "day".to_owned())));
+        assert_eq!(filter.period(NOW).bars_or("60"), ("width", "day"));
+        assert_eq!(of("range=15m&bars=day", false).period(NOW).bars_or("60"), ("buckets", "60"));
     }
 
     #[test]

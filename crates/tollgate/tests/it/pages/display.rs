@@ -1,4 +1,5 @@
-//! How pages show what they show: amounts in the display currency, and messages that undo.
+//! How pages show what they show: amounts in the display currency, times in the zone of the profile, and messages that
+//! undo.
 
 use std::time::Duration;
 
@@ -86,4 +87,38 @@ fn what_is_turned_off_is_turned_on_from_the_message() {
         location(&boss.post(&admin.gateway, &undone, &[]));
         assert_eq!(admin.get(&row)["status"], on, "{path}");
     }
+}
+
+#[test]
+fn times_are_in_the_zone_of_the_profile() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let mut ann = signed_in(&admin, "ann");
+    assert!(!ann.page(&admin.gateway, "/console").contains("data-time-zone"));
+    let saved = ann.post(&admin.gateway, "/profile/time-zone", &[("time_zone", " Asia/Shanghai ")]);
+    assert_eq!(location(&saved), "/profile");
+    assert!(ann.page(&admin.gateway, "/console").contains("data-time-zone=\"Asia/Shanghai\""));
+    assert!(ann.page(&admin.gateway, "/profile").contains("value=\"Asia/Shanghai\""));
+    let wrong = ann.post(&admin.gateway, "/profile/time-zone", &[("time_zone", "Mars/\"><b>")]);
+    let text = wrong.text();
+    assert!(wrong.status == 422 && text.contains("Enter a time zone such as Europe/Berlin.") && !text.contains("<b>"), "{text}");
+    assert_eq!(location(&ann.post(&admin.gateway, "/profile/time-zone", &[("time_zone", "")])), "/profile");
+    assert!(!ann.page(&admin.gateway, "/console").contains("data-time-zone"));
+}
+
+#[test]
+fn bars_of_charts_have_the_chosen_width() {
+    let admin = Admin::echo();
+    let mut boss = owner(&admin);
+    let bars = |page: &str| page.split_once("id=\"outcomes\"").map_or(page, |(_, rest)| rest).matches("class=\"hit\"").count();
+    let automatic = boss.page(&admin.gateway, "/overview?range=7d");
+    assert!(automatic.contains("bars=hour") && automatic.contains("bars=day"), "{automatic}");
+    let daily = boss.page(&admin.gateway, "/overview?range=7d&bars=day");
+    assert!(bars(&daily) < bars(&automatic), "{} {}", bars(&daily), bars(&automatic));
+    assert!(
+        daily.contains("range=7d&#38;bars=day") || daily.contains("range=7d&amp;bars=day"),
+        "the period keeps its bars: {daily}"
+    );
+    let answer = admin.call("GET", "/admin/v1/usage/histogram?width=hour&since=2020-01-01T00:00:00Z", None);
+    assert_eq!(answer.status, 400, "{}", answer.text());
 }

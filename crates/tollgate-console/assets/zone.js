@@ -1,0 +1,12 @@
+// The time zone that the member has chosen; undefined is the browser's, which is also taken where it does not know the chosen one.
+function chosen() {
+  const { lang, dataset } = document.documentElement;
+  if (!dataset.timeZone) return undefined;
+  try {
+    return new Intl.DateTimeFormat(lang, { timeZone: dataset.timeZone }).resolvedOptions().timeZone;
+  } catch {
+    return undefined;
+  }
+}
+
+export const timeZone = chosen();
