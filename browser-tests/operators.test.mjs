@@ -256,6 +256,22 @@ for (const [view, options] of Object.entries(VIEWS)) {
         const href = async (path, text) => {
           await page.goto(gateway.base + path);
           return new URL(await page.getByRole("link", { name: text, exact: true }).first().getAttribute("href"), gateway.base).pathname;
+    await page.goto(`${gateway.base}/alerts/destinations/new`);
+    await page.locator("#name").fill("bot");
+    await page.locator("#kind").selectOption("telegram");
+    await page.locator("#url").fill(`http://${gateway.provider}/bot1:token`);
+    await page.locator("#secret").fill("123456:token");
+    await page.getByText("Mail and Telegram").click();
+    await page.locator("#to").fill("-1001234567890");
+    await page.getByRole("button", { name: "Create destination" }).click();
+    await page.locator("#url[aria-invalid=true]").waitFor();
+    await checkPage(page, faults, "destination, refused");
+    await page.locator("#url").fill("http://127.0.0.1:9");
+    await page.locator("#secret").fill("123456:token");
+    await page.getByRole("button", { name: "Create destination" }).click();
+    await page.getByRole("button", { name: "Send a test" }).waitFor();
+    assert.equal(await page.locator("#to").inputValue(), "-1001234567890");
+    await checkPage(page, faults, "destination of Telegram");
         };
         const [group, member] = [await href("/groups", "Studio"), await href("/members", "Ada Okafor")];
         const version = (await href("/channels/spare/history", locale === "en" ? "Compare and go back" : "对比并恢复")).split("/").pop();

@@ -185,6 +185,9 @@ pub enum DestinationKind {
     Webhook,
     Slack,
     Feishu,
+    Dingtalk,
+    Wecom,
+    Telegram,
     Email,
 }
 
@@ -202,8 +205,9 @@ pub struct AlertDestinationSpec {
     pub private_network: bool,
     /// Whether a secret is stored.
     pub has_secret: bool,
-    /// Mail: sender and recipients.
+    /// Mail: the sender.
     pub from: String,
+    /// Mail: recipients. Telegram: the chat.
     pub to: Vec<String>,
 }
 
@@ -231,7 +235,8 @@ impl AlertDestinationSpec {
     }
 }
 
-/// The secrets of a destination: its whole address, and the secret that signs messages or logs in to the mail server.
+/// The secrets of a destination: its whole address, and the secret that signs messages, logs in to the mail server
+/// or is the token of a bot.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DestinationSecrets {
     pub url: String,

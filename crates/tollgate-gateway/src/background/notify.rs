@@ -1,13 +1,13 @@
-//! Sends messages about alerts to their destinations: webhooks, Slack, Feishu and mail.
+//! Sends messages about alerts to their destinations: webhooks, group chats and mail.
 //!
 //! Bounds: 10 s a message (mail: 30 s), 64 KiB of an answer, or of all that a mail server says. Connections follow the address policy of
 //! all outbound connections and follow no redirect. Faults never contain an address or an answer's text beyond a code.
 
+mod chat;
 mod mail;
 
 use std::time::Duration;
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
 use http::{HeaderMap, HeaderValue, Method, header::CONTENT_TYPE};
@@ -92,6 +92,9 @@ impl Notifier {
                 DestinationKind::Webhook => self.webhook(destination, message).await,
                 DestinationKind::Slack => self.slack(destination, message).await,
                 DestinationKind::Feishu => self.feishu(destination, message, now).await,
+                DestinationKind::Dingtalk => self.dingtalk(destination, message, now).await,
+                DestinationKind::Wecom => self.wecom(destination, message).await,
+                DestinationKind::Telegram => self.telegram(destination, message).await,
                 DestinationKind::Email => mail::send(destination, message, &self.trust).await,
             }
         };
@@ -105,39 +108,14 @@ impl Notifier {
             let signature = format!("sha256={}", hex::encode(mac(secret.as_bytes(), &body)));
             headers.insert(SIGNATURE, HeaderValue::try_from(signature).expect("hexadecimal digits are a valid header"));
         }
-        self.post(destination, headers, body).await.map(drop)
-    }
-
-    async fn slack(&self, destination: &AlertDestination, message: &Notification) -> Result<(), String> {
-        // Slack reads `<…>` as links and mentions, so these characters are escaped.
-        let text = message.line().replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-        self.post(destination, HeaderMap::new(), Bytes::from(json!({"text": text}).to_string())).await.map(drop)
-    }
-
-    async fn feishu(&self, destination: &AlertDestination, message: &Notification, now: Timestamp) -> Result<(), String> {
-        let mut body = json!({"msg_type": "text", "content": {"text": message.line().replace('<', "＜")}});
-        if let Some(secret) = &destination.secrets.secret {
-            let time = now.seconds().to_string();
-            // The text that is signed is the key, and the message is empty.
-            body["sign"] = STANDARD.encode(mac(format!("{time}\n{secret}").as_bytes(), b"")).into();
-            body["timestamp"] = time.into();
-        }
-        let answer = self.post(destination, HeaderMap::new(), Bytes::from(body.to_string())).await?;
-        // Refusals have the status 200 and a code.
-        let code = serde_json::from_slice::<Value>(&answer).ok().and_then(|answer| answer["code"].as_i64());
-        match code {
-            Some(0) => Ok(()),
-            Some(code) => Err(format!("Feishu refused it with the code {code}")),
-            None => Err("the answer is not that of Feishu".to_owned()),
-        }
+        self.post(destination, &address(destination)?, headers, body).await.map(drop)
     }
 
     /// Posts JSON and reads the answer.
-    async fn post(&self, destination: &AlertDestination, mut headers: HeaderMap, body: Bytes) -> Result<Bytes, String> {
-        let url = Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())?;
+    async fn post(&self, destination: &AlertDestination, url: &Url, mut headers: HeaderMap, body: Bytes) -> Result<Bytes, String> {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let reach = policy(destination);
-        let answer = fetch::send(&url, Method::POST, headers, body, reach, &self.trust, &self.tasks).await;
+        let answer = fetch::send(url, Method::POST, headers, body, reach, &self.trust, &self.tasks).await;
         let answer = answer.map_err(|fault| fault.to_string())?;
         if !(200..300).contains(&answer.status) {
             return Err(format!("status {}", answer.status));
@@ -145,6 +123,10 @@ impl Notifier {
         let read = Limited::new(answer.body, ANSWER_BYTES).collect().await;
         read.map(http_body_util::Collected::to_bytes).map_err(|_| "the answer ended early, or has more than 64 KiB".to_owned())
     }
+}
+
+fn address(destination: &AlertDestination) -> Result<Url, String> {
+    Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())
 }
 
 fn policy(destination: &AlertDestination) -> AddressPolicy {

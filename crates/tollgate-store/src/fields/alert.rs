@@ -30,14 +30,18 @@ table!(
     DestinationInput::default(),
     &[
         field!("name", spec.name: String, "Unique.").kind(NAME).access(Access::Fixed).rule(not_an_id),
-        field!("kind", spec.kind: DestinationKind, "`webhook`: a JSON object by POST; `slack` and `feishu`: a message of their own form.")
-            .access(Access::Fixed),
+        field!(
+            "kind",
+            spec.kind: DestinationKind,
+            "`webhook`: a JSON object by POST; `slack`, `feishu`, `dingtalk`, `wecom` and `telegram`: a message of their own form."
+        )
+        .access(Access::Fixed),
         Field {
             shape: FieldShape::new(
                 "url",
                 Kind::Text { min: 1, max: 2_000 },
-                "Address: `https://…`; of mail `smtp://user@host:587` (STARTTLS), `smtps://` (TLS) or `smtp+plain://`. Shown with `***` \
-                 for its path, which may be a secret.",
+                "Address: `https://…`; of Telegram `https://api.telegram.org`; of mail `smtp://user@host:587` (STARTTLS), `smtps://` \
+                 (TLS) or `smtp+plain://`. Shown with `***` for its path, which may be a secret.",
             )
             .with(Access::Required),
             get: |row: &Self| row.spec.url.as_str().into(),
@@ -55,7 +59,8 @@ table!(
             shape: FieldShape::new(
                 "secret",
                 Kind::Text { min: 0, max: 1_000 },
-                "Webhook and Feishu: signs messages. Mail: the password. Empty: none. Never shown.",
+                "Webhook, Feishu and DingTalk: signs messages. Telegram: the token of the bot. Mail: the password. Empty: none. Never \
+                 shown.",
             )
             .with(Access::WriteOnly),
             get: |_: &Self| Value::Null,
@@ -76,7 +81,7 @@ table!(
         field!("rules", spec.rules: Vec<String>, "Rules whose alerts it gets; empty: all.").kind(RULES),
         field!("private_network", spec.private_network: bool, "May reach loopback and private addresses."),
         field!("from", spec.from: String, "Mail: the sender's address.").kind(Kind::Text { min: 0, max: 320 }),
-        field!("to", spec.to: Vec<String>, "Mail: addresses of recipients.").kind(Kind::List { of: &ADDRESS, max: 50 }),
+        field!("to", spec.to: Vec<String>, "Mail: addresses of recipients. Telegram: the id of one chat, or `@channel`.").kind(Kind::List { of: &ADDRESS, max: 50 }),
     ],
     problems problems
 );
@@ -98,20 +103,60 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
     if scheme == "smtp+plain" && !private_network {
         problem("url", "sends mail without TLS, which private_network = true permits");
     }
-    if is_mail && !is_mail_address(from) {
-        problem("from", "needs the address of a sender, such as tollgate@example.com");
+    if !from.is_empty() && !is_mail {
+        problem("from", "is a field of mail; leave it out");
     }
-    if is_mail && to.is_empty() {
-        problem("to", "needs at least one recipient");
-    }
-    if to.iter().any(|address| !is_mail_address(address)) {
-        problem("to", "has an entry that is no mail address");
-    }
-    let has_mail_fields = !from.is_empty() || !to.is_empty();
-    if has_mail_fields && !is_mail {
-        problem("to", "and from are fields of mail; leave them out");
+    match kind {
+        DestinationKind::Email => {
+            if !is_mail_address(from) {
+                problem("from", "needs the address of a sender, such as tollgate@example.com");
+            }
+            if to.is_empty() {
+                problem("to", "needs at least one recipient");
+            }
+            if to.iter().any(|address| !is_mail_address(address)) {
+                problem("to", "has an entry that is no mail address");
+            }
+        }
+        DestinationKind::Telegram => {
+            if url.contains(STARS) {
+                problem("url", "of this kind has no path, such as https://api.telegram.org; the token of the bot is the secret");
+            }
+            if !has_bot_token(input) {
+                problem("secret", "needs the token of a bot, such as 123456:ABC-DEF");
+            }
+            if !matches!(to.as_slice(), [chat] if is_chat(chat)) {
+                problem("to", "needs the id of one chat, such as -1001234567890, or the name of a channel, such as @alerts");
+            }
+        }
+        DestinationKind::Webhook
+        | DestinationKind::Slack
+        | DestinationKind::Feishu
+        | DestinationKind::Dingtalk
+        | DestinationKind::Wecom => {
+            if !to.is_empty() {
+                problem("to", "is a field of mail and Telegram; leave it out");
+            }
+        }
     }
     found
+}
+
+/// Whether a token is given or stays. It becomes a part of a path.
+fn has_bot_token(input: &DestinationInput) -> bool {
+    let is_token = |text: &str| {
+        let of_secret = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+        text.split_once(':').is_some_and(|(bot, secret)| {
+            !bot.is_empty() && bot.bytes().all(|byte| byte.is_ascii_digit()) && !secret.is_empty() && secret.bytes().all(of_secret)
+        })
+    };
+    input.secret.as_ref().map_or(input.spec.has_secret, |secret| is_token(secret.expose()))
+}
+
+/// The id of a chat, below zero for groups, or the name of a public channel.
+fn is_chat(text: &str) -> bool {
+    let is_name = |name: &str| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    text.strip_prefix('@').map_or_else(|| text.parse::<i64>().is_ok(), is_name)
 }
 
 /// `local@domain` in visible ASCII. The mail server decides about the rest.
@@ -222,5 +267,38 @@ mod tests {
         assert!(with("to", json!([])).starts_with("to"));
         assert!(with("to", json!(["a b@c"])).starts_with("to"));
         assert!(with("kind", json!("slack")).starts_with("url"));
+    }
+
+    #[test]
+    fn telegram_needs_a_token_and_one_chat() {
+        let bot = json!({
+            "name": "t", "kind": "telegram", "url": "https://api.telegram.org", "secret": "123456:ABC-def_1", "to": ["-1001234567890"],
+        });
+        assert!(row(&bot).is_ok());
+        let with = |name: &str, value: Value| {
+            let mut members = bot.clone();
+            members[name] = value;
+            row(&members).map(drop)
+        };
+        assert_eq!(with("to", json!(["@tollgate_alerts"])), Ok(()));
+        for (name, value) in [
+            ("url", json!("https://api.telegram.org/bot123456:canary/sendMessage")),
+            ("secret", json!("")),
+            ("secret", json!("123456:../canary")),
+            ("secret", json!("canary")),
+            ("to", json!([])),
+            ("to", json!(["-1001234567890", "-1001234567891"])),
+            ("to", json!(["@a/b"])),
+            ("from", json!("a@example.com")),
+        ] {
+            assert!(
+                with(name, value.clone()).is_err_and(|fault| fault.starts_with(name) && !fault.contains("canary")),
+                "{name}: {value}"
+            );
+        }
+        let without = json!({"name": "t", "kind": "telegram", "url": "https://api.telegram.org", "to": ["-1001234567890"]});
+        assert!(row(&without).unwrap_err().starts_with("secret"));
+        let robot = json!({"name": "w", "kind": "wecom", "url": "https://qyapi.weixin.qq.com/cgi-bin/webhook/send?key=canary"});
+        assert_eq!(row(&robot).unwrap().spec.url, "https://qyapi.weixin.qq.com/***");
     }
 }

@@ -276,7 +276,10 @@ words! {
     Window { "day" => Day, "month" => Month, "total" => Total }
     BudgetAction { "block" => Block, "alert" => Alert }
     AdminScope { "member" => Member, "operator" => Operator, "admin" => Admin }
-    DestinationKind { "webhook" => Webhook, "slack" => Slack, "feishu" => Feishu, "email" => Email }
+    DestinationKind {
+        "webhook" => Webhook, "slack" => Slack, "feishu" => Feishu, "dingtalk" => Dingtalk, "wecom" => Wecom,
+        "telegram" => Telegram, "email" => Email,
+    }
     PriceLimitOn { "sale" => Sale, "cost" => Cost }
     Modality { "text" => Text, "image" => Image, "audio" => Audio, "video" => Video, "document" => Document }
 }

@@ -369,7 +369,7 @@ pub(crate) enum Alert {
     },
     /// List the rules with their thresholds, which are settings
     Rules,
-    /// List, make, change and remove destinations: webhooks, Slack, Feishu, mail
+    /// List, make, change and remove destinations: webhooks, Slack, Feishu, DingTalk, WeCom, Telegram, mail
     #[command(subcommand)]
     Destination(ResourceCommand),
     /// Send a test message to a destination

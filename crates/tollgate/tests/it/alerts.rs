@@ -1,5 +1,7 @@
 //! Alerts: what rules find, the messages that destinations get, and that each is sent once.
 
+mod chats;
+
 use std::time::Duration;
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};

@@ -25,6 +25,8 @@ use crate::{
 
 /// More than people have.
 const MAX_SHOWN: &str = "200";
+/// In the order in which they are chosen.
+const KINDS: [&str; 7] = ["webhook", "slack", "feishu", "dingtalk", "wecom", "telegram", "email"];
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
     ("already_exists", "name", "exists"),
@@ -94,6 +96,9 @@ fn kind(t: Locale, kind: &str) -> &'static str {
     match kind {
         "slack" => "Slack",
         "feishu" => t.say("alerts.feishu"),
+        "dingtalk" => t.say("alerts.dingtalk"),
+        "wecom" => t.say("alerts.wecom"),
+        "telegram" => "Telegram",
         "email" => t.say("alerts.email"),
         _ => "Webhook",
     }
@@ -163,7 +168,7 @@ async fn destination_page(
     tested: Option<Tested>,
 ) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let kinds = ["webhook", "slack", "feishu", "email"].map(|word| (word, kind(t, word)));
+    let kinds = KINDS.map(|word| (word, kind(t, word)));
     let mut basics = Vec::new();
     if destination.is_none() {
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("alerts.name_hint")).max(100).required().focus());
@@ -182,10 +187,10 @@ async fn destination_page(
         state.text("to", t.say("alerts.to")).hint(t.say("alerts.to_hint")).max(10_000),
     ];
     let mail = ControlSection::new(t.say("alerts.mail"), mail);
-    let is_mail = state.value("kind") == "email";
+    let has_recipients = matches!(state.value("kind"), "email" | "telegram");
     let sections = vec![
         ControlSection::new("", basics),
-        if is_mail { mail } else { mail.folded() },
+        if has_recipients { mail } else { mail.folded() },
         ControlSection::new(t.say("alerts.which"), chosen),
     ];
     let (title, path, submit) = match destination {
