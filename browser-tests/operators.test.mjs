@@ -113,6 +113,58 @@ test("a channel is edited as a file, and goes back to a version", async () => {
   });
 });
 
+test("several channels are chosen and edited, tested and removed", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.locator("input[name=provider][value=compatible]").check({ force: true });
+    await page.locator("#name").fill("extra");
+    await page.locator("#base_url").fill(`http://${gateway.provider}/v1`);
+    await page.locator("#private_network").check();
+    await page.getByRole("button", { name: "Create channel" }).click();
+    await page.waitForURL("**/channels/extra/models");
+    await page.goto(`${gateway.base}/channels`);
+    await page.getByLabel("Choose chat").check();
+    await page.getByText("1 chosen").waitFor();
+    await page.getByLabel("All", { exact: true }).check();
+    const count = await page.locator("[data-choice]").count();
+    await page.getByText(`${count} chosen`).waitFor();
+    await checkPage(page, faults, "channels, chosen");
+    await screenshot(page, "channels-chosen.light");
+    await page.getByRole("button", { name: "Run test" }).click();
+    await page.getByText("End", { exact: true }).waitFor();
+    await checkPage(page, faults, "test of several channels");
+    await screenshot(page, "channels-tested.light");
+    await page.getByRole("link", { name: "To the channels" }).click();
+    // A channel of the served file cannot be changed, so that none is.
+    await page.getByLabel("All", { exact: true }).check();
+    await page.getByRole("button", { name: "Edit", exact: true }).click();
+    await page.waitForURL("**/channel-selection/edit?**");
+    await checkPage(page, faults, "edit several channels");
+    await screenshot(page, "channels-edit.light");
+    await page.locator("#weight").fill("5");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Nothing was changed.").waitFor();
+    assert.equal(await page.locator("#weight").inputValue(), "5");
+    await checkPage(page, faults, "edit several channels, refused");
+    await screenshot(page, "channels-refused.light");
+    await page.goto(`${gateway.base}/channels`);
+    await page.getByLabel("Choose extra").check();
+    await page.getByRole("button", { name: "Edit", exact: true }).click();
+    await page.locator("#weight").fill("5");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.getByLabel("Choose extra").check();
+    const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: "Export" }).click()]);
+    assert.equal(download.suggestedFilename(), "channels.toml");
+    await page.getByRole("button", { name: "Remove", exact: true }).click();
+    await page.getByLabel("Type the name to confirm").fill("extra");
+    await checkPage(page, faults, "remove several channels");
+    await page.getByRole("button", { name: "Remove for good" }).click();
+    await page.getByText("Removed.").waitFor();
+    assert.equal(await page.getByLabel("Choose extra").count(), 0);
+  });
+});
+
 test("groups are compared by price, and their multipliers changed", async () => {
   await asOwner(VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/groups`);
@@ -211,6 +263,22 @@ test("a destination is tested and a setting changed at run time", async () => {
     await page.getByText("The message was not delivered:").waitFor();
     await checkPage(page, faults, "destination, tested");
     await screenshot(page, "destination-tested.light");
+    await page.goto(`${gateway.base}/alerts/destinations/new`);
+    await page.locator("#name").fill("bot");
+    await page.locator("#kind").selectOption("telegram");
+    await page.locator("#url").fill(`http://${gateway.provider}/bot1:token`);
+    await page.locator("#secret").fill("123456:token");
+    await page.getByText("Mail and Telegram").click();
+    await page.locator("#to").fill("-1001234567890");
+    await page.getByRole("button", { name: "Create destination" }).click();
+    await page.locator("#url[aria-invalid=true]").waitFor();
+    await checkPage(page, faults, "destination, refused");
+    await page.locator("#url").fill("http://127.0.0.1:9");
+    await page.locator("#secret").fill("123456:token");
+    await page.getByRole("button", { name: "Create destination" }).click();
+    await page.getByRole("button", { name: "Send a test" }).waitFor();
+    assert.equal(await page.locator("#to").inputValue(), "-1001234567890");
+    await checkPage(page, faults, "destination of Telegram");
     await page.goto(`${gateway.base}/settings?q=slow_ms`);
     await page.getByRole("link", { name: "Change", exact: true }).click();
     await page.locator("#value").fill("many");
@@ -256,26 +324,12 @@ for (const [view, options] of Object.entries(VIEWS)) {
         const href = async (path, text) => {
           await page.goto(gateway.base + path);
           return new URL(await page.getByRole("link", { name: text, exact: true }).first().getAttribute("href"), gateway.base).pathname;
-    await page.goto(`${gateway.base}/alerts/destinations/new`);
-    await page.locator("#name").fill("bot");
-    await page.locator("#kind").selectOption("telegram");
-    await page.locator("#url").fill(`http://${gateway.provider}/bot1:token`);
-    await page.locator("#secret").fill("123456:token");
-    await page.getByText("Mail and Telegram").click();
-    await page.locator("#to").fill("-1001234567890");
-    await page.getByRole("button", { name: "Create destination" }).click();
-    await page.locator("#url[aria-invalid=true]").waitFor();
-    await checkPage(page, faults, "destination, refused");
-    await page.locator("#url").fill("http://127.0.0.1:9");
-    await page.locator("#secret").fill("123456:token");
-    await page.getByRole("button", { name: "Create destination" }).click();
-    await page.getByRole("button", { name: "Send a test" }).waitFor();
-    assert.equal(await page.locator("#to").inputValue(), "-1001234567890");
-    await checkPage(page, faults, "destination of Telegram");
         };
         const [group, member] = [await href("/groups", "Studio"), await href("/members", "Ada Okafor")];
         const version = (await href("/channels/spare/history", locale === "en" ? "Compare and go back" : "对比并恢复")).split("/").pop();
         const destination = await href("/alerts/destinations", "on-call");
+        await page.goto(`${gateway.base}/channels`);
+        const chosen = `channel=${await page.locator("[data-choice]").first().getAttribute("value")}`;
         for (const [name, path] of [
           ["groups", "/groups"],
           ["group", group],
@@ -283,6 +337,8 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["pricing", "/pricing"],
           ["pricing-group", "/pricing?group=default"],
           ["pricing-groups", "/pricing/groups"],
+          ["channels-edit", `/channel-selection/edit?${chosen}`],
+          ["channels-remove", `/channel-selection/remove?${chosen}`],
           ["channel-file", "/channels/spare/file"],
           ["channel-file-fixed", "/channels/chat/file"],
           ["channel-history", "/channels/spare/history"],

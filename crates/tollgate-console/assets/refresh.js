@@ -1,9 +1,9 @@
-// Loads a part of the page again while it is looked at: <div id="part" data-refresh="address">. What is under the pointer, focused or
-// opened stays as it is.
+// Loads a part of the page again while it is looked at: <div id="part" data-refresh="address">. What is under the pointer, focused,
+// opened or chosen stays as it is.
 const SECONDS = 30;
 
 function isInUse(part) {
-  return document.hidden || part.matches(":hover") || part.contains(document.activeElement) || part.querySelector("details[open]") || document.querySelector("dialog[open], .menu-down[open]");
+  return document.hidden || part.matches(":hover") || part.contains(document.activeElement) || part.querySelector("details[open], [data-choice]:checked") || document.querySelector("dialog[open], .menu-down[open]");
 }
 
 async function refresh() {

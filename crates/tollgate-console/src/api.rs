@@ -17,7 +17,7 @@ mod audit;
 mod backups;
 mod budgets;
 mod catalog;
-mod channels;
+pub(crate) mod channels;
 mod explain;
 mod group_offers;
 mod health;
@@ -81,6 +81,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         named_rows::GROUP_ROUTES,
         group_offers::ROUTES,
         channels::ROUTES,
+        channels::several::ROUTES,
         channels::file::ROUTES,
         channels::history::ROUTES,
         accounts::ROUTES,

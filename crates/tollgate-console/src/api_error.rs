@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::StatusCode;
-use serde_json::json;
+use serde_json::{Value, json};
 use tollgate_store::{AdminScope, ChangeRefusal, ChangeRefused, IdentityRefusal, RowKind, StoreError, catalog_file::FileError};
 
 use crate::{
@@ -22,12 +22,16 @@ pub(crate) struct ApiError {
     message: String,
     retry_after: Option<u32>,
     faults: Vec<FileError>,
+    /// What is wrong with each of several rows.
+    rows: Vec<(String, Self)>,
     cause: Option<InternalFailure>,
 }
 
 const INVALID: &str = "invalid_request_error";
 /// Faults of a catalog file listed in `faults`.
 pub(crate) const MAX_FAULTS: usize = 1_000;
+/// Rows named in the message; `rows` lists all of them.
+const MAX_NAMED_ROWS: usize = 10;
 
 impl ApiError {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
@@ -40,6 +44,7 @@ impl ApiError {
             message: message.into(),
             retry_after: None,
             faults: Vec::new(),
+            rows: Vec::new(),
             cause: None,
         }
     }
@@ -62,6 +67,21 @@ impl ApiError {
     /// Adds the faults of a catalog file, each with line and column.
     pub(crate) fn with_faults(self, faults: &[FileError]) -> Self {
         Self { faults: faults.to_vec(), ..self }
+    }
+
+    /// 400 if a change of `of` rows has faults, with what is wrong with each row. A fault that all of them have is about what was sent,
+    /// and is returned by itself.
+    pub(crate) fn check_rows(faults: Vec<(String, Self)>, of: usize) -> Result<(), Self> {
+        let Some((_, first)) = faults.first() else { return Ok(()) };
+        if faults.len() == of && faults.iter().all(|(_, fault)| fault == first) {
+            return Err(first.clone());
+        }
+        let named: Vec<String> =
+            faults.iter().take(MAX_NAMED_ROWS).map(|(name, fault)| format!("{name}: {}", fault.message)).collect();
+        let more = faults.len().saturating_sub(MAX_NAMED_ROWS);
+        let more = if more > 0 { format!(" And {more} more.") } else { String::new() };
+        let message = format!("Nothing was changed. {}{more}", named.join(" "));
+        Err(Self { rows: faults, ..Self::invalid("rows_refused", "channels", message) })
     }
 
     /// 400: the body is not valid JSON.
@@ -189,6 +209,11 @@ impl ApiError {
         Self { param: Some(param.to_owned()), ..self }
     }
 
+    /// The same about a field of a nested object.
+    pub(crate) fn below(self, object: &str) -> Self {
+        Self { param: self.param.map(|param| format!("{object}.{param}")), ..self }
+    }
+
     /// 404: no such path.
     pub(crate) fn no_path() -> Self {
         Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths are listed in /admin/openapi.json.")
@@ -309,6 +334,9 @@ impl ApiError {
             let show = |fault: &FileError| json!({"line": fault.line, "column": fault.column, "message": fault.message});
             error["faults"] = self.faults.iter().take(MAX_FAULTS).map(show).collect();
         }
+        if !self.rows.is_empty() {
+            error["rows"] = self.rows.iter().map(|(name, fault)| fault.of_row(name)).collect();
+        }
         let mut response = ApiResponse::of(self.status, json!({"error": error})).with_cause(self.cause.clone());
         if self.status == StatusCode::UNAUTHORIZED {
             response = response.header("www-authenticate", "Bearer");
@@ -317,6 +345,11 @@ impl ApiError {
             response = response.header("retry-after", &secs.to_string());
         }
         response
+    }
+
+    /// The error as one of several rows.
+    fn of_row(&self, name: &str) -> Value {
+        json!({"name": name, "message": self.message, "param": self.param, "code": self.code})
     }
 
     /// Error for a change that the store refused; `file` is the path of the served catalog file.
@@ -401,6 +434,11 @@ impl ApiError {
         self.param.as_deref()
     }
 
+    /// What is wrong with each of several rows.
+    pub(crate) fn rows(&self) -> &[(String, Self)] {
+        &self.rows
+    }
+
     pub(crate) const fn reason(&self) -> Option<&'static str> {
         self.reason
     }
@@ -443,16 +481,4 @@ impl From<StoreError> for ApiError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sum_beyond_a_bound_names_what_to_change() {
-        let groups = ApiError::store(&StoreError::TooManyGroups { max: 7 }, None);
-        assert_eq!((groups.code(), groups.param()), ("invalid_value", Some("by")));
-        assert!(groups.message().contains("more than 7 groups; group by one thing less, or filter by"), "{}", groups.message());
-        let records = ApiError::store(&StoreError::TooManyRecords { records: 9, max: 8 }, None);
-        assert_eq!((records.code(), records.param()), ("invalid_value", Some("since")));
-        assert!(records.message().contains("has 9; at most 8 are read"), "{}", records.message());
-    }
-}
+mod tests;

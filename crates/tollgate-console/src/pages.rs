@@ -48,6 +48,7 @@ mod serve;
 mod set_up;
 mod settings;
 mod sign_in;
+mod stages;
 mod status;
 mod strip;
 mod system;

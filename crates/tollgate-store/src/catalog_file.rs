@@ -17,7 +17,7 @@ use reader::{FileProblems, TableReader};
 
 pub use one_channel::{ChannelEdit, edit_channel, show_channel};
 pub use plan::{ApplyMode, CatalogPlan, PlanAction, PlanLine, plan};
-pub use render::render;
+pub use render::{render, render_channels};
 
 /// One problem of a catalog file, with its position; lines and columns begin at 1.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -20,8 +20,8 @@ pub(crate) use accounting::{
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
-    Account, AccountName, AccountSelection, AdminKey, Channel, ClientLines, FieldArgs, HealthTime, Key, KeyName, Model, NewRow,
-    PreviewArgs, ResourceCommand, RowChange, RowName,
+    Account, AccountName, AccountSelection, AdminKey, Channel, ChannelNames, ClientLines, FieldArgs, HealthTime, Key, KeyName,
+    Model, NewRow, PreviewArgs, ResourceCommand, RowChange, RowName,
 };
 
 /// A model gateway: one key, every protocol, every upstream.
@@ -85,7 +85,7 @@ pub(crate) enum Command {
     /// Apply a catalog file to the database, after showing the changes
     Apply(Apply),
     /// Print the current catalog as a catalog file, without secrets
-    Pull,
+    Pull(Pull),
     /// Manage service keys of callers
     #[command(subcommand)]
     Key(Key),
@@ -225,6 +225,13 @@ pub(crate) struct Apply {
     /// Also remove rows that the file does not contain
     #[arg(long)]
     pub(crate) prune: bool,
+}
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Pull {
+    /// Only these channels with their accounts: names or ids, separated by commas
+    #[arg(long, value_name = "CHANNELS")]
+    pub(crate) channels: Option<String>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -81,7 +81,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             command::ready::run(&common)
         }
         Command::Apply(arguments) => command::catalog::apply(&common, &arguments),
-        Command::Pull => command::catalog::pull(&common),
+        Command::Pull(arguments) => command::catalog::pull(&common, &arguments),
         Command::Key(action) => command::key::run(&common, action),
         Command::AdminKey(subcommand) => command::admin_key::run(&common, subcommand),
         Command::Channel(subcommand) => command::channel::run(&common, subcommand),

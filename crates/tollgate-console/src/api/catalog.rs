@@ -1,12 +1,12 @@
 //! The catalog as a file: pull, preview and apply. Secrets must be literal: references to environment variables and files are
 //! rejected, because a client of the admin API must not read those of the gateway's machine.
 
-use std::{io, sync::Arc};
+use std::{collections::HashSet, io, sync::Arc};
 
 use serde_json::{Value, json};
 use tollgate_core::{PriceEffects, catalog_warnings, price_effects};
 use tollgate_store::{
-    AdminScope, Change, KeyScope, PreviewError, RandomSource,
+    AdminScope, Change, ChannelRow, KeyScope, PreviewError, RandomSource, RowKind,
     catalog_file::{self, ApplyMode, CatalogFile, CatalogPlan, FileError, PlanAction, PlanLine, UnreadableFile},
     fields::{Access, Kind, Object, WriteMode},
     preview,
@@ -24,6 +24,8 @@ use crate::{api_error::ApiError, response::ApiResponse};
 const MAX_FAULTS: usize = 20;
 
 const FILE: Kind = Kind::Text { min: 0, max: 64_000_000 };
+/// As long as the ids of 250 channels.
+const NAMES: Kind = Kind::Text { min: 1, max: 8_000 };
 
 static CATALOG: Object = Object::of(
     "Catalog",
@@ -64,6 +66,7 @@ const WRITE: Resource = Resource { needs: Needs::Scope(AdminScope::Admin), ..REA
 
 pub(super) static ROUTES: &[Route] = &[
     READ.route(Method::Get, "/admin/v1/catalog", "pull_catalog", "The whole catalog as a file, without secrets.", handler!(pull))
+        .query(&[both("channels", NAMES, "Only these channels with their accounts: names or ids, separated by commas.")])
         .returns(ResponseSchema::Object(&CATALOG)),
     WRITE
         .route(
@@ -84,9 +87,27 @@ pub(super) static ROUTES: &[Route] = &[
 
 async fn pull(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let _permit = context.acquire_heavy_permit().await?;
-    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&KeyScope::All)).await?;
-    let file = catalog_file::render(&current);
+    let scope = match context.query.text("channels") {
+        Some(_) => KeyScope::Limited { names: HashSet::new(), max: 0 },
+        None => KeyScope::All,
+    };
+    let current = context.with_query_timeout(context.state.store.catalog.live_rows(&scope)).await?;
+    let file = match context.query.text("channels") {
+        Some(names) => catalog_file::render_channels(chosen(&current.channels, names)?.into_iter()),
+        None => catalog_file::render(&current),
+    };
     Ok(ApiResponse::ok(json!({"revision": current.revision, "file": file})).revision(current.revision))
+}
+
+/// The channels with these names or ids, separated by commas.
+fn chosen<'a>(channels: &'a [ChannelRow], names: &str) -> Result<Vec<&'a ChannelRow>, ApiError> {
+    let names: HashSet<&str> = names.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+    let is_known = |name: &&str| channels.iter().any(|channel| channel.spec.name == **name || channel.id == **name);
+    if !names.iter().all(is_known) {
+        return Err(ApiError::not_found(RowKind::Channel).about("channels"));
+    }
+    let is_chosen = |channel: &&ChannelRow| names.contains(channel.spec.name.as_str()) || names.contains(channel.id.as_str());
+    Ok(channels.iter().filter(is_chosen).collect())
 }
 
 /// Planned changes of a file and their effect through price limits.

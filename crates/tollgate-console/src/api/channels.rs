@@ -2,6 +2,7 @@
 
 pub(super) mod file;
 pub(super) mod history;
+pub(crate) mod several;
 
 use std::collections::HashSet;
 

@@ -65,7 +65,8 @@ pub(super) struct CurrentRow<T> {
     pub(super) keeps_secrets: bool,
 }
 
-fn object<R: NamedResource>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
+/// A row as answers have it.
+pub(super) fn object<R: NamedResource>(row: &StoredRow, spec: &R::Spec) -> Map<String, Value> {
     let mut members = rows::object(row);
     members.extend(whole(spec));
     members
@@ -76,7 +77,7 @@ fn shown<R: NamedResource>(row: &StoredRow) -> Result<ApiResponse, ApiError> {
 }
 
 /// Rejects changes by operators to fields that the table reserves for admins.
-fn require_admin<T: Row>(context: &RequestContext, before: &T, after: &T) -> Result<(), ApiError> {
+pub(super) fn require_admin<T: Row>(context: &RequestContext, before: &T, after: &T) -> Result<(), ApiError> {
     admin_changes(before, after).first().map_or(Ok(()), |field| context.require_admin(&format!("Setting {field}")))
 }
 

@@ -8,7 +8,10 @@ use tollgate_store::{
     fields::{Access, FieldShape, Kind, MAX_DECIMAL, MAX_NETWORK, MAX_TEXT_NAME, MAX_TEXT_VALUE, MAX_TIME, Object, WriteMode},
 };
 
-use super::route::{self, Idempotency, Needs, RequestSchema, ResponseSchema, Route};
+use super::{
+    channels::several::MAX_CHANNELS,
+    route::{self, Idempotency, Needs, RequestSchema, ResponseSchema, Route},
+};
 use crate::api_error::MAX_FAULTS;
 
 /// The OpenAPI 3.1 document of these routes.
@@ -71,6 +74,20 @@ fn error() -> Value {
                         "required": ["line", "column", "message"],
                         "properties": {
                             "line": {"type": "integer"}, "column": {"type": "integer"}, "message": {"type": "string"},
+                        },
+                        "additionalProperties": false,
+                    },
+                },
+                "rows": {
+                    "type": "array",
+                    "maxItems": MAX_CHANNELS,
+                    "description": "Where several rows were to be changed: what is wrong with which. None was changed.",
+                    "items": {
+                        "type": "object",
+                        "required": ["name", "message", "param", "code"],
+                        "properties": {
+                            "name": {"type": "string"}, "message": {"type": "string"}, "param": {"type": ["string", "null"]},
+                            "code": {"type": "string"},
                         },
                         "additionalProperties": false,
                     },

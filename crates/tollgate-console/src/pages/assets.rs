@@ -54,6 +54,7 @@ static SOURCES: &[Source] = &[
     source!("stages.js"),
     source!("operators.js"),
     source!("download.js"),
+    source!("choose.js"),
     source!("home.js"),
     source!("markdown.js"),
     source!("playground-code.js"),

@@ -9,6 +9,7 @@ pub(super) mod form;
 mod history;
 mod line_diff;
 mod list;
+mod selection;
 pub(super) mod served;
 pub(super) mod state;
 mod switch;
@@ -27,6 +28,11 @@ const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels", OPERATOR, page!(list::show)),
+    PageRoute::post("/channel-selection", OPERATOR, page!(selection::act)),
+    PageRoute::get("/channel-selection/edit", OPERATOR, page!(selection::edit)),
+    PageRoute::post("/channel-selection/edit", OPERATOR, page!(selection::save)),
+    PageRoute::get("/channel-selection/remove", OPERATOR, page!(selection::ask_removal)),
+    PageRoute::post("/channel-selection/remove", OPERATOR, page!(selection::remove)),
     PageRoute::get("/channels/new", OPERATOR, page!(form::new)),
     PageRoute::post("/channels/new", OPERATOR, page!(form::make)),
     PageRoute::get("/channels/{name}", OPERATOR, page!(detail::show)),

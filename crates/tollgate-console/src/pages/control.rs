@@ -241,11 +241,13 @@ pub(crate) struct FormView {
     pub(crate) cancel: Option<String>,
     /// Another button: where it sends the form, and its label.
     pub(crate) second: Option<(String, &'static str)>,
+    /// What it does cannot be undone.
+    pub(crate) is_dangerous: bool,
 }
 
 impl FormView {
     pub(crate) fn new(action: String, sections: Vec<ControlSection>, submit: &'static str) -> Self {
-        Self { action, hidden: Vec::new(), sections, submit, cancel: None, second: None }
+        Self { action, hidden: Vec::new(), sections, submit, cancel: None, second: None, is_dangerous: false }
     }
 
     pub(crate) fn hidden(mut self, name: impl Into<String>, value: impl fmt::Display) -> Self {
@@ -255,6 +257,10 @@ impl FormView {
 
     pub(crate) fn cancel(self, to: String) -> Self {
         Self { cancel: Some(to), ..self }
+    }
+
+    pub(crate) fn dangerous(self) -> Self {
+        Self { is_dangerous: true, ..self }
     }
 
     pub(crate) fn second(self, action: String, label: &'static str) -> Self {

@@ -62,6 +62,8 @@ pub(crate) enum Script {
     Download,
     /// A table whose columns and density can be chosen.
     Tables,
+    /// Rows that are chosen.
+    Choose,
 }
 
 /// Entries of the navigation below a heading.
@@ -330,6 +332,10 @@ impl Layout {
 
     pub(crate) fn has_downloads(&self) -> bool {
         self.has(Script::Download)
+    }
+
+    pub(crate) fn has_choices(&self) -> bool {
+        self.has(Script::Choose)
     }
 
     pub(crate) fn is_home(&self) -> bool {

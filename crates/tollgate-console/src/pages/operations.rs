@@ -33,6 +33,7 @@ operations! {
     GET_LOAD = "get_load";
     CHANGE_ACCOUNT = "change_account";
     CHANGE_CHANNEL = "change_channel";
+    CHANGE_CHANNELS = "change_channels";
     END_COOLING = "end_cooling";
     EXPLAIN = "explain";
     GET_ACCOUNT = "get_account";
@@ -47,6 +48,7 @@ operations! {
     MAKE_CHANNEL = "make_channel";
     REMOVE_ACCOUNT = "remove_account";
     REMOVE_CHANNEL = "remove_channel";
+    REMOVE_CHANNELS = "remove_channels";
     TEST_CHANNEL = "test_channel";
     LIST_ALERTS = "list_alerts";
     LIST_AUDIT_EVENTS = "list_audit_events";
@@ -92,6 +94,7 @@ operations! {
     MAKE_KEY = "make_key";
     MAKE_RECOVERY_CODES = "make_recovery_codes";
     MAKE_TOTP_SECRET = "make_totp_secret";
+    PULL_CATALOG = "pull_catalog";
     PREVIEW_GROUP_OFFERS = "preview_group_offers";
     REMOVE_BACKUP = "remove_backup";
     REMOVE_DESTINATION = "remove_destination";

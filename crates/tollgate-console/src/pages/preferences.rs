@@ -74,11 +74,14 @@ pub(crate) enum Toast {
     AccountOn,
     MemberOff,
     MemberOn,
+    ChannelsOff,
+    ChannelsOn,
+    NothingChosen,
     CoolingEnded,
 }
 
 impl Toast {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 20] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -95,6 +98,9 @@ impl Toast {
         Self::AccountOn,
         Self::MemberOff,
         Self::MemberOn,
+        Self::ChannelsOff,
+        Self::ChannelsOn,
+        Self::NothingChosen,
         Self::CoolingEnded,
     ];
 
@@ -116,6 +122,9 @@ impl Toast {
             Self::AccountOn => "account-on",
             Self::MemberOff => "member-off",
             Self::MemberOn => "member-on",
+            Self::ChannelsOff => "channels-off",
+            Self::ChannelsOn => "channels-on",
+            Self::NothingChosen => "nothing-chosen",
             Self::CoolingEnded => "cooling-ended",
         }
     }
@@ -138,6 +147,9 @@ impl Toast {
             Self::AccountOn => t.say("toast.account_on"),
             Self::MemberOff => t.say("toast.member_off"),
             Self::MemberOn => t.say("toast.member_on"),
+            Self::ChannelsOff => t.say("toast.channels_off"),
+            Self::ChannelsOn => t.say("toast.channels_on"),
+            Self::NothingChosen => t.say("toast.nothing_chosen"),
             Self::CoolingEnded => t.say("toast.cooling_ended"),
         }
     }

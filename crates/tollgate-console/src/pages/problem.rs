@@ -4,6 +4,7 @@ use askama::Template;
 use http::StatusCode;
 
 use super::{
+    control::FaultPlace,
     layout::Layout,
     locale::Locale,
     reply::{PageFailure, PageReply},
@@ -51,6 +52,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("job_conflict", ..) => t.say("problem.job_conflict"),
         ("too_many_views", ..) => t.say("problem.too_many_views"),
         ("too_many_backups", ..) => t.say("problem.too_many_backups"),
+        ("rows_refused", ..) => t.say("problem.rows_refused"),
         ("revision_conflict", ..) => t.say("problem.conflict"),
         ("already_exists", ..) => t.say("problem.already_exists"),
         (_, Some("name"), _) => t.say("problem.member_name"),
@@ -78,6 +80,20 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         _ => error.message(),
     };
     text.to_owned()
+}
+
+/// What is wrong with each of several rows. `places` has the reasons by parameter, as for a form.
+pub(crate) fn rows(t: Locale, error: &ApiError, places: &[FaultPlace]) -> Vec<(String, String)> {
+    let reason = |fault: &ApiError| {
+        let param = fault.param().unwrap_or_default();
+        let base = param.split(['.', '[']).next().unwrap_or_default();
+        places.iter().find(|(known, ..)| *known == param || *known == base).map(|(_, _, reason)| *reason)
+    };
+    let said = |fault: &ApiError| match (fault.reason(), reason(fault)) {
+        (None, Some(reason)) => say(t, &fault.clone().because(reason)),
+        _ => say(t, fault),
+    };
+    error.rows().iter().map(|(name, fault)| (name.clone(), said(fault))).collect()
 }
 
 /// Why a service key is refused, to who holds it.
@@ -117,6 +133,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "network" => t.say("problem.network"),
         "no_self_service" => t.say("problem.no_self_service"),
         "no_list" => t.say("problem.no_list"),
+        "nothing_filled" => t.say("problem.nothing_filled"),
         "nothing_left" => t.say("problem.nothing_left"),
         "nothing_picked" => t.say("problem.nothing_picked"),
         "past" => t.say("problem.past"),
@@ -124,6 +141,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "price_limit" => t.say("problem.price_limit"),
         "time_zone" => t.say("problem.time_zone"),
         "too_many_keys" => t.say("problem.too_many_keys"),
+        "typed_count" => t.say("problem.typed_count"),
         "typed_name" => t.say("problem.typed_name"),
         "unknown_channel" => t.say("problem.unknown_channel"),
         "unknown_group" => t.say("problem.unknown_group"),

@@ -29,6 +29,7 @@ const HEADERS: &[(&str, &str)] = &[
 pub(crate) struct PageReply {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
+    /// The page, or the text of a file.
     html: String,
     /// What follows the text, as it comes.
     rest: Option<Body>,
@@ -76,6 +77,12 @@ impl PageReply {
         Self { rest: Some(parts), ..Self::empty(StatusCode::OK) }
     }
 
+    /// A file that the browser saves.
+    pub(crate) fn file(name: &str, media_type: &'static str, text: String) -> Self {
+        let reply = Self { html: text, ..Self::empty(StatusCode::OK) };
+        reply.header("content-type", media_type).header("content-disposition", &format!("attachment; filename=\"{name}\""))
+    }
+
     /// 303 to an address of the console.
     pub(crate) fn redirect(location: &str) -> Self {
         let reply = Self::empty(StatusCode::SEE_OTHER);
@@ -116,14 +123,15 @@ impl PageReply {
     }
 
     pub(crate) fn response(self) -> Response<Body> {
-        let is_empty = self.html.is_empty() && self.rest.is_none();
+        let is_html =
+            !(self.html.is_empty() && self.rest.is_none()) && !self.headers.iter().any(|(name, _)| *name == header::CONTENT_TYPE);
         let mut response = Response::new(self.rest.unwrap_or_else(|| Body::from(self.html)));
         *response.status_mut() = self.status;
         if let Some(cause) = self.cause {
             response.extensions_mut().insert(cause);
         }
         let fields = response.headers_mut();
-        if !is_empty {
+        if is_html {
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         }
         // Pages hold what only their reader may see, and the token of the session.

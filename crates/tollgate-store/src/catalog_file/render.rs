@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use tollgate_core::{AccountSpec, ChannelSpec, ModelMapping, ModelSpec};
 
 use crate::{
-    CatalogRows, GroupSpec, KeySpec, MemberSpec,
+    CatalogRows, ChannelRow, GroupSpec, KeySpec, MemberSpec,
     fields::{AccountInput, KeyInput, Row, is_written, toml_string, toml_value, whole},
 };
 
@@ -30,6 +30,15 @@ pub fn render(current: &CatalogRows) -> String {
     current.groups.iter().for_each(|group| row(&mut out, "[[group]]", "", "name", &group.spec));
     current.members.iter().for_each(|member| row(&mut out, "[[member]]", "", "name", &member.spec));
     current.keys.iter().for_each(|key| row(&mut out, "[[key]]", "", "name", &key.spec));
+    out
+}
+
+/// Some channels of the current catalog with their accounts as a catalog file.
+pub fn render_channels<'a>(channels: impl Iterator<Item = &'a ChannelRow>) -> String {
+    let mut out = "# Channels of the catalog, without secrets. Existing accounts keep theirs when it is applied.\n".to_owned();
+    for channel in channels {
+        render_channel(&mut out, &channel.spec, channel.accounts.iter().map(|account| &account.spec));
+    }
     out
 }
 

@@ -236,6 +236,20 @@ pub(crate) enum Account {
     Remove(AccountName),
 }
 
+/// Several channels.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ChannelNames {
+    /// Names or ids, separated by commas
+    #[arg(value_name = "NAMES", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) channels: String,
+}
+
+impl ChannelNames {
+    pub(crate) fn names(&self) -> Vec<&str> {
+        self.channels.split(',').map(str::trim).filter(|name| !name.is_empty()).collect()
+    }
+}
+
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Channel {
     /// List channels with their accounts and health
@@ -248,6 +262,15 @@ pub(crate) enum Channel {
     Set(RowChange),
     /// Remove one with its accounts; the usage log keeps their names
     Remove(RowName),
+    /// Change several, all of them or none; `account={rpm=60}` is written to each of their accounts
+    SetSeveral {
+        #[command(flatten)]
+        channels: ChannelNames,
+        #[command(flatten)]
+        members: FieldArgs,
+    },
+    /// Remove several with their accounts, all of them or none
+    RemoveSeveral(ChannelNames),
     /// Call a channel's accounts for real and show each step
     Test {
         #[command(flatten)]

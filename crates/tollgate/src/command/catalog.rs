@@ -9,7 +9,7 @@ use tollgate_store::catalog_file::FileError;
 use crate::{
     admin::{self, Admin, AdminError, AdminRefusal, AdminRequest, ApiPath, FolderPolicy},
     catalog_file,
-    cli::{Apply, Common},
+    cli::{Apply, Common, Pull},
     command::{effects, secrets},
     compose,
     failure::Failure,
@@ -105,8 +105,9 @@ fn apply_failure(error: AdminError, path: &Path) -> Failure {
     }
 }
 
-pub(crate) fn pull(common: &Common) -> Result<(), Failure> {
-    let catalog = admin::run(common, async |admin| Ok(admin.get(&ApiPath::of(&["catalog"])).await?))?;
+pub(crate) fn pull(common: &Common, arguments: &Pull) -> Result<(), Failure> {
+    let target = ApiPath::of(&["catalog"]).maybe("channels", arguments.channels.as_deref());
+    let catalog = admin::run(common, async |admin| Ok(admin.get(&target).await?))?;
     if common.json {
         output::json(&json!({"catalog": catalog["file"]}));
     } else {

@@ -1,4 +1,4 @@
-//! `channel list|show|add|set|remove|enable|disable|test|health|end-cooling`.
+//! `channel list|show|add|set|remove|set-several|remove-several|enable|disable|test|health|end-cooling`.
 
 mod health;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{
     admin::{self, Admin, AdminError, AdminRefusal, AdminRequest, ApiPath},
-    cli::{self, AccountSelection, Common, PreviewArgs, ResourceCommand},
+    cli::{self, AccountSelection, ChannelNames, Common, FieldArgs, PreviewArgs, ResourceCommand},
     command::resource::{self, Resource},
     failure::Failure,
     output,
@@ -23,6 +23,10 @@ pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failu
         cli::Channel::Add(row) => resource::named(common, CHANNELS, ResourceCommand::Add { row, saving }),
         cli::Channel::Set(change) => resource::named(common, CHANNELS, ResourceCommand::Set { change, saving }),
         cli::Channel::Remove(row) => resource::named(common, CHANNELS, ResourceCommand::Remove(row)),
+        cli::Channel::SetSeveral { channels, members } => {
+            admin::run(common, async |admin| set_several(common, admin, &channels, &members).await)
+        }
+        cli::Channel::RemoveSeveral(channels) => admin::run(common, async |admin| remove_several(common, admin, &channels).await),
         cli::Channel::Enable(accounts) => admin::run(common, async |admin| switch(common, admin, &accounts, "on").await),
         cli::Channel::Disable(accounts) => admin::run(common, async |admin| switch(common, admin, &accounts, "off").await),
         cli::Channel::Test { accounts, model } => {
@@ -33,6 +37,23 @@ pub(crate) fn run(common: &Common, subcommand: cli::Channel) -> Result<(), Failu
         }
         cli::Channel::EndCooling(accounts) => admin::run(common, async |admin| end_cooling(common, admin, &accounts).await),
     }
+}
+
+async fn set_several(common: &Common, admin: &Admin, names: &ChannelNames, members: &FieldArgs) -> Result<(), Failure> {
+    let mut body = resource::request_body("change_channels", members)?;
+    body.insert("channels".to_owned(), json!(names.names()));
+    let target = ApiPath::of(&["channels"]);
+    let changed = admin.send(AdminRequest::of(Method::PATCH, &target, &Value::Object(body))).await?.body;
+    output::result(common, &changed["items"], &format!("changed the channels {}", names.names().join(", ")));
+    Ok(())
+}
+
+async fn remove_several(common: &Common, admin: &Admin, names: &ChannelNames) -> Result<(), Failure> {
+    let body = json!({"channels": names.names()});
+    admin.send(AdminRequest::of(Method::POST, &ApiPath::of(&["channel-removals"]), &body)).await?;
+    let removed = json!({"channels": names.names(), "status": "removed"});
+    output::result(common, &removed, &format!("removed the channels {}", names.names().join(", ")));
+    Ok(())
 }
 
 async fn switch(common: &Common, admin: &Admin, accounts: &AccountSelection, to: &str) -> Result<(), Failure> {

@@ -227,7 +227,7 @@ impl Rows<'_> {
 const SECRETS: [&str; 3] = ["credential", "secret", "url"];
 
 /// The body of a request, with the secrets that `credential=env:NAME` or `file:PATH` refer to.
-fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
+pub(super) fn request_body(route: &str, members: &FieldArgs) -> Result<Map<String, Value>, Failure> {
     let mut body = tollgate_console::parse_field_args(route, &members.words)
         .map_err(|fault| Failure::Usage(format!("{}; `show` has all fields", fault.trim_end_matches('.'))))?;
     for name in SECRETS {

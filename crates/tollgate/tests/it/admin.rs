@@ -10,6 +10,7 @@ mod listener;
 mod money;
 mod prices;
 mod remote;
+mod several;
 mod usage;
 mod validation;
 

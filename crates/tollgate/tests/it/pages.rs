@@ -2,6 +2,7 @@
 
 mod attacks;
 mod callers;
+mod channel_selection;
 mod channels;
 mod display;
 mod groups;

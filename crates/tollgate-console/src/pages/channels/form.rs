@@ -284,7 +284,7 @@ fn headers(text: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(headers))
 }
 
-fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
+pub(super) fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     if digits.is_empty() {
         return Ok(0);

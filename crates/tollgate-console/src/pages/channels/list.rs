@@ -36,12 +36,15 @@ struct ChannelsPage {
     is_filtered: bool,
     sorts: Vec<(&'static str, &'static str, bool)>,
     count: String,
+    /// What is done with the chosen channels: word and label.
+    actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
     refresh: String,
 }
 
 #[derive(Debug)]
 struct ChannelRow {
+    id: String,
     name: String,
     link: String,
     initial: String,
@@ -101,7 +104,12 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let on = states.iter().filter(|state| state.is_on()).count();
     let (shown, on) = (rows.len().to_string(), on.to_string());
     let template = ChannelsPage {
-        layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh).with(Script::Tables),
+        layout: request
+            .layout(t.say("nav.channels"))
+            .wide()
+            .with(Script::Refresh)
+            .with(Script::Tables)
+            .with(Script::Choose),
         t,
         is_filtered: !search.is_empty() || has_problems_only,
         search: query.value("q").to_owned(),
@@ -115,6 +123,14 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         .map(|(word, label)| (word, label, word == sort))
         .to_vec(),
         count: t.say_with("channels.count", &[("shown", &shown), ("all", &all.to_string()), ("on", &on)]),
+        actions: [
+            ("on", t.say("channels.turn_on")),
+            ("off", t.say("channels.turn_off")),
+            ("test", t.say("test.run")),
+            ("edit", t.say("channels.edit")),
+            ("export", t.say("selection.export")),
+            ("remove", t.say("channels.remove_short")),
+        ],
         rows,
         refresh: request.url(&request.address),
     };
@@ -164,6 +180,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
     let groups = sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str());
     let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
     ChannelRow {
+        id: state.channel.id.clone(),
         name: state.name.clone(),
         link: request.url(&state.path()),
         initial: state.name.chars().next().map(|first| first.to_uppercase().to_string()).unwrap_or_default(),

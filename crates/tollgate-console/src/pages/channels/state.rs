@@ -25,6 +25,7 @@ const MOST: &str = "1000";
 /// A channel, as the admin API answers it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ChannelObject {
+    pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) provider: String,
     pub(crate) status: String,
@@ -141,18 +142,19 @@ pub(super) async fn one(request: &PageRequest) -> Result<ChannelObject, ApiError
     request.read(operations::GET_CHANNEL, call_of(request)).await
 }
 
+/// All channels.
+pub(super) async fn all(request: &PageRequest) -> Result<Vec<ChannelObject>, ApiError> {
+    Ok(request.read::<ApiPage<ChannelObject>>(operations::LIST_CHANNELS, get(&[("limit", MOST)])).await?.items)
+}
+
 /// All channels with the health of their accounts, by name.
 pub(crate) async fn states(request: &PageRequest) -> Result<Vec<ChannelState>, ApiError> {
-    let (channels, accounts) = tokio::try_join!(
-        request.read::<ApiPage<ChannelObject>>(operations::LIST_CHANNELS, get(&[("limit", MOST)])),
-        health(request),
-    )?;
+    let (channels, accounts) = tokio::try_join!(all(request), health(request))?;
     let mut of_channel: HashMap<String, Vec<HealthObject>> = HashMap::new();
     for account in accounts {
         of_channel.entry(account.channel.clone()).or_default().push(account);
     }
     let mut states: Vec<ChannelState> = channels
-        .items
         .into_iter()
         .map(|channel| ChannelState {
             name: channel.name.clone(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::body::Body;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt as _, stream};
+use futures_util::{Stream, StreamExt as _};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -19,11 +19,10 @@ use crate::{
         operations,
         reply::{PageFailure, PageReply},
         request::PageRequest,
+        stages::{Stage, in_parts, mark},
     },
 };
 
-/// Where the steps are put into the page.
-const PLACE: &str = "<li hidden></li>";
 /// Longest line of a test.
 const MAX_LINE: usize = 64 << 10;
 
@@ -35,20 +34,6 @@ struct TestPage {
     name: String,
     link: String,
     model: String,
-}
-
-#[derive(Debug, Template)]
-#[template(path = "parts/stage.html")]
-struct Stage {
-    t: Locale,
-    icons: String,
-    tone: &'static str,
-    icon: &'static str,
-    step: String,
-    detail: String,
-    took: String,
-    /// The end of an account's test, rather than one of its steps.
-    is_end: bool,
 }
 
 /// A line of the test: a step that passed, or the end of an account's test.
@@ -83,11 +68,7 @@ pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     if request.wants_part() {
         return Ok(PageReply::streamed(Body::from_stream(stages)));
     }
-    let html = page.render()?;
-    let (head, tail) = html.split_once(PLACE).unwrap_or((&html, ""));
-    let (head, tail) = (Bytes::from(head.to_owned()), Bytes::from(tail.to_owned()));
-    let parts = stream::once(async { Ok(head) }).chain(stages).chain(stream::once(async { Ok(tail) }));
-    Ok(PageReply::streamed(Body::from_stream(parts)))
+    Ok(in_parts(&page.render()?, stages))
 }
 
 /// The lines of a test as items of a list.
@@ -113,7 +94,7 @@ fn stage(t: Locale, icons: &str, line: TestEvent) -> Stage {
     let Some(step) = line.step else {
         let passed = line.passed == Some(true);
         let text = line.error.unwrap_or_else(|| t.say("test.passed").to_owned());
-        let (tone, icon) = if passed { ("ok", "okc") } else { ("bad", "badc") };
+        let (tone, icon) = mark(passed);
         return Stage { t, icons: icons.to_owned(), tone, icon, step: of, detail: text, took: String::new(), is_end: true };
     };
     let name = match step.as_str() {
@@ -127,6 +108,8 @@ fn stage(t: Locale, icons: &str, line: TestEvent) -> Stage {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::stream;
+
     use super::*;
 
     #[tokio::test]

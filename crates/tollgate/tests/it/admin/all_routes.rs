@@ -20,6 +20,9 @@ fn around(admin: &Admin) {
     for path in ["channels/c/file?dry_run=true", "channels/c/file"] {
         assert_eq!(ok(&admin.call("PUT", &at(path), Some(&change)))["lines"], json!([]));
     }
+    ok(&admin.call("PATCH", &at("channels"), Some(&json!({"channels": ["c"], "weight": 2, "account": {"rpm": 9}}))));
+    admin.post(&at("channels"), &json!({"name": "spare", "provider": "echo"}));
+    ok(&admin.call("POST", &at("channel-removals"), Some(&json!({"channels": ["spare"]}))));
     admin.get(&at("members?search=poor"));
     admin.get(&at("group-prices?search=m&groups_from=g"));
     for path in [

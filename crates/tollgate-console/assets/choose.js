@@ -1,0 +1,23 @@
+// Rows that are chosen: how many there are, and all of them at once. Without it, boxes and buttons work the same.
+const boxes = () => [...document.querySelectorAll("[data-choice]")];
+
+function show() {
+  const all = boxes();
+  const count = all.filter((box) => box.checked).length;
+  const label = document.querySelector("[data-choose]");
+  const text = document.querySelector("[data-chosen]");
+  if (!label || !text) return;
+  label.hidden = false;
+  const box = label.querySelector("input");
+  box.checked = count > 0 && count === all.length;
+  box.indeterminate = count > 0 && count < all.length;
+  text.textContent = text.dataset.chosen.replace("{count}", new Intl.NumberFormat(document.documentElement.lang).format(count));
+}
+
+document.addEventListener("change", (event) => {
+  const whole = event.target.closest("[data-choose] input");
+  if (whole) for (const box of boxes()) box.checked = whole.checked;
+  if (whole || event.target.matches("[data-choice]")) show();
+});
+document.addEventListener("rows:new", show);
+show();

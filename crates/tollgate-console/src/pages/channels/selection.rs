@@ -1,0 +1,226 @@
+//! What is done with several channels at once: turning them on or off, testing, editing, exporting and removing them. The list sends the
+//! ids of the chosen channels and what to do. Pages that ask further have the ids in their address, so that they can be loaded again.
+
+mod edit;
+mod test;
+
+use std::{collections::HashSet, sync::Arc};
+
+use askama::Template;
+use serde_json::{Map, Value, json};
+use url::form_urlencoded::Serializer;
+
+use super::state::{ChannelObject, all, path};
+use crate::{
+    api_error::ApiError,
+    dispatch::ApiCall,
+    pages::{
+        control::{ControlSection, FaultPlace, FormView, TYPED_NAME, check_typed_name},
+        form::{FormData, FormState},
+        layout::Layout,
+        locale::Locale,
+        operations,
+        preferences::Toast,
+        problem,
+        reply::{PageFailure, PageReply},
+        request::{PageRequest, get},
+    },
+};
+pub(super) use edit::{save, show as edit};
+
+/// The ids in forms and addresses.
+const FIELD: &str = "channel";
+/// Where a fault of a channel is shown, and what it is called.
+const PLACES: &[FaultPlace] = &[
+    ("priority", "priority", "number_range"),
+    ("weight", "weight", "number_range"),
+    ("connect_timeout_ms", "connect_timeout_ms", "number_range"),
+    ("first_byte_timeout_ms", "first_byte_timeout_ms", "number_range"),
+    ("idle_timeout_ms", "idle_timeout_ms", "number_range"),
+    ("probe_interval_s", "probe_interval_s", "number_range"),
+    ("budget", "budget_amount", "amount"),
+    ("proxy", "proxy", "proxy"),
+    ("account.rpm", "rpm", "number_range"),
+    ("account.tpm", "tpm", "number_range"),
+    ("account.concurrency", "concurrency", "number_range"),
+    ("account.cost_multiplier", "cost_multiplier", "multiplier"),
+];
+
+#[derive(Debug, Template)]
+#[template(path = "channel_selection.html")]
+struct SelectionPage {
+    layout: Layout,
+    t: Locale,
+    banner: Option<String>,
+    /// A channel and what is wrong with it.
+    faults: Vec<(String, String)>,
+    /// Name and address of each.
+    channels: Vec<(String, String)>,
+    form: Option<FormView>,
+}
+
+/// The chosen channels, by name.
+#[derive(Debug)]
+struct Selection {
+    channels: Vec<ChannelObject>,
+}
+
+impl Selection {
+    /// Channels that were removed in the meantime are left out.
+    async fn of(request: &PageRequest, sent: &FormData) -> Result<Self, ApiError> {
+        let ids: HashSet<&str> = sent.all(FIELD).collect();
+        let mut channels = if ids.is_empty() { Vec::new() } else { all(request).await? };
+        channels.retain(|channel| ids.contains(channel.id.as_str()));
+        channels.sort_by(|one, other| one.name.cmp(&other.name));
+        Ok(Self { channels })
+    }
+
+    fn ids(&self) -> Vec<&str> {
+        self.channels.iter().map(|channel| channel.id.as_str()).collect()
+    }
+
+    /// The address of a page about them.
+    fn address(&self, page: &str) -> String {
+        let ids = self.ids().into_iter().map(|id| (FIELD, id));
+        format!("/channel-selection/{page}?{}", Serializer::new(String::new()).extend_pairs(ids).finish())
+    }
+
+    fn hidden_in(&self, form: FormView) -> FormView {
+        self.ids().into_iter().fold(form, |form, id| form.hidden(FIELD, id))
+    }
+}
+
+fn back(request: &PageRequest, toast: Toast) -> PageReply {
+    PageReply::redirect(&request.url("/channels")).toast(toast)
+}
+
+/// What the bar of the list sends.
+pub(super) async fn act(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.form).await?;
+    if selection.channels.is_empty() {
+        return Ok(back(&request, Toast::NothingChosen));
+    }
+    match request.form.value("do") {
+        "test" => test::run(&request, selection),
+        "edit" => Ok(PageReply::redirect(&request.url(&selection.address("edit")))),
+        "remove" => Ok(PageReply::redirect(&request.url(&selection.address("remove")))),
+        "export" => export(&request, &selection).await,
+        "off" => switch(&request, &selection, "off").await,
+        _ => switch(&request, &selection, "on").await,
+    }
+}
+
+/// Sends fields for all of them.
+async fn send(request: &PageRequest, selection: &Selection, mut body: Map<String, Value>) -> Result<(), ApiError> {
+    body.insert("channels".to_owned(), json!(selection.ids()));
+    request.call(operations::CHANGE_CHANNELS, ApiCall { body, ..ApiCall::default() }).await.map(drop)
+}
+
+async fn switch(request: &PageRequest, selection: &Selection, status: &str) -> Result<PageReply, PageFailure> {
+    let body = Map::from_iter([("status".to_owned(), status.into())]);
+    match send(request, selection, body).await {
+        Ok(()) => Ok(back(request, if status == "off" { Toast::ChannelsOff } else { Toast::ChannelsOn })),
+        Err(error) => {
+            let state = FormState::refused(request.t(), &request.form, &error, &[])?;
+            page(request, selection, (request.t().say("selection.title"), None), &state, Some(&error))
+        }
+    }
+}
+
+/// The channels as one catalog file.
+async fn export(request: &PageRequest, selection: &Selection) -> Result<PageReply, PageFailure> {
+    let found: Value = request.read(operations::PULL_CATALOG, get(&[("channels", &selection.ids().join(","))])).await?;
+    let file = found["file"].as_str().unwrap_or_default().to_owned();
+    Ok(PageReply::file("channels.toml", "application/toml; charset=utf-8", file))
+}
+
+/// Asks for the name, or for the number of several.
+pub(super) async fn ask_removal(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.query).await?;
+    removal_page(&request, &selection, &FormState::default(), None)
+}
+
+fn removal_page(
+    request: &PageRequest,
+    selection: &Selection,
+    state: &FormState,
+    error: Option<&ApiError>,
+) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let label = match selection.channels.len() {
+        1 => t.say("form.type_name").to_owned(),
+        count => t.say_with("selection.type_count", &[("count", &count.to_string())]),
+    };
+    let typed = vec![state.text(TYPED_NAME, label).required()];
+    let section = ControlSection::new("", typed).about(t.say("channels.remove_about"));
+    let form = FormView::new(request.url("/channel-selection/remove"), vec![section], t.say("channels.remove_for_good"));
+    let form = selection.hidden_in(form).dangerous().cancel(request.url("/channels"));
+    page(request, selection, (t.say("selection.remove_title"), Some(form)), state, error)
+}
+
+/// Removes them, if their name or number was typed.
+pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.form).await?;
+    let expected = match selection.channels.as_slice() {
+        [] => return Ok(back(&request, Toast::NothingChosen)),
+        [channel] => channel.name.clone(),
+        several => several.len().to_string(),
+    };
+    let body = Map::from_iter([("channels".to_owned(), json!(selection.ids()))]);
+    let removed = match check_typed_name(&request.form, &expected) {
+        Ok(()) => request.call(operations::REMOVE_CHANNELS, ApiCall { body, ..ApiCall::default() }).await.map(drop),
+        Err(error) if selection.channels.len() > 1 => Err(error.because("typed_count")),
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(()) => Ok(back(&request, Toast::Removed)),
+        Err(error) => {
+            let state = FormState::refused(request.t(), &request.form, &error, &[TYPED_NAME])?;
+            removal_page(&request, &selection, &state, Some(&error))
+        }
+    }
+}
+
+/// A page about the chosen channels, with its title and form. Without a channel it is the list.
+fn page(
+    request: &PageRequest,
+    selection: &Selection,
+    (title, form): (&'static str, Option<FormView>),
+    state: &FormState,
+    error: Option<&ApiError>,
+) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    if selection.channels.is_empty() {
+        return Ok(back(request, Toast::NothingChosen));
+    }
+    let of = |channel: &ChannelObject| (channel.name.clone(), request.url(&path(&channel.name)));
+    let template = SelectionPage {
+        // A form that was sent has no ids in its address.
+        layout: request.layout(title).below("/channels", t.say("nav.channels")).returns_to(&selection.address(page_name(request))),
+        t,
+        banner: state.banner(),
+        faults: error.map(|error| problem::rows(t, error, PLACES)).unwrap_or_default(),
+        channels: selection.channels.iter().map(of).collect(),
+        form,
+    };
+    PageReply::page(state.status(), &template)
+}
+
+/// The page of a request: `edit` or `remove`.
+fn page_name(request: &PageRequest) -> &'static str {
+    if request.address.starts_with("/channel-selection/remove") { "remove" } else { "edit" }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_of_channels_are_said_in_the_language_of_the_page() {
+        let rows = vec![("a".to_owned(), ApiError::value("weight", "x")), ("b".to_owned(), ApiError::value("account.rpm", "x"))];
+        let error = ApiError::check_rows(rows, 3).unwrap_err();
+        let said = problem::rows(Locale::ZhCn, &error, PLACES);
+        assert_eq!(said.len(), 2);
+        assert!(said.iter().all(|(_, text)| text == Locale::ZhCn.say("problem.number_range")), "{said:?}");
+    }
+}

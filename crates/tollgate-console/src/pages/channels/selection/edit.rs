@@ -1,0 +1,151 @@
+//! The form for several channels: what is filled in is written to each of them, the rest stays as it is.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::{PLACES, Selection, page, send};
+use crate::{
+    api_error::ApiError,
+    pages::{
+        channels::form::number,
+        control::{self, Control, ControlSection, FormView, decimal},
+        form::{FormData, FormState},
+        preferences::Toast,
+        reply::{PageFailure, PageReply},
+        request::PageRequest,
+    },
+};
+
+/// Whole numbers of a channel.
+const NUMBERS: [&str; 6] =
+    ["priority", "weight", "connect_timeout_ms", "first_byte_timeout_ms", "idle_timeout_ms", "probe_interval_s"];
+/// Switches of a channel.
+const SWITCHES: [&str; 3] = ["cooling", "retry_uncertain", "learn_unsupported"];
+/// Limits of each account.
+const LIMITS: [&str; 3] = ["rpm", "tpm", "concurrency"];
+
+pub(in crate::pages::channels) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.query).await?;
+    edit_page(&request, &selection, &FormState::default(), None)
+}
+
+pub(in crate::pages::channels) async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.form).await?;
+    if selection.channels.is_empty() {
+        return Ok(super::back(&request, Toast::NothingChosen));
+    }
+    let sent = match body(&request.form, request.is_admin()) {
+        Ok(body) => send(&request, &selection, body).await,
+        Err(error) => Err(error),
+    };
+    match sent {
+        Ok(()) => Ok(super::back(&request, Toast::Saved)),
+        Err(error) => {
+            let state = control::refused(request.t(), &request.form, error.clone(), PLACES)?;
+            edit_page(&request, &selection, &state, Some(&error))
+        }
+    }
+}
+
+/// The filled fields as the admin API takes them.
+fn body(form: &FormData, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
+    let (mut body, mut account) = (Map::new(), Map::new());
+    for field in NUMBERS.into_iter().filter(|field| form.filled(field).is_some()) {
+        body.insert(field.to_owned(), number(form, field)?.into());
+    }
+    for field in SWITCHES {
+        body.extend(form.filled(field).map(|value| (field.to_owned(), Value::from(value == "true"))));
+    }
+    if let Some(amount) = form.filled("budget_amount") {
+        let window = form.filled("budget_window").unwrap_or("month");
+        body.insert("budget".to_owned(), json!({"amount": decimal(amount), "window": window, "action": "block"}));
+    }
+    if is_admin {
+        body.extend(form.filled("proxy").map(|proxy| ("proxy".to_owned(), proxy.into())));
+    }
+    for field in LIMITS.into_iter().filter(|field| form.filled(field).is_some()) {
+        account.insert(field.to_owned(), number(form, field)?.into());
+    }
+    account.extend(form.filled("cost_multiplier").map(|factor| ("cost_multiplier".to_owned(), decimal(factor).into())));
+    if !account.is_empty() {
+        body.insert("account".to_owned(), account.into());
+    }
+    Ok(body)
+}
+
+fn edit_page(
+    request: &PageRequest,
+    selection: &Selection,
+    state: &FormState,
+    error: Option<&ApiError>,
+) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let form = FormView::new(request.url("/channel-selection/edit"), sections(request, state), t.say("form.save"));
+    let form = selection.hidden_in(form).cancel(request.url("/channels"));
+    page(request, selection, (t.say("selection.edit_title"), Some(form)), state, error)
+}
+
+fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
+    let t = request.t();
+    let switch = |name, label| {
+        state.choice(name, label, [("", t.say("selection.keep")), ("true", t.say("codes.on")), ("false", t.say("codes.off"))])
+    };
+    let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
+    let mut routing: Vec<Control> = vec![
+        state.number("priority", t.say("channels.priority")).hint(t.say("channels.priority_hint")),
+        state.number("weight", t.say("channels.weight")).hint(t.say("channels.weight_hint")),
+        switch("cooling", t.say("channels.cooling")),
+        switch("retry_uncertain", t.say("channels.retry")),
+        switch("learn_unsupported", t.say("channels.learn")),
+    ];
+    if request.is_admin() {
+        let proxy = state.text("proxy", t.say("channels.proxy")).hint(t.say("selection.proxy_hint")).max(2_000);
+        routing.push(proxy);
+    }
+    let times = vec![
+        state.number("connect_timeout_ms", t.say("channels.connect_timeout")).hint(t.say("channels.connect_timeout_hint")),
+        state.number("first_byte_timeout_ms", t.say("channels.first_byte_timeout")).hint(t.say("channels.first_byte_timeout_hint")),
+        state.number("idle_timeout_ms", t.say("channels.idle_timeout")).hint(t.say("channels.idle_timeout_hint")),
+        state.number("probe_interval_s", t.say("channels.probe_interval")).hint(t.say("channels.probe_interval_hint")),
+    ];
+    let limits = vec![
+        state.number("rpm", t.say("keys.rpm")),
+        state.number("tpm", t.say("keys.tpm")),
+        state.number("concurrency", t.say("keys.concurrency")),
+        state.number("cost_multiplier", t.say("channels.multiplier")).hint(t.say("channels.multiplier_hint")),
+    ];
+    let budget = vec![
+        state.number("budget_amount", t.say("keys.budget")),
+        state.choice("budget_window", t.say("keys.budget_window"), windows),
+    ];
+    vec![
+        ControlSection::new(t.say("channels.routing"), routing).about(t.say("selection.edit_about")),
+        ControlSection::new(t.say("channels.times"), times),
+        ControlSection::new(t.say("channels.accounts"), limits).about(t.say("selection.limits_about")),
+        ControlSection::new(t.say("home.budgets"), budget).about(t.say("selection.budget_about")),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_filled_fields_are_sent() {
+        let form = FormData::parse(
+            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&cost_multiplier=&proxy=http://p:1",
+        );
+        let expected = json!({"weight": 3, "retry_uncertain": false, "account": {"rpm": 1_000}});
+        assert_eq!(Value::Object(body(&form, false).unwrap()), expected);
+        assert_eq!(body(&form, true).unwrap()["proxy"], "http://p:1");
+        assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).unwrap().is_empty());
+        assert_eq!(body(&FormData::parse(b"rpm=x"), true).unwrap_err().param(), Some("rpm"));
+    }
+
+    #[test]
+    fn zero_is_a_value() {
+        let sent = body(&FormData::parse(b"priority=0&tpm=0"), true).unwrap();
+        assert_eq!(Value::Object(sent), json!({"priority": 0, "account": {"tpm": 0}}));
+    }
+}

@@ -1,0 +1,119 @@
+//! What is done with several channels at once.
+
+use serde_json::json;
+use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL};
+
+use super::{
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
+use crate::{admin::Admin, identity::make_member};
+
+fn id(admin: &Admin, channel: &str) -> String {
+    admin.get(&format!("/admin/v1/channels/{channel}"))["id"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn chosen_channels_are_turned_off_edited_exported_and_removed() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    make(&admin, &mut boss, &upstream, "spare");
+    let (main, spare) = (id(&admin, "main"), id(&admin, "spare"));
+    let page = boss.page(&admin.gateway, "/channels");
+    assert!(page.contains(&format!("form=\"selection\" name=\"channel\" value=\"{main}\"")), "{page}");
+    let chosen = |more: &[(&'static str, &'static str)]| {
+        let mut fields = vec![("channel", main.as_str()), ("channel", spare.as_str())];
+        fields.extend(more);
+        fields.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<Vec<_>>()
+    };
+    let mut post = |path: &str, more: &[(&'static str, &'static str)]| {
+        let fields = chosen(more);
+        let fields: Vec<(&str, &str)> = fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
+        boss.post(&admin.gateway, path, &fields)
+    };
+    let states = || ["main", "spare"].map(|name| admin.get(&format!("/admin/v1/channels/{name}"))["status"].clone());
+
+    assert_eq!(location(&post("/channel-selection", &[("do", "off")])), "/channels");
+    assert_eq!(states(), [json!("off"), json!("off")]);
+    assert_eq!(location(&post("/channel-selection", &[("do", "on")])), "/channels");
+    assert_eq!(states(), [json!("on"), json!("on")]);
+
+    // The form begins empty; only what is filled in is written.
+    let edit = location(&post("/channel-selection", &[("do", "edit")])).to_owned();
+    assert!(edit.starts_with("/channel-selection/edit?channel=chn_"), "{edit}");
+    let wrong = post("/channel-selection/edit", &[("weight", "0"), ("priority", "4"), ("rpm", "")]);
+    let text = wrong.text();
+    assert!(wrong.status == 422 && text.contains("aria-invalid") && text.contains("value=\"4\""), "{text}");
+    let nothing = post("/channel-selection/edit", &[("weight", ""), ("rpm", " ")]);
+    assert!(nothing.status == 422 && nothing.text().contains("Fill in at least one field."), "{}", nothing.text());
+    let sent = [("weight", ""), ("priority", "4"), ("rpm", "30"), ("retry_uncertain", "false"), ("cooling", "")];
+    assert_eq!(location(&post("/channel-selection/edit", &sent)), "/channels");
+    for name in ["main", "spare"] {
+        let channel = admin.get(&format!("/admin/v1/channels/{name}"));
+        assert_eq!((&channel["priority"], &channel["weight"]), (&json!(4), &json!(1)));
+        assert_eq!((&channel["retry_uncertain"], &channel["cooling"]), (&json!(false), &json!(true)));
+        assert_eq!(admin.get(&format!("/admin/v1/channels/{name}/accounts/main"))["rpm"], 30);
+    }
+
+    let file = post("/channel-selection", &[("do", "export")]);
+    assert_eq!(file.header("content-disposition"), Some("attachment; filename=\"channels.toml\""));
+    assert_eq!(file.header("content-type"), Some("application/toml; charset=utf-8"));
+    assert!(file.text().contains("name = \"spare\"") && !file.text().contains(UPSTREAM_CREDENTIAL), "{}", file.text());
+
+    let remove = location(&post("/channel-selection", &[("do", "remove")])).to_owned();
+    let asked = boss_page(&admin, &remove);
+    assert!(asked.contains("Type the number of channels, 2, to confirm"), "{asked}");
+    let wrong = post("/channel-selection/remove", &[("typed_name", "main")]);
+    assert!(wrong.status == 422 && wrong.text().contains("This is not the number of channels."), "{}", wrong.text());
+    assert_eq!(location(&post("/channel-selection/remove", &[("typed_name", "2")])), "/channels");
+    assert_eq!(admin.call("GET", "/admin/v1/channels/main", None).status, 404);
+    // Channels that are gone are chosen no more.
+    assert_eq!(location(&post("/channel-selection", &[("do", "off")])), "/channels");
+}
+
+/// The page as another admin sees it.
+fn boss_page(admin: &Admin, path: &str) -> String {
+    make_member(admin, "second", "admin");
+    signed_in(admin, "second").page(&admin.gateway, path)
+}
+
+#[test]
+fn chosen_channels_are_tested_together() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    make(&admin, &mut boss, &upstream, "empty");
+    boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "m")]);
+    upstream.enqueue(ScriptedResponse::chat("hello"));
+    let ids = ["main", "empty", "echo"].map(|name| id(&admin, name));
+    let mut fields: Vec<(&str, &str)> = ids.iter().map(|id| ("channel", id.as_str())).collect();
+    fields.push(("do", "test"));
+    let page = boss.post(&admin.gateway, "/channel-selection", &fields).text();
+    assert!(page.contains("main · m · Passed") && page.contains("</html>"), "{page}");
+    assert!(page.contains("It serves no model, or has no account.") && page.contains("answers inside the gateway"), "{page}");
+    assert!(page.contains("1 passed, 1 failed"), "{page}");
+}
+
+#[test]
+fn faults_are_shown_by_channel_and_members_see_no_such_page() {
+    let upstream = upstream();
+    let admin = Admin::of(crate::support::builder(&upstream, "").spawn());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "own");
+    let (own, of_file) = (id(&admin, "own"), id(&admin, "chat"));
+    let fields = [("channel", own.as_str()), ("channel", of_file.as_str()), ("do", "off")];
+    let refused = boss.post(&admin.gateway, "/channel-selection", &fields);
+    let text = refused.text();
+    assert!(refused.status == 422 && text.contains("<dt>chat</dt>") && text.contains("served catalog file"), "{text}");
+    assert_eq!(admin.get("/admin/v1/channels/own")["status"], "on");
+    assert_eq!(location(&boss.post(&admin.gateway, "/channel-selection", &[("do", "off")])), "/channels");
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let address = format!("/channel-selection/edit?channel={own}");
+    assert!(!signed_in(&admin, "op").page(&admin.gateway, &address).contains("name=\"proxy\""));
+    let mut ann = signed_in(&admin, "ann");
+    assert_eq!(ann.get(&admin.gateway, &address).status, 404);
+    assert_eq!(ann.post(&admin.gateway, "/channel-selection", &fields).status, 404);
+}
