@@ -165,6 +165,39 @@ test("several channels are chosen and edited, tested and removed", async () => {
   });
 });
 
+test("proxies are set by lines and tested", async () => {
+  await asOwner(VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/proxies`);
+    await checkPage(page, faults, "proxies, none");
+    await page.locator("#lines").fill("local http://127.0.0.1:9\nlocal");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Line 2").waitFor();
+    await checkPage(page, faults, "proxies, refused");
+    await page.goto(`${gateway.base}/channels/new`);
+    await page.locator("input[name=provider][value=compatible]").check({ force: true });
+    await page.locator("#name").fill("behind");
+    await page.locator("#base_url").fill(`http://${gateway.provider}/v1`);
+    await page.locator("#credential").fill("sk-0123456789abcdef");
+    await page.locator("#private_network").check();
+    await page.getByRole("button", { name: "Create channel" }).click();
+    await page.waitForURL("**/channels/behind/models");
+    await page.goto(`${gateway.base}/proxies`);
+    await page.locator("#lines").fill("behind http://me:password@127.0.0.1:9");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("http://me:***@127.0.0.1:9").waitFor();
+    await checkPage(page, faults, "proxies");
+    await screenshot(page, "proxies.light");
+    await page.getByRole("button", { name: "Test all" }).click();
+    await page.getByText("0 passed, 1 failed").waitFor();
+    await checkPage(page, faults, "proxies, tested");
+    await screenshot(page, "proxies-tested.light");
+    await page.goto(`${gateway.base}/proxies`);
+    await page.locator("#lines").fill("behind -");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("No channel uses a proxy.").waitFor();
+  });
+});
+
 test("groups are compared by price, and their multipliers changed", async () => {
   await asOwner(VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/groups`);
@@ -339,6 +372,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["pricing-groups", "/pricing/groups"],
           ["channels-edit", `/channel-selection/edit?${chosen}`],
           ["channels-remove", `/channel-selection/remove?${chosen}`],
+          ["proxies", "/proxies"],
           ["channel-file", "/channels/spare/file"],
           ["channel-file-fixed", "/channels/chat/file"],
           ["channel-history", "/channels/spare/history"],

@@ -35,6 +35,7 @@ mod password;
 pub(crate) mod preferences;
 pub(crate) mod previews;
 mod prices;
+mod proxies;
 mod session;
 mod settings;
 mod sign_in;
@@ -84,6 +85,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         channels::several::ROUTES,
         channels::file::ROUTES,
         channels::history::ROUTES,
+        proxies::ROUTES,
         accounts::ROUTES,
         named_rows::MODEL_ROUTES,
         prices::ROUTES,

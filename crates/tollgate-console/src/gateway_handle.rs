@@ -85,6 +85,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// account's cooldown.
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError>;
 
+    /// Connects through the proxy of a channel to its upstream, without a request.
+    async fn test_proxy(&self, channel: &str) -> Result<ProxyTestResult, ChannelTestError>;
+
     /// The models that the provider of a channel lists for the credential of an account (by name or id), or of its first one.
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
 
@@ -258,6 +261,15 @@ pub struct AccountTestResult {
     pub error: Option<String>,
 }
 
+/// Result of testing the proxy of a channel.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ProxyTestResult {
+    /// Steps that passed, in order.
+    pub steps: Vec<TestStep>,
+    /// Failure of the step after them.
+    pub error: Option<String>,
+}
+
 /// A passed step of a channel test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TestStep {
@@ -276,6 +288,8 @@ pub enum ChannelTestError {
     NotFound(&'static str),
     /// The channel is built in: it has no upstream.
     BuiltIn,
+    /// The channel has no proxy.
+    NoProxy,
     /// The provider did not answer as it should, with what it said.
     Upstream(String),
     /// The catalog cannot be read, or health cannot be saved.

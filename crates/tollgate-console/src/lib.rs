@@ -36,7 +36,7 @@ pub use currency::{CURRENCIES, DisplayCurrency};
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
     AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
-    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, SessionTimes, SettingKind, SettingRefusal, TestStep,
+    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingKind, SettingRefusal, TestStep,
 };
 pub use identity::{
     IdentitySettings,

@@ -40,6 +40,7 @@ mod pricing;
 mod problem;
 mod profile;
 mod protocols;
+mod proxies;
 mod reasons;
 mod reply;
 mod request;
@@ -74,6 +75,7 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
         overview::ROUTES,
         palette::ROUTES,
         channels::ROUTES,
+        proxies::ROUTES,
         sign_in::ROUTES,
         password_link::ROUTES,
         set_up::ROUTES,

@@ -2,11 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tollgate_console::{AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, TestStep};
+use tollgate_console::{
+    AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, ProxyTestResult, TestStep,
+};
 use tollgate_core::{Account, AccountId, Catalog, Channel, Provider};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
-    upstream::client::{ProbeStep, Trust, list_models, probe},
+    upstream::{
+        call::ConnectFault,
+        client::{ProbeStep, Trust, list_models, probe, probe_connection},
+    },
 };
 
 /// Runs a test. `on_pass` receives each account that passed, and whether cooldowns are enabled for the channel.
@@ -42,6 +47,26 @@ pub(crate) async fn run(
     Ok(tested)
 }
 
+/// Connects through the proxy of a channel to its upstream.
+pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
+    let channel = find(catalog, channel)?;
+    if channel.proxy.is_none() {
+        return Err(ChannelTestError::NoProxy);
+    }
+    let mut steps = Vec::new();
+    let mut on_step = |step: ProbeStep, took: Duration| {
+        let (step, detail) = describe(&step);
+        steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
+    };
+    let result = probe_connection(channel, &Trust::default(), &SystemClock, &mut on_step).await;
+    let error = result.err().map(|fault| match (fault, steps.len()) {
+        (ConnectFault::Proxy, 0) => "the proxy cannot be reached".to_owned(),
+        (ConnectFault::Proxy, _) => "the proxy did not connect to the upstream; its user or password may be wrong".to_owned(),
+        (fault, _) => fault.to_string(),
+    });
+    Ok(ProxyTestResult { steps, error })
+}
+
 /// The models that the provider of a channel lists.
 pub(crate) async fn models(catalog: &Catalog, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
     let (channel, accounts) = accounts(catalog, channel, account)?;
@@ -49,6 +74,12 @@ pub(crate) async fn models(catalog: &Catalog, channel: &str, account: Option<&st
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
     let listed = list_models(channel, account, Arc::new(Trust::default()), &clock).await;
     listed.map_err(|fault| ChannelTestError::Upstream(fault.to_string()))
+}
+
+/// A channel by name or id.
+fn find<'a>(catalog: &'a Catalog, channel: &str) -> Result<&'a Arc<Channel>, ChannelTestError> {
+    let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
+    found.ok_or_else(|| ChannelTestError::NotFound("channel"))
 }
 
 /// A channel and its account by name or id, or all its accounts.
@@ -60,8 +91,7 @@ pub(crate) fn accounts<'a>(
     channel: &str,
     account: Option<&str>,
 ) -> Result<(&'a Arc<Channel>, Vec<&'a Arc<Account>>), ChannelTestError> {
-    let found = catalog.channels.values().find(|known| known.spec.name == channel || known.id.to_string() == channel);
-    let channel = found.ok_or_else(|| ChannelTestError::NotFound("channel"))?;
+    let channel = find(catalog, channel)?;
     let is_selected = |name: &str, id: AccountId| account.is_none_or(|account| name == account || id.to_string() == account);
     let accounts: Vec<_> = channel.accounts.iter().filter(|known| is_selected(&known.spec.name, known.id)).collect();
     if accounts.is_empty() {
@@ -78,6 +108,7 @@ fn describe(step: &ProbeStep) -> (&'static str, String) {
     match step {
         ProbeStep::Resolved(addresses) => ("DNS", addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
         ProbeStep::Connected => ("TCP", "connected".to_owned()),
+        ProbeStep::Tunnelled(method) => (method, "the proxy has connected to the upstream".to_owned()),
         ProbeStep::Secured(version) => {
             ("TLS", version.map_or_else(|| "none, the base URL is plain http".to_owned(), str::to_owned))
         }

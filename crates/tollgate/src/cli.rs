@@ -21,7 +21,7 @@ pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, ChannelNames, ClientLines, FieldArgs, HealthTime, Key, KeyName,
-    Model, NewRow, PreviewArgs, ResourceCommand, RowChange, RowName,
+    Model, NewRow, PreviewArgs, Proxy, ResourceCommand, RowChange, RowName,
 };
 
 /// A model gateway: one key, every protocol, every upstream.
@@ -98,6 +98,9 @@ pub(crate) enum Command {
     /// Manage accounts of a channel
     #[command(subcommand)]
     Account(Account),
+    /// Show, set and test the proxies of channels
+    #[command(subcommand)]
+    Proxy(Proxy),
     /// Manage models and their prices
     #[command(subcommand)]
     Model(Model),

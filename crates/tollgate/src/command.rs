@@ -21,6 +21,7 @@ pub(crate) mod master_key;
 pub(crate) mod migrate;
 pub(crate) mod model;
 pub(crate) mod price;
+pub(crate) mod proxy;
 pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod resource;

@@ -23,8 +23,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency, EffectiveSetting,
-    ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, RequestMeta, SessionTimes, SettingRefusal,
-    is_caller_path, is_set_up_path,
+    ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, RequestMeta, SessionTimes,
+    SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
@@ -453,6 +453,11 @@ impl GatewayHandle for RunningGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
         self.save_tests(passed).await;
         tested
+    }
+
+    async fn test_proxy(&self, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        channel_test::run_proxy(&catalog, channel).await
     }
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {

@@ -86,6 +86,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::AdminKey(subcommand) => command::admin_key::run(&common, subcommand),
         Command::Channel(subcommand) => command::channel::run(&common, subcommand),
         Command::Account(subcommand) => command::resource::accounts(&common, subcommand),
+        Command::Proxy(subcommand) => command::proxy::run(&common, &subcommand),
         Command::Model(subcommand) => command::model::run(&common, subcommand),
         Command::Price(subcommand) => command::price::run(&common, subcommand),
         Command::Group(subcommand) => command::resource::named(&common, GROUPS, subcommand),

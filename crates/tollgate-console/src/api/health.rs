@@ -81,10 +81,10 @@ static ENDED: Object = Object::of(
         read("accounts", Kind::List { of: &NAME, max: 1_000 }, "Accounts that requests may go to again."),
     ],
 );
-static STEP: Object = Object::of(
+pub(super) static STEP: Object = Object::of(
     "TestStep",
     &[
-        read("step", TEXT, "DNS, TCP, TLS, HTTP, first byte, usage."),
+        read("step", TEXT, "DNS, TCP, CONNECT or SOCKS5 (of a proxy), TLS, HTTP, first byte, usage."),
         read("took_ms", Kind::Number { max: 86_400_000 }, "Duration in milliseconds."),
         read("detail", TEXT, "Details of the step."),
     ],
@@ -252,18 +252,19 @@ fn channel_test<'a>(context: &'a RequestContext, channel: &'a str) -> ChannelTes
     ChannelTest { channel, account: context.body.text("account"), model: context.body.text("model") }
 }
 
-fn test_error(error: ChannelTestError) -> ApiError {
+pub(super) fn test_error(error: ChannelTestError) -> ApiError {
     match error {
         ChannelTestError::NotFound(what) => ApiError::not_found(what),
         ChannelTestError::Store(error) => ApiError::store(&error, None),
         ChannelTestError::Upstream(message) => ApiError::upstream(&message),
+        ChannelTestError::NoProxy => ApiError::conflict("no_proxy", "The channel has no proxy."),
         ChannelTestError::BuiltIn => {
             ApiError::conflict("built_in", "The channel answers inside the gateway: there is nothing to reach.")
         }
     }
 }
 
-fn show_step(step: &TestStep) -> Value {
+pub(super) fn show_step(step: &TestStep) -> Value {
     json!({"step": step.step, "took_ms": step.took_ms, "detail": step.detail})
 }
 

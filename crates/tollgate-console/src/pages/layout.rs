@@ -112,6 +112,7 @@ const SECTIONS: &[(Section, &[Entry])] = &[
         Section::Operate,
         &[
             ("/channels", "channel", "c", OPERATOR),
+            ("/proxies", "globe", "x", OPERATOR),
             ("/groups", "group", "g", OPERATOR),
             ("/pricing", "price", "r", OPERATOR),
             ("/members", "members", "e", OPERATOR),
@@ -161,6 +162,7 @@ fn label(t: Locale, path: &str) -> &'static str {
         "/status" => t.say("nav.status"),
         "/key" => t.say("nav.key_check"),
         "/channels" => t.say("nav.channels"),
+        "/proxies" => t.say("nav.proxies"),
         "/groups" => t.say("nav.groups"),
         "/pricing" => t.say("nav.pricing"),
         "/members" => t.say("nav.members"),

@@ -20,6 +20,7 @@ operations! {
     CHANGE_PASSWORD = "change_password";
     SAVE_VIEW = "save_view";
     SET_CHANNEL_FILE = "set_channel_file";
+    SET_PROXIES = "set_proxies";
     SET_PRICE = "set_price";
     SET_SETTING = "set_setting";
     CHANGE_PREFERENCES = "change_preferences";
@@ -49,6 +50,7 @@ operations! {
     REMOVE_ACCOUNT = "remove_account";
     REMOVE_CHANNEL = "remove_channel";
     REMOVE_CHANNELS = "remove_channels";
+    TEST_PROXY = "test_proxy";
     TEST_CHANNEL = "test_channel";
     LIST_ALERTS = "list_alerts";
     LIST_AUDIT_EVENTS = "list_audit_events";
@@ -79,6 +81,7 @@ operations! {
     LIST_KEYS = "list_keys";
     LIST_OWN_GROUPS = "list_own_groups";
     GET_USAGE = "get_usage";
+    LIST_PROXIES = "list_proxies";
     LIST_PRICES = "list_prices";
     LIST_PRICE_CHANGES = "list_price_changes";
     LIST_SESSIONS = "list_sessions";

@@ -119,6 +119,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "multiplier" => t.say("problem.multiplier"),
         "number_range" => t.say("problem.number_range"),
         "proxy" => t.say("problem.proxy"),
+        "proxy_lines" => t.say("problem.proxy_lines"),
         "row_exists" => t.say("problem.row_exists"),
         "row_name" => t.say("problem.row_name"),
         "day" => t.say("problem.day"),

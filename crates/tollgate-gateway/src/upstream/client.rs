@@ -52,7 +52,7 @@ use self::{
 pub use self::{
     fetch::fetch_document,
     model_list::list_models,
-    probe::{ProbeFault, ProbeStep, probe},
+    probe::{ProbeFault, ProbeStep, probe, probe_connection},
     tls::Trust,
 };
 use super::call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamCall, UpstreamError};

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
     AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
-    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, SessionTimes, SettingRefusal,
+    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
@@ -190,6 +190,11 @@ impl GatewayHandle for StoppedGateway {
         let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
+    }
+
+    async fn test_proxy(&self, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
+        let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
+        channel_test::run_proxy(&catalog, channel).await
     }
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {

@@ -294,6 +294,24 @@ pub(crate) enum Channel {
     Disable(AccountSelection),
 }
 
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Proxy {
+    /// List the proxies of channels
+    List,
+    /// Set the proxies of channels, all of them or none
+    Set {
+        /// Such as main=socks5://10.0.0.5:1080, main=env:NAME or main=file:PATH; main= for none
+        #[arg(value_name = "CHANNEL=PROXY", required = true)]
+        proxies: Vec<String>,
+    },
+    /// Connect through a channel's proxy to its upstream, and show each step
+    Test {
+        /// Its name or id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        channel: String,
+    },
+}
+
 /// Which part of the history of health to show.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HealthTime {

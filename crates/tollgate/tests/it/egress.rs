@@ -13,16 +13,16 @@ use crate::support::{self, PROGRAM, channel, group, prices};
 
 /// Runs a proxy handshake up to the client's target: the target and the reply that confirms it, or `None` when the client is
 /// refused.
-type Greet = fn(&mut TcpStream) -> Option<(String, Vec<u8>)>;
+pub(crate) type Greet = fn(&mut TcpStream) -> Option<(String, Vec<u8>)>;
 
 /// A proxy on a free loopback port that records its targets and connects both sides.
-struct Proxy {
-    address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
     asked: Arc<Mutex<Vec<String>>>,
 }
 
 impl Proxy {
-    fn start(greet: Greet) -> Self {
+    pub(crate) fn start(greet: Greet) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let (address, asked) = (listener.local_addr().unwrap(), Arc::new(Mutex::new(Vec::new())));
         let noted = Arc::clone(&asked);
@@ -42,7 +42,7 @@ impl Proxy {
         Self { address, asked }
     }
 
-    fn asked(&self) -> Vec<String> {
+    pub(crate) fn asked(&self) -> Vec<String> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -60,7 +60,7 @@ fn join(client: TcpStream, upstream: TcpStream) {
 }
 
 /// `CONNECT` with user and password (`us:pa:ss`).
-fn connect(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(crate) fn connect(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut head = Vec::new();
     let mut byte = [0];
     while !head.ends_with(b"\r\n\r\n") {
@@ -77,7 +77,7 @@ fn connect(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
 }
 
 /// SOCKS5 without a password, to an IPv4 address or a name.
-fn socks5(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
+pub(crate) fn socks5(client: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let mut greeting = [0; 3];
     client.read_exact(&mut greeting).ok()?;
     assert_eq!(greeting, [5, 1, 0], "version 5, one method, none");

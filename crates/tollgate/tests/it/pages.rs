@@ -12,6 +12,7 @@ mod members;
 mod operators;
 mod people;
 mod pricing;
+mod proxies;
 mod public;
 mod system;
 

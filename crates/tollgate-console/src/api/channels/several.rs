@@ -79,13 +79,15 @@ pub(in crate::api) static ROUTES: &[Route] = &[
 ];
 
 /// What is done to each channel of a request.
-enum Action {
+pub(in crate::api) enum Action {
     /// Writes fields to the channel and to every account of it.
     Write {
         channel: Map<String, Value>,
         account: Map<String, Value>,
     },
     Remove,
+    /// Sets the proxy of each channel, in the order of the request.
+    Proxies(Vec<Value>),
 }
 
 impl Action {
@@ -105,7 +107,9 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let names = names(&context.body);
     apply(&context, &names, &Action::write(&context.body)?).await?;
     let found = Found::of(&context, &names).await?;
-    let show = |row: &StoredRow| -> Result<Value, ApiError> { Ok(Value::Object(object::<ChannelResource>(row, &row.read()?))) };
+    let show = |(_, row): &(usize, StoredRow)| -> Result<Value, ApiError> {
+        Ok(Value::Object(object::<ChannelResource>(row, &row.read()?)))
+    };
     let items = found.rows.iter().map(show).collect::<Result<Vec<Value>, ApiError>>()?;
     Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
@@ -121,17 +125,20 @@ fn names(body: &InputFields) -> Vec<&str> {
 }
 
 /// Applies the changes of every channel as one batch. A channel that was changed concurrently is read again.
-async fn apply(context: &RequestContext, names: &[&str], action: &Action) -> Result<(), ApiError> {
+pub(in crate::api) async fn apply(context: &RequestContext, names: &[&str], action: &Action) -> Result<(), ApiError> {
     let mut tries = 0;
     loop {
         tries += 1;
         let Found { rows, mut faults } = Found::of(context, names).await?;
+        if matches!(action, Action::Proxies(_)) && rows.len() + faults.len() < names.len() {
+            return Err(ApiError::value("channels", "a channel occurs twice"));
+        }
         // What is wrong with every channel is wrong with what was sent.
         let all = if faults.is_empty() { rows.len() } else { usize::MAX };
         let mut changes = Vec::new();
-        for row in &rows {
+        for (place, row) in &rows {
             changes.push(Change::ExpectRow { kind: RowKind::Channel, id: row.id.clone(), revision: row.revision });
-            match changes_of(context, action, row).await {
+            match changes_of(context, action, *place, row).await {
                 Ok(more) => changes.extend(more),
                 Err(error) if error.status.is_client_error() => faults.push((row.name.clone(), error)),
                 Err(error) => return Err(error),
@@ -152,8 +159,8 @@ async fn apply(context: &RequestContext, names: &[&str], action: &Action) -> Res
 
 /// The channels that names or ids are about.
 struct Found {
-    /// Each once.
-    rows: Vec<StoredRow>,
+    /// Each once, with its place among the names.
+    rows: Vec<(usize, StoredRow)>,
     /// Those that cannot be changed, with the reason.
     faults: Vec<(String, ApiError)>,
 }
@@ -166,7 +173,7 @@ impl Found {
             match rows::find(context, RowKind::Channel, None, name).await {
                 Ok(row) if !seen.insert(row.id.clone()) => {}
                 Ok(row) if row.owner == Owner::File => found.faults.push((row.name.clone(), of_file(context, row.name))),
-                Ok(row) => found.rows.push(row),
+                Ok(row) => found.rows.push((place, row)),
                 Err(error) if error.status == StatusCode::NOT_FOUND => {
                     found.faults.push((format!("channels[{place}]"), error.because("unknown_channel")));
                 }
@@ -186,7 +193,7 @@ fn of_file(context: &RequestContext, name: String) -> ApiError {
 }
 
 /// The changes of one channel, checked as those of a request about it alone.
-async fn changes_of(context: &RequestContext, action: &Action, row: &StoredRow) -> Result<Vec<Change>, ApiError> {
+async fn changes_of(context: &RequestContext, action: &Action, place: usize, row: &StoredRow) -> Result<Vec<Change>, ApiError> {
     match action {
         Action::Write { channel, account } => {
             let mut changes = Vec::new();
@@ -197,6 +204,10 @@ async fn changes_of(context: &RequestContext, action: &Action, row: &StoredRow) 
                 changes.extend(account_changes(context, account, row).await?);
             }
             Ok(changes)
+        }
+        Action::Proxies(proxies) => {
+            let proxy = proxies.get(place).cloned().unwrap_or_default();
+            Ok(vec![channel_change(context, &Map::from_iter([("proxy".to_owned(), proxy)]), row).await?])
         }
         Action::Remove => Ok(vec![ChannelResource::remove(row.name.clone())]),
     }

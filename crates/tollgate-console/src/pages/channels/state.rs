@@ -143,7 +143,7 @@ pub(super) async fn one(request: &PageRequest) -> Result<ChannelObject, ApiError
 }
 
 /// All channels.
-pub(super) async fn all(request: &PageRequest) -> Result<Vec<ChannelObject>, ApiError> {
+pub(crate) async fn all(request: &PageRequest) -> Result<Vec<ChannelObject>, ApiError> {
     Ok(request.read::<ApiPage<ChannelObject>>(operations::LIST_CHANNELS, get(&[("limit", MOST)])).await?.items)
 }
 

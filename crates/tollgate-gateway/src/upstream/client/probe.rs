@@ -36,8 +36,10 @@ const MAX_BYTES: usize = 1024 * 1024;
 pub enum ProbeStep {
     /// The host resolved to these addresses that the channel may reach.
     Resolved(Vec<IpAddr>),
-    /// TCP connected, directly or through the channel's proxy.
+    /// TCP connected, to the upstream or to the channel's proxy.
     Connected,
+    /// The proxy has connected to the upstream, by this method.
+    Tunnelled(&'static str),
     /// TLS established with a trusted certificate; `None`: the base URL is plain http.
     Secured(Option<&'static str>),
     /// A response head with this status arrived.
@@ -78,17 +80,23 @@ pub async fn probe(
     clock: &Arc<dyn Clock>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
-    let connect_limit = Duration::from_millis(channel.spec.timeouts.connect_ms);
-    let connecting = connect(channel, &trust, &**clock, seen);
-    match timeout(connect_limit, connecting).await {
-        Ok(connected) => connected.map_err(ProbeFault::Connect)?,
-        Err(_) => return Err(ProbeFault::Connect(ConnectFault::TimedOut)),
-    }
+    probe_connection(channel, &trust, &**clock, seen).await.map_err(ProbeFault::Connect)?;
     let limit = channel.spec.timeouts.first_byte_ms;
     match timeout(Duration::from_millis(limit), send_request(channel, account, serves, trust, clock, seen)).await {
         Ok(result) => result,
         Err(_) => Err(ProbeFault::TimedOut(limit)),
     }
+}
+
+/// Connects to the upstream of a channel, through its proxy if it has one, and sends no request. The channel's timeout applies.
+pub async fn probe_connection(
+    channel: &Channel,
+    trust: &Trust,
+    clock: &dyn Clock,
+    seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
+) -> Result<(), ConnectFault> {
+    let limit = Duration::from_millis(channel.spec.timeouts.connect_ms);
+    timeout(limit, connect(channel, trust, clock, seen)).await.unwrap_or(Err(ConnectFault::TimedOut))
 }
 
 /// The steps below HTTP, on a separate connection.
@@ -102,8 +110,11 @@ async fn connect(
     let destination = UpstreamTarget::of(channel)?;
     let begin = clock.instant();
     let socket = if let Some(by) = &destination.proxy {
-        let socket = proxy::tunnel(by, &destination).await?;
+        let socket = proxy::reach(by, &destination).await?;
         seen(ProbeStep::Connected, since(begin));
+        let begin = clock.instant();
+        let socket = proxy::open(socket, by, &destination).await?;
+        seen(ProbeStep::Tunnelled(proxy::method(by)), since(begin));
         socket
     } else {
         let addresses = resolve(&destination).await?;

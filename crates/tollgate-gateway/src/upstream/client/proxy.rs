@@ -23,19 +23,34 @@ const HEAD_BYTES: usize = 8 * 1024;
 
 /// Connects to the destination through the proxy. The caller bounds the time.
 pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
+    let socket = reach(proxy, destination).await?;
+    open(socket, proxy, destination).await
+}
+
+/// Connects to the proxy itself, if it may connect to the destination.
+pub(crate) async fn reach(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
     if destination.address.is_some_and(|address| !destination.reach.allows(address)) {
         return Err(ConnectFault::Denied);
     }
     let host = proxy.host_str().ok_or(ConnectFault::Proxy)?.trim_matches(['[', ']']);
     let port = proxy.port().unwrap_or(if proxy.scheme() == "http" { 3128 } else { 1080 });
     let addresses = tokio::net::lookup_host((host, port)).await.map_err(|_| ConnectFault::Proxy)?.take(16).collect();
-    let mut socket = dial(addresses).await.map_err(|_| ConnectFault::Proxy)?;
+    dial(addresses).await.map_err(|_| ConnectFault::Proxy)
+}
+
+/// Asks the proxy for a connection to the destination.
+pub(crate) async fn open(mut socket: TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
     match proxy.scheme() {
         "http" => connect_method(&mut socket, proxy, destination).await?,
         "socks5" | "socks5h" => socks5(&mut socket, proxy, destination).await?,
         _ => return Err(ConnectFault::Proxy),
     }
     Ok(socket)
+}
+
+/// How connections are asked for at a proxy.
+pub(crate) fn method(proxy: &Url) -> &'static str {
+    if proxy.scheme() == "http" { "CONNECT" } else { "SOCKS5" }
 }
 
 async fn connect_method(socket: &mut TcpStream, proxy: &Url, destination: &UpstreamTarget) -> Result<(), ConnectFault> {

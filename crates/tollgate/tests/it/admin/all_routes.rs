@@ -23,6 +23,11 @@ fn around(admin: &Admin) {
     ok(&admin.call("PATCH", &at("channels"), Some(&json!({"channels": ["c"], "weight": 2, "account": {"rpm": 9}}))));
     admin.post(&at("channels"), &json!({"name": "spare", "provider": "echo"}));
     ok(&admin.call("POST", &at("channel-removals"), Some(&json!({"channels": ["spare"]}))));
+    let proxy = json!({"channels": [{"channel": "c", "proxy": "http://127.0.0.1:9"}]});
+    ok(&admin.call("PUT", &at("proxies"), Some(&proxy)));
+    admin.get(&at("proxies"));
+    admin.post(&at("channels/c/test-proxy"), &Value::Null);
+    ok(&admin.call("PUT", &at("proxies"), Some(&json!({"channels": [{"channel": "c"}]}))));
     admin.get(&at("members?search=poor"));
     admin.get(&at("group-prices?search=m&groups_from=g"));
     for path in [
