@@ -434,6 +434,11 @@ impl ApiError {
         self.param.as_deref()
     }
 
+    /// What is wrong with a catalog file.
+    pub(crate) fn faults(&self) -> &[FileError] {
+        &self.faults
+    }
+
     /// What is wrong with each of several rows.
     pub(crate) fn rows(&self) -> &[(String, Self)] {
         &self.rows

@@ -12,6 +12,7 @@ mod channels;
 mod clients;
 mod control;
 mod difference;
+mod file_faults;
 mod form;
 mod format;
 mod groups;

@@ -117,7 +117,8 @@ impl Locale {
     }
 }
 
-fn fill(text: &str, values: &[(&str, &str)]) -> String {
+/// The same for a text.
+pub(super) fn fill(text: &str, values: &[(&str, &str)]) -> String {
     let (mut filled, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once('{') {
         let Some((name, after)) = after.split_once('}') else { break };

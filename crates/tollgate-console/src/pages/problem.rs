@@ -5,6 +5,7 @@ use http::StatusCode;
 
 use super::{
     control::FaultPlace,
+    file_faults,
     layout::Layout,
     locale::Locale,
     reply::{PageFailure, PageReply},
@@ -30,6 +31,9 @@ struct ProblemPage {
 pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     if let Some(text) = error.reason().and_then(|reason| said(t, reason)) {
         return text.to_owned();
+    }
+    if !error.faults().is_empty() {
+        return file_faults::say(t, error.faults());
     }
     let text = match (error.code(), error.param(), error.reason()) {
         ("wrong_login", ..) => t.say("problem.wrong_login"),
