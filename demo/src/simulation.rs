@@ -6,8 +6,8 @@ use std::{collections::HashMap, sync::Arc};
 use anyhow::{Context as _, Result};
 use tollgate_core::{
     AttemptFacts, AttemptHistory, AttemptResult, BudgetAction, Caller, Catalog, DeliveredContent, InputCount, Key, KeyId,
-    LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, RequestFacts, RequestId, RouteInput, Tags, Timestamp,
-    TokenSource, TraceEntry, UnlimitedView, UsageBounds, UsageRecord, Window, resolve, route, settle,
+    LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, RequestFacts, RequestId, RouteInput, Tags,
+    Timestamp, TokenSource, TraceEntry, UnlimitedView, UsageBounds, UsageRecord, Window, resolve, route, settle,
 };
 use tollgate_protocol::RequestSummary;
 
@@ -112,6 +112,7 @@ impl Simulation {
             reason,
             detail,
             sale: offer.sale.clone(),
+            sale_multiplier: offer.sale_multiplier,
             price_version: offer.revision,
             input: InputCount { tokens: figures.usage.prompt_total, source: TokenSource::Counted },
             bounds: UsageBounds::default(),
@@ -153,6 +154,7 @@ impl Simulation {
             reason: Some(refused.error.to_owned()),
             detail: Some(refused.message),
             sale: None,
+            sale_multiplier: Multiplier::ONE,
             price_version: tollgate_core::Revision(0),
             input: InputCount::default(),
             bounds: UsageBounds::default(),

@@ -186,7 +186,7 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
     let bounded = limits.iter().any(Limit::bounds_money);
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     let worst_case = match &offer.sale {
-        Some(price) if bounded => WorstCaseCost::of(price, offer.group.sale_multiplier, seen, unseen, summary, output_tokens),
+        Some(price) if bounded => WorstCaseCost::of(price, offer.sale_multiplier, seen, unseen, summary, output_tokens),
         Some(_) | None => WorstCaseCost::unpriced(seen, summary, output_tokens),
     };
     let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.takes_output_limit();

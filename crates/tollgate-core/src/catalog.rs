@@ -8,6 +8,7 @@ pub(crate) mod channel_index;
 mod glob;
 mod identity;
 mod routing;
+mod sale_multipliers;
 mod snapshot;
 
 use std::{
@@ -23,8 +24,9 @@ pub use channel::{Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Prov
 pub use channel_index::AccountLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
+pub use sale_multipliers::{MAX_MODEL_MULTIPLIERS, SaleMultipliers};
 
-use crate::{ChannelId, GroupId, IdHash, Multiplier, NameHash, NanoUsd, PriceSchedule, Revision};
+use crate::{ChannelId, GroupId, IdHash, NameHash, NanoUsd, PriceSchedule, Revision};
 
 /// One consistent snapshot. Cheap to share, never modified.
 #[derive(Clone, Debug, Default)]
@@ -148,7 +150,8 @@ pub struct Group {
     pub visibility: Visibility,
     pub channels: Vec<ChannelId>,
     pub models: Vec<Glob>,
-    pub sale_multiplier: Multiplier,
+    /// Factors on sale prices; [`Group::sale_multiplier`] is that of a model.
+    pub multipliers: SaleMultipliers,
     /// Handling of parameters that another protocol cannot express.
     pub translation: TranslationPolicy,
     /// True to carry thought signatures in the ids of tool calls, for clients that drop unknown members.
@@ -180,7 +183,7 @@ impl Group {
             visibility: Visibility::Public,
             channels,
             models: vec![Glob("*".to_owned())],
-            sale_multiplier: Multiplier::ONE,
+            multipliers: SaleMultipliers::default(),
             translation: TranslationPolicy::Strict,
             signatures_in_ids: true,
             stream_break: StreamBreak::Delivered,
@@ -300,6 +303,6 @@ pub enum PriceLimitOn {
 }
 
 /// A pattern of `*` and `?`, case-sensitive.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Glob(pub String);

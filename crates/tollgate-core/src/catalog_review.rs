@@ -33,6 +33,7 @@ pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Ti
         let why = bounded.iter().find(|(name, _)| *name == group.name).map(|(_, why)| why.as_str());
         group_warnings(catalog, group, why, now, &mut warnings);
         reachability::group_warnings(catalog, group, &mut warnings);
+        reachability::multiplier_warnings(catalog, group, &mut warnings);
     }
     for key in keys {
         reachability::key_warnings(catalog, key, &mut warnings);
@@ -193,7 +194,7 @@ pub(crate) fn sales_below_cost<'c>(catalog: &'c Catalog, group: &'c Group, now: 
     let mut found = Vec::new();
     for (channel, index, model) in served_by(catalog, group) {
         let Some(sale) = sale_price(catalog, model, now) else { continue };
-        let sale = EffectivePrice::of(sale, PriceBasis::SHORTEST, group.sale_multiplier);
+        let sale = EffectivePrice::of(sale, PriceBasis::SHORTEST, group.sale_multiplier(model));
         let Some(cost) = cost_of(channel, index, now) else { continue };
         let dearest = channel.accounts.iter().map(|account| account.spec.cost_multiplier).max_by_key(|factor| factor.0);
         let cost = EffectivePrice::of(&cost, PriceBasis::SHORTEST, dearest.unwrap_or(Multiplier::ONE));
@@ -314,7 +315,7 @@ mod tests {
     fn sale_below_cost_is_warned_of() {
         let mut row = channel("c", &["m"]);
         row.spec.serves[0].cost = Some(always(price("0.50", "2")));
-        let half = Group { sale_multiplier: Multiplier(500_000), ..group("default", &["c"]) };
+        let half = Group { multipliers: Multiplier(500_000).into(), ..group("default", &["c"]) };
         let found = catalog_warnings(&catalog(row.clone(), half, priced("0.80", "4")), &[], NOW);
         assert!(found.len() == 1 && found[0].contains("input 0.40 < 0.50"), "{found:?}");
         assert_eq!(catalog_warnings(&catalog(row, group("default", &["c"]), priced("0.80", "4")), &[], NOW), Vec::<String>::new());

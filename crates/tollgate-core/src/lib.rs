@@ -52,9 +52,9 @@ pub use alert::{
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
     Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
-    KeyStatus, Limits, MappingRef, Member, MemberStatus, Modality, Model, ModelMapping, ModelSpec, OnUnsupported, Owner,
-    ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, StreamBreak, Timeouts, TranslationPolicy,
-    TranslationSwitches, Visibility, Window,
+    KeyStatus, Limits, MAX_MODEL_MULTIPLIERS, MappingRef, Member, MemberStatus, Modality, Model, ModelMapping, ModelSpec,
+    OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, SaleMultipliers,
+    StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
 pub use catalog_review::{catalog_warnings, is_unexpanded};
 pub use certificate::certificate_expiry;

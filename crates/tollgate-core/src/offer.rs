@@ -15,8 +15,8 @@ use visibility::is_permitted;
 pub use visibility::{Audience, VisibleModel, offering_groups, permitted_groups, visible_model, visible_models, visible_offers};
 
 use crate::{
-    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, OnUnsupported, Price, Provider, Revision, Timestamp, Visibility,
-    price_limit::money_is_bounded,
+    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, Multiplier, OnUnsupported, Price, Provider, Revision, Timestamp,
+    Visibility, price_limit::money_is_bounded,
 };
 
 /// An authenticated caller and its effective groups.
@@ -58,6 +58,8 @@ pub struct Offer {
     pub group: Arc<Group>,
     /// Sale price in effect, before the group's multiplier; `None`: unpriced.
     pub sale: Option<Price>,
+    /// The group's factor on the sale price of this model.
+    pub sale_multiplier: Multiplier,
     /// Mappings of the channels that serve it to the group, as positions in the catalog of `revision`.
     pub candidates: Vec<MappingRef>,
     /// Fields to remove from the request, in the caller's spelling: `on_unsupported = "drop"`, and offered searches without a price.
@@ -124,7 +126,8 @@ pub fn resolve(
     };
     let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
-    let mut offer = Offer { model, group, sale, candidates, drop_fields, revision: catalog.revision };
+    let sale_multiplier = group.sale_multiplier(name);
+    let mut offer = Offer { model, group, sale, sale_multiplier, candidates, drop_fields, revision: catalog.revision };
     let is_unpayable =
         |priced: &extras::PricedRequest, offer: &Offer| !priced.unpriced.is_empty() && money_is_bounded(caller, offer);
     let requested = upstream_extras(catalog, &offer, from, summary);

@@ -146,7 +146,7 @@ impl PriceRules {
         ];
         Self {
             limits: levels.map(|(level, limit)| limit.map(|limit| (level, limit))),
-            sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, basis, offer.group.sale_multiplier)),
+            sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, basis, offer.sale_multiplier)),
         }
     }
 

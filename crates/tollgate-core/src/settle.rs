@@ -59,6 +59,8 @@ pub struct RequestFacts {
     pub detail: Option<String>,
     /// Sale price at routing time, before the group's multiplier; `None`: unpriced.
     pub sale: Option<Price>,
+    /// The group's factor on the sale price of the model at routing time.
+    pub sale_multiplier: Multiplier,
     /// Catalog revision the prices come from.
     pub price_version: Revision,
     /// Local count of the input; zero when the body could not be read.
@@ -151,8 +153,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         attempts.push(record);
     }
     let billed = billing_input(&facts, production).tokens();
-    let multiplier = facts.group.as_ref().map_or(Multiplier::ONE, |group| group.sale_multiplier);
-    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), multiplier);
+    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), facts.sale_multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     // A count made by the gateway itself is marked as estimated.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();

@@ -91,7 +91,7 @@ pub fn simulate(catalog: &Catalog, request: &SimulatedRequest, now: Timestamp) -
     };
     let caller = Caller::of(catalog, key);
     let (summary, offer) = offer(catalog, &caller, request, now)?;
-    let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
+    let sale = offer.sale.as_ref().map(|price| (price, offer.sale_multiplier));
     let input = RouteInput {
         catalog,
         latest_catalog: None,
@@ -190,7 +190,7 @@ fn exclusion(it: &ExcludedCandidate<'_>) -> SimulatedExclusion {
 mod tests {
     use super::*;
     use crate::{
-        PriceLimitMode, PriceLimitOn, PriceTier, parse_max_price,
+        Glob, PriceLimitMode, PriceLimitOn, PriceTier, SaleMultipliers, parse_max_price,
         samples::{NOW, always, catalog, channel, group, key, model, price},
     };
 
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn price_cost_and_margin_are_those_of_settlement() {
         let mut group = group("default", &["cheap", "dear"]);
-        group.sale_multiplier = Multiplier(1_500_000);
+        group.multipliers = Multiplier(1_500_000).into();
         let mut dear = priced("dear", "4", "4");
         dear.accounts = vec![Arc::new(Account {
             spec: crate::AccountSpec { cost_multiplier: Multiplier(2_000_000), ..dear.accounts[0].spec.clone() },
@@ -238,6 +238,16 @@ mod tests {
         assert!(of("cheap").below_cost.is_none() && of("dear").below_cost.is_some());
         assert_eq!(of("dear").margin, Some((NanoUsd(-7_000_000_000), Some(-3_888_889))));
         assert_eq!(found.refused, None);
+    }
+
+    #[test]
+    fn factor_of_the_model_itself_is_that_of_the_simulation() {
+        let mut group = group("default", &["cheap"]);
+        group.multipliers = SaleMultipliers::new(Multiplier(1_500_000), [(Glob("m".to_owned()), Multiplier(2_000_000))]);
+        let catalog = catalog(vec![priced("cheap", "0.5", "1")], vec![group], vec![model("m")]);
+        let found = simulate(&catalog, &request(SimulatedCaller::Group(Arc::clone(&catalog.groups[0]))), NOW).unwrap();
+        let sale = found.sale.unwrap();
+        assert_eq!((sale.multiplier, sale.total()), (Multiplier(2_000_000), Some(NanoUsd(2_400_000_000))));
     }
 
     #[test]

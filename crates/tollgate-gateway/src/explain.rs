@@ -250,7 +250,7 @@ impl<'a> ExplainContext<'a> {
 
     /// The first kind of token that this account would sell below its cost.
     fn below_cost(&self, planned: &PlannedAttempt) -> Option<BelowCost> {
-        let sale = (self.offer.sale.as_ref()?, self.offer.group.sale_multiplier);
+        let sale = (self.offer.sale.as_ref()?, self.offer.sale_multiplier);
         let cost = (planned.cost.as_ref()?, planned.account.spec.cost_multiplier);
         // Accounts of other protocols do without the search of the caller's own.
         let extras = self.summary.extras.at_upstream(planned.protocol == self.question.from);

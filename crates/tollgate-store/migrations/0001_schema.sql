@@ -196,7 +196,7 @@ CREATE INDEX price_history_model ON price_history (model, channel, revision, pos
 CREATE INDEX price_history_sales ON price_history (revision, position) WHERE channel = '';
 
 -- What groups offer, append-only, written in the transaction of the change: a model that lists of a group begin (`offered` 1) or cease
--- (0) to show, or, with an empty `model`, another multiplier of the group, in millionths.
+-- (0) to show, or, with two multipliers, in millionths, another one of this model, or of the group where `model` is empty.
 CREATE TABLE offer_history (
     revision BIGINT NOT NULL,
     position BIGINT NOT NULL,

@@ -62,6 +62,7 @@ fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {
 
 fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group, StoreError> {
     let spec: GroupSpec = row.read()?;
+    let multipliers = spec.multipliers();
     Ok(Group {
         id: id!(GroupId, row, &row.id)?,
         name: spec.name,
@@ -69,7 +70,7 @@ fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group,
         visibility: spec.visibility,
         channels: spec.channels.iter().filter_map(|name| channels.get(name.as_str()).copied()).collect(),
         models: spec.models,
-        sale_multiplier: spec.sale_multiplier,
+        multipliers,
         translation: spec.translation,
         signatures_in_ids: spec.signatures_in_ids.unwrap_or(true),
         stream_break: spec.stream_break,

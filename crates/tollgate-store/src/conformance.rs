@@ -287,5 +287,6 @@ conformance! {
         traffic_of_offers_is_that_of_the_records,
         traffic_counts_faults_of_upstream_and_gateway_only,
         every_change_of_an_offer_is_in_its_history,
+        factors_of_models_are_in_the_history_of_offers,
         latest_sale_prices_are_those_of_all_models;
 }

@@ -1,11 +1,13 @@
 //! Rows as the file, the console and the CLI write them, as the database stores them (JSON), and as plans compare them. Rows refer
 //! to each other by name. Those of channels, accounts and models are core's. The tables in [`crate::fields`] describe the fields.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, PriceLimit, Provider, Role, Routing, StreamBreak,
-    Timestamp, TranslationPolicy, Visibility,
+    Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, PriceLimit, Provider, Role, Routing,
+    SaleMultipliers, StreamBreak, Timestamp, TranslationPolicy, Visibility,
 };
 use tollgate_protocol::Protocol;
 
@@ -29,6 +31,8 @@ pub struct GroupSpec {
     pub channels: Vec<String>,
     pub models: Vec<Glob>,
     pub sale_multiplier: Multiplier,
+    /// Of models instead of `sale_multiplier`, by name or pattern.
+    pub model_multipliers: BTreeMap<Glob, Multiplier>,
     pub translation: TranslationPolicy,
     pub signatures_in_ids: Option<bool>,
     pub stream_break: StreamBreak,
@@ -41,6 +45,13 @@ pub struct GroupSpec {
     pub self_service: bool,
     pub limits: Limits,
     pub budgets: Vec<Budget>,
+}
+
+impl GroupSpec {
+    /// The factors on its sale prices.
+    pub fn multipliers(&self) -> SaleMultipliers {
+        SaleMultipliers::new(self.sale_multiplier, self.model_multipliers.clone())
+    }
 }
 
 /// A member; names groups.

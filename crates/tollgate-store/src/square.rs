@@ -116,8 +116,9 @@ pub enum OfferChangeKind {
     Added(String),
     /// They cease to.
     Removed(String),
-    /// All prices of the group changed.
-    Multiplier { before: Multiplier, after: Multiplier },
+    /// The factor on prices changed: that of the group, or of a model that lists of it show. What only follows from the group's
+    /// is not told for each model.
+    Multiplier { model: Option<String>, before: Multiplier, after: Multiplier },
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

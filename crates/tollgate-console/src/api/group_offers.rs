@@ -4,7 +4,7 @@
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use tollgate_core::{Audience, ScheduledPrice, VisibleModel, visible_model, visible_offers};
+use tollgate_core::{Audience, MAX_MODEL_MULTIPLIERS, ScheduledPrice, VisibleModel, visible_model, visible_offers};
 use tollgate_store::{
     AdminScope, Change, GroupSpec, KeyScope, RandomSource, RowKind,
     fields::{Access, FieldValue as _, Kind, Object, Row as _, WriteMode, price},
@@ -22,12 +22,15 @@ use crate::{api_error::ApiError, response::ApiResponse};
 const NAMES: Kind = Kind::List { of: &NAME, max: 1_000 };
 const PATTERNS: Kind = Kind::List { of: &MODEL_NAME, max: 1_000 };
 
+const FACTORS: Kind = Kind::FactorMap { max: MAX_MODEL_MULTIPLIERS };
+
 static OFFERS: Object = Object::of(
     "GroupOffer",
     &[
         needed("channels", NAMES, "Names of channels. In the response, those of them that serve the model."),
         both("models", PATTERNS, "Names or globs of the models offered; default all.").with(Access::WriteOnly),
         both("sale_multiplier", Kind::Factor { max: i64::MAX }, "Factor on sale prices; default 1.").with(Access::WriteOnly),
+        both("model_multipliers", FACTORS, "Factors of models instead, by name or glob; default none.").with(Access::WriteOnly),
         read("model", MODEL_NAME, "Model name used by callers."),
         read("listed", Kind::Flag, "Whether lists name it; hidden models are usable by name."),
         price("price", "Price in force after the factor; null: not priced.").with(Access::ReadOnly),
@@ -72,7 +75,8 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let show = |offer: VisibleModel| {
         let channels: Vec<&str> = offer.channels(&catalog).map(|channel| channel.spec.name.as_str()).collect();
         let schedule = offer.model.spec.price.as_ref();
-        let price = schedule.and_then(|schedule| schedule.at(context.now())).map(|price| price.times(groups[0].sale_multiplier));
+        let factor = groups[0].sale_multiplier(&offer.model.spec.name);
+        let price = schedule.and_then(|schedule| schedule.at(context.now())).map(|price| price.times(factor));
         json!({
             "model": offer.model.spec.name, "channels": channels, "listed": listed.contains(&offer.model.spec.name),
             "price": price.map_or(Value::Null, |price| ScheduledPrice { valid_from: None, price }.show()),

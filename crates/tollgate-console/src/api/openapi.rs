@@ -354,6 +354,15 @@ impl Schemas {
                     "maxProperties": max,
                 })
             }
+            Kind::FactorMap { max } => {
+                let factor = self.kind(&Kind::Factor { max: i64::MAX }, side);
+                json!({
+                    "type": "object",
+                    "propertyNames": self.kind(&Kind::Name { max: MAX_TEXT_NAME }, side),
+                    "additionalProperties": factor,
+                    "maxProperties": max,
+                })
+            }
             Kind::Object(object) => self.object(object, side),
             Kind::Form { schema, .. } => schema(),
             Kind::Any => json!({"type": "object"}),

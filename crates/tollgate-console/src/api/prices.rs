@@ -58,7 +58,11 @@ static PRICES: Object = Object::of(
         price("price", "Sale price, before the group's multiplier; null: not priced."),
         read("source", TEXT, "What the sale price was imported from; null: set by hand.").or_null(),
         read("imported_at", Kind::Time, "When it was imported.").or_null(),
-        read("sale_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group; 1 without one."),
+        read(
+            "sale_multiplier",
+            Kind::Factor { max: i64::MAX },
+            "Factor of the group on the price of this model; 1 without a group.",
+        ),
         read("served_by", Kind::List { of: &Kind::Object(&COST), max: 100_000 }, "Channels that serve it."),
     ],
 );
@@ -126,7 +130,7 @@ impl<'a> PriceTable<'a> {
 
     fn show(&self, model: &str) -> Value {
         let schedule = self.schedule(model);
-        let multiplier = self.group.map_or(Multiplier::ONE, |group| group.sale_multiplier);
+        let multiplier = self.group.map_or(Multiplier::ONE, |group| group.sale_multiplier(model));
         let sale = schedule.and_then(|schedule| schedule.at(self.now)).map(|price| (price, multiplier));
         let mappings = self.catalog.mappings_by_model.get(model).into_iter().flatten();
         let served: Vec<Value> = mappings

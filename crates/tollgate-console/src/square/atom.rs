@@ -79,7 +79,7 @@ impl<'a> VisibleChanges<'a> {
     }
 
     /// One entry for each model that was added to groups or removed from groups by a change of the catalog, and for each group whose
-    /// multiplier changed.
+    /// multiplier changed, or that of a model in it.
     fn offer_entries<'c>(&self, changes: impl Iterator<Item = &'c OfferChange>) -> Vec<Entry> {
         let (mut entries, mut of_model) = (Vec::new(), HashMap::new());
         for OfferChange { revision, at, group, what } in changes {
@@ -88,8 +88,14 @@ impl<'a> VisibleChanges<'a> {
                 OfferChangeKind::Added(model) if self.is_listed(group.id, model) => ("added", model),
                 OfferChangeKind::Removed(model) if self.is_removed(group.id, model) => ("removed", model),
                 OfferChangeKind::Added(_) | OfferChangeKind::Removed(_) => continue,
-                OfferChangeKind::Multiplier { before, after } => {
-                    entries.push(multiplier_entry((*revision, *at), group, *before, *after));
+                OfferChangeKind::Multiplier { model: None, before, after } => {
+                    entries.push(group_multiplier_entry((*revision, *at), group, *before, *after));
+                    continue;
+                }
+                OfferChangeKind::Multiplier { model: Some(model), before, after } => {
+                    if self.is_listed(group.id, model) {
+                        entries.push(model_multiplier_entry((*revision, *at), group, model, *before, *after));
+                    }
                     continue;
                 }
             };
@@ -119,7 +125,7 @@ impl<'a> VisibleChanges<'a> {
     fn price_entry(&self, change: &PriceChange) -> Option<Entry> {
         let groups = self.viewer.groups().iter().filter(|group| self.is_listed(group.id, &change.model));
         let of_group = |group: &Arc<Group>| {
-            let lines = differences(change, group.sale_multiplier);
+            let lines = differences(change, group.sale_multiplier(&change.model));
             lines.into_iter().map(|line| format!("{}: {line}", group.name)).collect::<Vec<_>>()
         };
         let lines: Vec<String> = groups.flat_map(of_group).collect();
@@ -135,16 +141,36 @@ impl<'a> VisibleChanges<'a> {
     }
 }
 
-fn multiplier_entry((revision, at): (Revision, Timestamp), group: &Group, before: Multiplier, after: Multiplier) -> Entry {
-    let (before, after) = (before.to_decimal(), after.to_decimal());
+fn group_multiplier_entry((revision, at): (Revision, Timestamp), group: &Group, before: Multiplier, after: Multiplier) -> Entry {
     Entry {
         revision,
         at,
         subject: ("multiplier", group.id.to_string()),
-        title: format!("All prices of {} change", group.name),
+        title: format!("The prices of {} change", group.name),
         model: None,
-        lines: vec![format!("{}: factor on base prices {before} to {after}", group.name)],
+        lines: vec![factor_line(group, before, after)],
     }
+}
+
+fn model_multiplier_entry(
+    (revision, at): (Revision, Timestamp),
+    group: &Group,
+    model: &str,
+    before: Multiplier,
+    after: Multiplier,
+) -> Entry {
+    Entry {
+        revision,
+        at,
+        subject: ("multiplier", format!("{}/{model}", group.id)),
+        title: format!("The price of {model} in {} changes", group.name),
+        model: Some(model.to_owned()),
+        lines: vec![factor_line(group, before, after)],
+    }
+}
+
+fn factor_line(group: &Group, before: Multiplier, after: Multiplier) -> String {
+    format!("{}: factor on base prices {} to {}", group.name, before.to_decimal(), after.to_decimal())
 }
 
 /// What changes for those who pay a price times a factor: in the price in force, and in those that are announced.

@@ -7,7 +7,7 @@ use serde_json::{
     Value,
     value::{RawValue, to_raw_value},
 };
-use tollgate_core::{Modality, OfferState, ScheduledPrice, Timestamp, VisibleModel, visible_offers};
+use tollgate_core::{Group, Modality, OfferState, ScheduledPrice, Timestamp, VisibleModel, visible_offers};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
     RowKind,
@@ -88,7 +88,7 @@ static OFFER: Object = Object::of(
     &[
         read("group", NAME, "Group name."),
         read("kind", Kind::Word(&["generation", "embedding"]), "What it is offered for."),
-        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on prices."),
+        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on the price of this model."),
         read("price", PRICE, "Price in force, after the group's multiplier; null: not priced.").or_null(),
         read("base_price", PRICE, "The same before the multiplier.").or_null(),
         read("next_price", PRICE, "Price that is announced, after the multiplier, from its `valid_from` on.").or_null(),
@@ -120,7 +120,11 @@ static MODEL: Object = Object::of(
 );
 static GROUP: Object = Object::of(
     "SquareGroup",
-    &[read("name", NAME, "Group name."), read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on prices.")],
+    &[
+        read("name", NAME, "Group name."),
+        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on prices of models that have none of their own."),
+        read("multiplier_varies", Kind::Flag, "Whether some of the models have a factor of their own."),
+    ],
 );
 static PARAMETER_SET: Object = Object::of(
     "ParameterSet",
@@ -163,6 +167,7 @@ struct Document<'a> {
 struct GroupEntry<'a> {
     name: &'a str,
     multiplier: String,
+    multiplier_varies: bool,
 }
 
 #[derive(Serialize)]
@@ -221,7 +226,7 @@ pub(super) fn offer_document(offer: &OfferPart, state: OfferState, traffic: &Tra
     let entry = OfferEntry {
         group: &offer.group.name,
         kind: if offer.embeds { "embedding" } else { "generation" },
-        multiplier: offer.group.sale_multiplier.to_decimal(),
+        multiplier: offer.group.sale_multiplier(&offer.model.spec.name).to_decimal(),
         price: &offer.price,
         base_price: &offer.base_price,
         next_price: &offer.next_price,
@@ -284,7 +289,11 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
         groups: viewer
             .groups()
             .iter()
-            .map(|group| GroupEntry { name: &group.name, multiplier: group.sale_multiplier.to_decimal() })
+            .map(|group| GroupEntry {
+                name: &group.name,
+                multiplier: group.multipliers.of_group().to_decimal(),
+                multiplier_varies: varies(group, &offers),
+            })
             .collect(),
         parameter_sets: sets
             .map(|(index, set)| ParameterSetEntry {
@@ -297,6 +306,12 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
         data,
     };
     serde_json::to_vec(&document).expect("the document has string keys only")
+}
+
+/// Whether one of the models that are seen in a group has a factor of its own. Others say nothing to those who do not see them.
+fn varies(group: &Group, offers: &[VisibleModel]) -> bool {
+    let mut own = offers.iter().filter(|offer| offer.group.id == group.id).map(|offer| &offer.model.spec.name);
+    group.multipliers.vary() && own.any(|model| group.multipliers.own(model).is_some())
 }
 
 /// A model with its offers. `used` marks the parameter sets that they refer to.

@@ -95,7 +95,7 @@ impl OffersPart {
 
 impl OfferPart {
     fn new(catalog: &Catalog, offered: VisibleModel, protocols: Vec<ProtocolPart>, now: Timestamp) -> Self {
-        let (schedule, factor) = (offered.model.spec.price.as_ref(), offered.group.sale_multiplier);
+        let (schedule, factor) = (offered.model.spec.price.as_ref(), offered.group.sale_multiplier(&offered.model.spec.name));
         let base = schedule.and_then(|schedule| schedule.at(now));
         let begins = next_begin(&offered.model, now);
         let next = schedule.zip(begins).and_then(|(schedule, begins)| schedule.at(begins));

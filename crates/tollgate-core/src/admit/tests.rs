@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    Model, ModelSpec, Multiplier, Price, PriceTier, Revision, TokenSource, Tokens, amount,
+    Glob, Model, ModelSpec, Multiplier, Price, PriceTier, Revision, SaleMultipliers, TokenSource, Tokens, amount,
     samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
@@ -46,8 +46,8 @@ impl Case {
     fn offer(&self) -> Offer {
         let group = Arc::new(self.group.clone());
         let sale = self.model.spec.price.as_ref().and_then(|schedule| schedule.at(NOW)).cloned();
-        let (candidates, drop_fields) = (Vec::new(), Vec::new());
-        Offer { model: Arc::new(self.model.clone()), group, sale, candidates, drop_fields, revision: Revision(7) }
+        let (sale_multiplier, candidates, drop_fields) = (group.sale_multiplier("m"), Vec::new(), Vec::new());
+        Offer { model: Arc::new(self.model.clone()), group, sale, sale_multiplier, candidates, drop_fields, revision: Revision(7) }
     }
 
     fn reservation(&self) -> Option<Reservation> {
@@ -218,12 +218,12 @@ fn most_expensive_kind_and_tier_are_reserved() {
 }
 
 #[test]
-fn group_multiplier_applies_to_the_reservation() {
+fn multiplier_of_the_model_applies_to_the_reservation() {
     let case = Case::new(|it| {
         it.key.budgets = block("1");
-        it.group.sale_multiplier = Multiplier(1_500_000);
+        it.group.multipliers = SaleMultipliers::new(Multiplier(1_500_000), [(Glob("m*".to_owned()), Multiplier(2_000_000))]);
     });
-    assert_eq!(case.reservation().unwrap().amount, NanoUsd(20 * 1_500 + 1_000 * 3_000));
+    assert_eq!(case.reservation().unwrap().amount, NanoUsd(20 * 2_000 + 1_000 * 4_000));
 }
 
 #[test]
@@ -375,7 +375,7 @@ proptest! {
             Price { input, output, cache_read, cache_write, thinking, image, audio, per_request: Some(per_request), tiers, ..Price::default() };
         let case = Case::new(|it| {
             it.key.budgets = block("1");
-            it.group.sale_multiplier = Multiplier(multiplier);
+            it.group.multipliers = Multiplier(multiplier).into();
             it.model.spec.price = Some(always(list.clone()));
             (it.summary.text_bytes, it.summary.images, it.summary.candidates) = (text_bytes, images, candidates);
         });

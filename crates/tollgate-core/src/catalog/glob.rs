@@ -38,6 +38,16 @@ impl Glob {
         pattern[p..].iter().all(|byte| *byte == b'*')
     }
 
+    /// False when it matches its own text only.
+    pub fn has_wildcards(&self) -> bool {
+        self.0.contains(['*', '?'])
+    }
+
+    /// True for `*` and other patterns that match every name.
+    pub fn matches_all(&self) -> bool {
+        !self.0.is_empty() && self.0.bytes().all(|byte| byte == b'*')
+    }
+
     /// True when one of the patterns matches, or when there are none.
     pub fn any(patterns: &[Self], name: &str) -> bool {
         patterns.is_empty() || patterns.iter().any(|pattern| pattern.matches(name))

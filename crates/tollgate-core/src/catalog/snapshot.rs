@@ -26,7 +26,7 @@ impl Catalog {
         let models: IndexMap<String, Arc<Model>, NameHash> =
             models.into_iter().map(|row| (row.spec.name.clone(), Arc::new(row))).collect();
         let mappings_by_model = index_mappings(&channels);
-        let sells_nothing_free = groups.values().all(|group| group.sale_multiplier.0 > 0)
+        let sells_nothing_free = groups.values().all(|group| group.multipliers.are_positive())
             && mappings_by_model.keys().all(|model| models.get(model).is_some_and(|model| always_costs(model)));
         let reach = groups.values().map(|group| (group.id, reach(group, &channels))).collect();
         let channel_index = ChannelIndex::of(&channels);

@@ -24,7 +24,7 @@ pub(super) fn channel_warnings(channel: &Channel, in_groups: &HashSet<&ChannelId
 
 pub(super) fn group_warnings(catalog: &Catalog, group: &Group, warnings: &mut Vec<String>) {
     let is_served = |name: &str| catalog.mappings_for(group.id, name).next().is_some();
-    for pattern in group.models.iter().filter(|pattern| !matches_all(pattern)) {
+    for pattern in group.models.iter().filter(|pattern| !pattern.matches_all()) {
         if first_match(catalog, pattern, is_served).is_some() {
             continue;
         }
@@ -42,12 +42,26 @@ pub(super) fn group_warnings(catalog: &Catalog, group: &Group, warnings: &mut Ve
     }
 }
 
+/// Factors that apply to no model: probably of a misspelt name, so that the model sells at the factor of the group.
+pub(super) fn multiplier_warnings(catalog: &Catalog, group: &Group, warnings: &mut Vec<String>) {
+    for pattern in group.multipliers.own_patterns() {
+        let glob = Glob(pattern.to_owned());
+        if first_match(catalog, &glob, |name| offers(catalog, group, name)).is_none() {
+            warnings.push(format!(
+                "group '{}': '{pattern}' in `model_multipliers` matches no model that the group offers, so its factor applies to none; \
+                 {COMPARE}",
+                group.name
+            ));
+        }
+    }
+}
+
 pub(super) fn key_warnings(catalog: &Catalog, key: &Arc<Key>, warnings: &mut Vec<String>) {
-    if key.status != KeyStatus::Active || key.models.iter().all(matches_all) {
+    if key.status != KeyStatus::Active || key.models.iter().all(Glob::matches_all) {
         return;
     }
     let caller = Caller::of(catalog, Arc::clone(key));
-    for pattern in key.models.iter().filter(|pattern| !matches_all(pattern)) {
+    for pattern in key.models.iter().filter(|pattern| !pattern.matches_all()) {
         if first_match(catalog, pattern, |name| caller.groups.iter().any(|group| offers(catalog, group, name))).is_some() {
             continue;
         }
@@ -71,15 +85,10 @@ fn offers(catalog: &Catalog, group: &Group, name: &str) -> bool {
     Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some()
 }
 
-/// Such a pattern means what there is, even if that is nothing.
-fn matches_all(pattern: &Glob) -> bool {
-    pattern.0.bytes().all(|byte| byte == b'*')
-}
-
 /// The first served model that a pattern matches and that is accepted.
 fn first_match<'a>(catalog: &'a Catalog, pattern: &Glob, accepts: impl Fn(&str) -> bool) -> Option<&'a str> {
     // Thousands of keys may name their models: a name is looked up, not searched for.
-    if !pattern.0.contains(['*', '?']) {
+    if !pattern.has_wildcards() {
         return catalog.mappings_by_model.get_key_value(&pattern.0).map(|(name, _)| name.as_str()).filter(|name| accepts(name));
     }
     catalog.mappings_by_model.keys().map(String::as_str).find(|name| pattern.matches(name) && accepts(name))
@@ -89,7 +98,7 @@ fn first_match<'a>(catalog: &'a Catalog, pattern: &Glob, accepts: impl Fn(&str) 
 mod tests {
     use super::*;
     use crate::{
-        Account, AccountSpec,
+        Account, AccountSpec, Multiplier, SaleMultipliers,
         catalog_review::catalog_warnings,
         samples::{NOW, catalog, channel, group, key, model},
     };
@@ -142,6 +151,22 @@ mod tests {
         assert!(unknown[0].contains("group 'default': 'n-*' in `models`") && unknown[0].ends_with(COMPARE), "{unknown:?}");
         let elsewhere = found(&["other-*"]);
         assert!(elsewhere.len() == 1 && elsewhere[0].contains("channel 'd' serves 'other-1': add the channel"), "{elsewhere:?}");
+    }
+
+    #[test]
+    fn factor_that_applies_to_no_model_of_the_group_is_warned_of() {
+        let found = |patterns: &[&str]| {
+            let own = globs(patterns).into_iter().map(|glob| (glob, Multiplier(2_000_000)));
+            let multipliers = SaleMultipliers::new(Multiplier::ONE, own);
+            let groups = vec![Group { multipliers, ..group("default", &["c"]) }, group("all", &["c", "d"])];
+            warnings(vec![channel("c", &["m"]), channel("d", &["other-1"])], groups, &[])
+        };
+        assert_eq!(found(&["m", "m*"]), Vec::<String>::new());
+        let unknown = found(&["m", "n", "other-*"]);
+        assert!(
+            unknown.len() == 2 && unknown[0].contains("'n' in `model_multipliers`") && unknown[1].contains("'other-*'"),
+            "{unknown:?}"
+        );
     }
 
     #[test]

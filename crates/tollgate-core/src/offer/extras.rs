@@ -63,7 +63,7 @@ pub(super) fn has_known_cost(
     if !group.never_below_cost && ![group.price_limit, caller.key.price_limit].iter().flatten().any(applies_to_cost) {
         return true;
     }
-    let sale = priced.sale.as_ref().map(|price| (price, group.sale_multiplier));
+    let sale = priced.sale.as_ref().map(|price| (price, offer.sale_multiplier));
     offer.candidates.iter().any(|served| {
         let Some(channel) = catalog.channel_at(served.channel).filter(|channel| channel.speaks(from)) else { return false };
         let Ok(cost) = known_cost(channel, served.mapping as usize, now, (from, extras)) else { return false };

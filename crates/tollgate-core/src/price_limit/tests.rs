@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::{
-    Group, Key, Member, Model, ModelSpec, PriceTier, Window,
+    Glob, Group, Key, Member, Model, ModelSpec, PriceTier, SaleMultipliers, Window,
     samples::{NOW, catalog, channel, group, key, member, model, price, summary},
 };
 use tollgate_protocol::{Method, Protocol};
@@ -20,7 +20,7 @@ fn usd(text: &str) -> i64 {
 
 /// A caller with this key limit, and the offer of a model with this price and group limit.
 fn setting(sale: Option<Price>, group_limit: Option<PriceLimit>, key_limit: Option<PriceLimit>) -> (Caller, Offer) {
-    let group = Group { price_limit: group_limit, sale_multiplier: Multiplier(2_000_000), ..group("default", &["c"]) };
+    let group = Group { price_limit: group_limit, multipliers: Multiplier(2_000_000).into(), ..group("default", &["c"]) };
     let row = Model { spec: ModelSpec { price: sale.map(crate::samples::always), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group], vec![row]);
     let caller = Caller::of(&catalog, Arc::new(Key { price_limit: key_limit, ..key(&[]) }));
@@ -78,9 +78,25 @@ fn embeddings_need_no_price_of_output() {
 #[test]
 fn ceiling_is_compared_before_rounding() {
     let (caller, mut offer) = setting(Some(Price { input: Some(1), ..Price::default() }), None, None);
-    Arc::make_mut(&mut offer.group).sale_multiplier = Multiplier(1_400_000);
+    offer.sale_multiplier = Multiplier(1_400_000);
     let limit = PriceLimit { mode: PriceLimitMode::Ceiling { max_input: Some(1), max_output: None }, on: PriceLimitOn::Sale };
     assert!(PriceRules::new(&caller, &offer, Some(limit), tokens(1)).sale_exclusion().is_some());
+}
+
+#[test]
+fn ceilings_are_compared_with_the_price_after_the_factor_of_the_model() {
+    let multipliers = SaleMultipliers::new(Multiplier::ONE, [(Glob("dear-*".to_owned()), Multiplier(3_000_000))]);
+    let limited =
+        Group { multipliers, price_limit: Some(ceiling_of(Some("2"), None, PriceLimitOn::Sale)), ..group("default", &["c"]) };
+    let rows = vec![model("cheap-1"), model("dear-1")];
+    let catalog = catalog(vec![channel("c", &["cheap-1", "dear-1"])], vec![limited], rows);
+    let caller = Caller::of(&catalog, Arc::new(key(&[])));
+    let excluded = |name: &str| {
+        let offer = crate::resolve(&catalog, &caller, &summary(name, Method::Chat), Protocol::OpenAi, NOW).unwrap();
+        PriceRules::new(&caller, &offer, None, tokens(100)).sale_exclusion()
+    };
+    assert_eq!(excluded("cheap-1"), None);
+    assert!(matches!(excluded("dear-1"), Some(Exclusion::PriceAboveLimit(figures)) if figures.price == usd("3")));
 }
 
 #[test]

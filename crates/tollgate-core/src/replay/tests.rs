@@ -4,8 +4,8 @@ use tollgate_protocol::Protocol;
 
 use super::*;
 use crate::{
-    AttemptRecord, AttemptResult, Channel, ChannelId, Group, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId,
-    Revision, Routing, Tags, Timestamp, Tokens,
+    AttemptRecord, AttemptResult, Channel, ChannelId, Glob, Group, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId,
+    Revision, Routing, SaleMultipliers, Tags, Timestamp, Tokens,
     samples::{NOW, always, catalog, channel, group, key, model, price},
 };
 
@@ -123,6 +123,16 @@ fn routing_by_cost_shows_the_savings() {
     assert_eq!(report.after.cost, NanoUsd(150_000_000), "1,500 tokens at 1 USD a million, a hundred times");
     assert!(report.before.cost > report.after.cost);
     assert_eq!(report.before.sale, report.after.sale);
+}
+
+#[test]
+fn factor_of_a_model_itself_shows_in_what_callers_would_have_paid() {
+    let before = over(vec![priced("a", "1")], |_| {});
+    let after = over(vec![priced("a", "1")], |group| {
+        group.multipliers = SaleMultipliers::new(Multiplier::ONE, [(Glob("m".to_owned()), Multiplier(1_500_000))]);
+    });
+    let report = replay(&before, &after, &records(100));
+    assert_eq!((report.moved(), report.before.sale, report.after.sale), (0, NanoUsd(200_000_000), NanoUsd(300_000_000)));
 }
 
 #[test]

@@ -282,7 +282,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn below_cost(&self, cost: Option<&Price>, channel: &Channel, account: &Account) -> Option<Exclusion> {
         let may_search = self.input.summary.extras.at_upstream(channel.speaks(self.input.from)).web_search;
         let offer = self.input.offer;
-        let sale = offer.sale.as_ref().map(|price| (price, offer.group.sale_multiplier));
+        let sale = offer.sale.as_ref().map(|price| (price, offer.sale_multiplier));
         below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens, may_search)
     }
 

@@ -64,6 +64,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         reason: None,
         detail: None,
         sale: Some(sale()),
+        sale_multiplier: Multiplier::ONE,
         price_version: Revision(7),
         input: InputCount { tokens: 100, source: TokenSource::Counted },
         bounds: UsageBounds::default(),
@@ -142,15 +143,14 @@ fn cached_and_thinking_tokens_are_charged_at_their_own_price() {
 }
 
 #[test]
-fn group_multiplier_applies_to_sale_and_account_multiplier_to_cost() {
+fn multiplier_of_the_offer_applies_to_sale_and_account_multiplier_to_cost() {
     let mut answered = attempt(AttemptResult::Answered, Some(reply_summary(0, Some(usage(100, 0)))));
     Arc::make_mut(&mut answered.planned).account = Arc::new(Account {
         spec: AccountSpec { cost_multiplier: Multiplier(3_000_000), ..account("c", 0).spec },
         ..account("c", 0)
     });
-    let mut facts = facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]);
-    facts.group = Some(Arc::new(Group { sale_multiplier: Multiplier(1_500_000), ..group("default", &["c"]) }));
-    let record = settle(facts);
+    let sale_multiplier = Multiplier(1_500_000);
+    let record = settle(RequestFacts { sale_multiplier, ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
     assert_eq!((record.sale, record.cost), (Some(NanoUsd(150_000)), Some(NanoUsd(150_000))));
 }
 

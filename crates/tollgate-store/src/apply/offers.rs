@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde::{Deserialize, de::DeserializeOwned};
-use tollgate_core::{Glob, GroupId, Multiplier, Revision};
+use tollgate_core::{Glob, GroupId, Multiplier, Revision, SaleMultipliers};
 
 use super::Batch;
 use crate::{OfferChange, OfferChangeKind, RowKind, StoreError, rows::CatalogRow};
@@ -38,6 +38,7 @@ struct GroupPart {
     channels: Vec<String>,
     models: Vec<Glob>,
     sale_multiplier: Multiplier,
+    model_multipliers: BTreeMap<Glob, Multiplier>,
 }
 
 #[derive(Default, PartialEq, Deserialize)]
@@ -97,8 +98,8 @@ impl OfferRows {
         }
     }
 
-    /// The models that lists of each group show, and its multiplier, by the group's id.
-    fn offers(&self) -> BTreeMap<&str, (BTreeSet<String>, Multiplier)> {
+    /// The models that lists of each group show, and its multipliers, by the group's id.
+    fn offers(&self) -> BTreeMap<&str, (BTreeSet<String>, SaleMultipliers)> {
         let served: HashMap<&str, Vec<String>> = self
             .channels
             .values()
@@ -113,7 +114,7 @@ impl OfferRows {
             let group: GroupPart = part(Some(spec));
             let models = group.channels.iter().filter_map(|channel| served.get(channel.as_str())).flatten();
             let listed = models.filter(|model| Glob::any(&group.models, model) && !hidden.contains(model.as_str()));
-            (listed.cloned().collect(), group.sale_multiplier)
+            (listed.cloned().collect(), SaleMultipliers::new(group.sale_multiplier, group.model_multipliers))
         };
         self.groups.iter().map(|(id, (_, spec))| (id.as_str(), offered(spec))).collect()
     }
@@ -145,22 +146,39 @@ impl Batch<'_> {
     }
 
     fn differences(&self, before: &OfferRows, after: &OfferRows) -> Vec<OfferChange> {
-        let nothing = (BTreeSet::new(), Multiplier::ONE);
+        let nothing = (BTreeSet::new(), SaleMultipliers::default());
         let (before, after) = (before.offers(), after.offers());
         let groups: BTreeSet<&str> = before.keys().chain(after.keys()).copied().collect();
         let mut changes = Vec::new();
         for id in groups {
             let Some(group) = GroupId::parse(id) else { continue };
             let (old, new) = (before.get(id), after.get(id));
-            let ((old_models, old_multiplier), (new_models, new_multiplier)) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
+            let ((old_models, old_factors), (new_models, new_factors)) = (old.unwrap_or(&nothing), new.unwrap_or(&nothing));
             let removed = old_models.difference(new_models).cloned().map(OfferChangeKind::Removed);
             let added = new_models.difference(old_models).cloned().map(OfferChangeKind::Added);
-            let repriced = (old.is_some() && new.is_some() && old_multiplier != new_multiplier)
-                .then_some(OfferChangeKind::Multiplier { before: *old_multiplier, after: *new_multiplier });
+            let kept = (old.is_some() && new.is_some()).then(|| old_models.intersection(new_models));
+            let repriced = kept.into_iter().flat_map(|kept| factor_changes(kept, old_factors, new_factors));
             let all = removed.chain(added).chain(repriced);
             let revision = Revision(self.revision.0 + 1);
             changes.extend(all.map(|what| OfferChange { revision, at: self.now, group, what }));
         }
         changes
     }
+}
+
+/// The changes of a group's factor, and of those of the `kept` models that do not follow from it.
+fn factor_changes<'a>(
+    kept: impl Iterator<Item = &'a String>,
+    old: &'a SaleMultipliers,
+    new: &'a SaleMultipliers,
+) -> impl Iterator<Item = OfferChangeKind> {
+    let of_group = (old.of_group(), new.of_group());
+    let change = |model: Option<String>, (before, after): (Multiplier, Multiplier)| {
+        (before != after).then_some(OfferChangeKind::Multiplier { model, before, after })
+    };
+    let of_models = kept.filter_map(move |model| {
+        let of_model = (old.of(model), new.of(model));
+        change(Some(model.clone()), of_model).filter(|_| of_model != of_group)
+    });
+    change(None, of_group).into_iter().chain(of_models)
 }

@@ -374,6 +374,7 @@ visibility = "private"
 channels = ["every \"thing\""]
 models = ["z*", "a?"]
 sale_multiplier = "1.25"
+model_multipliers = { "a?" = "2", "z:free" = "0", zeta-1 = "0.999999" }
 translation = "lenient"
 signatures_in_ids = false
 stream_break = "none_if_empty"

@@ -8,7 +8,7 @@ use tollgate_core::{
 
 use super::{apply, channel, options, usage_dimensions::varied};
 use crate::{
-    Change, GroupSpec, OfferChangeKind, Store, StoreUrl, TrafficWidth, open,
+    Change, GroupSpec, KeyScope, OfferChangeKind, Store, StoreUrl, TrafficWidth, open,
     rollup::{DAY, HOUR},
     samples::{MIDNIGHT, record},
 };
@@ -117,7 +117,7 @@ pub(super) async fn every_change_of_an_offer_is_in_its_history(store: &Store) {
     let expected = [
         (6, gone(), Removed(b())),
         (6, gone(), Removed(bb())),
-        (5, all(), OfferChangeKind::Multiplier { before: Multiplier::ONE, after: twice }),
+        (5, all(), OfferChangeKind::Multiplier { model: None, before: Multiplier::ONE, after: twice }),
         (3, all(), Added(b())),
         (3, all(), Added(bb())),
         (3, all(), Removed("a".to_owned())),
@@ -133,6 +133,46 @@ pub(super) async fn every_change_of_an_offer_is_in_its_history(store: &Store) {
     let since = store.square.offered_since().await.unwrap();
     assert_eq!(since.iter().map(|offer| offer.model.as_str()).collect::<Vec<_>>(), ["b", "bb"]);
     assert_eq!(store.square.offer_changes(2).await.unwrap().len(), 2);
+}
+
+pub(super) async fn factors_of_models_are_in_the_history_of_offers(store: &Store) {
+    let [one, twice, thrice] = [1_000_000, 2_000_000, 3_000_000].map(Multiplier);
+    let put = |of_group: Multiplier, own: &[(&str, Multiplier)]| {
+        let model_multipliers = own.iter().map(|(pattern, factor)| (Glob((*pattern).to_owned()), *factor)).collect();
+        let group = GroupSpec {
+            name: "all".to_owned(),
+            channels: vec!["main".to_owned()],
+            sale_multiplier: of_group,
+            model_multipliers,
+            ..GroupSpec::default()
+        };
+        Change::PutGroup(Box::new(group))
+    };
+    let first = store.catalog.revision().await.unwrap().0;
+    apply(store, &[serving(&["a-1", "a-2", "b"]), put(one, &[])]).await.unwrap();
+    let added = store.square.offered_since().await.unwrap();
+    apply(store, &[put(one, &[("a-*", twice)])]).await.unwrap();
+    let catalog = store.catalog.load().await.unwrap();
+    let group = catalog.group_by_name("all").unwrap();
+    assert_eq!(["a-1", "a-2", "b"].map(|model| group.sale_multiplier(model)), [twice, twice, one], "both databases keep them");
+    apply(store, &[put(one, &[("a-*", twice), ("a-1", thrice)])]).await.unwrap();
+    apply(store, &[put(twice, &[("a-1", thrice), ("c-*", thrice)])]).await.expect("b and a-2 cost what the group costs");
+    let changed =
+        |model: Option<&str>, before, after| OfferChangeKind::Multiplier { model: model.map(str::to_owned), before, after };
+    let mut changes: Vec<(i64, OfferChangeKind)> =
+        offer_changes(store).await.into_iter().map(|(revision, _, what)| (revision - first, what)).filter(|it| it.0 > 1).collect();
+    changes.reverse();
+    let expected = [
+        (2, changed(Some("a-1"), one, twice)),
+        (2, changed(Some("a-2"), one, twice)),
+        (3, changed(Some("a-1"), twice, thrice)),
+        (4, changed(None, one, twice)),
+    ];
+    assert_eq!(changes, expected);
+    assert_eq!(store.square.offered_since().await.unwrap(), added, "another factor is no new offer");
+    let rows = store.catalog.live_rows(&KeyScope::All).await.unwrap();
+    let row = rows.groups.iter().find(|row| row.spec.name == "all").unwrap();
+    assert_eq!(row.spec.model_multipliers[&Glob("a-1".to_owned())], thrice);
 }
 
 pub(super) async fn latest_sale_prices_are_those_of_all_models(store: &Store) {

@@ -5,7 +5,8 @@ use std::{sync::Arc, time::Duration};
 use tokio::time::Instant;
 use tollgate_core::{
     AdmitInput, Budget, BudgetAction, Caller, FundsStatus, Group, GroupId, Key, KeyId, LimitExceeded, Member, MemberId, Model,
-    ModelSpec, NanoUsd, Offer, Price, RateExceeded, Reservation, Revision, Timestamp, UsageRecord, Window, reservation_for,
+    ModelSpec, Multiplier, NanoUsd, Offer, Price, RateExceeded, Reservation, Revision, Timestamp, UsageRecord, Window,
+    reservation_for,
 };
 use tollgate_protocol::{Method, Protocol, RequestSummary};
 
@@ -59,6 +60,7 @@ impl TestCaller {
             model: Arc::new(Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() }),
             group,
             sale: Some(price),
+            sale_multiplier: Multiplier::ONE,
             candidates: Vec::new(),
             drop_fields: Vec::new(),
             revision: Revision(1),

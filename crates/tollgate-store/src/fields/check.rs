@@ -165,7 +165,19 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
             check_items(&Kind::Object(of), *min..=*max, items, mode, path, problems);
         }
         (Kind::Object(of) | Kind::OneOrMore { of, .. }, Value::Object(members)) => check_object(of, members, mode, path, problems),
-        (Kind::TextMap { max }, Value::Object(members)) if members.len() > *max => add(problems, path, too_many(*max)),
+        (Kind::TextMap { max } | Kind::FactorMap { max }, Value::Object(members)) if members.len() > *max => {
+            add(problems, path, too_many(*max));
+        }
+        (Kind::FactorMap { .. }, Value::Object(members)) => {
+            for (name, value) in members {
+                path.push(Step::Member(name.clone()));
+                match check_name(name, MAX_TEXT_NAME) {
+                    Ok(()) => check(&Kind::Factor { max: i64::MAX }, value, mode, path, problems),
+                    Err(message) => add(problems, path, Fault::Value(format!("the name {message}"))),
+                }
+                path.pop();
+            }
+        }
         (Kind::TextMap { .. }, Value::Object(members)) => {
             for (name, value) in members {
                 path.push(Step::Member(name.clone()));
@@ -176,7 +188,7 @@ fn check(kind: &Kind, value: &Value, mode: WriteMode, path: &mut Vec<Step>, prob
                 path.pop();
             }
         }
-        (Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::Object(_), _) => {
+        (Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::FactorMap { .. } | Kind::Object(_), _) => {
             add(problems, path, wrong_type(kind, value));
         }
         (_, _) => {
@@ -259,7 +271,12 @@ fn check_plain(kind: &Kind, value: &Value) -> Result<(), Fault> {
             let shown: String = text.chars().filter(|c| !c.is_control()).take(100).collect();
             Err(Fault::Value(format!("'{shown}' is not one of {}{}", words.join(", "), hint(text, words.iter().copied()))))
         }
-        Kind::Form { .. } | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::Object(_) | Kind::TextMap { .. } => Ok(()),
+        Kind::Form { .. }
+        | Kind::List { .. }
+        | Kind::OneOrMore { .. }
+        | Kind::Object(_)
+        | Kind::TextMap { .. }
+        | Kind::FactorMap { .. } => Ok(()),
     }
 }
 
@@ -307,6 +324,7 @@ fn wrong_type(kind: &Kind, found: &Value) -> Fault {
         Kind::List { .. } => "a list",
         Kind::OneOrMore { .. } => "a table or a list of tables",
         Kind::TextMap { .. } => "a table of strings",
+        Kind::FactorMap { .. } => "a table of factors such as { \"gpt-*\" = \"1.5\" }",
         Kind::Object(_) | Kind::Any => "a table",
         Kind::Form { expected, .. } => expected,
     };

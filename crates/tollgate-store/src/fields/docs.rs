@@ -101,6 +101,7 @@ fn kind(kind: &Kind) -> String {
         Kind::List { .. } => "list".to_owned(),
         Kind::OneOrMore { .. } => "table or list".to_owned(),
         Kind::TextMap { .. } => "table of texts".to_owned(),
+        Kind::FactorMap { .. } => "table of factors".to_owned(),
         Kind::Object(_) | Kind::Any => "table".to_owned(),
         Kind::Form { expected, .. } => {
             format!("`{}`", expected.replace(" or ", "`, `").replace("}, {", "}`, `{").replace("\", {", "\"`, `{"))

@@ -1,5 +1,7 @@
 //! The fields of a group and a model.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 use tollgate_core::{
     Budget, Glob, Hedge, Modality, ModelSpec, Multiplier, OnUnsupported, ParameterRule, PriceLimit, PriceSchedule, Routing,
@@ -24,6 +26,13 @@ table!(
         field!("channels", channels: Vec<String>, "Names of the channels it may use.").kind(Kind::List { of: &NAME, max: 1_000 }),
         field!("models", models: Vec<Glob>, "Names or globs of the models offered, among those its channels serve."),
         field!("sale_multiplier", sale_multiplier: Multiplier, "Factor on sale prices."),
+        field!(
+            "model_multipliers",
+            model_multipliers: BTreeMap<Glob, Multiplier>,
+            "Factors of models, by name or glob, instead of `sale_multiplier`. Of several that match a model the most specific applies \
+             (docs/money.md)."
+        )
+        .rule(for_some_models),
         field!(
             "translation",
             translation: TranslationPolicy,
@@ -62,6 +71,13 @@ table!(
         field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by sales.").rule(budgets_differ),
     ]
 );
+
+/// A factor of all models would hide the group's.
+fn for_some_models(value: &Value) -> Result<(), String> {
+    let all = |pattern: &&String| Glob((*pattern).clone()).matches_all();
+    let found = value.as_object().into_iter().flat_map(Map::keys).find(all);
+    found.map_or(Ok(()), |pattern| Err(format!("'{pattern}' matches every model; set sale_multiplier instead")))
+}
 
 const PARAMETERS: Kind = Kind::List { of: &Kind::Text { min: 1, max: 256 }, max: 1_000 };
 

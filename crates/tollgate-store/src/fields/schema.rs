@@ -40,6 +40,8 @@ pub enum Kind {
     OneOrMore { of: &'static Object, min: usize, max: usize },
     /// Texts by name.
     TextMap { max: usize },
+    /// Factors by name or pattern.
+    FactorMap { max: usize },
     /// An object with these fields.
     Object(&'static Object),
     /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`, and its JSON schema.

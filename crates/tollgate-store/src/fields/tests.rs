@@ -62,6 +62,29 @@ fn header_given_twice_in_another_case_is_refused() {
 }
 
 #[test]
+fn factors_of_models_are_named_by_what_is_wrong_with_them() {
+    let found = |own: Value| problems::<GroupSpec>(&json!({"name": "g", "model_multipliers": own}));
+    assert_eq!(found(json!({"gpt-*": "1.5", "gpt-fast": 2, "a:free": "0"})), Vec::<String>::new());
+    assert_eq!(found(json!({"*": "2"})), ["model_multipliers: '*' matches every model; set sale_multiplier instead"]);
+    let faults = found(json!({"gpt-*": "cheap"}));
+    assert!(faults.len() == 1 && faults[0].starts_with("model_multipliers.gpt-*: not a decimal amount"), "{faults:?}");
+    assert_eq!(found(json!({" gpt": "1"})), ["model_multipliers. gpt: the name begins or ends with white space"]);
+    assert!(found(json!(["gpt-*"]))[0].contains("expected a table of factors"));
+    let many: serde_json::Map<_, _> = (0..=200).map(|i| (format!("m-{i}"), "1".into())).collect();
+    assert_eq!(found(many.into()), ["model_multipliers: more than 200 entries"]);
+}
+
+#[test]
+fn factors_of_models_have_a_short_form() {
+    let field = GroupSpec::OBJECT.field("model_multipliers").unwrap();
+    let expected = json!({"gpt-*": "1.5", "a:free": "0", "o3": "2"});
+    assert_eq!(parse_text(field, "gpt-*:1.5, a:free:0,o3=2"), Ok(expected.clone()));
+    assert_eq!(parse_text(field, r#"{ "gpt-*" = "1.5", "a:free" = "0", o3 = "2" }"#), Ok(expected));
+    assert_eq!(parse_text(field, ""), Ok(json!({})));
+    assert!(parse_text(field, "gpt-*").unwrap_err().contains("such as gpt-*:1.5"));
+}
+
+#[test]
 fn mistyped_price_is_refused() {
     const MOST: i64 = 100_000_000_000_000;
     let problems = |price| {

@@ -45,7 +45,12 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
         Kind::List { of, .. } => match of {
             _ if text.starts_with('[') => literal(text),
             _ if text.is_empty() => Some(Value::Array(Vec::new())),
-            Kind::Object(_) | Kind::List { .. } | Kind::OneOrMore { .. } | Kind::TextMap { .. } | Kind::Any => None,
+            Kind::Object(_)
+            | Kind::List { .. }
+            | Kind::OneOrMore { .. }
+            | Kind::TextMap { .. }
+            | Kind::FactorMap { .. }
+            | Kind::Any => None,
             _ => text.split(',').map(|part| parse(of, part.trim())).collect(),
         },
         Kind::OneOrMore { .. } if text.is_empty() => Some(Value::Array(Vec::new())),
@@ -58,6 +63,9 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
         }
         Kind::TextMap { .. } if text.starts_with('{') => literal(text),
         Kind::TextMap { .. } => pairs(text, |_, value| Some(value.into())),
+        Kind::FactorMap { .. } if text.starts_with('{') => literal(text),
+        Kind::FactorMap { .. } if text.is_empty() => Some(Value::Object(Map::new())),
+        Kind::FactorMap { .. } => factors(text),
         Kind::Form { .. } => Some(literal(text).unwrap_or_else(|| text.into())),
         Kind::Any => literal(text),
     }
@@ -93,12 +101,22 @@ fn pairs(text: &str, value: impl Fn(&str, &str) -> Option<Value>) -> Option<Valu
     Some(Value::Object(members))
 }
 
+/// `name:factor` pairs. Names may have colons.
+fn factors(text: &str) -> Option<Value> {
+    let pair = |part: &str| {
+        let (name, factor) = part.rsplit_once([':', '='])?;
+        Some((name.trim().to_owned(), Value::from(factor.trim())))
+    };
+    text.split(',').map(pair).collect::<Option<Map<_, _>>>().map(Value::Object)
+}
+
 #[expect(clippy::wildcard_enum_match_arm, reason = "the other kinds take a JSON object")]
 fn example(kind: &Kind) -> String {
     match kind {
         Kind::OneOrMore { of, .. } | Kind::Object(of) if !of.example.is_empty() => format!("such as {}", of.example),
         Kind::List { .. } => "a JSON list of objects".to_owned(),
         Kind::TextMap { .. } => "such as x-team:search,x-env:prod".to_owned(),
+        Kind::FactorMap { .. } => "such as gpt-*:1.5,gpt-fast:0.9".to_owned(),
         _ => "a JSON object".to_owned(),
     }
 }

@@ -1,12 +1,12 @@
 //! Conversions between the types of fields and JSON. A value that is read was checked against its kind.
 
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use tollgate_core::{
-    Billing, BudgetAction, Glob, KeyStatus, MemberStatus, Modality, Multiplier, NanoUsd, OnUnsupported, PriceLimitOn, Provider,
-    Role, Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
+    Billing, BudgetAction, Glob, KeyStatus, MAX_MODEL_MULTIPLIERS, MemberStatus, Modality, Multiplier, NanoUsd, OnUnsupported,
+    PriceLimitOn, Provider, Role, Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
 };
 use tollgate_protocol::Protocol;
 
@@ -224,6 +224,20 @@ impl FieldValue for Vec<(String, String)> {
         let mut pairs = members.iter().map(pair).collect::<Result<Self, _>>()?;
         pairs.sort();
         Ok(pairs)
+    }
+}
+
+/// Factors by name or pattern of models, in order of that.
+impl FieldValue for BTreeMap<Glob, Multiplier> {
+    const KIND: Kind = Kind::FactorMap { max: MAX_MODEL_MULTIPLIERS };
+
+    fn show(&self) -> Value {
+        self.iter().map(|(pattern, factor)| (pattern.0.clone(), factor.show())).collect::<Map<_, _>>().into()
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let members = value.as_object().ok_or_else(|| "expected a table of factors".to_owned())?;
+        members.iter().map(|(pattern, factor)| Ok((Glob(pattern.clone()), Multiplier::read(factor)?))).collect()
     }
 }
 

@@ -21,7 +21,9 @@ pub(super) fn insert_offer_change(position: i64, change: &OfferChange) -> AnyQue
     let (model, offered, before, after) = match &change.what {
         OfferChangeKind::Added(model) => (model.as_str(), 1_i64, None, None),
         OfferChangeKind::Removed(model) => (model.as_str(), 0, None, None),
-        OfferChangeKind::Multiplier { before, after } => ("", 1, Some(before.0), Some(after.0)),
+        OfferChangeKind::Multiplier { model, before, after } => {
+            (model.as_deref().unwrap_or_default(), 1, Some(before.0), Some(after.0))
+        }
     };
     sqlx::query(
         "INSERT INTO offer_history (revision, position, at, group_id, model, offered, old_multiplier, new_multiplier) \
@@ -46,7 +48,10 @@ fn offer_change(row: &AnyRow) -> Result<(PriceHistoryPosition, OfferChange), sql
     let (revision, model): (Revision, String) = (Revision(row.try_get(0)?), row.try_get(4)?);
     let multiplier = |column: usize| row.try_get::<Option<i64>, _>(column).map(|value| value.map(Multiplier));
     let what = match (multiplier(6)?, multiplier(7)?) {
-        (Some(before), Some(after)) => OfferChangeKind::Multiplier { before, after },
+        (Some(before), Some(after)) => {
+            let model = Some(model).filter(|model| !model.is_empty());
+            OfferChangeKind::Multiplier { model, before, after }
+        }
         _ if row.try_get::<i64, _>(5)? == 1 => OfferChangeKind::Added(model),
         _ => OfferChangeKind::Removed(model),
     };
@@ -159,9 +164,10 @@ impl SquareStore for SqlStore {
     }
 
     async fn offered_since(&self) -> Result<Vec<OfferedSince>, StoreError> {
-        let sql = "SELECT h.group_id, h.model, h.at FROM offer_history h WHERE h.offered = 1 AND h.model <> '' AND NOT EXISTS \
-                   (SELECT 1 FROM offer_history n WHERE n.group_id = h.group_id AND n.model = h.model AND (n.revision > h.revision \
-                   OR (n.revision = h.revision AND n.position > h.position))) ORDER BY h.group_id, h.model";
+        let sql = "SELECT h.group_id, h.model, h.at FROM offer_history h WHERE h.offered = 1 AND h.new_multiplier IS NULL \
+                   AND NOT EXISTS (SELECT 1 FROM offer_history n WHERE n.group_id = h.group_id AND n.model = h.model AND \
+                   n.new_multiplier IS NULL AND (n.revision > h.revision OR (n.revision = h.revision AND n.position > h.position))) \
+                   ORDER BY h.group_id, h.model";
         let read =
             |row: &AnyRow| Ok(OfferedSince { group: group(row, 0)?, model: row.try_get(1)?, since: Timestamp(row.try_get(2)?) });
         self.fetch_as(OFFERS, sqlx::query(sql), read).await

@@ -128,8 +128,8 @@ pub(crate) struct PreviewArgs {
 /// Fields of a new or changed row.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FieldArgs {
-    /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40 or `price_limit=mode:ceiling,max_input:1.5`; tables
-    /// also as inline TOML or JSON. Fields are those of the catalog file (docs/catalog.md)
+    /// Such as rpm=60, groups=a,b, budget=5/month, price=input:0.30,output:2.40, `model_multipliers=gpt-*:1.5,o3:2` or
+    /// `price_limit=mode:ceiling,max_input:1.5`; tables also as inline TOML or JSON. Fields are those of the catalog file (docs/catalog.md)
     #[arg(value_name = "FIELD=VALUE")]
     pub(crate) words: Vec<String>,
 }

@@ -61,7 +61,7 @@ async fn list(common: &Common, admin: &Admin, group: Option<&str>) -> Result<(),
     let headings = ["model", "sale in", "out", "source", "channel", "cost in", "out", "source", "margin in / out", ""];
     output::table(&headings, &rows);
     let factors = if group.is_some() {
-        "sale prices are shown before the group's multiplier"
+        "sale prices are shown before the group's multiplier of the model"
     } else {
         "margins are before a group's multiplier (--group)"
     };

@@ -38,6 +38,7 @@ pub(crate) const GROUPS: Resource = Resource {
         ("channels", "channels"),
         ("models", "models"),
         ("multiplier", "sale_multiplier"),
+        ("of models", "model_multipliers"),
         ("owner", "owner"),
         ("id", "id"),
     ],
@@ -266,6 +267,7 @@ pub(crate) fn cell(value: &Value) -> String {
         Value::String(text) if text.is_empty() => "–".to_owned(),
         Value::String(text) => text.clone(),
         Value::Array(items) if items.is_empty() => "–".to_owned(),
+        Value::Object(members) if members.is_empty() => "–".to_owned(),
         Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
         }
@@ -283,6 +285,7 @@ mod tests {
             (json!(null), "–"),
             (json!(["a", "b"]), "a, b"),
             (json!([]), "–"),
+            (json!({}), "–"),
             (json!([{"a": 1}]), r#"[{"a":1}]"#),
             (json!(0), "0"),
             (json!("x"), "x"),

@@ -40,6 +40,7 @@ mod many_nodes_page;
 mod messages;
 mod migrate;
 mod money;
+mod multipliers;
 mod nodes;
 mod outages;
 mod overload;

@@ -30,6 +30,11 @@ static GROUP: Object = Object::of(
     &[
         read("name", NAME, "Group name."),
         read("multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on prices."),
+        read(
+            "multiplier_varies",
+            Kind::Flag,
+            "Whether the group has other factors for some models; `/models.json` has each price.",
+        ),
         read("self_service", Kind::Flag, "Whether members make and change their own keys of the group."),
         read("default", Kind::Flag, "Whether it is the group of keys that name none."),
     ],
@@ -100,7 +105,8 @@ async fn groups(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let own = Own::of(&context).await?;
     let entry = |group: &GroupSpec| {
         json!({
-            "name": group.name, "multiplier": group.sale_multiplier.show(), "self_service": group.self_service,
+            "name": group.name, "multiplier": group.sale_multiplier.show(),
+            "multiplier_varies": !group.model_multipliers.is_empty(), "self_service": group.self_service,
             "default": group.name == own.default_group,
         })
     };

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollgate_core::{Audience, Catalog, Group, Timestamp, visible_model};
 use tollgate_store::{
     AdminScope,
-    fields::{Access, Kind, Object, price},
+    fields::{Access, FieldValue as _, Kind, Object, price},
 };
 
 use super::PriceTable;
@@ -29,6 +29,9 @@ static IN_GROUP: Object = Object::of(
     "PriceInGroup",
     &[
         read("group", NAME, "Group name."),
+        read("multiplier", Kind::Factor { max: i64::MAX }, "Factor on the price of this model."),
+        read("multiplier_of", MODEL_NAME, "Entry of `model_multipliers` that has the factor; null: it is `sale_multiplier`.")
+            .or_null(),
         read("offered", Kind::Flag, "Whether keys of the group can use the model."),
         price("price", "Price in force after the group's factor; null: not priced.").with(Access::ReadOnly),
         read("below_cost", TEXT, "The first kind of token that sells below its cost on a channel of the group, with both prices.")
@@ -87,8 +90,10 @@ fn show(catalog: &Catalog, groups: &[&Arc<Group>], model: &str, now: Timestamp) 
     let in_group = |group: &&Arc<Group>| {
         let is_offered = visible_model(catalog, Audience::of_groups(std::slice::from_ref(*group)), model).is_some();
         let below = PriceTable::of(catalog, &[], Some(group), now).first_below_cost(model);
+        let factor = group.sale_multiplier(model);
         json!({
-            "group": group.name, "offered": is_offered, "price": show_price(price.map(|price| price.times(group.sale_multiplier)), None),
+            "group": group.name, "multiplier": factor.show(), "multiplier_of": group.multipliers.own(model).map(|(pattern, _)| pattern),
+            "offered": is_offered, "price": show_price(price.map(|price| price.times(factor)), None),
             "below_cost": below.filter(|_| is_offered),
         })
     };

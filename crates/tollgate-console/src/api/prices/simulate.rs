@@ -53,7 +53,7 @@ pub(in crate::api) static LINES: Object = Object::of(
     &[
         read("amount", USD, "Sum of the lines in USD, rounded once, half up; null above 10,000 USD.").or_null(),
         read("exact", TEXT, "The sum before rounding.").or_null(),
-        read("multiplier", FACTOR, "Factor of the group, or of the account."),
+        read("multiplier", FACTOR, "Factor of the group on the model, or of the account."),
         read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
         read("lines", Kind::List { of: &Kind::Object(&LINE), max: 10 }, "Its lines."),
     ],

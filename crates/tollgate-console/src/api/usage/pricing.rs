@@ -35,7 +35,8 @@ const MAX_CHANGES: u32 = 200;
 /// The lines of the record's amounts.
 pub(super) async fn pricing(context: &RequestContext, record: &UsageRecord) -> Result<Value, ApiError> {
     let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
-    let multiplier = record.group.and_then(|group| catalog.groups.get(&group)).map(|group| group.sale_multiplier);
+    let group = record.group.and_then(|group| catalog.groups.get(&group));
+    let multiplier = group.zip(record.model.as_deref()).map(|(group, model)| group.sale_multiplier(model));
     let sale = price(context, record, None).await?;
     let mut costs = Vec::with_capacity(record.attempts.len());
     for attempt in &record.attempts {

@@ -110,6 +110,7 @@ fn facts(record: &tollgate_core::UsageRecord) -> RequestFacts {
         reason: None,
         detail: None,
         sale: None,
+        sale_multiplier: tollgate_core::Multiplier::ONE,
         price_version: record.price_version,
         input: tollgate_core::InputCount::default(),
         bounds: tollgate_core::UsageBounds::default(),

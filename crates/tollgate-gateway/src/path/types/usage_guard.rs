@@ -14,9 +14,9 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, LatencySample, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, Provider,
-    RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output,
-    settle, settle_attempt,
+    AttemptResult, DeliveredContent, InputCount, LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
+    Provider, RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input,
+    estimate_output, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -131,6 +131,7 @@ impl UsageGuard {
             reason: None,
             detail: None,
             sale: None,
+            sale_multiplier: Multiplier::ONE,
             price_version: Revision::default(),
             input: InputCount::default(),
             bounds: UsageBounds::default(),
@@ -178,6 +179,7 @@ impl UsageGuard {
             facts.bounds = UsageBounds::of_input(summary).with_output(summary, &offer.model, reserved);
             facts.group = Some(Arc::clone(&offer.group));
             facts.sale.clone_from(&offer.sale);
+            facts.sale_multiplier = offer.sale_multiplier;
             facts.price_version = offer.revision;
         }
     }

@@ -143,7 +143,7 @@ pub(super) fn start_entry<'a>(
         dropped: facts.dropped.clone(),
         price_version: facts.price_version,
         sale: facts.sale.clone(),
-        sale_multiplier: group.sale_multiplier,
+        sale_multiplier: facts.sale_multiplier,
         policy: group.stream_break,
         input: facts.input,
         bounds: facts.bounds,
