@@ -210,6 +210,15 @@ test("groups are compared by price, and their multipliers changed", async () => 
     await page.getByText("Saved", { exact: true }).waitFor();
     await page.getByRole("columnheader", { name: "Studio × 0.5" }).waitFor();
     assert.ok(await page.getByRole("row", { name: /acme-large/ }).getByText("$1.20 / $6.00").isVisible());
+    await page.getByRole("link", { name: "Set multipliers acme-large" }).click();
+    await page.getByText("Empty: × 0.5 of the group").waitFor();
+    await page.getByLabel("Studio").fill("2");
+    await checkPage(page, faults, "prices by group, one model");
+    await screenshot(page, "pricing-factors.light");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    const large = page.getByRole("row", { name: /acme-large/ });
+    assert.ok(await large.getByText("$4.80 / $24.00").isVisible() && (await large.getByText("own", { exact: true }).isVisible()));
   });
 });
 

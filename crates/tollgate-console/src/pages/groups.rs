@@ -209,7 +209,7 @@ async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Resu
 async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Offers, ApiError> {
     let t = request.t();
     let body = form::body(&request.form)?;
-    let asked = ["channels", "models", "sale_multiplier"].into_iter();
+    let asked = ["channels", "models", "sale_multiplier", "model_multipliers"].into_iter();
     let asked = asked.filter_map(|name| Some((name.to_owned(), body.get(name)?.clone()))).collect();
     let call = ApiCall { body: asked, ..ApiCall::default() };
     let found = request.read::<ApiPage<OfferAnswer>>(operations::PREVIEW_GROUP_OFFERS, call).await?;
@@ -293,6 +293,15 @@ async fn refuse(request: &PageRequest, group: Option<&GroupObject>, error: ApiEr
     group_page(request, group, &state, None).await
 }
 
+fn square_about(t: Locale, group: &GroupObject) -> String {
+    let values = [("name", group.name.as_str()), ("multiplier", group.sale_multiplier.as_str())];
+    if group.model_multipliers.is_empty() {
+        t.say_with("groups.square_about", &values)
+    } else {
+        t.say_with("groups.square_about_varies", &values)
+    }
+}
+
 /// The model square as callers of the group see it.
 async fn square(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     const MAX_SHOWN: usize = 300;
@@ -308,7 +317,7 @@ async fn square(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let template = SquarePage {
         layout: request.layout(group.name.clone()).below("/groups", t.say("nav.groups")),
         t,
-        about: t.say_with("groups.square_about", &[("name", &group.name), ("multiplier", &group.sale_multiplier)]),
+        about: square_about(t, &group),
         cards: cards(&request, &document, &group.name, MAX_SHOWN),
         is_cut: document.data.len() > MAX_SHOWN,
     };

@@ -122,6 +122,12 @@ pub(super) async fn document_for(
     })
 }
 
+/// A group with its factor on prices, which some models do not have.
+pub(super) fn group_label(t: Locale, name: &str, multiplier: &str, varies: bool) -> String {
+    let values = [("name", name), ("multiplier", multiplier)];
+    if varies { t.say_with("models.group_varies", &values) } else { t.say_with("models.group", &values) }
+}
+
 async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, unit) = (request.t(), TokenUnit::of(&request.query, &request.headers));
     let mut filter = SquareFilter::of(&request.query, unit);
@@ -145,7 +151,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         return PageReply::ok(&part);
     }
     let choice = |group: &document::SquareGroup| GroupChoice {
-        label: t.say_with("models.group", &[("name", &group.name), ("multiplier", &group.multiplier)]),
+        label: group_label(t, &group.name, &group.multiplier, group.multiplier_varies),
         is_chosen: group.name == filter.group,
         name: group.name.clone(),
     };

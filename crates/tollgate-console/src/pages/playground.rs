@@ -13,7 +13,7 @@ use super::{
     home::model_url,
     layout::{Layout, Script},
     locale::Locale,
-    models::document_for,
+    models::{document_for, group_label},
     money, operations, protocols,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest},
@@ -78,16 +78,25 @@ impl ProtocolChoice {
 #[derive(Debug, Deserialize)]
 pub(super) struct OwnGroup {
     pub(super) name: String,
-    pub(super) multiplier: String,
+    multiplier: String,
+    multiplier_varies: bool,
     pub(super) self_service: bool,
     pub(super) default: bool,
+    /// With its factor on prices.
+    #[serde(skip)]
+    pub(super) label: String,
 }
 
 /// The groups of which the reader makes keys.
 pub(super) async fn groups_for_keys(request: &PageRequest) -> Result<Vec<OwnGroup>, PageFailure> {
     let groups: ApiPage<OwnGroup> = request.read(operations::LIST_OWN_GROUPS, ApiCall::default()).await?;
     let may = |group: &OwnGroup| group.self_service || request.is_operator();
-    Ok(groups.items.into_iter().filter(may).collect())
+    let t = request.t();
+    let labelled = |group: OwnGroup| {
+        let label = group_label(t, &group.name, &group.multiplier, group.multiplier_varies);
+        OwnGroup { label, ..group }
+    };
+    Ok(groups.items.into_iter().filter(may).map(labelled).collect())
 }
 
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

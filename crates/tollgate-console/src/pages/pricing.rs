@@ -82,8 +82,8 @@ struct PricingPage {
     /// Value, label, whether it is chosen.
     states: Vec<(&'static str, &'static str, bool)>,
     groups: Vec<(String, bool)>,
-    /// Factor of the group that is chosen.
-    multiplier: Option<String>,
+    /// Whether prices are those of a group.
+    is_of_group: bool,
     is_filtered: bool,
     rows: Vec<PriceRow>,
     pager: Pager,
@@ -131,7 +131,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         search: query.value("search").to_owned(),
         states: states.map(|(value, label)| (value, label, value == state)).to_vec(),
         groups: groups.collect(),
-        multiplier: query.filled("group").and_then(|_| found.items.first()).map(|prices| prices.sale_multiplier.clone()),
+        is_of_group: query.filled("group").is_some(),
         is_filtered: ["search", "group", "state"].iter().any(|name| query.filled(name).is_some()),
         rows,
         pager: request.pager("/pricing", count, found.next.as_deref()),

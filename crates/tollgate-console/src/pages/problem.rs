@@ -133,6 +133,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "key_name" => t.say("problem.key_name"),
         "last_admin" => t.say("problem.last_admin"),
         "margin" => t.say("problem.margin"),
+        "model_factors" => t.say("problem.model_factors"),
         "model_pattern" => t.say("problem.model_pattern"),
         "name" => t.say("problem.name"),
         "network" => t.say("problem.network"),

@@ -15,6 +15,8 @@ use crate::{
 
 /// Channels that can be chosen with a click; the names of more are typed.
 const MAX_CHECKS: usize = 60;
+/// Longest text of the factors of models, in characters.
+const MAX_FACTORS: usize = 30_000;
 
 /// Where faults are shown.
 const PLACES: &[FaultPlace] = &[
@@ -23,6 +25,7 @@ const PLACES: &[FaultPlace] = &[
     ("channels", "channels", "unknown_channel"),
     ("models", "models", "model_pattern"),
     ("sale_multiplier", "sale_multiplier", "factor"),
+    ("model_multipliers", "model_multipliers", "model_factors"),
     ("price_limit.max_input", "max_input", "amount"),
     ("price_limit.max_output", "max_output", "amount"),
     ("price_limit.min_margin", "min_margin", "margin"),
@@ -65,6 +68,8 @@ pub(super) fn values(group: &GroupObject) -> FormData {
     }
     put("models", &group.models.join("\n"));
     put("sale_multiplier", &group.sale_multiplier);
+    let own = group.model_multipliers.iter().map(|(pattern, factor)| format!("{pattern}: {factor}"));
+    put("model_multipliers", &own.collect::<Vec<_>>().join("\n"));
     let limit = group.price_limit.as_ref();
     let bound = |text: Option<&String>| text.cloned().unwrap_or_default();
     put("price_limit", limit.map_or("", |limit| &limit.mode));
@@ -136,6 +141,10 @@ fn prices(t: Locale, state: &FormState) -> ControlSection {
     let on = [("sale", t.say("groups.on_sale")), ("cost", t.say("groups.on_cost"))];
     let controls = vec![
         state.number("sale_multiplier", t.say("groups.multiplier")).hint(t.say("groups.multiplier_hint")),
+        state
+            .area("model_multipliers", t.say("groups.model_multipliers"), 3)
+            .max(MAX_FACTORS)
+            .hint(t.say("groups.model_multipliers_hint")),
         state.choice("price_limit", t.say("groups.price_limit"), modes).hint(t.say("groups.price_limit_hint")),
         state.number("max_input", t.say("groups.max_input")).hint(t.say("groups.per_million")),
         state.number("max_output", t.say("groups.max_output")).hint(t.say("groups.per_million")),
@@ -196,6 +205,7 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
         body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
     }
     body.insert("sale_multiplier".to_owned(), form.filled("sale_multiplier").map_or_else(|| "1".to_owned(), decimal).into());
+    body.insert("model_multipliers".to_owned(), model_multipliers(form.value("model_multipliers"))?);
     body.insert("price_limit".to_owned(), price_limit(form));
     for limit in ["rpm", "tpm", "concurrency"] {
         body.insert(limit.to_owned(), whole_number(form, limit)?.into());
@@ -213,6 +223,19 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
         body.insert(flag.to_owned(), (form.value(flag) == "true").into());
     }
     Ok(body)
+}
+
+/// The factors of models, one on each line. Names may have colons.
+fn model_multipliers(text: &str) -> Result<Value, ApiError> {
+    let mut own = Map::new();
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        let fault = || ApiError::value("model_multipliers", "expected MODEL: FACTOR on each line, each model once");
+        let (model, factor) = line.rsplit_once([':', '：', '=']).ok_or_else(fault)?;
+        if own.insert(model.trim().to_owned(), decimal(factor.trim()).into()).is_some() {
+            return Err(fault());
+        }
+    }
+    Ok(Value::Object(own))
 }
 
 fn price_limit(form: &FormData) -> Value {
@@ -239,16 +262,25 @@ mod tests {
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25&price_limit=ceiling&max_input=%241.5\
+            b"visibility=private&channels=a&channels=b&models=gpt-*%0D%0Acl*&sale_multiplier=1.25\
+              &model_multipliers=gpt-*:%200.9%0D%0A%0D%0Aa:free%20:%200&price_limit=ceiling&max_input=%241.5\
               &max_output=&min_margin=0.2&limit_on=cost&rpm=1,000&tpm=&concurrency=&budget_amount=50&budget_window=day&hedge=1&trace=true",
         );
         let expected = json!({
             "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
-            "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
+            "model_multipliers": {"gpt-*": "0.9", "a:free": "0"}, "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
             "budget": {"amount": "50", "window": "day", "action": "block"}, "hedge": {"cost_cap": "1"},
             "never_below_cost": false, "trace": true, "self_service": false,
         });
         assert_eq!(Value::Object(body(&form).unwrap()), expected);
+    }
+
+    #[test]
+    fn lines_that_are_no_factors_of_models_are_refused() {
+        for text in ["gpt-fast", "gpt-*: 1\ngpt-*: 2"] {
+            assert_eq!(model_multipliers(text).unwrap_err().param(), Some("model_multipliers"), "{text}");
+        }
+        assert_eq!(model_multipliers(" \r\n").unwrap(), json!({}));
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Groups as the admin API answers them, and as pages show them.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -22,6 +24,8 @@ pub(super) struct GroupObject {
     pub(super) channels: Vec<String>,
     pub(super) models: Vec<String>,
     pub(super) sale_multiplier: String,
+    /// Of models, by name or pattern.
+    pub(super) model_multipliers: BTreeMap<String, String>,
     pub(super) translation: String,
     pub(super) stream_break: String,
     pub(super) price_limit: Option<PriceLimitObject>,
@@ -65,6 +69,8 @@ pub(super) struct GroupRow {
     pub(super) channels: String,
     pub(super) models: String,
     pub(super) multiplier: String,
+    /// How many names and patterns have another one.
+    pub(super) exceptions: Option<String>,
     pub(super) price_limit: Option<String>,
     pub(super) limits: String,
     pub(super) spent: String,
@@ -109,6 +115,11 @@ pub(super) fn limit_text(t: Locale, limit: &PriceLimitObject) -> String {
     }
 }
 
+fn exceptions(t: Locale, group: &GroupObject) -> Option<String> {
+    let count = group.model_multipliers.len();
+    (count > 0).then(|| t.say_count("groups.exception", "groups.exceptions", u64::try_from(count).unwrap_or(u64::MAX)))
+}
+
 impl GroupRow {
     pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>) -> Self {
         let sale = spent.map_or("0", |spent| spent.sale.as_str());
@@ -119,6 +130,7 @@ impl GroupRow {
             channels: some(t, &group.channels),
             models: some(t, &group.models),
             multiplier: group.sale_multiplier.clone(),
+            exceptions: exceptions(t, group),
             price_limit: group.price_limit.as_ref().map(|limit| limit_text(t, limit)),
             limits: limits(t, group).join(t.say("list.separator")),
             spent: money::short(t, sale).text,

@@ -14,6 +14,7 @@ pub(crate) struct SquareDocument {
 pub(crate) struct SquareGroup {
     pub(crate) name: String,
     pub(crate) multiplier: String,
+    pub(crate) multiplier_varies: bool,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,12 +1,12 @@
 //! The factors of groups and what each model costs in each group, side by side.
 
-use std::sync::Arc;
+mod factors;
+
+use std::{collections::BTreeMap, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
-use serde_json::{Map, Value};
-use tollgate_core::Multiplier;
-use tollgate_store::fields::FieldValue as _;
+use serde_json::Value;
 
 use super::{
     Section, tabs,
@@ -14,18 +14,18 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
-    dispatch::ApiCall,
     pages::{
-        control::{self, Control, ControlSection, FaultPlace, FormView, Pager, Tab, decimal},
-        form::{FormData, FormState},
+        control::{FormView, Pager, Tab},
+        form::FormState,
         layout::Layout,
         locale::Locale,
         operations,
-        preferences::Toast,
         reply::{PageFailure, PageReply},
-        request::{ApiPage, PageRequest, get, path_of},
+        request::{ApiPage, PageRequest, get},
     },
 };
+
+pub(super) use factors::save;
 
 /// Models on a page.
 const PAGE: &str = "50";
@@ -58,6 +58,8 @@ struct GroupObject {
     owner: String,
     revision: u64,
     sale_multiplier: String,
+    /// Of models, by name or pattern.
+    model_multipliers: BTreeMap<String, String>,
 }
 
 /// A model of the admin API.
@@ -71,6 +73,8 @@ struct RowObject {
 #[derive(Debug, Deserialize)]
 struct CellObject {
     group: String,
+    multiplier: String,
+    multiplier_of: Option<String>,
     offered: bool,
     price: Value,
     below_cost: Option<String>,
@@ -81,6 +85,8 @@ struct MatrixRow {
     model: String,
     /// As a query.
     link: String,
+    /// Where its factors are set.
+    factors: String,
     base: Option<String>,
     cells: Vec<MatrixCell>,
 }
@@ -88,6 +94,9 @@ struct MatrixRow {
 #[derive(Debug)]
 struct MatrixCell {
     group: String,
+    factor: String,
+    /// The name or the pattern that has the factor, if it is not the group's.
+    factor_of: Option<String>,
     is_offered: bool,
     price: Option<String>,
     below_cost: Option<String>,
@@ -95,11 +104,14 @@ struct MatrixCell {
 
 impl MatrixRow {
     /// The row with a cell for each of the groups. One that was made between the two questions has no price yet.
-    fn of(t: Locale, row: RowObject, groups: &[GroupObject]) -> Self {
+    fn of(request: &PageRequest, row: RowObject, groups: &[GroupObject]) -> Self {
+        let t = request.t();
         let text = |price: &Value| (!price.is_null()).then(|| short(t, price));
         let cell = |group: &GroupObject| {
             let found = row.groups.iter().find(|cell| cell.group == group.name);
             MatrixCell {
+                factor: found.map_or_else(String::new, |cell| cell.multiplier.clone()),
+                factor_of: found.and_then(|cell| cell.multiplier_of.clone()),
                 is_offered: found.is_some_and(|cell| cell.offered),
                 price: found.and_then(|cell| text(&cell.price)),
                 below_cost: found.and_then(|cell| cell.below_cost.clone()),
@@ -107,7 +119,8 @@ impl MatrixRow {
             }
         };
         let cells = groups.iter().map(cell).collect();
-        Self { link: model_query(&row.model), base: text(&row.price), cells, model: row.model }
+        let factors = address(request, &[("model", &row.model)]);
+        Self { link: model_query(&row.model), factors, base: text(&row.price), cells, model: row.model }
     }
 }
 
@@ -125,6 +138,16 @@ fn columns(groups: &[GroupObject], first: &str) -> std::ops::Range<usize> {
     begin..groups.len().min(begin + COLUMNS)
 }
 
+/// The address of the page with other values of these parameters; empty: without them.
+fn address(request: &PageRequest, changed: &[(&str, &str)]) -> String {
+    let kept = request.query.pairs().filter(|(name, _)| changed.iter().all(|(other, _)| other != name));
+    let mut query = url::form_urlencoded::Serializer::new(String::new());
+    query.extend_pairs(kept.chain(changed.iter().copied()).filter(|(_, value)| !value.is_empty()));
+    let query = query.finish();
+    let mark = if query.is_empty() { "" } else { "?" };
+    request.url(&format!("/pricing/groups{mark}{query}"))
+}
+
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     page(&request, &groups(&request).await?, &FormState::default()).await
 }
@@ -136,21 +159,16 @@ async fn page(request: &PageRequest, groups: &[GroupObject], state: &FormState) 
     let mut filter = vec![("limit", PAGE)];
     filter.extend(["search", "after", "groups_from"].into_iter().filter_map(|name| Some((name, query.filled(name)?))));
     let found = request.read::<ApiPage<RowObject>>(operations::LIST_GROUP_PRICES, get(&filter)).await?;
-    let rows: Vec<MatrixRow> = found.items.into_iter().map(|row| MatrixRow::of(t, row, &groups[shown.clone()])).collect();
+    let rows: Vec<MatrixRow> = found.items.into_iter().map(|row| MatrixRow::of(request, row, &groups[shown.clone()])).collect();
     let count = t.say_count("pricing.one", "pricing.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
-    let from = |begin: usize| {
-        let pairs = query.pairs().filter(|(name, value)| *name != "groups_from" && !value.is_empty());
-        let mut text = url::form_urlencoded::Serializer::new(String::new());
-        text.extend_pairs(pairs).append_pair("groups_from", groups.get(begin).map_or("", |group| group.name.as_str()));
-        request.url(&format!("/pricing/groups?{}", text.finish()))
-    };
+    let from = |begin: usize| address(request, &[("groups_from", groups.get(begin).map_or("", |group| group.name.as_str()))]);
     let template = GroupPricesPage {
         layout: request.layout(t.say("nav.pricing")).wide(),
         t,
         tabs: tabs(request, Section::Groups),
         banner: state.banner(),
         search: query.value("search").to_owned(),
-        form: form(request, &groups[shown.clone()], state),
+        form: factors::form(request, &groups[shown.clone()], state),
         columns: groups[shown.clone()].iter().map(|group| (group.name.clone(), group.sale_multiplier.clone())).collect(),
         earlier: (shown.start > 0).then(|| from(shown.start.saturating_sub(COLUMNS))),
         later: (shown.end < groups.len()).then(|| from(shown.end)),
@@ -160,130 +178,20 @@ async fn page(request: &PageRequest, groups: &[GroupObject], state: &FormState) 
     PageReply::page(state.status(), &template)
 }
 
-/// A field for the factor of each group that can be changed here.
-fn form(request: &PageRequest, groups: &[GroupObject], state: &FormState) -> Option<FormView> {
-    let t = request.t();
-    let groups: Vec<&GroupObject> = groups.iter().filter(|group| group.owner != "file").collect();
-    if groups.is_empty() {
-        return None;
-    }
-    let held = |index: usize, group: &GroupObject| {
-        let field = format!("factor_{index}");
-        // What was typed belongs to the group that stood there.
-        let is_kept = state.value(&format!("group_{index}")) == group.name && state.has(&field);
-        let control = state.number(field, group.name.clone()).required();
-        if is_kept { control } else { Control { value: group.sale_multiplier.clone(), ..control } }
-    };
-    let mut controls: Vec<Control> = groups.iter().enumerate().map(|(index, group)| held(index, group)).collect();
-    if state.fault("confirm").is_some() || state.has("confirm") {
-        controls.push(state.check("confirm", t.say("groups.confirm")).wide());
-    }
-    let section = ControlSection::new(t.say("pricing.factors"), controls).about(t.say("pricing.factors_about"));
-    let action = request.at("/pricing/groups", request.query.filled("after"));
-    let mut form = FormView::new(action, vec![section], t.say("form.save"));
-    for (index, group) in groups.iter().enumerate() {
-        // A group that was written before another one was refused is at its new revision.
-        let typed = read_factor(&decimal(state.value(&format!("factor_{index}"))));
-        let is_written = typed.is_some() && typed == read_factor(&group.sale_multiplier);
-        let sent = state.value(&format!("revision_{index}"));
-        let revision = if sent.is_empty() || is_written { group.revision.to_string() } else { sent.to_owned() };
-        form = form.hidden(format!("group_{index}"), &group.name).hidden(format!("revision_{index}"), revision);
-    }
-    Some(form)
-}
-
-fn read_factor(text: &str) -> Option<Multiplier> {
-    Multiplier::read(&text.into()).ok()
-}
-
-fn factor(form: &FormData, field: &str) -> Result<Multiplier, ApiError> {
-    read_factor(&decimal(form.value(field))).ok_or_else(|| ApiError::value(field, "expected a factor").because("factor"))
-}
-
-/// A group of a form whose factor is another one now.
-#[derive(Debug, PartialEq, Eq)]
-struct Changed {
-    index: usize,
-    group: String,
-    factor: String,
-    revision: String,
-}
-
-/// The groups that a form changes. Nothing is changed if one of the factors is none.
-fn changed(form: &FormData, groups: &[GroupObject]) -> Result<Vec<Changed>, ApiError> {
-    let mut found = Vec::new();
-    for index in 0..COLUMNS {
-        let Some(name) = form.filled(&format!("group_{index}")) else { continue };
-        let field = format!("factor_{index}");
-        let typed = factor(form, &field)?;
-        let there = groups.iter().find(|group| group.name == name);
-        if there.and_then(|group| read_factor(&group.sale_multiplier)) != Some(typed) {
-            found.push(Changed {
-                index,
-                group: name.to_owned(),
-                factor: decimal(form.value(&field)),
-                revision: form.value(&format!("revision_{index}")).to_owned(),
-            });
-        }
-    }
-    Ok(found)
-}
-
-pub(super) async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let groups_before = groups(&request).await?;
-    let written = match changed(&request.form, &groups_before) {
-        Ok(changes) => write(&request, changes).await,
-        Err(error) => Err(error),
-    };
-    match written {
-        Ok(()) => Ok(PageReply::redirect(&request.at("/pricing/groups", request.query.filled("after"))).toast(Toast::Saved)),
-        Err(error) => {
-            const PLACES: &[FaultPlace] = &[("nothing_left", "confirm", "nothing_left")];
-            let state = control::refused(request.t(), &request.form, error, PLACES)?;
-            page(&request, &groups(&request).await?, &state).await
-        }
-    }
-}
-
-/// Changes one group after the other; the first refusal ends it.
-async fn write(request: &PageRequest, changes: Vec<Changed>) -> Result<(), ApiError> {
-    let query = if request.form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
-    for change in changes {
-        let body = Map::from_iter([("sale_multiplier".to_owned(), change.factor.as_str().into())]);
-        let call = ApiCall { body, query: query.clone(), path: path_of(&[("name", &change.group)]) };
-        let answer = request.call_with(operations::CHANGE_GROUP, call, &[("if-match", &change.revision)]).await;
-        answer.map_err(|error| match error.param() {
-            Some("sale_multiplier") => error.about(&format!("factor_{}", change.index)).because("factor"),
-            _ => error,
-        })?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn group(name: &str, factor: &str) -> GroupObject {
-        GroupObject { name: name.to_owned(), owner: "database".to_owned(), revision: 3, sale_multiplier: factor.to_owned() }
-    }
-
-    #[test]
-    fn only_factors_that_differ_are_written() {
-        let groups = [group("a", "1"), group("b", "0.9"), group("c", "2")];
-        let form =
-            FormData::parse(b"group_0=a&factor_0=1.0&revision_0=1&group_1=b&factor_1=+0.8&revision_1=7&group_2=c&factor_2=1.5");
-        assert_eq!(changed(&form, &groups).unwrap().iter().map(|it| it.group.as_str()).collect::<Vec<_>>(), ["b", "c"]);
-        let form = FormData::parse(b"group_0=b&factor_0=0.8&revision_0=7&group_1=c&factor_1=cheap");
-        assert_eq!(changed(&form, &groups).unwrap_err().param(), Some("factor_1"), "nothing is written beside a wrong one");
-        let form = FormData::parse(b"group_0=b&factor_0=0.8&revision_0=7");
-        let expected = Changed { index: 0, group: "b".to_owned(), factor: "0.8".to_owned(), revision: "7".to_owned() };
-        assert_eq!(changed(&form, &groups).unwrap(), [expected]);
-    }
-
     #[test]
     fn groups_are_shown_side_by_side_from_a_name_on() {
-        let groups: Vec<GroupObject> = ('a'..='k').map(|name| group(&name.to_string(), "1")).collect();
+        let group = |name: char| GroupObject {
+            name: name.to_string(),
+            owner: "database".to_owned(),
+            revision: 3,
+            sale_multiplier: "1".to_owned(),
+            model_multipliers: BTreeMap::new(),
+        };
+        let groups: Vec<GroupObject> = ('a'..='k').map(group).collect();
         assert_eq!((columns(&groups, ""), columns(&groups, "i"), columns(&groups, "z")), (0..8, 8..11, 11..11));
         assert_eq!(columns(&[], ""), 0..0);
     }

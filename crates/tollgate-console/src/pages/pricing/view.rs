@@ -91,6 +91,8 @@ pub(super) struct PriceRow {
     pub(super) model: String,
     /// As a query.
     pub(super) link: String,
+    /// Of the group; 1 without one.
+    pub(super) multiplier: String,
     pub(super) is_priced: bool,
     pub(super) is_free: bool,
     /// Input, output, cached.
@@ -118,6 +120,7 @@ impl PriceRow {
         Self {
             model: prices.model.clone(),
             link: model_query(&prices.model),
+            multiplier: prices.sale_multiplier.clone(),
             is_priced: sale.is_some(),
             is_free: sale.as_ref().is_some_and(|sale| sale["free"] == true),
             figures: ["input", "output", "cache_read"].map(figure),

@@ -30,7 +30,8 @@ fn group_lives_from_its_form_to_its_end() {
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
     assert!(op.page(&admin.gateway, "/groups/new").contains("name=\"price_limit\""));
-    let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_amount", "$5"), ("budget_window", "day")]);
+    let own = ("model_multipliers", "echo: 2\r\n\r\ngpt-*: 0.9");
+    let fields = with(&[("name", "team"), ("rpm", "60"), ("budget_amount", "$5"), ("budget_window", "day"), own]);
     let offers = op.post(&admin.gateway, "/groups/new/offers", &fields).text();
     assert!(offers.contains("1 model would be offered.") && offers.contains("<code>echo</code>"), "{offers}");
     assert!(offers.contains("value=\"team\"") && offers.contains("value=\"60\""), "what was typed stays: {offers}");
@@ -41,7 +42,10 @@ fn group_lives_from_its_form_to_its_end() {
     let group = admin.get("/admin/v1/groups/team");
     assert_eq!(path, format!("/groups/{}", group["id"].as_str().unwrap()));
     assert_eq!((&group["sale_multiplier"], &group["rpm"], &group["budget"]["amount"]), (&json!("0.5"), &json!(60), &json!("5.00")));
+    assert_eq!(group["model_multipliers"], json!({"echo": "2", "gpt-*": "0.9"}));
+    assert!(op.page(&admin.gateway, &path).contains("echo: 2\ngpt-*: 0.9</textarea>"));
     let list = op.page(&admin.gateway, "/groups");
+    assert!(list.contains("2 exceptions"), "{list}");
     assert!(list.contains(&path) && list.contains("× 0.5") && list.contains("60 requests a minute"), "{list}");
     // The gateway learns of the group within a second.
     let mut square = || op.page(&admin.gateway, &format!("{path}/square"));
@@ -76,6 +80,9 @@ fn faults_of_a_group_are_beside_their_field() {
         ("name", "", "Enter a name of 1 to 100"),
         ("name", "default", "This name is taken."),
         ("sale_multiplier", "cheap", "Enter a factor such as"),
+        ("model_multipliers", "gpt-*", "Enter MODEL: FACTOR on each line"),
+        ("model_multipliers", "gpt-*: cheap", "Enter MODEL: FACTOR on each line"),
+        ("model_multipliers", "*: 2", "For all models set the multiplier"),
         ("rpm", "many", "Enter a whole number"),
         ("models", "a\tb", "Enter names or patterns"),
         ("budget_amount", "much", "Enter an amount in USD"),

@@ -81,6 +81,43 @@ fn price_is_set_with_tiers_and_over_time() {
 }
 
 #[test]
+fn factor_of_a_model_is_set_beside_the_prices_of_groups() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    ok(&admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "2", "output": "4"}}))));
+    let own = json!({"ec*": "2"});
+    let group = json!({"name": "team", "channels": ["echo"], "sale_multiplier": "1.5", "model_multipliers": own});
+    let revision = admin.post("/admin/v1/groups", &group)["revision"].to_string();
+    let list = op.page(&admin.gateway, "/pricing/groups?groups_from=team");
+    assert!(list.contains("team <span class=\"dim\">× 1.5") && list.contains("$4.00 / $8.00"), "{list}");
+    assert!(list.contains("× 2 <span class=\"badge\">ec*</span>"), "{list}");
+    assert!(
+        list.contains("/pricing/groups?groups_from=team&amp;model=echo") || list.contains("groups_from=team&#38;model=echo"),
+        "{list}"
+    );
+    let path = "/pricing/groups?groups_from=team&model=echo";
+    let form = op.page(&admin.gateway, path);
+    assert!(form.contains("Multipliers of one model") && form.contains("Empty: × 2 of ec*"), "{form}");
+
+    let mut send = |revision: &str, factor: &str| {
+        op.post(&admin.gateway, path, &[("group_0", "team"), ("revision_0", revision), ("factor_0", factor)])
+    };
+    let wrong = send(&revision, "cheap");
+    assert!(wrong.status == 422 && wrong.text().contains("Enter a factor such as"), "{}", wrong.text());
+    assert!(wrong.text().contains("value=\"cheap\""), "what was typed stays: {}", wrong.text());
+    assert_eq!(location(&send(&revision, "0.5")), "/pricing/groups?groups_from=team");
+    let set = admin.get("/admin/v1/groups/team");
+    assert_eq!(set["model_multipliers"], json!({"ec*": "2", "echo": "0.5"}));
+    let stale = send(&revision, "0.7");
+    assert!(stale.status == 422 && stale.text().contains("It was changed since this page"), "{}", stale.text());
+    location(&send(&set["revision"].to_string(), ""));
+    assert_eq!(admin.get("/admin/v1/groups/team")["model_multipliers"], own);
+    let prices = op.page(&admin.gateway, "/pricing?group=team");
+    assert!(prices.contains("<span class=\"dim\">× 2</span>") && prices.contains("after the multiplier of the group"), "{prices}");
+}
+
+#[test]
 fn list_is_compared_and_only_picked_rows_are_written() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
