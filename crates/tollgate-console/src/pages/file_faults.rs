@@ -3,7 +3,7 @@
 
 use tollgate_store::catalog_file::FileError;
 
-use super::locale::{Locale, fill};
+use super::locale::{Language, Locale, fill};
 
 /// Faults that are told.
 const MAX_FAULTS: usize = 20;
@@ -138,7 +138,7 @@ pub(super) fn say(t: Locale, faults: &[FileError]) -> String {
 
 /// An English sentence in another language; `None` if it is not in the catalogues.
 fn told(t: Locale, text: &str) -> Option<String> {
-    let mut both = sentences(Locale::En).zip(sentences(t));
+    let mut both = sentences(Locale { language: Language::En, ..t }).zip(sentences(t));
     let (values, own) = both.find_map(|(english, own)| Some((values(english, text)?, own)))?;
     let values: Vec<(&str, String)> = values
         .into_iter()
@@ -232,9 +232,9 @@ mod tests {
         ] {
             let unreadable = parse(&format!("{begin}{rest}\n"), &|_| None, &|_| Err(io::Error::other("none"))).unwrap_err();
             for FileError { message, .. } in unreadable.faults.iter().filter(|fault| !fault.message.contains("variable")) {
-                let own = told(Locale::ZhCn, message).unwrap_or_else(|| panic!("{rest}: {message}"));
+                let own = told(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{rest}: {message}"));
                 assert!(!has_english(&own), "{rest}: {message}: {own}");
-                assert_eq!(told(Locale::En, message).as_ref(), Some(message), "{rest}");
+                assert_eq!(told(Locale::EN, message).as_ref(), Some(message), "{rest}");
             }
         }
     }
@@ -251,9 +251,9 @@ mod tests {
             "credential in [[channel.account]]: cannot read /etc/x: a file of the gateway's machine cannot be named here; send the secret itself",
             "group 'g' refers to unknown channel 'an'; did you mean 'a'?",
         ] {
-            let own = told(Locale::ZhCn, message).unwrap_or_else(|| panic!("{message}"));
+            let own = told(Locale::ZH_CN, message).unwrap_or_else(|| panic!("{message}"));
             assert!(!has_english(&own), "{message}: {own}");
-            assert_eq!(told(Locale::En, message).as_deref(), Some(message));
+            assert_eq!(told(Locale::EN, message).as_deref(), Some(message));
         }
     }
 
@@ -261,11 +261,11 @@ mod tests {
     fn position_is_told_and_the_number_of_the_rest() {
         let fault =
             FileError { line: 3, column: 7, message: "[[channel]] has no field 'weigth'; did you mean 'weight'?".to_owned() };
-        assert_eq!(say(Locale::En, std::slice::from_ref(&fault)), format!("line 3, column 7: {}", fault.message));
-        let own = say(Locale::ZhCn, &vec![fault; 22]);
+        assert_eq!(say(Locale::EN, std::slice::from_ref(&fault)), format!("line 3, column 7: {}", fault.message));
+        let own = say(Locale::ZH_CN, &vec![fault; 22]);
         assert!(own.starts_with("\u{7b2c} 3 \u{884c}\u{7b2c} 7 \u{5217}\u{ff1a}[[channel]] ") && own.contains(" 2 "), "{own}");
         let syntax = FileError { line: 1, column: 1, message: "unclosed table".to_owned() };
-        assert!(say(Locale::ZhCn, &[syntax]).ends_with("unclosed table"));
+        assert!(say(Locale::ZH_CN, &[syntax]).ends_with("unclosed table"));
     }
 
     #[test]

@@ -244,20 +244,20 @@ mod tests {
             {"channel": "main", "proxy": "http://me:p@proxy:3128"}, {"channel": "two words", "proxy": "socks5://[::1]:1080"},
             {"channel": "third", "proxy": null}, {"channel": "last", "proxy": "http://p:1"},
         ]);
-        assert_eq!(Value::from(lines(Locale::En, text).unwrap()), expected);
+        assert_eq!(Value::from(lines(Locale::EN, text).unwrap()), expected);
     }
 
     #[test]
     fn lines_without_a_proxy_are_named() {
-        let error = lines(Locale::En, "main http://p:1\nmain\nmain proxy:3128").unwrap_err();
-        let said = problem::rows(Locale::En, &error, PLACES);
+        let error = lines(Locale::EN, "main http://p:1\nmain\nmain proxy:3128").unwrap_err();
+        let said = problem::rows(Locale::EN, &error, PLACES);
         assert_eq!(said.iter().map(|(line, _)| line.as_str()).collect::<Vec<_>>(), ["Line 2", "Line 3"]);
-        assert_eq!(lines(Locale::En, " \n").unwrap_err().param(), Some("lines"));
+        assert_eq!(lines(Locale::EN, " \n").unwrap_err().param(), Some("lines"));
     }
 
     #[test]
     fn missing_channels_are_named_as_they_were_typed() {
-        let channels = lines(Locale::En, "main -\nother -").unwrap();
+        let channels = lines(Locale::EN, "main -\nother -").unwrap();
         assert_eq!(named(&channels, "channels[1]".to_owned()), "other");
         for row in ["main", "channels[2]", "channels[x]"] {
             assert_eq!(named(&channels, row.to_owned()), row);
@@ -269,7 +269,7 @@ mod tests {
         let tally = Tally::default();
         let steps = vec![StepObject { step: "TCP".to_owned(), took_ms: 2.4, detail: "connected".to_owned() }];
         let tested = TestedObject { passed: false, steps, error: Some("the proxy <b>".to_owned()) };
-        let shown = html(&items(Locale::En, "/i.svg", ("http://p:1", "main"), Ok(tested), &tally));
+        let shown = html(&items(Locale::EN, "/i.svg", ("http://p:1", "main"), Ok(tested), &tally));
         let shown = std::str::from_utf8(&shown).unwrap();
         assert!(shown.contains("TCP") && shown.contains("2 ms") && shown.contains("http://p:1 · the proxy"), "{shown}");
         assert!(!shown.contains("<b>") && shown.matches("<li").count() == 2, "{shown}");

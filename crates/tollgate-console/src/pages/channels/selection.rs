@@ -219,8 +219,8 @@ mod tests {
     fn faults_of_channels_are_said_in_the_language_of_the_page() {
         let rows = vec![("a".to_owned(), ApiError::value("weight", "x")), ("b".to_owned(), ApiError::value("account.rpm", "x"))];
         let error = ApiError::check_rows(rows, 3).unwrap_err();
-        let said = problem::rows(Locale::ZhCn, &error, PLACES);
+        let said = problem::rows(Locale::ZH_CN, &error, PLACES);
         assert_eq!(said.len(), 2);
-        assert!(said.iter().all(|(_, text)| text == Locale::ZhCn.say("problem.number_range")), "{said:?}");
+        assert!(said.iter().all(|(_, text)| text == Locale::ZH_CN.say("problem.number_range")), "{said:?}");
     }
 }

@@ -121,12 +121,12 @@ mod tests {
         };
         let tally = Tally::default();
         let tested = Ok(vec![account("one", None), account("two", Some("status 401: <b>"))]);
-        let shown = html(&items(Locale::En, "/i.svg", "main", tested, &tally));
+        let shown = html(&items(Locale::EN, "/i.svg", "main", tested, &tally));
         let shown = std::str::from_utf8(&shown).unwrap();
         assert!(shown.contains("one · m · Passed") && shown.contains("4 ms"), "{shown}");
         assert!(shown.contains("status 401") && !shown.contains("<b>"), "{shown}");
-        items(Locale::En, "/i.svg", "gone", Err(ApiError::internal()), &tally);
-        let end = tally.summary(Locale::En, String::new()).render().unwrap();
+        items(Locale::EN, "/i.svg", "gone", Err(ApiError::internal()), &tally);
+        let end = tally.summary(Locale::EN, String::new()).render().unwrap();
         assert!(end.contains("1 passed, 2 failed"), "{end}");
     }
 }

@@ -235,8 +235,8 @@ mod tests {
     #[test]
     fn hint_says_what_applies_without_a_factor_of_its_own() {
         let own = group("a", "0.9", &[("gpt-fast", "2"), ("gpt-*", "1.5"), ("*-fast", "3")]);
-        assert_eq!(without_own(Locale::En, &own, "gpt-fast"), "Empty: × 3 of *-fast");
-        assert_eq!(without_own(Locale::En, &own, "gpt-slow"), "Empty: × 1.5 of gpt-*");
-        assert_eq!(without_own(Locale::En, &own, "o3"), "Empty: × 0.9 of the group");
+        assert_eq!(without_own(Locale::EN, &own, "gpt-fast"), "Empty: × 3 of *-fast");
+        assert_eq!(without_own(Locale::EN, &own, "gpt-slow"), "Empty: × 1.5 of gpt-*");
+        assert_eq!(without_own(Locale::EN, &own, "o3"), "Empty: × 0.9 of the group");
     }
 }
