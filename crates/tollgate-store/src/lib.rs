@@ -101,7 +101,10 @@ pub use random::RandomSource;
 pub use rotation::{KeyHolder, MasterKeyRotation, RotationStage};
 pub use seal::{MasterKeySource, new_master_key};
 pub use spec::{AdminKeySpec, AdminScope, GroupSpec, KeySpec, MemberSpec, StoredSetting, provider_defaults};
-pub use sql::transfer::{TransferProgress, TransferredTable};
+pub use sql::{
+    pools::use_low_priority_connections,
+    transfer::{TransferProgress, TransferredTable},
+};
 pub use square::{
     OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, SquareStore, StreamedAnswers, TrafficWidth,
 };

@@ -29,6 +29,7 @@ mod names;
 mod packed_sums;
 mod pages;
 mod partitions;
+pub(crate) mod pools;
 mod price_history;
 mod recent_batches;
 mod retention;

@@ -1,5 +1,7 @@
-//! Runs the console next to the gateway, on a separate runtime so that it cannot delay model requests. Requests arrive through the
+//! Runs the console next to the gateway, on threads of its own so that it cannot delay model requests. Requests arrive through the
 //! gateway's fallback queue, or on a separate address (`console.listen`).
+
+mod threads;
 
 use std::{
     io,
@@ -14,11 +16,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::{
-    net::TcpListener,
-    runtime::{Builder, Runtime},
-    sync::Semaphore,
-};
+use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
@@ -137,12 +135,7 @@ pub(crate) fn start(
     };
     let rng =
         CoreRng::from_os().map_err(|error| Failure::Machine(format!("cannot get random numbers from the system: {error}")))?;
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(2)
-        .thread_name("console")
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;
+    let runtime = threads::start().map_err(|error| Failure::Machine(format!("cannot start threads: {error}")))?;
     let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
     let process = RunningGateway {
         shared: Arc::clone(shared),

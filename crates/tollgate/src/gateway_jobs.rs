@@ -12,6 +12,7 @@ use crate::{
     config::Config,
     failure::Failure,
     live_settings::LiveSettings,
+    priority,
     work::{
         backup::backup,
         doctor::doctor,
@@ -20,9 +21,6 @@ use crate::{
         verify::verify,
     },
 };
-
-/// How much less of a busy processor a job gets than requests do.
-const NICENESS: i32 = 10;
 
 #[derive(Debug)]
 pub(crate) struct GatewayJobs {
@@ -35,9 +33,7 @@ impl JobRunner for GatewayJobs {
     }
 
     fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
-        // Threads inherit it, so that connections and runtimes of the work have it too. Elsewhere it holds for the whole process.
-        #[cfg(target_os = "linux")]
-        let _ = rustix::process::nice(NICENESS);
+        priority::set(priority::JOBS);
         let config = &*self.settings.current();
         let ended = match request {
             JobRequest::Doctor => doctor(config, control).map(|outcome| output(&outcome, outcome.wrong() > 0)),

@@ -28,6 +28,7 @@ mod ledger_watch;
 mod live_settings;
 mod logging;
 mod output;
+mod priority;
 mod retention;
 mod runtime_socket;
 mod telemetry;

@@ -103,7 +103,10 @@ impl AlertStore for SqlStore {
                    OR alert_evaluator.claimed_at <= $3 OR alert_evaluator.claimed_at > $4 RETURNING node";
         let query = sqlx::query(sql).bind(node.to_owned()).bind(now.0);
         let query = query.bind(now.plus_ms(-lease_ms).0).bind(now.plus_ms(lease_ms).0);
-        let row = query.fetch_optional(&self.writer).await.map_err(|error| self.failed("claim the evaluation of alerts", error))?;
+        let row = query
+            .fetch_optional(self.pools.writer())
+            .await
+            .map_err(|error| self.failed("claim the evaluation of alerts", error))?;
         Ok(row.is_some())
     }
 
@@ -170,7 +173,7 @@ impl AlertStore for SqlStore {
         let sql = "UPDATE alerts SET ended_at = $2 WHERE rule = $1 AND ended_at IS NULL AND raised_at <= $3";
         for rule in AlertRule::ALL.into_iter().filter(|rule| rule.is_event()) {
             let query = sqlx::query(sql).bind(rule.as_str()).bind(now.0).bind(now.plus_ms(-EVENT_LIFE_MS).0);
-            query.execute(&self.writer).await.map_err(|error| self.failed(END, error))?;
+            query.execute(self.pools.writer()).await.map_err(|error| self.failed(END, error))?;
         }
         Ok(())
     }
@@ -213,7 +216,7 @@ impl AlertStore for SqlStore {
             let sql = "UPDATE alert_messages SET due_at = $5, attempts = attempts + 1 WHERE alert = $1 AND destination = $2 AND kind = $3 \
                        AND state = 'waiting' AND due_at <= $4 RETURNING alert, destination, kind, attempts";
             let query = sqlx::query(sql).bind(text(0)?).bind(text(1)?).bind(text(2)?).bind(now.0).bind(until.0);
-            let row = query.fetch_optional(&self.writer).await.map_err(|error| self.failed(MESSAGES, error))?;
+            let row = query.fetch_optional(self.pools.writer()).await.map_err(|error| self.failed(MESSAGES, error))?;
             if let Some(row) = row {
                 found.push(claimed(&row).map_err(|error| self.failed(MESSAGES, error))?);
             }
@@ -237,7 +240,7 @@ impl AlertStore for SqlStore {
             .bind(due)
             .bind(fault.to_owned())
             .bind(message.attempts);
-        query.execute(&self.writer).await.map(drop).map_err(|error| self.failed(MESSAGES, error))
+        query.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed(MESSAGES, error))
     }
 
     async fn prune_alerts(&self, now: Timestamp) -> Result<(), StoreError> {

@@ -97,7 +97,7 @@ impl CatalogStore for SqlStore {
     }
 
     async fn revision(&self) -> Result<Revision, StoreError> {
-        let row = sqlx::query("SELECT value FROM counters WHERE name = 'revision'").fetch_one(&self.reader).await;
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'revision'").fetch_one(self.pools.reader()).await;
         row.and_then(|row| row.try_get(0)).map(Revision).map_err(|error| self.failed("read the revision", error))
     }
 

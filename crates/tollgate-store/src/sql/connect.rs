@@ -6,13 +6,10 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{
-    AnyConnection, AnyPool, Connection as _, Error,
-    any::{AnyConnectOptions, AnyPoolOptions},
-};
+use sqlx::{AnyConnection, Connection as _, any::AnyConnectOptions};
 
 use super::{
-    address::{POSTGRES_SETUP, SQLITE_READER_SETUP, SQLITE_SETUP, SqlAddress, within_connect_timeout},
+    address::{SqlAddress, within_connect_timeout},
     append::{Bookkeeping, UsageAppender},
     change_signal::ChangeSignal,
     data_keys,
@@ -21,6 +18,7 @@ use super::{
     journals,
     known_keys::KnownKeys,
     migrate,
+    pools::ConnectionPools,
     server_lock::{LockMode, ServerLock},
     store::SqlStore,
     usage_reader::{PostgresReader, SqliteReader, UsageReader},
@@ -31,10 +29,8 @@ use crate::{
 
 /// Time limit for acquiring a pooled connection, or SQLite's write lock.
 pub(super) const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
-const SQLITE_READERS: u32 = 4;
 /// Size of the header of an SQLite file in bytes.
 const SQLITE_HEADER_BYTES: u64 = 100;
-const POSTGRES_CONNECTIONS: u32 = 10;
 
 /// Opens a database, creating and migrating it as needed.
 pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<SqlStore, StoreError> {
@@ -64,13 +60,14 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     let prepared = prepare(&mut connection, dialect, &database, options).await;
     connection.close().await.map_err(|error| failed(&database, "close a connection", error))?;
     let data_keys::DataKeys { sealer, hasher, master: _, sealed_keys } = prepared?;
-    let (writer, reader) = pools(connect_options, dialect).await.map_err(|error| failed(&database, "open connections", error))?;
+    let pools =
+        ConnectionPools::open(&connect_options, dialect).await.map_err(|error| failed(&database, "open connections", error))?;
     let journal = match options.access {
         AccessMode::Serve | AccessMode::Node => Some(JournalPairing::open(&options.data, &options.random)?),
         AccessMode::Command => None,
     };
     if let Some(journal) = &journal {
-        journals::begin(&writer, dialect, &database, journal).await?;
+        journals::begin(pools.writer(), dialect, &database, journal).await?;
     }
     let books = Bookkeeping { chain: ChainKey::of(&hasher), journal };
     let (change_signal, appender, usage_reader) = match address {
@@ -90,8 +87,7 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     Ok(SqlStore {
         dialect,
         database,
-        writer,
-        reader,
+        pools,
         sealer,
         hasher,
         random,
@@ -134,33 +130,6 @@ async fn prepare(
     match opened {
         Some(opened) => Ok(opened),
         None => data_keys::create(connection, database, options).await,
-    }
-}
-
-/// The pools for writing and for reading. PostgreSQL uses one pool for both.
-async fn pools(options: AnyConnectOptions, dialect: Dialect) -> Result<(AnyPool, AnyPool), Error> {
-    let pool = |connections: u32, setup: &'static str| {
-        let pool = AnyPoolOptions::new().max_connections(connections).acquire_timeout(ACQUIRE_TIMEOUT);
-        let pool = match dialect {
-            // A connection to a file does not break, and replacing it would only repeat its setup.
-            Dialect::Sqlite => pool.idle_timeout(None).max_lifetime(None).test_before_acquire(false),
-            Dialect::Postgres => pool,
-        };
-        // SQLite rolls a transaction back by itself when the disk fails or is full. The driver still counts it as open and would
-        // refuse to begin another one, so drop the connection.
-        let pool = pool.before_acquire(|connection, _| Box::pin(async move { Ok(!connection.is_in_transaction()) }));
-        pool.after_connect(move |connection, _| Box::pin(async move { sqlx::raw_sql(setup).execute(connection).await.map(|_| ()) }))
-            .connect_with(options.clone())
-    };
-    match dialect {
-        Dialect::Sqlite => {
-            let writer = pool(1, SQLITE_SETUP).await?;
-            Ok((writer, pool(SQLITE_READERS, SQLITE_READER_SETUP).await?))
-        }
-        Dialect::Postgres => {
-            let both = pool(POSTGRES_CONNECTIONS, POSTGRES_SETUP).await?;
-            Ok((both.clone(), both))
-        }
     }
 }
 

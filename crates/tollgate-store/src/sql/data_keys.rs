@@ -120,7 +120,7 @@ pub(super) async fn read_all(connection: &mut AnyConnection, database: &str) -> 
 impl SqlStore {
     /// The rows of the table `data_keys`: names and sealed values.
     pub(crate) async fn sealed_keys(&self) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
-        let mut connection = self.reader.acquire().await.map_err(|error| self.failed("read the sealed keys", error))?;
+        let mut connection = self.pools.reader().acquire().await.map_err(|error| self.failed("read the sealed keys", error))?;
         read_all(&mut connection, &self.database).await
     }
 }

@@ -16,7 +16,7 @@ impl HealthStore for SqlStore {
         let sql = "SELECT h.account_id, h.health FROM account_health h JOIN catalog_rows r ON r.id = h.account_id \
                    WHERE r.removed_at IS NULL ORDER BY h.account_id";
         let mut known = Vec::new();
-        for row in sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)? {
+        for row in sqlx::query(sql).fetch_all(self.pools.reader()).await.map_err(failed)? {
             let id: String = row.try_get(0).map_err(failed)?;
             let text: String = row.try_get(1).map_err(failed)?;
             // Losing health is harmless: new requests rebuild it.
@@ -66,7 +66,7 @@ impl HealthStore for SqlStore {
         let failed = |error| self.failed("load passed tests", error);
         let rows = sqlx::query("SELECT account_id, passed_at FROM account_health WHERE passed_at IS NOT NULL ORDER BY account_id");
         let mut passed = Vec::new();
-        for row in rows.fetch_all(&self.reader).await.map_err(failed)? {
+        for row in rows.fetch_all(self.pools.reader()).await.map_err(failed)? {
             let id: String = row.try_get(0).map_err(failed)?;
             let at: i64 = row.try_get(1).map_err(failed)?;
             passed.extend(AccountId::parse(&id).map(|id| (id, Timestamp(at))));

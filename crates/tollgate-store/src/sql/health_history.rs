@@ -140,7 +140,7 @@ impl HealthHistoryStore for SqlStore {
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
         let failed = |error| self.failed(PRUNE, error);
-        let row = sqlx::query("SELECT COUNT(*) FROM health_transitions").fetch_one(&self.reader).await.map_err(failed)?;
+        let row = sqlx::query("SELECT COUNT(*) FROM health_transitions").fetch_one(self.pools.reader()).await.map_err(failed)?;
         let count = u64::try_from(row.try_get::<i64, _>(0).map_err(failed)?).unwrap_or(0);
         let excess = i64::try_from(count.saturating_sub(max).min(PRUNED_AT_ONCE)).unwrap_or(0);
         let delete = |condition: &str, limit: &str| {

@@ -157,7 +157,7 @@ impl IdentityStore for SqlStore {
         address.clone_into(&mut spec.client.address);
         let update = sqlx::query("UPDATE sessions SET seen_at = $2, spec = $3 WHERE id = $1 AND seen_at < $2");
         let update = update.bind(session.id.to_string()).bind(now.0).bind(spec_text(&spec));
-        update.execute(&self.writer).await.map(drop).map_err(|error| self.failed("note the use of a session", error))
+        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("note the use of a session", error))
     }
 
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError> {

@@ -47,7 +47,7 @@ impl SqlStore {
     pub(crate) async fn finish_journal(&self) -> Result<(), StoreError> {
         let Some(journal) = &self.books.journal else { return Ok(()) };
         let sql = "UPDATE journals SET unfinished = 0 WHERE id = $1";
-        let done = sqlx::query(sql).bind(journal.id.to_string()).execute(&self.writer).await;
+        let done = sqlx::query(sql).bind(journal.id.to_string()).execute(self.pools.writer()).await;
         done.map(drop).map_err(|error| self.failed(OPERATION, error))
     }
 
@@ -56,8 +56,10 @@ impl SqlStore {
         let failed = |error| self.failed(OPERATION, error);
         // The file first: the database counts first.
         let here = PairingState::read(data);
-        let rows =
-            sqlx::query("SELECT id, booked, unfinished FROM journals ORDER BY id").fetch_all(&self.reader).await.map_err(failed)?;
+        let rows = sqlx::query("SELECT id, booked, unfinished FROM journals ORDER BY id")
+            .fetch_all(self.pools.reader())
+            .await
+            .map_err(failed)?;
         let mut found = Vec::new();
         let mut is_known = false;
         for row in &rows {
@@ -96,7 +98,7 @@ impl SqlStore {
                            ON CONFLICT (id) DO UPDATE SET booked = excluded.booked";
                 sqlx::query(sql).bind(mismatch.what.clone()).bind(mismatch.expected)
             };
-            query.execute(&self.writer).await.map_err(|error| self.failed(OPERATION, error))?;
+            query.execute(self.pools.writer()).await.map_err(|error| self.failed(OPERATION, error))?;
         }
         Ok(found)
     }

@@ -31,7 +31,7 @@ impl SqlStore {
         let failed = |error| self.failed(operation, error);
         let sql = "SELECT id, name, CASE WHEN removed_at IS NULL THEN 1 ELSE 0 END FROM catalog_rows WHERE kind = 'group'";
         let mut ids = GroupIds::default();
-        for row in sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)? {
+        for row in sqlx::query(sql).fetch_all(self.pools.reader()).await.map_err(failed)? {
             let id: String = row.try_get(0).map_err(failed)?;
             let name: String = row.try_get(1).map_err(failed)?;
             let live: i64 = row.try_get::<i32, _>(2).map(i64::from).or_else(|_| row.try_get(2)).map_err(failed)?;

@@ -67,7 +67,7 @@ impl RetentionProgress {
 impl SqlStore {
     /// Time before which records may have been removed, in microseconds since 1970; 0 if none were.
     pub(super) async fn pruned_until(&self) -> Result<i64, StoreError> {
-        let row = sqlx::query("SELECT value FROM counters WHERE name = 'pruned_until'").fetch_one(&self.reader).await;
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'pruned_until'").fetch_one(self.pools.reader()).await;
         row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(PRUNE, error))
     }
 
@@ -130,7 +130,7 @@ impl SqlStore {
     }
 
     pub(super) async fn read_log_time(&self) -> Result<Option<Timestamp>, StoreError> {
-        let row = sqlx::query("SELECT value FROM counters WHERE name = 'log_time'").fetch_optional(&self.reader).await;
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'log_time'").fetch_optional(self.pools.reader()).await;
         let time = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());
         time.map(|time| time.map(Timestamp)).map_err(|error| self.failed(LOG_TIME, error))
     }
@@ -215,7 +215,7 @@ impl SqlStore {
              SELECT (SELECT COUNT(*) FROM slice), (SELECT id FROM slice ORDER BY id DESC LIMIT 1)"
         ));
         let failed = |error| self.failed(PRUNE, error);
-        let row = match bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(&self.writer).await {
+        let row = match bind_ids(sqlx::query(sql), &[kept.until]).fetch_one(self.pools.writer()).await {
             Ok(row) => row,
             // The node that dropped it kept its ids.
             Err(error) if partitions::is_gone(&error) => {
@@ -286,7 +286,7 @@ impl SqlStore {
         let sql = AssertSqlSafe(format!(
             "DELETE FROM removed_other WHERE id IN (SELECT id FROM removed_other WHERE id < $1 LIMIT {IDS})"
         ));
-        let deleted = bind_ids(sqlx::query(sql), &[end]).execute(&self.writer).await;
+        let deleted = bind_ids(sqlx::query(sql), &[end]).execute(self.pools.writer()).await;
         deleted.map(|deleted| deleted.rows_affected() > 0).map_err(|error| self.failed(PRUNE, error))
     }
 }

@@ -108,7 +108,7 @@ impl SqlStore {
     pub(crate) async fn key_state(&self) -> Result<KeyState, StoreError> {
         let sealed_keys = self.sealed_keys().await?;
         let opened = data_keys::open_rows(&sealed_keys, &self.master_keys()?, &self.database, &self.random)?;
-        let rows = sqlx::query("SELECT fingerprint FROM retired_master_keys").fetch_all(&self.reader).await;
+        let rows = sqlx::query("SELECT fingerprint FROM retired_master_keys").fetch_all(self.pools.reader()).await;
         let rows = rows.map_err(|error| self.failed(ROTATE, error))?;
         let retired =
             rows.iter().map(|row| row.try_get(0)).collect::<Result<_, _>>().map_err(|error| self.failed(ROTATE, error))?;
@@ -227,7 +227,7 @@ impl SqlStore {
                    SET name = excluded.name, answered = excluded.answered, master_keys = excluded.master_keys";
         let name = std::path::absolute(&self.keys.data).unwrap_or_else(|_| self.keys.data.clone()).display().to_string();
         let query = sqlx::query(sql).bind(journal.id.to_string()).bind(name).bind(request).bind(fingerprints.clone());
-        query.execute(&self.writer).await.map_err(failed)?;
+        query.execute(self.pools.writer()).await.map_err(failed)?;
         self.keys.answered(request, fingerprints);
         Ok(is_new || lines_changed)
     }
@@ -236,12 +236,12 @@ impl SqlStore {
     pub(crate) async fn stop_holding(&self) -> Result<(), StoreError> {
         let Some(journal) = &self.books.journal else { return Ok(()) };
         let sql = "DELETE FROM key_holders WHERE id = $1";
-        let done = sqlx::query(sql).bind(journal.id.to_string()).execute(&self.writer).await;
+        let done = sqlx::query(sql).bind(journal.id.to_string()).execute(self.pools.writer()).await;
         done.map(drop).map_err(|error| self.failed(ROTATE, error))
     }
 
     async fn key_request(&self) -> Result<i64, StoreError> {
-        let row = sqlx::query("SELECT value FROM counters WHERE name = 'key_check'").fetch_optional(&self.reader).await;
+        let row = sqlx::query("SELECT value FROM counters WHERE name = 'key_check'").fetch_optional(self.pools.reader()).await;
         let value = row.and_then(|row| row.map_or(Ok(0), |row| row.try_get(0)));
         value.map_err(|error| self.failed(ROTATE, error))
     }
@@ -250,7 +250,7 @@ impl SqlStore {
     pub(crate) async fn request_keys(&self) -> Result<i64, StoreError> {
         let sql = "INSERT INTO counters (name, value) VALUES ('key_check', 1) ON CONFLICT (name) DO UPDATE \
                    SET value = counters.value + 1 RETURNING value";
-        let row = sqlx::query(sql).fetch_one(&self.writer).await;
+        let row = sqlx::query(sql).fetch_one(self.pools.writer()).await;
         row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(ROTATE, error))
     }
 
@@ -258,7 +258,7 @@ impl SqlStore {
     pub(crate) async fn key_holders(&self, request: i64, target: &str) -> Result<Vec<KeyHolder>, StoreError> {
         let failed = |error| self.failed(ROTATE, error);
         let sql = "SELECT id, name, answered, master_keys FROM key_holders ORDER BY name, id";
-        let rows = sqlx::query(sql).fetch_all(&self.reader).await.map_err(failed)?;
+        let rows = sqlx::query(sql).fetch_all(self.pools.reader()).await.map_err(failed)?;
         let read = |row: &sqlx::any::AnyRow| -> Result<KeyHolder, sqlx::Error> {
             let keys: String = row.try_get(3)?;
             let has_answered = row.try_get::<i64, _>(2)? >= request;
@@ -272,7 +272,7 @@ impl SqlStore {
     pub(crate) async fn delete_key_holders(&self, holders: &[KeyHolder]) -> Result<(), StoreError> {
         for holder in holders {
             let delete = sqlx::query("DELETE FROM key_holders WHERE id = $1").bind(holder.id.clone());
-            delete.execute(&self.writer).await.map_err(|error| self.failed(ROTATE, error))?;
+            delete.execute(self.pools.writer()).await.map_err(|error| self.failed(ROTATE, error))?;
         }
         Ok(())
     }

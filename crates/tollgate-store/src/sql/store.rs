@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sqlx::{Any, AnyPool, Transaction, any::AnyRow};
+use sqlx::{Any, Transaction, any::AnyRow};
 
 use super::{
     append::{Bookkeeping, UsageAppender},
@@ -10,6 +10,7 @@ use super::{
     dialect::Dialect,
     driver_error,
     known_keys::KnownKeys,
+    pools::ConnectionPools,
     retention::RetentionProgress,
     rows::{AnyQuery, catalog_row},
     server_lock::ServerLock,
@@ -23,8 +24,7 @@ pub(crate) struct SqlStore {
     pub(super) dialect: Dialect,
     /// Address without a password, for messages.
     pub(super) database: String,
-    pub(super) writer: AnyPool,
-    pub(super) reader: AnyPool,
+    pub(super) pools: ConnectionPools,
     pub(crate) sealer: Sealer,
     pub(crate) hasher: KeyHasher,
     pub(super) random: RandomSource,
@@ -43,8 +43,8 @@ impl SqlStore {
     /// its first write if another process wrote in between.
     pub(super) async fn begin(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
         let begun = match self.dialect {
-            Dialect::Sqlite => self.writer.begin_with("BEGIN IMMEDIATE").await,
-            Dialect::Postgres => self.writer.begin().await,
+            Dialect::Sqlite => self.pools.writer().begin_with("BEGIN IMMEDIATE").await,
+            Dialect::Postgres => self.pools.writer().begin().await,
         };
         begun.map_err(|error| self.failed(operation, error))
     }
@@ -57,10 +57,10 @@ impl SqlStore {
     pub(super) async fn snapshot(&self, operation: &'static str) -> Result<Transaction<'static, Any>, StoreError> {
         let failed = |error| self.failed(operation, error);
         match self.dialect {
-            Dialect::Sqlite => self.reader.begin().await.map_err(failed),
+            Dialect::Sqlite => self.pools.reader().begin().await.map_err(failed),
             Dialect::Postgres => {
                 let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-                let mut transaction = self.reader.begin_with(begin).await.map_err(failed)?;
+                let mut transaction = self.pools.reader().begin_with(begin).await.map_err(failed)?;
                 sqlx::raw_sql("SET LOCAL statement_timeout = 0").execute(&mut *transaction).await.map_err(failed)?;
                 Ok(transaction)
             }
@@ -68,7 +68,7 @@ impl SqlStore {
     }
 
     pub(super) async fn fetch(&self, operation: &'static str, query: AnyQuery<'_>) -> Result<Vec<AnyRow>, StoreError> {
-        query.fetch_all(&self.reader).await.map_err(|error| self.failed(operation, error))
+        query.fetch_all(self.pools.reader()).await.map_err(|error| self.failed(operation, error))
     }
 
     pub(super) async fn fetch_as<T>(
@@ -124,8 +124,7 @@ impl SqlStore {
         self.change_signal.close();
         self.appender.close().await;
         self.usage_reader.close().await;
-        self.reader.close().await;
-        self.writer.close().await;
+        self.pools.close().await;
         if let Some(lock) = &self.server_lock {
             lock.release().await;
         }

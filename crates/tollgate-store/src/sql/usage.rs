@@ -106,7 +106,7 @@ impl UsageStore for SqlStore {
         // In the order of the table. Of a record that is there twice, the first one counts.
         records.sort_by_key(|record| record.id);
         records.dedup_by_key(|record| record.id);
-        self.appender.append(&self.writer, &records, &self.books).await
+        self.appender.append(self.pools.writer(), &records, &self.books).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {

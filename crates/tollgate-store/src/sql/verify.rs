@@ -79,7 +79,7 @@ impl SqlStore {
 
     /// Ends the query that a process of the server runs.
     async fn end_query(&self, process: i64) -> Result<(), StoreError> {
-        let ended = sqlx::query("SELECT pg_cancel_backend(CAST($1 AS INT))").bind(process).execute(&self.reader).await;
+        let ended = sqlx::query("SELECT pg_cancel_backend(CAST($1 AS INT))").bind(process).execute(self.pools.reader()).await;
         ended.map(drop).map_err(|error| self.failed(VERIFY, error))
     }
 

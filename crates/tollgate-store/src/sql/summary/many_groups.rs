@@ -29,7 +29,7 @@ async fn store_sums(store: &SqlStore) {
     let insert = async |table: &SumTable, part: i64, packed: CellWriter| {
         let sql = format!("INSERT INTO {} (width, minute, part, sums) VALUES ($1, $2, $3, $4)", table.name);
         let query = sqlx::query(AssertSqlSafe(sql)).bind(MONTH / MINUTE).bind(minute).bind(part).bind(packed.finish());
-        query.execute(&store.writer).await.unwrap();
+        query.execute(store.pools.writer()).await.unwrap();
     };
     for part in 0..PARTS {
         let (mut of_models, mut totals) = (CellWriter::default(), CellWriter::default());

@@ -1,0 +1,35 @@
+//! The threads of the console. Their priority is low, so that pages do not slow requests down while all cores are busy.
+
+use std::io;
+
+use tokio::runtime::{Builder, Runtime};
+use tollgate_store::use_low_priority_connections;
+
+use crate::priority;
+
+/// Starts the runtime of the console, including the threads for blocking work.
+pub(super) fn start() -> io::Result<Runtime> {
+    let begin = || {
+        priority::set(priority::CONSOLE);
+        use_low_priority_connections();
+    };
+    Builder::new_multi_thread().worker_threads(2).thread_name("console").on_thread_start(begin).enable_all().build()
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_threads_of_the_console_have_its_priority() {
+        let runtime = start().unwrap();
+        let niceness = || rustix::process::getpriority_process(None).unwrap();
+        let own = niceness();
+        let (worker, blocking) = runtime.block_on(async {
+            let worker = tokio::spawn(async move { niceness() }).await.unwrap();
+            (worker, tokio::task::spawn_blocking(niceness).await.unwrap())
+        });
+        assert_eq!((worker, blocking), (priority::CONSOLE, priority::CONSOLE));
+        assert_eq!(niceness(), own);
+    }
+}
