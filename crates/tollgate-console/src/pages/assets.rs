@@ -41,12 +41,9 @@ static SOURCES: &[Source] = &[
     source!("components.css"),
     source!("pages.css"),
     source!("callers.css"),
-    source!("uplot.css", "vendor/uplot-1.6.32.min.css"),
     source!("htmx.js", "vendor/htmx-4.0.1.min.js"),
-    source!("uplot.js", "vendor/uplot-1.6.32.iife.min.js"),
     source!("zone.js"),
     source!("page.js"),
-    source!("chart.js"),
     source!("log.js"),
     source!("palette.js"),
     source!("refresh.js"),
@@ -189,7 +186,7 @@ mod tests {
         let text = std::str::from_utf8(&tokens.body).unwrap();
         let font = ASSETS.iter().find(|asset| asset.name == "geist.woff2").unwrap();
         assert!(text.contains(&format!("url(\"{}\")", font.file)), "the font is not referred to by its hash");
-        for asset in ASSETS.iter().filter(|asset| asset.content_type.starts_with("text/") && !asset.name.contains("uplot")) {
+        for asset in ASSETS.iter().filter(|asset| asset.content_type.starts_with("text/")) {
             let text = std::str::from_utf8(&asset.body).unwrap();
             for other in SOURCES {
                 assert!(!text.contains(&format!("\"./{}\"", other.name)), "{} refers to {}", asset.name, other.name);

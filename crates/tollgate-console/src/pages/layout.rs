@@ -49,7 +49,6 @@ pub(crate) struct LayoutMember {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Htmx,
-    Chart,
     Log,
     /// Parts that are loaded again while the page is open.
     Refresh,
@@ -346,10 +345,6 @@ impl Layout {
 
     pub(crate) fn is_playground(&self) -> bool {
         self.has(Script::Playground)
-    }
-
-    pub(crate) fn draws_charts(&self) -> bool {
-        self.has(Script::Chart)
     }
 
     /// The token of forms; empty before a sign-in.

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use tollgate_core::{AccountSpec, ChannelSpec, Multiplier, Owner};
 use tollgate_store::{
     AdminScope, Change, ChangeRefusal, ChangeRefused, RowFilter, RowKind, StoredRow,
-    fields::{AccountInput, FieldShape, FieldValue as _, Kind, Object, Row as _, WriteMode},
+    fields::{AccountInput, FieldShape, FieldValue as _, Kind, Object, Row, WriteMode, check_row},
 };
 
 use super::{CHANNEL, ChannelResource};
@@ -218,9 +218,18 @@ async fn channel_change(context: &RequestContext, fields: &Map<String, Value>, r
     let before = CurrentRow { spec: row.read::<ChannelSpec>()?, keeps_secrets };
     let mut spec = before.spec.clone();
     check::write(fields, &mut spec)?;
+    check_alone(&spec)?;
     require_admin(context, &before.spec, &spec)?;
     ChannelResource::allowed(context, Some(&before), &spec)?;
     Ok(ChannelResource::put(spec))
+}
+
+/// What the store would refuse about a row by itself: in a batch it would not say which of several rows has the same fault.
+fn check_alone<R: Row>(row: &R) -> Result<(), ApiError> {
+    match check_row(row).first() {
+        Some(problem) => Err(ApiError::value(problem.field, &problem.message)),
+        None => Ok(()),
+    }
 }
 
 /// Writes fields to every account of a channel.
@@ -230,6 +239,7 @@ async fn account_changes(context: &RequestContext, fields: &Map<String, Value>, 
     for account in context.with_query_timeout(context.state.store.listing.page(&accounts)).await? {
         let mut input = AccountInput { spec: account.read::<AccountSpec>()?, credential: None };
         check::write(fields, &mut input).map_err(|error| error.below("account"))?;
+        check_alone(&input).map_err(|error| error.below("account"))?;
         changes.push(Change::ExpectRow { kind: RowKind::Account, id: account.id.clone(), revision: account.revision });
         changes.push(Change::PutAccount { channel: row.name.clone(), account: input.spec, credential: None });
     }

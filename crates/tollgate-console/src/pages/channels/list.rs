@@ -104,12 +104,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let on = states.iter().filter(|state| state.is_on()).count();
     let (shown, on) = (rows.len().to_string(), on.to_string());
     let template = ChannelsPage {
-        layout: request
-            .layout(t.say("nav.channels"))
-            .wide()
-            .with(Script::Refresh)
-            .with(Script::Tables)
-            .with(Script::Choose),
+        layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh).with(Script::Tables).with(Script::Choose),
         t,
         is_filtered: !search.is_empty() || has_problems_only,
         search: query.value("q").to_owned(),
