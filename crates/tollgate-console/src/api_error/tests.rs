@@ -1,3 +1,5 @@
+//! Errors about several rows.
+
 use super::*;
 
 #[test]

@@ -73,6 +73,8 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("requests of callers about their key", "of a key two at a time, of a member four; they delay no model request"),
     ("tags of a request", EACH_REQUEST),
     ("tags that have sums", "a member may have three times what is free; the store counts them as records are booked"),
+    ("channels that are changed or removed at once", OF_OPERATORS),
+    ("exports of the audit log and of the ledger", OF_OPERATORS),
     ("exports of Parquet files", "a member has one of them, all members together two of three"),
     ("live tails of the usage log", "a member has two of them"),
     ("backups on the gateway's disk", OF_OPERATORS),
