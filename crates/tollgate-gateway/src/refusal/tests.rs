@@ -223,6 +223,15 @@ async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
 }
 
 #[test]
+fn messages_callers_are_told_to_stop_by_the_type_too() {
+    use NoRouteCause::{Cooldown, Credential, Disabled, NoneConfigured};
+    let head = caller("/v1/messages");
+    let kind = |cause| rows::no_route(cause).problem(&head).anthropic.kind.map(String::from);
+    assert_eq!([Disabled, Credential].map(kind), [Some("api_error".to_owned()), Some("api_error".to_owned())]);
+    assert_eq!([NoneConfigured, Cooldown].map(kind), [None, None], "the type of the status: overloaded_error");
+}
+
+#[test]
 fn retry_after_stays_between_one_second_and_a_minute() {
     let head = caller(CHAT);
     for (asked, secs) in [(None, 30), (Some(0), 1), (Some(7), 7), (Some(3_600), 60)] {

@@ -26,7 +26,9 @@ pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32
             "{scope}: model '{model}' has no usable upstream account, because {why}. Retrying does not help: {other}, or \
              {quote}, who must change this."
         );
-        return no_accounts(message, model, cause, from).stop();
+        let row = no_accounts(message, model, cause, from).stop();
+        // A model that waits for its first account keeps the type that clients of Messages know for it.
+        return if cause == NoRouteCause::NoneConfigured { row } else { row.messages_type(NOT_OVERLOADED) };
     }
     let message = format!(
         "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit: wait, or {other}. If \
