@@ -124,7 +124,7 @@ impl PageReply {
 
     pub(crate) fn response(self) -> Response<Body> {
         let is_html =
-            !(self.html.is_empty() && self.rest.is_none()) && !self.headers.iter().any(|(name, _)| *name == header::CONTENT_TYPE);
+            (!self.html.is_empty() || self.rest.is_some()) && !self.headers.iter().any(|(name, _)| *name == header::CONTENT_TYPE);
         let mut response = Response::new(self.rest.unwrap_or_else(|| Body::from(self.html)));
         *response.status_mut() = self.status;
         if let Some(cause) = self.cause {

@@ -226,7 +226,7 @@ async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
 fn messages_callers_are_told_to_stop_by_the_type_too() {
     use NoRouteCause::{Cooldown, Credential, Disabled, NoneConfigured};
     let head = caller("/v1/messages");
-    let kind = |cause| rows::no_route(cause).problem(&head).anthropic.kind.map(String::from);
+    let kind = |cause| rows::no_route(cause).problem(&head).anthropic.kind;
     assert_eq!([Disabled, Credential].map(kind), [Some("api_error".to_owned()), Some("api_error".to_owned())]);
     assert_eq!([NoneConfigured, Cooldown].map(kind), [None, None], "the type of the status: overloaded_error");
 }

@@ -61,9 +61,8 @@ fn parse(kind: &Kind, text: &str) -> Option<Value> {
                 short(of, text)
             }
         }
-        Kind::TextMap { .. } if text.starts_with('{') => literal(text),
+        Kind::TextMap { .. } | Kind::FactorMap { .. } if text.starts_with('{') => literal(text),
         Kind::TextMap { .. } => pairs(text, |_, value| Some(value.into())),
-        Kind::FactorMap { .. } if text.starts_with('{') => literal(text),
         Kind::FactorMap { .. } if text.is_empty() => Some(Value::Object(Map::new())),
         Kind::FactorMap { .. } => factors(text),
         Kind::Form { .. } => Some(literal(text).unwrap_or_else(|| text.into())),

@@ -25,10 +25,8 @@ mod tests {
         let runtime = start().unwrap();
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let own = niceness();
-        let (worker, blocking) = runtime.block_on(async {
-            let worker = tokio::spawn(async move { niceness() }).await.unwrap();
-            (worker, tokio::task::spawn_blocking(niceness).await.unwrap())
-        });
+        let worker = runtime.block_on(runtime.spawn(async move { niceness() })).unwrap();
+        let blocking = runtime.block_on(runtime.spawn_blocking(niceness)).unwrap();
         assert_eq!((worker, blocking), (priority::CONSOLE, priority::CONSOLE));
         assert_eq!(niceness(), own);
     }

@@ -20,14 +20,7 @@ fn around(admin: &Admin) {
     for path in ["channels/c/file?dry_run=true", "channels/c/file"] {
         assert_eq!(ok(&admin.call("PUT", &at(path), Some(&change)))["lines"], json!([]));
     }
-    ok(&admin.call("PATCH", &at("channels"), Some(&json!({"channels": ["c"], "weight": 2, "account": {"rpm": 9}}))));
-    admin.post(&at("channels"), &json!({"name": "spare", "provider": "echo"}));
-    ok(&admin.call("POST", &at("channel-removals"), Some(&json!({"channels": ["spare"]}))));
-    let proxy = json!({"channels": [{"channel": "c", "proxy": "http://127.0.0.1:9"}]});
-    ok(&admin.call("PUT", &at("proxies"), Some(&proxy)));
-    admin.get(&at("proxies"));
-    admin.post(&at("channels/c/test-proxy"), &Value::Null);
-    ok(&admin.call("PUT", &at("proxies"), Some(&json!({"channels": [{"channel": "c"}]}))));
+    around_several_channels(admin);
     admin.get(&at("members?search=poor"));
     admin.get(&at("group-prices?search=m&groups_from=g"));
     for path in [
@@ -86,6 +79,19 @@ fn around(admin: &Admin) {
     ok(&admin.call("GET", &at("usage/export"), None));
     around_jobs(admin);
     crate::identity::walk(admin);
+}
+
+/// Calls the routes that concern several channels at once.
+fn around_several_channels(admin: &Admin) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    ok(&admin.call("PATCH", &at("channels"), Some(&json!({"channels": ["c"], "weight": 2, "account": {"rpm": 9}}))));
+    admin.post(&at("channels"), &json!({"name": "spare", "provider": "echo"}));
+    ok(&admin.call("POST", &at("channel-removals"), Some(&json!({"channels": ["spare"]}))));
+    let proxy = json!({"channels": [{"channel": "c", "proxy": "http://127.0.0.1:9"}]});
+    ok(&admin.call("PUT", &at("proxies"), Some(&proxy)));
+    admin.get(&at("proxies"));
+    admin.post(&at("channels/c/test-proxy"), &Value::Null);
+    ok(&admin.call("PUT", &at("proxies"), Some(&json!({"channels": [{"channel": "c"}]}))));
 }
 
 /// Calls the routes of jobs and of what they make.
