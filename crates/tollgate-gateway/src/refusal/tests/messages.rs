@@ -4,6 +4,12 @@ use super::*;
 
 const MESSAGES: &str = "/v1/messages";
 
+/// Whether the accounts there are wait for their operator.
+fn waits_for_operator(row: &RefusalRow) -> bool {
+    use NoRouteCause::{Credential, Disabled};
+    matches!(row.refusal, Refusal::NoRoute { cause: Disabled | Credential, .. })
+}
+
 /// `error.type` of a row.
 fn kind_of(row: &RefusalRow) -> &'static str {
     match row.id {
@@ -17,6 +23,7 @@ fn kind_of(row: &RefusalRow) -> &'static str {
         // Claude Code repeats `overloaded_error` whatever the headers say.
         "E41" | "E42" | "E50" | "E53" | "E55" | "E58" | "E59" | "E62" | "E64" => "api_error",
         "E51" | "E57" | "E60" | "E65" => "timeout_error",
+        "E40" if waits_for_operator(row) => "api_error",
         "E40" | "E56" | "E61" | "E63" | "E68" => "overloaded_error",
         id => panic!("no type for {id}"),
     }
