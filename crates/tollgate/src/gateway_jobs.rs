@@ -33,7 +33,7 @@ impl JobRunner for GatewayJobs {
     }
 
     fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure> {
-        priority::set(priority::JOBS);
+        priority::lower(priority::JOBS);
         let config = &*self.settings.current();
         let ended = match request {
             JobRequest::Doctor => doctor(config, control).map(|outcome| output(&outcome, outcome.wrong() > 0)),

@@ -1,16 +1,25 @@
-//! Priorities of threads below that of requests, as niceness. A thread inherits that of the one that starts it.
+//! Priorities of threads below that of requests, as niceness.
 
 /// Pages and the admin API: a tenth of the time of a thread of requests while all cores are busy, and all that is left.
 pub(crate) const CONSOLE: i32 = 10;
 /// Jobs: a third of the time of the console.
 pub(crate) const JOBS: i32 = 15;
 
-/// Gives the calling thread a priority. Elsewhere than on Linux it would be that of the whole process, and stays as it is.
-pub(crate) fn set(niceness: i32) {
+/// Gives the calling thread, and the threads that it starts, so much less priority than the process has. Elsewhere than on Linux it would
+/// be that of the whole process, and stays as it is.
+pub(crate) fn lower(by: i32) {
     #[cfg(target_os = "linux")]
-    if let Err(error) = rustix::process::setpriority_process(None, niceness) {
-        tracing::warn!(%error, "a thread keeps its priority");
+    {
+        use rustix::process::{getpid, getpriority_process, setpriority_process};
+
+        /// The lowest priority.
+        const MAX_NICENESS: i32 = 19;
+        // The number of the process is also that of its first thread, whose priority is never lowered.
+        let lowered = getpriority_process(Some(getpid())).and_then(|own| setpriority_process(None, (own + by).min(MAX_NICENESS)));
+        if let Err(error) = lowered {
+            tracing::warn!(%error, "a thread keeps its priority");
+        }
     }
     #[cfg(not(target_os = "linux"))]
-    let _ = niceness;
+    let _ = by;
 }

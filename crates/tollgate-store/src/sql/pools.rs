@@ -24,7 +24,8 @@ thread_local! {
     static HAS_LOW_PRIORITY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tells that this thread has a low priority: its queries use connections that no other threads use. Call it when the thread starts.
+/// Tells that this thread has a low priority: it gets connections that no thread of normal priority uses, but for SQLite's writer. Call it
+/// when the thread starts.
 pub fn use_low_priority_connections() {
     HAS_LOW_PRIORITY.set(true);
 }

@@ -3,6 +3,7 @@
 
 use std::cmp::Reverse;
 
+use futures_util::{FutureExt as _, future::OptionFuture};
 use tollgate_core::NanoUsd;
 use tollgate_store::{
     KeySpec, RowFilter, StoredRow,
@@ -59,8 +60,8 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let sort = query.text("sort").unwrap_or("created");
     let needs_use = wants_use(context) || matches!(sort, "spent" | "requests");
     // At once: each takes some 100 ms of ten thousand keys.
-    let used = async { optional(unused_since.map(|since| KeyUse::since(context, member, since))).await };
-    let month = async { optional(needs_use.then(|| KeyUse::of_month(context, member))).await };
+    let used = OptionFuture::from(unused_since.map(|since| KeyUse::since(context, member, since))).map(Option::transpose);
+    let month = OptionFuture::from(needs_use.then(|| KeyUse::of_month(context, member))).map(Option::transpose);
     let (all, used, month) = tokio::try_join!(read_all(context, filter), used, month)?;
     let month = month.unwrap_or_default();
     let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
@@ -82,13 +83,6 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let month = wants_use(context).then_some(&month);
     let show = |key: &Found| with_use(show(&key.row, &key.spec, &standing), &key.row, month);
     Ok(rows::page(page, context.limit(), |key| key.row.id.clone(), show))
-}
-
-async fn optional<T>(reading: Option<impl Future<Output = Result<T, ApiError>>>) -> Result<Option<T>, ApiError> {
-    match reading {
-        Some(reading) => reading.await.map(Some),
-        None => Ok(None),
-    }
 }
 
 async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<(StoredRow, KeySpec)>, ApiError> {
