@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
 import { start } from "./gateway.mjs";
+import { setPassword, signIn } from "./owner.mjs";
 
-const PASSWORD = "correct horse battery";
 let gateway;
 let browser;
 let key;
@@ -18,14 +18,6 @@ after(async () => {
   await gateway?.stop();
 });
 
-async function signIn(page) {
-  await page.goto(`${gateway.base}/sign-in`);
-  await page.getByLabel("Name or e-mail address").fill("owner");
-  await page.locator("#password").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL("**/console");
-}
-
 async function chat(model, stream = false) {
   const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
     method: "POST",
@@ -37,11 +29,7 @@ async function chat(model, stream = false) {
 
 test("first steps turn green by the first request", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await page.goto(gateway.setupLink);
-  await page.locator("#new_password").fill(PASSWORD);
-  await page.locator("#new_password_again").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL("**/setup/gateway");
+  await setPassword(page, gateway);
   await page.goto(`${gateway.base}/console`);
   await page.getByText("First steps").waitFor();
   await checkPage(page, faults, "home, no key");
@@ -71,7 +59,7 @@ test("first steps turn green by the first request", async () => {
 
 test("playground: every protocol, streamed, compared, and shown as code", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground?model=acme-large&model=acme/small:free`);
   await page.locator(".answer").nth(1).waitFor();
   await page.locator("#message").fill("Say hello to both.");
@@ -115,7 +103,7 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
 
 test("playground: a wrong key is said, a parameter that no model takes is greyed, tools are checked", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/playground`);
   await page.locator("#secret").fill("sk-tg-wrong");
   await page.keyboard.press("Enter");
@@ -134,7 +122,7 @@ test("playground: a wrong key is said, a parameter that no model takes is greyed
 
 test("keys: filter, order, several at once, duplicate", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/keys/new`);
   await page.locator("#name").fill("lab");
   await page.getByText("Limits and budget").click();
@@ -160,7 +148,7 @@ test("keys: filter, order, several at once, duplicate", async () => {
 
 test("usage log: dragging selects a time, views are kept, a lost connection is said and resumed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/log?range=24h`);
   const plot = await page.locator("#rows .bars-plot svg").boundingBox();
   await page.mouse.move(plot.x + plot.width * 0.2, plot.y + plot.height / 2);
@@ -215,7 +203,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
   for (const locale of ["en", "zh-CN"]) {
     test(`pages of callers: ${view}, ${locale}`, async () => {
       const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
-      await signIn(page);
+      await signIn(page, gateway);
       await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
       for (const [name, path] of [
         ["callers-home", "/console"],

@@ -3,8 +3,8 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
 import { start } from "./gateway.mjs";
+import { PASSWORD, signIn } from "./owner.mjs";
 
-const PASSWORD = "correct horse battery";
 let gateway;
 let browser;
 let keyPath;
@@ -17,14 +17,6 @@ after(async () => {
   await browser?.close();
   await gateway?.stop();
 });
-
-async function signIn(page) {
-  await page.goto(`${gateway.base}/sign-in`);
-  await page.getByLabel("Name or e-mail address").fill("owner");
-  await page.getByLabel("Password").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL("**/console");
-}
 
 test("the first admin sets a password and finds the console", async () => {
   const { context, page, faults } = await openPage(browser, VIEWS.light);
@@ -88,7 +80,7 @@ async function sendRequests(key) {
 
 test("a key is made by keyboard, shown once, used, and found in the usage log", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/keys`);
   await page.getByRole("link", { name: "first", exact: true }).waitFor();
   await page.getByRole("link", { name: "New key" }).first().click();
@@ -136,7 +128,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
 
 test("new records appear while the log is followed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(gateway.base + keyPath);
   await page.getByRole("button", { name: "Replace the key" }).click();
   const key = await page.locator("code.input").textContent();
@@ -174,7 +166,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
   for (const locale of ["en", "zh-CN"]) {
     test(`pages of members: ${view}, ${locale}`, async () => {
       const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
-      await signIn(page);
+      await signIn(page, gateway);
       await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
       await page.goto(`${gateway.base}/log?range=15m`);
       const recordPath = await page.locator("[data-record]").last().getAttribute("href");
@@ -215,7 +207,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
 
 test("a broken channel is found and repaired by its messages alone", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/channels/new`);
   await page.getByRole("radio", { name: "Compatible" }).check();
   await page.getByLabel("Name", { exact: true }).fill("broken");
@@ -243,7 +235,7 @@ test("a broken channel is found and repaired by its messages alone", async () =>
 
 test("a channel is tested without JavaScript", async () => {
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled: false });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.goto(`${gateway.base}/channels/local`);
   await page.getByRole("button", { name: "Run test" }).click();
   await page.getByText("Passed").waitFor();
@@ -254,7 +246,7 @@ test("a channel is tested without JavaScript", async () => {
 
 test("the keyboard reaches every page", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await signIn(page);
+  await signIn(page, gateway);
   await page.keyboard.press("g");
   await page.keyboard.press("o");
   await page.waitForURL("**/overview");

@@ -4,20 +4,14 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
 import { start } from "./gateway.mjs";
+import { asOwner, setUp } from "./owner.mjs";
 
-const PASSWORD = "correct horse battery";
 let gateway;
 let browser;
 
 before(async () => {
   [gateway, browser] = await Promise.all([start(), launch()]);
-  const { context, page } = await openPage(browser, VIEWS.light);
-  await page.goto(gateway.setupLink);
-  await page.locator("#new_password").fill(PASSWORD);
-  await page.locator("#new_password_again").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL("**/setup/gateway");
-  await context.close();
+  await setUp(browser, gateway);
 });
 
 after(async () => {
@@ -25,23 +19,8 @@ after(async () => {
   await gateway?.stop();
 });
 
-async function signIn(page) {
-  await page.goto(`${gateway.base}/sign-in`);
-  await page.getByLabel("Name or e-mail address").fill("owner");
-  await page.getByLabel("Password").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
-}
-
-async function asOwner(options, use) {
-  const { context, page, faults } = await openPage(browser, { locale: "en", ...options });
-  await signIn(page);
-  await use(page, faults, context);
-  await context.close();
-}
-
 test("columns and density of a table are chosen by keyboard, and kept", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels`);
     const margin = page.getByRole("columnheader", { name: "Margin" });
     const row = page.locator("tbody tr").first();
@@ -97,7 +76,7 @@ test("a cell over several columns follows those that are shown", async () => {
 });
 
 test("amounts are shown in the currency that the admin sets", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     for (const [name, fill] of [["currency", (field) => field.selectOption("CNY")], ["currency_per_usd", (field) => field.fill("7.1")]]) {
       await page.goto(`${gateway.base}/settings/console.${name}`);
       await fill(page.locator("#value"));
@@ -124,7 +103,7 @@ test("amounts are shown in the currency that the admin sets", async () => {
 
 test("turning a key off is undone from the message, with and without JavaScript", async () => {
   for (const javaScriptEnabled of [true, false]) {
-    await asOwner({ ...VIEWS.light, javaScriptEnabled }, async (page, faults) => {
+    await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled }, async (page, faults) => {
       await page.goto(`${gateway.base}/keys/new`);
       await page.locator("#name").fill(`undo-${javaScriptEnabled}`);
       await page.locator("main button.primary").click();
@@ -141,7 +120,7 @@ test("turning a key off is undone from the message, with and without JavaScript"
 });
 
 test("a message that undoes ends after ten seconds, later while it is focused", async () => {
-  await asOwner(VIEWS.light, async (page) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
     await page.clock.install();
     await page.goto(`${gateway.base}/keys?search=undo-true`);
     await page.locator("tbody a").first().click();
@@ -157,7 +136,7 @@ test("a message that undoes ends after ten seconds, later while it is focused", 
 });
 
 test("times are in the zone of the profile", async () => {
-  await asOwner({ ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, timezoneId: "America/New_York" }, async (page, faults) => {
     await page.goto(`${gateway.base}/profile`);
     // The script puts the time in UTC into the title.
     const time = page.locator("time[data-local][title]").first();
@@ -177,7 +156,7 @@ test("times are in the zone of the profile", async () => {
 });
 
 test("bars of the overview are a day wide by choice", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/overview?range=7d`);
     await page.locator("summary", { hasText: "Custom" }).click();
     await page.getByRole("link", { name: "Day", exact: true }).click();

@@ -1,22 +1,16 @@
 // The pages of operators and admins: groups, pricing, members, ledger, audit, alerts, settings and the system.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
+import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
 import { start } from "./gateway.mjs";
+import { asOwner, setUp } from "./owner.mjs";
 
-const PASSWORD = "correct horse battery";
 let gateway;
 let browser;
 
 before(async () => {
   [gateway, browser] = await Promise.all([start(), launch()]);
-  const { context, page } = await openPage(browser, VIEWS.light);
-  await page.goto(gateway.setupLink);
-  await page.locator("#new_password").fill(PASSWORD);
-  await page.locator("#new_password_again").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL("**/setup/gateway");
-  await context.close();
+  await setUp(browser, gateway);
 });
 
 after(async () => {
@@ -24,23 +18,8 @@ after(async () => {
   await gateway?.stop();
 });
 
-async function signIn(page) {
-  await page.goto(`${gateway.base}/sign-in`);
-  await page.getByLabel("Name or e-mail address").fill("owner");
-  await page.getByLabel("Password").fill(PASSWORD);
-  await page.locator("main button.primary").click();
-  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
-}
-
-async function asOwner(options, use) {
-  const { context, page, faults } = await openPage(browser, { ...options, locale: "en" });
-  await signIn(page);
-  await use(page, faults, context);
-  await context.close();
-}
-
 test("a group is previewed before it is made", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/groups/new`);
     await page.locator("#name:focus").waitFor();
     await page.keyboard.type("Studio");
@@ -69,7 +48,7 @@ test("a group is previewed before it is made", async () => {
 });
 
 test("a channel is edited as a file, and goes back to a version", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
     await page.locator("input[name=provider][value=compatible]").check({ force: true });
     await page.locator("#name").fill("spare");
@@ -114,7 +93,7 @@ test("a channel is edited as a file, and goes back to a version", async () => {
 });
 
 test("several channels are chosen and edited, tested and removed", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
     await page.locator("input[name=provider][value=compatible]").check({ force: true });
     await page.locator("#name").fill("extra");
@@ -166,7 +145,7 @@ test("several channels are chosen and edited, tested and removed", async () => {
 });
 
 test("proxies are set by lines and tested", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/proxies`);
     await checkPage(page, faults, "proxies, none");
     await page.locator("#lines").fill("local http://127.0.0.1:9\nlocal");
@@ -199,7 +178,7 @@ test("proxies are set by lines and tested", async () => {
 });
 
 test("groups are compared by price, and their multipliers changed", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/groups`);
     await page.getByLabel("Studio").fill("cheap");
     await page.getByRole("button", { name: "Save" }).click();
@@ -223,7 +202,7 @@ test("groups are compared by price, and their multipliers changed", async () => 
 });
 
 test("e exports what the filter selects", async () => {
-  await asOwner(VIEWS.light, async (page) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page) => {
     for (const [path, file] of [["/audit?kind=group", "audit"], ["/log?range=24h", "usage"], ["/ledger?kind=top_up", "ledger"]]) {
       await page.goto(gateway.base + path);
       const [download] = await Promise.all([page.waitForEvent("download"), page.keyboard.press("e")]);
@@ -235,7 +214,7 @@ test("e exports what the filter selects", async () => {
 });
 
 test("a price is set, compared with a list, simulated and found in the history", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/pricing/unpriced`);
     await page.getByRole("link", { name: "Set price" }).first().click();
     await page.locator("#input").fill("0.50");
@@ -268,7 +247,7 @@ test("a price is set, compared with a list, simulated and found in the history",
 });
 
 test("a member is made, gets money and an invite is written", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/members/new`);
     await page.locator("#name").fill("Ada Okafor");
     await page.locator("#role").selectOption("operator");
@@ -295,7 +274,7 @@ test("a member is made, gets money and an invite is written", async () => {
 });
 
 test("a destination is tested and a setting changed at run time", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/alerts/destinations/new`);
     await page.locator("#name").fill("on-call");
     await page.locator("#url").fill("http://127.0.0.1:9/hook");
@@ -343,7 +322,7 @@ test("a destination is tested and a setting changed at run time", async () => {
 });
 
 test("jobs are followed to their result, by keyboard", async () => {
-  await asOwner(VIEWS.light, async (page, faults) => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/system`);
     await page.getByRole("button", { name: "Start: Doctor" }).focus();
     await page.keyboard.press("Enter");
@@ -361,7 +340,7 @@ test("jobs are followed to their result, by keyboard", async () => {
 for (const [view, options] of Object.entries(VIEWS)) {
   for (const locale of ["en", "zh-CN"]) {
     test(`pages of operators: ${view}, ${locale}`, async () => {
-      await asOwner(options, async (page, faults, context) => {
+      await asOwner(browser, gateway, options, async (page, faults, context) => {
         await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
         const href = async (path, text) => {
           await page.goto(gateway.base + path);
@@ -420,7 +399,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
 }
 
 test("forms of operators work without JavaScript", async () => {
-  await asOwner({ ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
+  await asOwner(browser, gateway, { ...VIEWS.light, javaScriptEnabled: false }, async (page) => {
     await page.goto(`${gateway.base}/groups`);
     await page.getByRole("link", { name: "Studio" }).click();
     await page.getByRole("button", { name: "Preview" }).click();

@@ -30,7 +30,7 @@ use self::{
     report::{medians, print_bounds, print_table},
     targets::{BenchTarget, free_ports, http_get, resident_mb, start, start_gateway, start_nginx, wait_for},
 };
-use crate::shell;
+use crate::{dist, shell};
 
 /// Options of `cargo xtask bench`.
 #[derive(Args)]
@@ -72,7 +72,7 @@ pub(crate) struct BenchOptions {
     /// Measure the programs that were built last.
     #[arg(long)]
     skip_build: bool,
-    /// Build profile: release, or dist (fat LTO) as shipped.
+    /// Build profile: release, or dist, as `cargo xtask dist` builds the program that is shipped.
     #[arg(long, default_value = "release")]
     profile: String,
     /// File for the figures as JSON.
@@ -144,10 +144,16 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     if !counts_only {
         shell::ensure_debian("nginx", "nginx-light")?;
     }
-    if !options.skip_build {
-        build(&options.profile)?;
-    }
-    let programs = shell::target_dir().join(&options.profile);
+    let programs = match options.profile.as_str() {
+        dist::PROFILE if options.skip_build => dist::folder(),
+        dist::PROFILE => dist::build()?,
+        profile => {
+            if !options.skip_build {
+                build(profile)?;
+            }
+            shell::target_dir().join(profile)
+        }
+    };
     let folder = shell::temp_dir("tollgate-bench-")?;
     if options.peers {
         return peers::run(options, &programs, folder.path());
@@ -164,7 +170,8 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     Ok(())
 }
 
-fn build(profile: &str) -> Result<()> {
+/// Builds the program and those of the bench with this profile.
+pub(crate) fn build(profile: &str) -> Result<()> {
     println!("building ({profile})");
     let packages = ["--package", "tollgate", "--package", "tollgate-bench"];
     shell::run(shell::cargo(&["build", "--quiet", "--profile", profile]).args(packages))

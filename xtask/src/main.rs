@@ -9,6 +9,7 @@ mod check;
 mod demo;
 mod deny;
 mod dev;
+mod dist;
 mod docs;
 mod faults;
 mod fuzz;
@@ -52,6 +53,8 @@ enum Command {
     Browser,
     /// Runs coding agents (Claude Code, Codex) from their public packages against the real binary, over each kind of upstream.
     Agents(agents::AgentsOptions),
+    /// Builds the program for releases, optimised by a profile of the requests it is for.
+    Dist,
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -78,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         Command::Schemathesis(options) => schemathesis::run_alone(&options),
         Command::Browser => browser::run_alone(),
         Command::Agents(options) => agents::run(&options),
+        Command::Dist => dist::run(),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

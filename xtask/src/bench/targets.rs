@@ -13,9 +13,9 @@ use anyhow::{Context, Result, bail};
 use crate::shell;
 
 /// A key without limits.
-pub(super) const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
+pub(crate) const KEY: &str = "bench-key-0123456789abcdefghijklmnop";
 /// A key with a budget, rates and a concurrency limit.
-pub(super) const BOUNDED_KEY: &str = "bounded-key-0123456789abcdefghijklm";
+pub(crate) const BOUNDED_KEY: &str = "bounded-key-0123456789abcdefghijklm";
 
 /// A key without limits of another member.
 const OTHER_KEY: &str = "other-key-0123456789abcdefghijklmnop";
@@ -77,14 +77,14 @@ pub(super) fn start_nginx(folder: &Path, port: u16, upstream: &str) -> Result<Ch
 }
 
 /// Starts the upstream.
-pub(super) fn start_upstream(programs: &Path, address: &str) -> Result<ChildGuard> {
+pub(crate) fn start_upstream(programs: &Path, address: &str) -> Result<ChildGuard> {
     let upstream = start(Command::new(programs.join("fast-upstream")).args(["--listen", address]))?;
     wait_for(address)?;
     Ok(upstream)
 }
 
 /// Starts a gateway with this `journal.sync`.
-pub(super) fn start_gateway(programs: &Path, folder: &Path, sync: &str, port: u16, upstream: &str) -> Result<ChildGuard> {
+pub(crate) fn start_gateway(programs: &Path, folder: &Path, sync: &str, port: u16, upstream: &str) -> Result<ChildGuard> {
     let mut command = Command::new(programs.join("tollgate"));
     serve(&mut command, folder, sync, port, upstream)?;
     start(command.env("TOLLGATE_JOURNAL__SYNC", sync))

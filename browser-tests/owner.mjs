@@ -1,0 +1,36 @@
+// The admin whom every gateway of these tests has: the first password, and signing in.
+import { VIEWS, openPage } from "./browser.mjs";
+
+export const PASSWORD = "correct horse battery";
+
+// Opens the set-up link and sets the password.
+export async function setPassword(page, gateway) {
+  await page.goto(gateway.setupLink);
+  await page.locator("#new_password").fill(PASSWORD);
+  await page.locator("#new_password_again").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL("**/setup/gateway");
+}
+
+export async function signIn(page, gateway) {
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.locator("#password").fill(PASSWORD);
+  await page.locator("main button.primary").click();
+  await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+}
+
+// Sets the password of a gateway whose first run is not what is tested.
+export async function setUp(browser, gateway) {
+  const { context, page } = await openPage(browser, VIEWS.light);
+  await setPassword(page, gateway);
+  await context.close();
+}
+
+// A page of a new session of the admin, in English unless the options say otherwise.
+export async function asOwner(browser, gateway, options, use) {
+  const { context, page, faults } = await openPage(browser, { locale: "en", ...options });
+  await signIn(page, gateway);
+  await use(page, faults, context);
+  await context.close();
+}
