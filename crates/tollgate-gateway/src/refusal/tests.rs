@@ -210,15 +210,23 @@ fn retryable_causes() {
 
 #[tokio::test]
 async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
-    use NoRouteCause::{Credential, Disabled, NoPrice, NoneConfigured, PriceLimit};
+    use NoRouteCause::{Credential, Disabled, NoPrice, PriceLimit};
     for head in [caller(CHAT), caller(NATIVE)] {
-        for cause in [NoneConfigured, Disabled, Credential, PriceLimit, NoPrice] {
+        for cause in [Disabled, Credential, PriceLimit, NoPrice] {
             assert!(!cause.retryable());
             let (parts, body) = written(&rows::no_route(cause), &head).await;
             assert_eq!((header(&parts, "x-should-retry"), header(&parts, "retry-after")), (Some("false"), None), "{cause:?}");
             let text = body.to_string();
             assert!(!["later", "RetryInfo", "at the moment"].iter().any(|word| text.contains(word)), "{text}");
         }
+    }
+}
+
+#[tokio::test]
+async fn retries_of_a_model_without_accounts_wait() {
+    for head in [caller(CHAT), caller(NATIVE)] {
+        let (parts, _) = written(&rows::no_route(NoRouteCause::NoneConfigured), &head).await;
+        assert_eq!((header(&parts, "x-should-retry"), header(&parts, "retry-after")), (None, Some("30")));
     }
 }
 

@@ -17,18 +17,20 @@ const UNKNOWN_RECOVERY_SECS: u32 = 30;
 /// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
 const NOT_OVERLOADED: &str = "api_error";
 
-/// E40. Only for causes that end without an operator is the caller asked to retry.
+/// E40. Retries end where an operator or the provider has turned the accounts off. A model without any account is one that is being
+/// set up: callers are asked to retry, a bounded number of times.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
     let (scope, other, quote) = (scope(from), other_model(from), quote_id(head));
     if let Some(why) = needs_operator(cause) {
+        let is_being_set_up = cause == NoRouteCause::NoneConfigured;
+        let retries = if is_being_set_up { "Do not retry without limit" } else { "Retrying does not help" };
         let message = format!(
-            "{scope}: model '{model}' has no usable upstream account, because {why}. Retrying does not help: {other}, or \
-             {quote}, who must change this."
+            "{scope}: model '{model}' has no usable upstream account, because {why}. {retries}: {other}, or {quote}, who must \
+             change this."
         );
-        let row = no_accounts(message, model, cause, from).stop();
-        // A model that waits for its first account keeps the type that clients of Messages know for it.
-        return if cause == NoRouteCause::NoneConfigured { row } else { row.messages_type(NOT_OVERLOADED) };
+        let row = no_accounts(message, model, cause, from);
+        return if is_being_set_up { row.retry(UNKNOWN_RECOVERY_SECS) } else { row.stop().messages_type(NOT_OVERLOADED) };
     }
     let message = format!(
         "{scope}: model '{model}' has no usable upstream account at the moment. Do not retry without limit: wait, or {other}. If \
