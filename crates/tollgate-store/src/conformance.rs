@@ -249,6 +249,7 @@ conformance! {
         ledger_is_consistent_after_concurrent_writes;
     listing:
         rows_are_listed_in_pages_with_their_revisions,
+        entries_of_keys_are_those_of_their_rows,
         names_are_those_of_visible_rows,
         members_are_found_by_a_part_of_name_or_address,
         row_preconditions_are_checked,

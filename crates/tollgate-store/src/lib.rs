@@ -90,7 +90,9 @@ pub use ledger::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingKind,
     PostingReceipt, Spending, SpendingChanges,
 };
-pub use listing::{AdminKey, AuditFilter, AuditPosition, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow};
+pub use listing::{
+    AdminKey, AuditFilter, AuditPosition, KeyEntry, ListingStore, ObjectScope, RowFilter, RowName, RowSearch, StoredRow,
+};
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;

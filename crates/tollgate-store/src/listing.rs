@@ -62,6 +62,13 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// Rows ordered by id, which is the order of their creation.
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError>;
 
+    /// What keys are found and ordered by, of at most `limit` keys of the filter in the order of their ids. The filter's own limit,
+    /// name and search do not apply.
+    async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError>;
+
+    /// Rows with these ids, removed ones included, in no order. Ids that no visible row has are left out.
+    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError>;
+
     /// One row by id, removed or not.
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError>;
 
@@ -91,6 +98,18 @@ pub struct RowName {
     pub name: String,
     /// The id of the row that it belongs to: the member of a key, the channel of an account; else empty.
     pub parent: String,
+}
+
+/// What a key is found and ordered by. Ten thousand of these are read in the time of some hundred [`StoredRow`]s.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyEntry {
+    pub id: String,
+    /// The id of its member.
+    pub member: String,
+    pub name: String,
+    /// The last characters of its secret.
+    pub suffix: String,
+    pub created_at: Timestamp,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use tollgate_core::{
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter,
+    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter,
     LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting,
     PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName,
     SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter,
@@ -97,6 +97,14 @@ impl KeyStore for CachedStore {
 impl ListingStore for CachedStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
         self.within(BATCH_TIMEOUT, ListingStore::page(&*self.sql()?, filter)).await
+    }
+
+    async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.key_entries(filter, limit)).await
+    }
+
+    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {
+        self.within(BATCH_TIMEOUT, ListingStore::rows(&*self.sql()?, kind, ids, scope)).await
     }
 
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {

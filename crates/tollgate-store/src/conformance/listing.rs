@@ -1,11 +1,12 @@
 //! The contract of [`crate::ListingStore`], of preconditions and of idempotent batches.
 
-use tollgate_core::{AdminKeyId, ChannelSpec, MemberId, Revision, Secret, Timestamp};
+use tollgate_core::{AdminKeyId, ChannelSpec, KeyId, MemberId, Revision, Secret, Timestamp};
 
 use super::{apply, put_account, put_channel, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, IdentityChange, JobAction, KeySpec, MemberSpec,
-    NewKey, ObjectScope, RandomSource, RowFilter, RowKind, RowName, RowSearch, Store, StoredRow, WorkControl, samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditFilter, AuditKind, Change, ChangeRefusal, IdentityChange, JobAction, KeyEntry, KeySpec,
+    MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, RowName, RowSearch, Store, StoredRow, WorkControl,
+    samples::MIDNIGHT,
 };
 
 pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store) {
@@ -47,6 +48,63 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
         None,
         "an id belongs to a row of one kind"
     );
+}
+
+pub(super) async fn entries_of_keys_are_those_of_their_rows(store: &Store) {
+    let member = Change::PutMember(Box::new(MemberSpec { name: "ada".to_owned(), ..MemberSpec::default() }));
+    let keys = ["k1", "k2", "k3", "k4"].map(|name| put_key(store, name, &["g"], Some(&format!("a-secret-of-{name}"))));
+    let of_ada = Change::PutKey {
+        key: Box::new(KeySpec {
+            name: "hers".to_owned(),
+            member: "ada".to_owned(),
+            groups: vec!["g".to_owned()],
+            ..KeySpec::default()
+        }),
+        secret: None,
+    };
+    apply(store, &[put_channel("a"), put_group("g", &["a"]), member, of_ada]).await.unwrap();
+    apply(store, &keys).await.unwrap();
+    let k2 = store.listing.page(&RowFilter { name: Some("k2".to_owned()), ..RowFilter::of(RowKind::Key, 1) }).await.unwrap();
+    apply(store, &[Change::RevokeKey { key: KeyId::parse(&k2[0].id).unwrap() }]).await.unwrap();
+    let ada = store.listing.page(&RowFilter { name: Some("ada".to_owned()), ..RowFilter::of(RowKind::Member, 1) }).await.unwrap();
+    let ada = ada[0].id.clone();
+    let all = RowFilter::of(RowKind::Key, 1_000);
+    let first = store.listing.page(&all).await.unwrap()[0].id.clone();
+    let own = ObjectScope::Member(MemberId::parse(&ada).unwrap());
+    for filter in [
+        all.clone(),
+        RowFilter { removed: true, ..all.clone() },
+        RowFilter { parent: Some(ada), ..all.clone() },
+        RowFilter { after: Some(first), ..all.clone() },
+        RowFilter { scope: own, ..all.clone() },
+        RowFilter { scope: ObjectScope::Nothing, ..all.clone() },
+        RowFilter { parent: Some("' OR 1 = 1 --".to_owned()), ..all },
+    ] {
+        let rows = store.listing.page(&filter).await.unwrap();
+        let entry = |row: &StoredRow| KeyEntry {
+            id: row.id.clone(),
+            member: row.parent.clone(),
+            name: row.name.clone(),
+            suffix: row.shown.clone().unwrap_or_default().1,
+            created_at: row.created_at,
+        };
+        let expected: Vec<KeyEntry> = rows.iter().map(entry).collect();
+        assert_eq!(store.listing.key_entries(&filter, 100).await.unwrap(), expected, "{filter:?}");
+        assert_eq!(store.listing.key_entries(&filter, 1).await.unwrap(), expected[..expected.len().min(1)], "{filter:?}");
+
+        let mut by_id =
+            store.listing.rows(RowKind::Key, expected.into_iter().map(|entry| entry.id).collect(), filter.scope).await.unwrap();
+        by_id.sort_by(|one, other| one.id.cmp(&other.id));
+        assert_eq!(by_id, rows, "{filter:?}");
+    }
+    let all = store.listing.page(&RowFilter { removed: true, ..RowFilter::of(RowKind::Key, 1_000) }).await.unwrap();
+    assert_eq!(all.len(), 5);
+    let ids: Vec<String> = all.into_iter().map(|row| row.id).chain(["key_none".to_owned()]).collect();
+    let seen = async |kind, scope| store.listing.rows(kind, ids.clone(), scope).await.unwrap().len();
+    assert_eq!(seen(RowKind::Key, ObjectScope::Everything).await, 5);
+    assert_eq!(seen(RowKind::Key, own).await, 1);
+    assert_eq!(seen(RowKind::Key, ObjectScope::Nothing).await, 0);
+    assert_eq!(seen(RowKind::Member, ObjectScope::Everything).await, 0);
 }
 
 pub(super) async fn members_are_found_by_a_part_of_name_or_address(store: &Store) {

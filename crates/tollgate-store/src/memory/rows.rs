@@ -7,7 +7,7 @@ use tollgate_core::{Key, KeyId, Owner, Revision, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
+    AdminKey, AuditEvent, AuditFilter, AuditPosition, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope, PriceChange,
     PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, StoreError, StoredRow,
     rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret},
 };
@@ -102,6 +102,32 @@ impl ListingStore for MemoryStore {
                 && filter.after.as_ref().is_none_or(|after| row.id > *after)
         };
         Ok(state.rows.values().filter(wanted).take(filter.size()).map(|row| state.stored(row)).collect())
+    }
+
+    async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError> {
+        let state = self.catalog.lock().await;
+        let wanted = |row: &&CatalogRow| {
+            row.kind == RowKind::Key
+                && filter.scope.contains_row(row)
+                && (filter.removed || row.removed_at.is_none())
+                && filter.parent.as_ref().is_none_or(|parent| row.parent == *parent)
+                && filter.after.as_ref().is_none_or(|after| row.id > *after)
+        };
+        let entry = |row: StoredRow| KeyEntry {
+            id: row.id,
+            member: row.parent,
+            name: row.name,
+            suffix: row.shown.unwrap_or_default().1,
+            created_at: row.created_at,
+        };
+        let found = state.rows.values().filter(wanted).take(limit as usize);
+        Ok(found.map(|row| entry(state.stored(row))).collect())
+    }
+
+    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {
+        let state = self.catalog.lock().await;
+        let rows = ids.iter().filter_map(|id| state.rows.get(id)).filter(|row| row.kind == kind && scope.contains_row(row));
+        Ok(rows.map(|row| state.stored(row)).collect())
     }
 
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {

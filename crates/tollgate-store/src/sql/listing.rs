@@ -12,8 +12,8 @@ use super::{
     usage_reader::LookUp,
 };
 use crate::{
-    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyHash, ListingStore, ObjectScope, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError, StoredRow,
+    AdminKey, AuditEvent, AuditFilter, AuditKind, AuditPosition, ImportedPrice, KeyEntry, KeyHash, ListingStore, ObjectScope,
+    PriceChange, PriceHistoryFilter, PriceHistoryPosition, RowFilter, RowKind, RowName, RowSearch, StoreError, StoredRow,
 };
 
 const LIST: &str = "list rows";
@@ -43,6 +43,19 @@ impl FromCells for RowName {
     }
 }
 
+impl FromCells for KeyEntry {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let mut text = || cells.text().map(str::to_owned);
+        let (id, member, name, suffix) = (text()?, text()?, text()?, text()?);
+        Ok(Self { id, member, name, suffix, created_at: Timestamp(cells.number()?) })
+    }
+}
+
+/// The condition that rows are visible, behind another one. An id has no other characters than letters, digits and underscores.
+fn visible(kind: RowKind, scope: ObjectScope) -> String {
+    scope.member_text().map_or_else(String::new, |member| format!(" AND {} = '{member}'", owner_column(kind)))
+}
+
 #[async_trait]
 impl ListingStore for SqlStore {
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError> {
@@ -67,6 +80,36 @@ impl ListingStore for SqlStore {
         self.fetch(LIST, query).await?.iter().map(stored).collect()
     }
 
+    async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError> {
+        // Letters, digits and underscores only, so that it can stand in the query.
+        let is_id = |id: &String| id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        if !filter.parent.iter().chain(&filter.after).all(is_id) {
+            return Ok(Vec::new());
+        }
+        let parent = filter.parent.as_ref().map_or_else(String::new, |parent| format!(" AND parent = '{parent}'"));
+        let live = if filter.removed { "" } else { " AND removed_at IS NULL" };
+        let sql = format!(
+            "SELECT id, parent, name, suffix, created_at FROM service_keys WHERE id > '{}'{parent}{live}{} ORDER BY id LIMIT {limit}",
+            filter.after.as_deref().unwrap_or_default(),
+            visible(RowKind::Key, filter.scope)
+        );
+        self.usage_reader.rows(LIST, sql, Vec::new()).await
+    }
+
+    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {
+        const IDS_AT_ONCE: usize = 500;
+        let head = format!("WHERE kind = '{}'{} AND id IN (", kind.as_str(), visible(kind, scope));
+        let mut found = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            let query = select_with_revision(kind, &self.dialect.list(&head, ids.len(), ")").0);
+            let query = ids.iter().fold(query, |query, id| query.bind(id.clone()));
+            for row in &self.fetch(LIST, query).await? {
+                found.push(stored(row)?);
+            }
+        }
+        Ok(found)
+    }
+
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
         let sql = format!("WHERE kind = $1 AND id = $2 AND (CAST($3 AS TEXT) IS NULL OR {} = $3)", owner_column(kind));
         let query = select_with_revision(kind, &sql).bind(kind.as_str()).bind(id.to_owned()).bind(scope.member_text());
@@ -74,14 +117,8 @@ impl ListingStore for SqlStore {
     }
 
     async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError> {
-        let visible = match scope {
-            ObjectScope::Everything => String::new(),
-            // An id has no other characters than letters, digits and underscores.
-            ObjectScope::Member(member) => format!(" AND {} = '{member}'", owner_column(kind)),
-            ObjectScope::Nothing => return Ok(Vec::new()),
-        };
-        let sql =
-            format!("SELECT id, name, parent FROM ({}) AS t WHERE kind = '{}'{visible} AND id", columns_of(kind), kind.as_str());
+        let (columns, visible) = (columns_of(kind), visible(kind, scope));
+        let sql = format!("SELECT id, name, parent FROM ({columns}) AS t WHERE kind = '{}'{visible} AND id", kind.as_str());
         self.usage_reader.rows_with(LIST, sql, LookUp::Texts(ids)).await
     }
 

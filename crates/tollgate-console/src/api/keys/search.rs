@@ -1,12 +1,15 @@
 //! Keys by what they are now and by what was used of them: state, group, expiry, usage. Keys are few compared with records, so they are
-//! read, filtered and sorted here; usage comes from the sums.
+//! filtered and sorted here; usage comes from the sums. Of keys that are not shown, only what is compared is read.
 
-use std::cmp::Reverse;
+use std::{
+    cmp::Reverse,
+    collections::{HashMap, HashSet},
+};
 
 use futures_util::{FutureExt as _, future::OptionFuture};
-use tollgate_core::NanoUsd;
+use tollgate_core::{NanoUsd, Timestamp};
 use tollgate_store::{
-    KeySpec, RowFilter, StoredRow,
+    KeyEntry, KeySpec, RowFilter, RowKind, StoredRow,
     fields::{FieldShape, Kind},
 };
 
@@ -14,6 +17,7 @@ use super::{STATES, Standing, key_use::KeyUse, member_of, show, wants_use, with_
 use crate::{
     api::{
         request_context::{InputFields, RequestContext},
+        row_names::{names_by_id, rows_by_id},
         rows,
         schema::{NAME, both},
     },
@@ -22,7 +26,7 @@ use crate::{
 };
 
 /// Keys that are searched at most, and read at once.
-const MAX_KEYS: usize = 20_000;
+const MAX_KEYS: u32 = 20_000;
 const ROWS_AT_ONCE: u32 = 1_000;
 const DAY_MS: i64 = 86_400_000;
 
@@ -44,12 +48,19 @@ pub(super) fn is_asked(query: &InputFields) -> bool {
     PARAMETERS.iter().any(|parameter| query.has(parameter.name))
 }
 
-/// A key with what it is sorted by.
+/// A key with what it is ordered by.
 struct Found {
-    row: StoredRow,
-    spec: KeySpec,
+    entry: KeyEntry,
+    expires_at: Option<Timestamp>,
     spent: NanoUsd,
     requests: u64,
+}
+
+impl Found {
+    /// A key without use.
+    fn of(entry: KeyEntry, expires_at: Option<Timestamp>) -> Self {
+        Self { entry, expires_at, spent: NanoUsd(0), requests: 0 }
+    }
 }
 
 pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> Result<ApiResponse, ApiError> {
@@ -59,30 +70,56 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let unused_since = query.whole("unused_days").map(|days| context.now().plus_ms(-days * DAY_MS));
     let sort = query.text("sort").unwrap_or("created");
     let needs_use = wants_use(context) || matches!(sort, "spent" | "requests");
-    // At once: each takes some 100 ms of ten thousand keys.
+    // At once: each takes some 50 ms of ten thousand keys.
     let used = OptionFuture::from(unused_since.map(|since| KeyUse::since(context, member, since))).map(Option::transpose);
     let month = OptionFuture::from(needs_use.then(|| KeyUse::of_month(context, member))).map(Option::transpose);
-    let (all, used, month) = tokio::try_join!(read_all(context, filter), used, month)?;
+    let (mut keys, used, month) = tokio::try_join!(candidates(context, filter, sort), used, month)?;
     let month = month.unwrap_or_default();
-    let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
-    let mut found: Vec<(StoredRow, KeySpec)> = all.into_iter().filter(|(row, spec)| matches(query, row, spec, &standing)).collect();
-    if let Some((since, used)) = unused_since.zip(used) {
-        found.retain(|(row, _)| row.created_at < since && !used.has(&row.id));
+    if let Some(search) = query.text("search") {
+        let members = members(context, &keys).await?;
+        keys.retain(|key| is_named(&key.entry, members.get(&key.entry.member), search));
     }
-    let with_order = |(row, spec): (StoredRow, KeySpec)| {
-        let (spent, requests) = month.of(&row.id);
-        Found { row, spec, spent, requests }
-    };
-    let mut found: Vec<Found> = found.into_iter().map(with_order).collect();
-    order(&mut found, sort);
+    if let Some((since, used)) = unused_since.zip(used) {
+        keys.retain(|key| key.entry.created_at < since && !used.has(&key.entry.id));
+    }
+    for key in &mut keys {
+        (key.spent, key.requests) = month.of(&key.entry.id);
+    }
+    order(&mut keys, sort);
     let begin = match after {
         None => 0,
-        Some(after) => found.iter().position(|key| key.row.id == after).map_or(found.len(), |at| at + 1),
+        Some(after) => keys.iter().position(|key| key.entry.id == after).map_or(keys.len(), |at| at + 1),
     };
-    let page: Vec<Found> = found.into_iter().skip(begin).take(context.limit() as usize + 1).collect();
+    let ids: Vec<String> = keys.into_iter().skip(begin).take(context.limit() as usize + 1).map(|key| key.entry.id).collect();
+    let rows = rows_by_id(context, RowKind::Key, ids.iter().cloned().collect()).await?;
+    let page: Vec<&StoredRow> = ids.iter().filter_map(|id| rows.get(id)).collect();
+    let specs = page.iter().map(|row| Ok((*row, row.read()?))).collect::<Result<Vec<(&StoredRow, KeySpec)>, ApiError>>()?;
+    let standing = Standing::of(context, &page).await?;
     let month = wants_use(context).then_some(&month);
-    let show = |key: &Found| with_use(show(&key.row, &key.spec, &standing), &key.row, month);
-    Ok(rows::page(page, context.limit(), |key| key.row.id.clone(), show))
+    let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, month);
+    Ok(rows::page(specs, context.limit(), |(row, _)| row.id.clone(), show))
+}
+
+/// The keys among which is searched, with their ends where these matter. Only conditions on what a key may do need its whole row.
+async fn candidates(context: &RequestContext, filter: RowFilter, sort: &str) -> Result<Vec<Found>, ApiError> {
+    let query = &context.query;
+    let needs_specs = ["group", "state", "expires_within_days"].into_iter().any(|name| query.has(name)) || sort == "expires";
+    if !needs_specs && filter.name.is_none() {
+        let entries = context.with_query_timeout(context.state.store.listing.key_entries(&filter, MAX_KEYS + 1)).await?;
+        return bounded(entries).map(|entries| entries.into_iter().map(|entry| Found::of(entry, None)).collect());
+    }
+    let all = read_all(context, filter).await?;
+    let standing = Standing::of(context, &all.iter().map(|(row, _)| row).collect::<Vec<_>>()).await?;
+    let meeting = all.into_iter().filter(|(row, spec)| meets(query, row, spec, &standing));
+    Ok(meeting.map(|(row, spec)| Found::of(entry(row), spec.expires_at)).collect())
+}
+
+fn bounded<T>(keys: Vec<T>) -> Result<Vec<T>, ApiError> {
+    if keys.len() > MAX_KEYS as usize {
+        let message = format_args!("there are more than {MAX_KEYS} keys; name a member");
+        return Err(ApiError::value("search", message));
+    }
+    Ok(keys)
 }
 
 async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec<(StoredRow, KeySpec)>, ApiError> {
@@ -96,35 +133,48 @@ async fn read_all(context: &RequestContext, mut filter: RowFilter) -> Result<Vec
             let spec = row.read()?;
             all.push((row, spec));
         }
+        all = bounded(all)?;
         if is_last {
             return Ok(all);
-        }
-        if all.len() >= MAX_KEYS {
-            let message = format_args!("there are more than {MAX_KEYS} keys; name a member");
-            return Err(ApiError::value("search", message));
         }
     }
 }
 
-fn matches(query: &InputFields, row: &StoredRow, spec: &KeySpec, standing: &Standing) -> bool {
-    let contains = |text: &str, part: &str| text.to_lowercase().contains(part);
-    let is_named = query.text("search").is_none_or(|search| {
-        let (part, suffix) = (search.to_lowercase(), row.shown.as_ref().map_or("", |(_, suffix)| suffix.as_str()));
-        contains(&spec.name, &part) || contains(&spec.member, &part) || search.ends_with(suffix) && !suffix.is_empty()
-    });
+fn entry(row: StoredRow) -> KeyEntry {
+    let suffix = row.shown.map_or_else(String::new, |(_, suffix)| suffix);
+    KeyEntry { id: row.id, member: row.parent, name: row.name, suffix, created_at: row.created_at }
+}
+
+/// The names of the keys' members in lower case, by id.
+async fn members(context: &RequestContext, keys: &[Found]) -> Result<HashMap<String, String>, ApiError> {
+    let ids: HashSet<String> = keys.iter().map(|key| key.entry.member.clone()).collect();
+    let names = names_by_id(context, RowKind::Member, ids).await?;
+    Ok(names.into_iter().map(|(id, member)| (id, member.name.to_lowercase())).collect())
+}
+
+/// Whether a key has this in its name or in that of its member, or at its end.
+fn is_named(entry: &KeyEntry, member: Option<&String>, search: &str) -> bool {
+    let part = search.to_lowercase();
+    entry.name.to_lowercase().contains(&part)
+        || member.is_some_and(|name| name.contains(&part))
+        || !entry.suffix.is_empty() && search.ends_with(&entry.suffix)
+}
+
+/// Whether a key meets the conditions on its state, its groups and its end.
+fn meets(query: &InputFields, row: &StoredRow, spec: &KeySpec, standing: &Standing) -> bool {
     let is_of_group = query.text("group").is_none_or(|group| spec.groups.iter().any(|known| known == group));
     let is_in_state = query.text("state").is_none_or(|state| standing.state(row, spec) == state);
     let ends_soon = query.whole("expires_within_days").is_none_or(|days| {
         let ends = standing.now..standing.now.plus_ms(days * DAY_MS);
         spec.expires_at.is_some_and(|at| ends.contains(&at))
     });
-    is_named && is_of_group && is_in_state && ends_soon
+    is_of_group && is_in_state && ends_soon
 }
 
 fn order(found: &mut [Found], sort: &str) {
     match sort {
-        "name" => found.sort_by(|one, other| one.spec.name.cmp(&other.spec.name)),
-        "expires" => found.sort_by_key(|key| (key.spec.expires_at.is_none(), key.spec.expires_at)),
+        "name" => found.sort_by(|one, other| one.entry.name.cmp(&other.entry.name)),
+        "expires" => found.sort_by_key(|key| (key.expires_at.is_none(), key.expires_at)),
         "spent" => found.sort_by_key(|key| Reverse((key.spent, key.requests))),
         "requests" => found.sort_by_key(|key| Reverse((key.requests, key.spent))),
         _ => {}
