@@ -43,8 +43,9 @@ const NATIVE: &str = "v1beta/models/bench-native:generateContent";
 const CLOSED_LOOP: &[&str] = &["max", "--connections", "64", "--requests", "20000"];
 const STREAMS: &[&str] = &["stream", "--connections", "100", "--ramp-ms", "500", "--seconds", "6"];
 
-/// Chat first and most, as with most callers; each protocol with an upstream that speaks it, and translated ones.
-const LOADS: [Load; 9] = [
+/// Chat first and most, as with most callers; each protocol with an upstream that speaks it, and translated ones. (The chat request of
+/// the load client has a `temperature`, which Messages upstreams do not take.)
+const LOADS: [Load; 8] = [
     Load { path: CHAT, model: "bench-chat", key: KEY, arguments: CLOSED_LOOP },
     Load { path: CHAT, model: "bench-chat", key: BOUNDED_KEY, arguments: CLOSED_LOOP },
     Load { path: CHAT, model: "bench-chat", key: KEY, arguments: STREAMS },
@@ -52,7 +53,6 @@ const LOADS: [Load; 9] = [
     Load { path: "v1/messages", model: "bench-messages", key: KEY, arguments: CLOSED_LOOP },
     Load { path: "v1/responses", model: "bench-responses", key: KEY, arguments: CLOSED_LOOP },
     Load { path: CHAT, model: "bench-native", key: KEY, arguments: CLOSED_LOOP },
-    Load { path: CHAT, model: "bench-messages", key: KEY, arguments: CLOSED_LOOP },
     Load { path: NATIVE, model: "bench-chat", key: KEY, arguments: CLOSED_LOOP },
 ];
 
