@@ -247,6 +247,10 @@ impl StreamEncoder for MessagesStreamEncoder {
         self.calls.iter().map(|call| call.id.capacity() + call.name.capacity() + call.args.capacity()).sum()
     }
 
+    fn unwritten_output_bytes(&self) -> usize {
+        self.calls.iter().map(|call| call.args.len()).sum()
+    }
+
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
         out.put_slice(b"event: error\ndata: ");
         out.put_slice(body);

@@ -231,6 +231,10 @@ impl StreamEncoder for GeminiStreamEncoder {
         self.candidates.iter().map(of).sum()
     }
 
+    fn unwritten_output_bytes(&self) -> usize {
+        self.candidates.iter().flat_map(|state| &state.calls).map(|call| call.args.len()).sum()
+    }
+
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
         self.begin(out);
         out.put_slice(body);

@@ -70,6 +70,12 @@ pub trait StreamEncoder: Send {
     /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
+    /// Bytes of the model's output that were pushed and not written yet, because the caller gets them whole: arguments of a call. They
+    /// are lost if the stream breaks.
+    fn unwritten_output_bytes(&self) -> usize {
+        0
+    }
+
     /// Writes an error event with an error body. The stream is aborted afterwards.
     fn problem(&mut self, body: &[u8], out: &mut BytesMut);
 

@@ -164,8 +164,9 @@ impl StreamRelay for TranslatingRelay {
 
     fn summary(&self) -> ReplySummary {
         let summary = self.translator.pipeline.summary();
-        // Content that is not shown to the caller, such as thoughts it did not request, does not count as delivered.
-        ReplySummary { content: summary.content && self.written, ..summary }
+        // Content that the caller does not get does not count as delivered: thoughts it did not request, an unfinished call.
+        let text_bytes = summary.text_bytes.saturating_sub(self.translator.encoder.unwritten_output_bytes() as u64);
+        ReplySummary { content: summary.content && self.written, text_bytes, ..summary }
     }
 
     fn received_content_bytes(&self) -> u64 {

@@ -52,16 +52,11 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
 
 pub(super) async fn entries_of_keys_are_those_of_their_rows(store: &Store) {
     let member = Change::PutMember(Box::new(MemberSpec { name: "ada".to_owned(), ..MemberSpec::default() }));
-    let keys = ["k1", "k2", "k3", "k4"].map(|name| put_key(store, name, &["g"], Some(&format!("a-secret-of-{name}"))));
-    let of_ada = Change::PutKey {
-        key: Box::new(KeySpec {
-            name: "hers".to_owned(),
-            member: "ada".to_owned(),
-            groups: vec!["g".to_owned()],
-            ..KeySpec::default()
-        }),
-        secret: None,
-    };
+    let keys = ["k1", "k2", "k3", "k4"].map(|name| put_key(store, name, &["g"], Some(&format!("a-secret-of-the-key-{name}"))));
+    let mut of_ada = put_key(store, "hers", &["g"], Some("a-secret-of-the-key-of-ada"));
+    if let Change::PutKey { key, .. } = &mut of_ada {
+        key.member = "ada".to_owned();
+    }
     apply(store, &[put_channel("a"), put_group("g", &["a"]), member, of_ada]).await.unwrap();
     apply(store, &keys).await.unwrap();
     let k2 = store.listing.page(&RowFilter { name: Some("k2".to_owned()), ..RowFilter::of(RowKind::Key, 1) }).await.unwrap();

@@ -171,6 +171,35 @@ async fn thoughts_that_are_not_shown_are_progress() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn thoughts_that_are_not_shown_end_with_the_time_of_a_request() {
+    let thought = json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "up-m",
+        "choices": [{ "index": 0, "delta": { "reasoning_content": "y" }, "finish_reason": null }] });
+    let thought = event(Protocol::OpenAi, &thought);
+    let thoughts = (0..400).flat_map(|_| [Piece::Wait(2 * SECOND), thought.as_str().into()]);
+    let pieces = [role()].into_iter().chain(thoughts).chain([tail()]).collect();
+    let mut rig = rig(Script::new().streams(pieces), Protocol::OpenAi);
+    let began = tokio::time::Instant::now();
+    let got = read(serve(&rig.core, asked(&rig, Protocol::Anthropic)).await).await;
+    assert_eq!(got.status, 504, "{}", got.body);
+    assert!((599..=602).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+    assert_eq!(rig.record().reason.as_deref(), Some("E51"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn arguments_of_a_call_that_breaks_are_not_charged_to_a_caller_who_never_got_them() {
+    let output = |caller: Protocol, pieces: usize| async move {
+        let (begin, pieces, _) = call(Protocol::OpenAi, pieces, 400);
+        let pieces = [begin].iter().chain(&pieces).map(|text| Piece::from(text.as_str())).chain([Piece::Break]).collect();
+        let mut rig = rig(Script::new().streams(pieces), Protocol::OpenAi);
+        let got = read(serve(&rig.core, asked(&rig, caller)).await).await;
+        assert_eq!(got.status, 200, "{}", got.body);
+        rig.record().tokens.output
+    };
+    assert_eq!(output(Protocol::Anthropic, 1).await, output(Protocol::Anthropic, 40).await, "the call was never written");
+    assert!(output(Protocol::OpenAi, 40).await > output(Protocol::OpenAi, 1).await + 1_000, "each piece was written");
+}
+
+#[tokio::test(start_paused = true)]
 async fn echo_of_long_instructions_is_no_endless_prelude() {
     let instructions = "z".repeat(600_000);
     let body = json!({ "model": "m", "stream": true, "instructions": instructions, "input": "hello there" }).to_string();
