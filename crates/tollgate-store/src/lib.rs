@@ -24,6 +24,7 @@ mod health_history;
 mod identity;
 mod identity_rows;
 mod journal;
+mod key_use;
 mod keys;
 mod ledger;
 mod listing;
@@ -52,7 +53,7 @@ mod work;
 use std::{collections::HashSet, fmt};
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
 
 pub use alerts::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
@@ -83,6 +84,7 @@ pub use journal::{
     RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
     repair as repair_journal, written_entries,
 };
+pub use key_use::{KeyUse, KeyUseFilter};
 pub use keys::{
     InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, PreviousSecret, looks_like_admin_key, looks_like_key, looks_like_session,
 };
@@ -189,6 +191,12 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Sums over the selected records: the 10,000 groups with most requests. Ignores the order, cursor and limit of the filter. Sums
     /// that no roll-up has are read from at most 500,000 records.
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError>;
+
+    /// What was used of these keys, or of all: in the order of their ids, without those that had no request.
+    async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;
+
+    /// The keys of these that had no request.
+    async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError>;
 }
 
 /// Stores the health of accounts between starts.

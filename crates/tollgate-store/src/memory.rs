@@ -16,12 +16,12 @@ use std::{
 
 use async_trait::async_trait;
 use tokio::sync::{Mutex, watch};
-use tollgate_core::{AccountHealth, AccountId, Catalog, Key, RequestId, Revision, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
     Actor, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthStore, KeyHash, KeyHasher,
-    KeyScope, KeyStore, LogPosition, OfferChange, Page, PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter,
-    UsageStore,
+    KeyScope, KeyStore, KeyUse, KeyUseFilter, LogPosition, OfferChange, Page, PriceChange, RandomSource, RowKind, StoreError,
+    SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -237,6 +237,19 @@ impl UsageStore for MemoryStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(self.usage.lock().await.summary(filter, by))
+    }
+
+    async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {
+        let mut used = self.usage.lock().await.key_use(filter);
+        if let Some(keys) = keys {
+            used.retain(|key, _| keys.contains(key));
+        }
+        Ok(used.into_iter().collect())
+    }
+
+    async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
+        let used = self.usage.lock().await.key_use(filter);
+        Ok(keys.into_iter().filter(|key| !used.contains_key(key)).collect())
     }
 }
 

@@ -159,7 +159,12 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
     let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
-    let month = if wants_use(&context) { Some(KeyUse::of_month(&context, member_of(&filter)).await?) } else { None };
+    let month = if wants_use(&context) {
+        let keys = key_use::ids(rows.iter().map(|(_, row)| row.id.as_str()));
+        Some(KeyUse::of_month(&context, member_of(&filter), Some(keys)).await?)
+    } else {
+        None
+    };
     let show = |(spec, row): &(KeySpec, StoredRow)| with_use(show(row, spec, &standing), row, month.as_ref());
     Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), show))
 }

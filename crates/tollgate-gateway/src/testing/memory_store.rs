@@ -9,9 +9,10 @@ use std::{
 };
 
 use async_trait::async_trait;
-use tollgate_core::{AccountHealth, AccountId, Key, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{AccountHealth, AccountId, Key, KeyId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow,
+    UsageFilter, UsageStore,
 };
 
 /// The in-memory store.
@@ -161,6 +162,14 @@ impl UsageStore for MemoryStore {
 
     async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn key_use(&self, _filter: KeyUseFilter, _keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn unused_keys(&self, _filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
+        Ok(keys)
     }
 }
 

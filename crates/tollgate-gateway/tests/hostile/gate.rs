@@ -35,8 +35,8 @@ use tollgate_gateway::{
     },
 };
 use tollgate_store::{
-    BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, LogPosition, Page, StoreError,
-    SummaryRow, UsageFilter, UsageStore,
+    BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, KeyUse, KeyUseFilter, LogPosition,
+    Page, StoreError, SummaryRow, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -112,6 +112,14 @@ impl UsageStore for Memory {
 
     async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(Vec::new())
+    }
+
+    async fn key_use(&self, _filter: KeyUseFilter, _keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn unused_keys(&self, _filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
+        Ok(keys)
     }
 }
 

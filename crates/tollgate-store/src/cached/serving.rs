@@ -10,11 +10,11 @@ use tollgate_core::{
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, LedgerEntry, LedgerFilter,
-    LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting,
-    PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName,
-    SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter,
-    UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter,
+    LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
+    OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
+    RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth,
+    TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -103,12 +103,12 @@ impl ListingStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.key_entries(filter, limit)).await
     }
 
-    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {
-        self.within(BATCH_TIMEOUT, ListingStore::rows(&*self.sql()?, kind, ids, scope)).await
-    }
-
     async fn row(&self, kind: RowKind, id: &str, scope: ObjectScope) -> Result<Option<StoredRow>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.row(kind, id, scope)).await
+    }
+
+    async fn rows(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<StoredRow>, StoreError> {
+        self.within(BATCH_TIMEOUT, ListingStore::rows(&*self.sql()?, kind, ids, scope)).await
     }
 
     async fn names(&self, kind: RowKind, ids: Vec<String>, scope: ObjectScope) -> Result<Vec<RowName>, StoreError> {
@@ -178,6 +178,14 @@ impl UsageStore for CachedStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.summary(filter, by)).await
+    }
+
+    async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.key_use(filter, keys)).await
+    }
+
+    async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.unused_keys(filter, keys)).await
     }
 }
 

@@ -1,16 +1,20 @@
 //! The contract of sums by every one and two dimensions, and of pages by every condition. The reference is the store in memory, which
 //! computes both from the records.
 
+use std::collections::BTreeMap;
+
 use tempfile::TempDir;
-use tollgate_core::{AccountId, ChannelId, NanoUsd, Outcome, TagName, Tags, Timestamp, TokenSource, Tokens, UsageRecord};
+use tollgate_core::{
+    AccountId, ChannelId, KeyId, MemberId, NanoUsd, Outcome, TagName, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
+};
 use tollgate_protocol::Protocol;
 
 use super::options;
 use crate::{
-    Grouping, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy, TagCondition, UsageFilter,
-    WorkControl, open,
-    rollup::{DAY, HOUR},
-    samples::{MIDNIGHT, arrived, record},
+    Grouping, KeyUse, KeyUseFilter, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy,
+    TagCondition, UsageFilter, WorkControl, open,
+    rollup::{DAY, HOUR, MINUTE},
+    samples::{MIDNIGHT, arrived, at, record},
 };
 
 /// Every grouping but those by tags.
@@ -275,4 +279,61 @@ pub(super) async fn order_of_old_batches_is_forgotten(store: &Store) {
         }
     }
     panic!("nothing is ever forgotten");
+}
+
+/// Requests of ten keys, of which a higher one ended earlier: in all months, in the month before that of `now`, on the days before it, in its
+/// last hours and minutes.
+fn of_keys_that_ended(now: Timestamp) -> Vec<UsageRecord> {
+    const STEPS: [i64; 10] =
+        [1, 7 * MINUTE, 50 * MINUTE, 5 * HOUR, DAY + 1, 3 * DAY, 11 * DAY, 29 * DAY + HOUR, 45 * DAY, 80 * DAY];
+    let mut records = Vec::new();
+    for (key, step) in STEPS.into_iter().enumerate() {
+        for again in 0..3 {
+            let made = record(u64::try_from(records.len()).unwrap());
+            let name = if again == 0 { "renamed" } else { "ci" };
+            let made = UsageRecord { key: key_number(key), key_name: name.to_owned(), ..made };
+            records.push(arrived(made, Timestamp(now.0 - step - again * 17 * DAY)));
+        }
+    }
+    records
+}
+
+fn key_number(number: usize) -> KeyId {
+    KeyId::from_parts(at(0), [u8::try_from(number).unwrap(); 10])
+}
+
+pub(super) async fn use_of_keys_is_that_of_their_records(store: &Store) {
+    let now = Timestamp(at(0).0 + 8 * HOUR + 13);
+    let records = of_keys_that_ended(now);
+    for batch in records.chunks(7) {
+        store.usage.append(batch).await.unwrap();
+    }
+    let all: Vec<KeyId> = (0..11).rev().map(key_number).collect();
+    let spans = [0, 2, 7 * MINUTE, 3 * HOUR, DAY, 4 * DAY, 20 * DAY, 30 * DAY, 46 * DAY, 90 * DAY, 400 * DAY];
+    for (span, member) in spans.into_iter().flat_map(|span| [(span, None), (span, Some(records[1].member))]) {
+        let filter = KeyUseFilter { member, since: Timestamp(now.0 - span) };
+        let mut used: BTreeMap<KeyId, KeyUse> = BTreeMap::new();
+        for record in &records {
+            if record.at >= filter.since && member.is_none_or(|member| record.member == member) {
+                let sum = used.entry(record.key).or_default();
+                sum.requests += 1;
+                sum.sale.0 += record.sale.map_or(0, |sale| sale.0);
+            }
+        }
+        let of_all = store.usage.key_use(filter, None).await.unwrap();
+        assert_eq!(of_all, used.iter().map(|(key, used)| (*key, *used)).collect::<Vec<_>>(), "{span} {member:?}");
+        let some = [key_number(2), key_number(7), key_number(10)];
+        let expected: Vec<_> = of_all.into_iter().filter(|(key, _)| some.contains(key)).collect();
+        assert_eq!(store.usage.key_use(filter, Some(some.to_vec())).await.unwrap(), expected, "{span} {member:?}");
+
+        let unused: Vec<KeyId> = all.iter().copied().filter(|key| !used.contains_key(key)).collect();
+        assert_eq!(store.usage.unused_keys(filter, all.clone()).await.unwrap(), unused, "{span} {member:?}");
+        let of_some = some.into_iter().filter(|key| !used.contains_key(key)).collect::<Vec<_>>();
+        assert_eq!(store.usage.unused_keys(filter, some.to_vec()).await.unwrap(), of_some, "{span} {member:?}");
+    }
+    let filter = KeyUseFilter { member: None, since: Timestamp(0) };
+    assert_eq!(store.usage.key_use(filter, Some(Vec::new())).await.unwrap(), []);
+    assert_eq!(store.usage.unused_keys(filter, Vec::new()).await.unwrap(), []);
+    let other = KeyUseFilter { member: Some(MemberId::from_parts(now, [9; 10])), ..filter };
+    assert_eq!(store.usage.unused_keys(other, all.clone()).await.unwrap(), all);
 }

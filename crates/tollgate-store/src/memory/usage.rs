@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 
-use tollgate_core::{NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{KeyId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
-    BookedRecords, Grouping, LedgerPosition, LogPosition, Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    BookedRecords, Grouping, KeyUse, KeyUseFilter, LedgerPosition, LogPosition, Page, SortOrder, SummaryBy, SummaryRow,
+    UsageCursor, UsageFilter,
     rollup::{FIVE_MINUTES, RequestTimes, bucket, next_bucket},
     usage::{day, five_minutes, has_times, hour, month, with_time_of_id},
 };
@@ -160,6 +161,17 @@ impl MemoryUsageLog {
             self.add_times(filter, by, &mut sums);
         }
         sums.into_values().collect()
+    }
+
+    /// What was used of each key.
+    pub(super) fn key_use(&self, filter: KeyUseFilter) -> BTreeMap<KeyId, KeyUse> {
+        let is_selected =
+            |record: &&UsageRecord| record.at >= filter.since && filter.member.is_none_or(|member| record.member == member);
+        let mut used: BTreeMap<KeyId, KeyUse> = BTreeMap::new();
+        for record in self.records.values().filter(is_selected) {
+            used.entry(record.key).or_default().add(KeyUse { requests: 1, sale: record.sale.unwrap_or(NanoUsd::ZERO) });
+        }
+        used
     }
 
     /// Adds percentiles. As in databases, the five minutes at the ends of the range count as a whole.

@@ -3,6 +3,7 @@
 //! one. Which roll-up that is depends on what is filtered and grouped by ([`tables`]); those over all keys also have percentiles. What no
 //! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
 
+mod key_use;
 mod labels;
 #[cfg(test)]
 mod many_groups;
@@ -69,6 +70,8 @@ struct SummaryQuery<'a> {
     until: Option<Timestamp>,
     /// The times with matches, if the sums are read from records.
     matching: Vec<TimeRange>,
+    /// Maximum number of groups, of packed sums.
+    most: usize,
 }
 
 impl SqlStore {
@@ -88,6 +91,7 @@ impl SqlStore {
             since,
             until,
             matching: Vec::new(),
+            most: MAX_ROWS,
         };
         if !refs.tags.is_empty() && query.table.is_some() && self.has_values_without_sums(&query).await? {
             query.table = None;

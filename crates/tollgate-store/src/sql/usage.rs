@@ -8,7 +8,7 @@ use std::{
 use async_trait::async_trait;
 use foldhash::fast::RandomState;
 use sqlx::{AnyConnection, AssertSqlSafe, Row as _};
-use tollgate_core::{IdHash, RequestId, Timestamp, UsageRecord};
+use tollgate_core::{IdHash, KeyId, RequestId, Timestamp, UsageRecord};
 
 use super::{
     cells::{Cells, FromCells, request_id},
@@ -18,7 +18,10 @@ use super::{
     usage_reader::LookUp,
     usage_rows::stored::{AttemptRow, StoredText, TextsByRef, UsageRow, usage_columns},
 };
-use crate::{BookedRecords, Grouping, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id};
+use crate::{
+    BookedRecords, Grouping, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    usage::with_time_of_id,
+};
 
 pub(super) const IDS_AT_ONCE: usize = 500;
 
@@ -152,5 +155,13 @@ impl UsageStore for SqlStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.summarise_usage(filter, by).await
+    }
+
+    async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {
+        self.use_of_keys(filter, keys).await
+    }
+
+    async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
+        self.keys_without_use(filter, keys).await
     }
 }

@@ -1,11 +1,11 @@
-//! What was spent with keys and how often they were used since a time, from the sums of usage.
+//! What was spent with keys and how often they were used in this month, and which were not used, from the sums of usage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Value, json};
-use tollgate_core::{MemberId, NanoUsd, Timestamp};
+use tollgate_core::{IdHash, KeyId, MemberId, NanoUsd, Timestamp};
 use tollgate_store::{
-    SummaryBy, UsageFilter,
+    self as store, KeyUseFilter,
     fields::{Access, FieldShape, Kind, Object},
 };
 
@@ -25,29 +25,45 @@ pub(super) const MONTH: FieldShape =
     read("month", Kind::Object(&USE), "Use in this UTC month; only in a list that is asked for it with `use`.")
         .with(Access::ShownOnce);
 
-/// Sums by the id of the key; keys without requests have none.
-#[derive(Debug, Default)]
-pub(super) struct KeyUse(HashMap<String, (NanoUsd, u64)>);
+/// The keys of ids.
+pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
+    ids.filter_map(KeyId::parse).collect()
+}
+
+/// The keys of these without a request since a time.
+pub(super) async fn unused(
+    context: &RequestContext,
+    member: Option<MemberId>,
+    since: Timestamp,
+    keys: Vec<KeyId>,
+) -> Result<HashSet<KeyId, IdHash>, ApiError> {
+    let filter = KeyUseFilter { member: context.only_member(member)?, since };
+    let _permit = context.acquire_heavy_permit().await?;
+    let unused = context.with_query_timeout(context.state.store.usage.unused_keys(filter, keys)).await?;
+    Ok(unused.into_iter().collect())
+}
+
+/// What was used in this UTC month by key; keys without requests are not in it.
+#[derive(Debug)]
+pub(super) struct KeyUse(HashMap<KeyId, store::KeyUse, IdHash>);
 
 impl KeyUse {
-    pub(super) async fn since(context: &RequestContext, member: Option<MemberId>, since: Timestamp) -> Result<Self, ApiError> {
-        let filter = UsageFilter { member: context.only_member(member)?, since: Some(since), ..UsageFilter::default() };
+    /// Of these keys, or of all.
+    pub(super) async fn of_month(
+        context: &RequestContext,
+        member: Option<MemberId>,
+        keys: Option<Vec<KeyId>>,
+    ) -> Result<Self, ApiError> {
+        let filter = KeyUseFilter { member: context.only_member(member)?, since: Timestamp::of_month(context.now().month()) };
         let _permit = context.acquire_heavy_permit().await?;
-        let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, SummaryBy::Key.into())).await?;
-        Ok(Self(sums.into_iter().map(|sum| (sum.of, (sum.sale, sum.requests))).collect()))
-    }
-
-    pub(super) async fn of_month(context: &RequestContext, member: Option<MemberId>) -> Result<Self, ApiError> {
-        Self::since(context, member, Timestamp::of_month(context.now().month())).await
-    }
-
-    pub(super) fn has(&self, key: &str) -> bool {
-        self.0.contains_key(key)
+        let used = context.with_query_timeout(context.state.store.usage.key_use(filter, keys)).await?;
+        Ok(Self(used.into_iter().collect()))
     }
 
     /// What was spent, and the requests.
     pub(super) fn of(&self, key: &str) -> (NanoUsd, u64) {
-        self.0.get(key).copied().unwrap_or_default()
+        let used = KeyId::parse(key).and_then(|key| self.0.get(&key)).copied().unwrap_or_default();
+        (used.sale, used.requests)
     }
 
     /// As the field [`MONTH`] has it.

@@ -1,19 +1,23 @@
 //! Keys by what they are now and by what was used of them: state, group, expiry, usage. Keys are few compared with records, so they are
-//! filtered and sorted here; usage comes from the sums. Of keys that are not shown, only what is compared is read.
+//! filtered and sorted here; usage comes from the sums. Of keys that are not shown, only what is compared is read: their use only where
+//! it is the order, or unused ones are asked for.
 
 use std::{
     cmp::Reverse,
     collections::{HashMap, HashSet},
 };
 
-use futures_util::{FutureExt as _, future::OptionFuture};
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{KeyId, NanoUsd, Timestamp};
 use tollgate_store::{
     KeyEntry, KeySpec, RowFilter, RowKind, StoredRow,
     fields::{FieldShape, Kind},
 };
 
-use super::{STATES, Standing, key_use::KeyUse, member_of, show, wants_use, with_use};
+use super::{
+    STATES, Standing,
+    key_use::{self, KeyUse},
+    member_of, show, wants_use, with_use,
+};
 use crate::{
     api::{
         request_context::{InputFields, RequestContext},
@@ -57,6 +61,10 @@ struct Found {
 }
 
 impl Found {
+    fn id(&self) -> Option<KeyId> {
+        KeyId::parse(&self.entry.id)
+    }
+
     /// A key without use.
     fn of(entry: KeyEntry, expires_at: Option<Timestamp>) -> Self {
         Self { entry, expires_at, spent: NanoUsd(0), requests: 0 }
@@ -69,21 +77,24 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let query = &context.query;
     let unused_since = query.whole("unused_days").map(|days| context.now().plus_ms(-days * DAY_MS));
     let sort = query.text("sort").unwrap_or("created");
-    let needs_use = wants_use(context) || matches!(sort, "spent" | "requests");
-    // At once: each takes some 50 ms of ten thousand keys.
-    let used = OptionFuture::from(unused_since.map(|since| KeyUse::since(context, member, since))).map(Option::transpose);
-    let month = OptionFuture::from(needs_use.then(|| KeyUse::of_month(context, member))).map(Option::transpose);
-    let (mut keys, used, month) = tokio::try_join!(candidates(context, filter, sort), used, month)?;
-    let month = month.unwrap_or_default();
+    let mut keys = candidates(context, filter, sort).await?;
     if let Some(search) = query.text("search") {
         let members = members(context, &keys).await?;
-        keys.retain(|key| is_named(&key.entry, members.get(&key.entry.member), search));
+        let part = search.to_lowercase();
+        keys.retain(|key| is_named(&key.entry, members.get(&key.entry.member), search, &part));
     }
-    if let Some((since, used)) = unused_since.zip(used) {
-        keys.retain(|key| key.entry.created_at < since && !used.has(&key.entry.id));
+    if let Some(since) = unused_since {
+        keys.retain(|key| key.entry.created_at < since);
+        let unused = key_use::unused(context, member, since, keys.iter().filter_map(Found::id).collect()).await?;
+        keys.retain(|key| key.id().is_some_and(|id| unused.contains(&id)));
     }
-    for key in &mut keys {
-        (key.spent, key.requests) = month.of(&key.entry.id);
+    let mut month = None;
+    if matches!(sort, "spent" | "requests") {
+        let used = KeyUse::of_month(context, member, None).await?;
+        for key in &mut keys {
+            (key.spent, key.requests) = used.of(&key.entry.id);
+        }
+        month = Some(used);
     }
     order(&mut keys, sort);
     let begin = match after {
@@ -95,8 +106,12 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let page: Vec<&StoredRow> = ids.iter().filter_map(|id| rows.get(id)).collect();
     let specs = page.iter().map(|row| Ok((*row, row.read()?))).collect::<Result<Vec<(&StoredRow, KeySpec)>, ApiError>>()?;
     let standing = Standing::of(context, &page).await?;
-    let month = wants_use(context).then_some(&month);
-    let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, month);
+    let month = match month {
+        _ if !wants_use(context) => None,
+        Some(month) => Some(month),
+        None => Some(KeyUse::of_month(context, member, Some(key_use::ids(page.iter().map(|row| row.id.as_str())))).await?),
+    };
+    let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, month.as_ref());
     Ok(rows::page(specs, context.limit(), |(row, _)| row.id.clone(), show))
 }
 
@@ -152,11 +167,10 @@ async fn members(context: &RequestContext, keys: &[Found]) -> Result<HashMap<Str
     Ok(names.into_iter().map(|(id, member)| (id, member.name.to_lowercase())).collect())
 }
 
-/// Whether a key has this in its name or in that of its member, or at its end.
-fn is_named(entry: &KeyEntry, member: Option<&String>, search: &str) -> bool {
-    let part = search.to_lowercase();
-    entry.name.to_lowercase().contains(&part)
-        || member.is_some_and(|name| name.contains(&part))
+/// Whether a key has this in its name or in that of its member, or at its end. `part`: the same in lower case.
+fn is_named(entry: &KeyEntry, member: Option<&String>, search: &str, part: &str) -> bool {
+    entry.name.to_lowercase().contains(part)
+        || member.is_some_and(|name| name.contains(part))
         || !entry.suffix.is_empty() && search.ends_with(&entry.suffix)
 }
 

@@ -50,7 +50,8 @@ async fn store_sums(store: &SqlStore) {
 async fn sums(store: &SqlStore, filter: &RefFilter, by: Grouping) -> Result<Vec<(GroupRefs, GroupFigures)>, StoreError> {
     let table = tables::choose(filter, by, &[]);
     let (since, until) = (None, Some(Timestamp(1_000 * DAY + 7)));
-    let query = SummaryQuery { dialect: store.dialect, filter, by, table, tags: [0; 2], since, until, matching: Vec::new() };
+    let most = MAX_ROWS;
+    let query = SummaryQuery { dialect: store.dialect, filter, by, table, tags: [0; 2], since, until, matching: Vec::new(), most };
     store.sums(&query).await
 }
 

@@ -1,7 +1,7 @@
 //! Sums of keys, which are packed. The records at the ends of a range are read one by one and added.
 
 use super::{
-    MAX_ROWS, SUMMARY, SummaryQuery, is_tag,
+    SUMMARY, SummaryQuery, is_tag,
     ranges::{SummarySource, TimeRange, width_of},
     tables,
 };
@@ -44,7 +44,7 @@ impl SqlStore {
     async fn sums_by_span(&self, query: &SummaryQuery<'_>, ranges: &SummedRanges) -> Result<GroupSums, StoreError> {
         let end = self.end_of_parts(SUMMARY).await?;
         let (mut begin, mut length) = (0, (end / 2).max(1));
-        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        let mut sums = GroupSums::new(figure_of(query.by.largest), query.most);
         while begin < end {
             match self.sums_of_span(query, ranges, Some(begin..begin + length)).await {
                 Err(StoreError::TooManyGroups { .. }) if length > 1 => length /= 2,
@@ -65,7 +65,7 @@ impl SqlStore {
         ranges: &SummedRanges,
         span: Option<PartSpan>,
     ) -> Result<GroupSums, StoreError> {
-        let mut sums = GroupSums::new(figure_of(query.by.largest), MAX_ROWS);
+        let mut sums = GroupSums::new(figure_of(query.by.largest), query.most);
         let cells = ranges.cells.iter().map(|range| CellRange { span: span.clone(), ..range.clone() }).collect();
         let records = self.sums_of_records(query, &ranges.records, span.as_ref(), sums.empty());
         let (records, added) = tokio::try_join!(records, self.add_up_cells(SUMMARY, cells, sums.empty()))?;

@@ -81,8 +81,17 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
             let tags = if filter.tags.is_empty() { Vec::new() } else { condition() };
             let by = Grouping::from(by);
             let table = tables::choose(filter, by, &tags);
-            let query =
-                SummaryQuery { dialect: Dialect::Sqlite, filter, by, table, tags: [7, 0], since, until, matching: Vec::new() };
+            let query = SummaryQuery {
+                dialect: Dialect::Sqlite,
+                filter,
+                by,
+                table,
+                tags: [7, 0],
+                since,
+                until,
+                matching: Vec::new(),
+                most: 1,
+            };
             let table = query.table.unwrap_or_else(|| panic!("{filter:?} {by:?} is not told by sums"));
             let mut parts = 0;
             let rows = |range: &TimeRange| {

@@ -77,6 +77,8 @@ impl ReadConnection {
 
     pub(super) fn rows_with<T: FromCells>(&self, operation: &'static str, sql: &str, values: LookUp) -> Result<Vec<T>, StoreError> {
         let sql = format!("{sql} = ?");
+        // Outside of a transaction each look-up locks the database and unlocks it again, which takes longer than the look-up.
+        let transaction = self.connection.unchecked_transaction().map_err(|error| self.failed(operation, error))?;
         let mut statement = self.connection.prepare_cached(&sql).map_err(|error| self.failed(operation, error))?;
         let mut rows = Vec::new();
         let mut each = |bound: rusqlite::Result<()>, statement: &mut Statement<'_>| {
@@ -100,6 +102,8 @@ impl ReadConnection {
                 }
             }
         }
+        drop(statement);
+        transaction.finish().map_err(|error| self.failed(operation, error))?;
         Ok(rows)
     }
 

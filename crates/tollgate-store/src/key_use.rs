@@ -1,0 +1,26 @@
+//! What was used of service keys.
+
+use tollgate_core::{MemberId, NanoUsd, Timestamp};
+
+/// The requests whose keys are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyUseFilter {
+    /// Only requests charged to this member.
+    pub member: Option<MemberId>,
+    pub since: Timestamp,
+}
+
+/// What was used of a key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeyUse {
+    pub requests: u64,
+    /// What its member was charged.
+    pub sale: NanoUsd,
+}
+
+impl KeyUse {
+    pub(crate) fn add(&mut self, other: Self) {
+        self.requests = self.requests.saturating_add(other.requests);
+        self.sale = NanoUsd(self.sale.0.saturating_add(other.sale.0));
+    }
+}
