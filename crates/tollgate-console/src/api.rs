@@ -3,6 +3,7 @@
 
 pub(crate) mod check;
 pub(crate) mod conditions;
+mod member_ids;
 mod openapi;
 pub(crate) mod request_context;
 pub(crate) mod route;

@@ -234,6 +234,7 @@ conformance! {
         pages_have_the_records_that_meet_every_condition,
         values_beyond_the_limit_are_summed_up_as_one,
         use_of_keys_is_that_of_their_records,
+        largest_rows_and_those_of_members_are_as_among_all,
         records_are_followed_in_the_order_in_which_they_were_booked,
         order_of_old_batches_is_forgotten;
     ledger:

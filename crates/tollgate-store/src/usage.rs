@@ -11,6 +11,8 @@ use crate::rollup::{Histogram, RequestTimes};
 pub struct UsageFilter {
     pub key: Option<KeyId>,
     pub member: Option<MemberId>,
+    /// Only requests charged to one of these members; to any if it is empty.
+    pub members: Vec<MemberId>,
     pub group: Option<GroupId>,
     /// Only requests for this model, which a group offers.
     pub model: Option<String>,
@@ -87,6 +89,7 @@ impl UsageFilter {
         let subject = || record.subject().map(|at| &record.attempts[at]);
         self.key.is_none_or(|key| record.key == key)
             && self.member.is_none_or(|member| record.member == member)
+            && (self.members.is_empty() || self.members.contains(&record.member))
             && self.group.is_none_or(|group| record.group == Some(group))
             && self.model.as_ref().is_none_or(|model| record.group.is_some() && record.model.as_ref() == Some(model))
             && self.channel.is_none_or(|channel| subject().is_some_and(|attempt| attempt.channel == channel))
@@ -252,11 +255,21 @@ pub struct Grouping {
     pub second: SummaryBy,
     /// Of more than 10,000 rows those with the most of this are returned.
     pub largest: SummaryFigure,
+    /// Whether only so many of the largest rows are wanted: smaller ones may be left out, which spares their texts.
+    pub wanted: Option<u32>,
+    /// Whether no percentiles are wanted.
+    pub without_times: bool,
 }
 
 impl Grouping {
     pub const fn pair(first: SummaryBy, second: SummaryBy) -> Self {
-        Self { first, second, largest: SummaryFigure::Requests }
+        Self { first, second, largest: SummaryFigure::Requests, wanted: None, without_times: false }
+    }
+
+    /// The same without percentiles, which take as long as all other figures.
+    #[must_use]
+    pub const fn without_times(self) -> Self {
+        Self { without_times: true, ..self }
     }
 
     pub(crate) fn has(self, is: impl Fn(SummaryBy) -> bool) -> bool {
@@ -331,11 +344,13 @@ impl SummaryRow {
     }
 }
 
-/// Whether the sums of a filter and a grouping have percentiles: they are those over all keys.
+/// Whether the sums of a filter and a grouping have percentiles, if they are wanted: those over all keys have.
 pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
-    let UsageFilter { key, member, account, tags, conditions, .. } = filter;
+    let UsageFilter { key, member, members, account, tags, conditions, .. } = filter;
     let groups = [SummaryBy::Key, SummaryBy::Member, SummaryBy::Account];
-    key.is_none()
+    !by.without_times
+        && key.is_none()
+        && members.is_empty()
         && member.is_none()
         && account.is_none()
         && tags.is_empty()

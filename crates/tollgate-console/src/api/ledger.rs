@@ -14,6 +14,7 @@ use tollgate_store::{
 };
 
 use super::{
+    member_ids::{self, MEMBERS},
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
@@ -107,7 +108,7 @@ pub(super) static ROUTES: &[Route] = &[
         .only_once()
         .returns(ResponseSchema::Created(&ENTRY)),
     READ.route(Method::Get, "/admin/v1/ledger/balances", "list_balances", "Balances of members, by member id.", handler!(balances))
-        .query(&[LIMIT, AFTER])
+        .query(&[LIMIT, AFTER, MEMBERS])
         .returns(ResponseSchema::Page(&BALANCE)),
 ];
 
@@ -215,12 +216,15 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
 }
 
 async fn balances(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let after = context.query.text("after").unwrap_or_default();
-    if !after.is_empty() && !rows::is_id(RowKind::Member, after) {
-        return Err(ApiError::value("after", "expected the 'next' of a page"));
-    }
+    let cursor = |text: &str| MemberId::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"));
+    let after = context.query.text("after").filter(|after| !after.is_empty()).map(cursor).transpose()?;
+    let members = member_ids::read(&context)?;
     let mut balances = context.with_query_timeout(context.state.store.ledger.balances()).await?;
-    balances.retain(|balance| context.objects.contains(balance.member) && balance.member.to_string().as_str() > after);
+    balances.retain(|balance| {
+        context.objects.contains(balance.member)
+            && (members.is_empty() || members.contains(&balance.member))
+            && after.is_none_or(|after| balance.member > after)
+    });
     balances.sort_unstable_by_key(|balance| balance.member);
     balances.truncate(context.limit() as usize + 1);
     let show = |it: &Balance| json!({"member": it.member, "name": it.name, "balance": it.balance.to_usd_string()});

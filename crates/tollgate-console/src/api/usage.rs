@@ -117,7 +117,7 @@ const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl", "parquet"
 
 /// The parameters of a list, of sums, of a histogram and of an export: those of the filter, and more.
 const LIST: &[FieldShape] = &with_filter::<{ FILTER.len() + 2 }>(&[LIMIT, AFTER]);
-const SUMMARY: &[FieldShape] = &with_filter::<{ FILTER.len() + 4 }>(&summary::PARAMETERS);
+const SUMMARY: &[FieldShape] = &with_filter::<{ FILTER.len() + summary::PARAMETERS.len() }>(&summary::PARAMETERS);
 const HISTOGRAM: &[FieldShape] = &with_filter::<{ FILTER.len() + 2 }>(&[histogram::BUCKETS, histogram::WIDTH]);
 const TAIL: &[FieldShape] = &with_filter::<{ FILTER.len() + 1 }>(&[tail::AFTER]);
 const EXPORT: &[FieldShape] = &with_filter::<{ FILTER.len() + 1 }>(&[FORMAT]);

@@ -50,8 +50,6 @@ pub(super) static ROUTES: &[PageRoute] = &[
 const PAGE: &str = "50";
 /// Entries of the ledger beside a member.
 const ENTRIES: &str = "5";
-/// Balances that are read for a page: those of its members are among them.
-const BALANCES: &str = "1000";
 
 #[derive(Debug, Template)]
 #[template(path = "members.html")]
@@ -107,8 +105,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let mut filter = vec![("limit", PAGE)];
     filter.extend(["search", "after"].into_iter().filter_map(|field| Some((field, query.filled(field)?))));
     let found = request.read::<ApiPage<MemberObject>>(operations::LIST_MEMBERS, get(&filter)).await?;
-    let spent = spent(&request, !found.items.is_empty()).await?;
-    let balances = balances(&request).await?;
+    let spent = spent(&request, &found.items).await?;
+    let balances = balances(&request, &found.items).await?;
     let rows: Vec<MemberRow> =
         found.items.iter().map(|member| MemberRow::of(t, member, spent.get(&member.id), balances.get(&member.id))).collect();
     let count = t.say_count("members.one", "members.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
@@ -124,28 +122,33 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// What members used in this UTC month, by id; nothing when the database is busy.
-async fn spent(request: &PageRequest, has_members: bool) -> Result<HashMap<String, MemberSpent>, ApiError> {
-    if !has_members {
+/// What these members used in this UTC month, by id; nothing when the database is busy.
+async fn spent(request: &PageRequest, members: &[MemberObject]) -> Result<HashMap<String, MemberSpent>, ApiError> {
+    if members.is_empty() {
         return Ok(HashMap::new());
     }
     let since = format::month_begin(request.state.gateway.now());
-    match request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&[("by", "member"), ("since", &since)])).await {
+    let ids = ids(members);
+    let query = [("by", "member"), ("since", since.as_str()), ("members", ids.as_str())];
+    match request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&query)).await {
         Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
         Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
         Err(error) => Err(error),
     }
 }
 
-/// Balances by member id, for admins. Both lists are in the order of ids, so that they begin at the same position.
-async fn balances(request: &PageRequest) -> Result<HashMap<String, String>, ApiError> {
-    if !request.is_admin() {
+/// Ids in one parameter.
+fn ids(members: &[MemberObject]) -> String {
+    members.iter().map(|member| member.id.as_str()).collect::<Vec<_>>().join(",")
+}
+
+/// Balances by member id, for admins.
+async fn balances(request: &PageRequest, members: &[MemberObject]) -> Result<HashMap<String, String>, ApiError> {
+    if !request.is_admin() || members.is_empty() {
         return Ok(HashMap::new());
     }
-    let mut filter = vec![("limit", BALANCES)];
-    // A member that is searched for may be at any position.
-    filter.extend(request.query.filled("after").map(|after| ("after", after)));
-    let found = request.read::<ApiPage<BalanceObject>>(operations::LIST_BALANCES, get(&filter)).await?;
+    let filter = get(&[("members", &ids(members)), ("limit", PAGE)]);
+    let found = request.read::<ApiPage<BalanceObject>>(operations::LIST_BALANCES, filter).await?;
     Ok(found.items.into_iter().map(|balance| (balance.member, balance.balance)).collect())
 }
 

@@ -12,7 +12,7 @@ use tollgate_protocol::Protocol;
 use super::options;
 use crate::{
     Grouping, KeyUse, KeyUseFilter, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy,
-    TagCondition, UsageFilter, WorkControl, open,
+    SummaryFigure, SummaryRow, TagCondition, UsageFilter, WorkControl, open,
     rollup::{DAY, HOUR, MINUTE},
     samples::{MIDNIGHT, arrived, at, record},
 };
@@ -336,4 +336,48 @@ pub(super) async fn use_of_keys_is_that_of_their_records(store: &Store) {
     assert_eq!(store.usage.unused_keys(filter, Vec::new()).await.unwrap(), []);
     let other = KeyUseFilter { member: Some(MemberId::from_parts(now, [9; 10])), ..filter };
     assert_eq!(store.usage.unused_keys(other, all.clone()).await.unwrap(), all);
+}
+
+pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &Store) {
+    let records = of_keys_that_ended(at(0));
+    store.usage.append(&records).await.unwrap();
+    let all = UsageFilter::default();
+    let sizes: [(SummaryFigure, fn(&SummaryRow) -> u64); 5] = [
+        (SummaryFigure::Requests, |row| row.requests),
+        (SummaryFigure::Errors, |row| row.requests - row.completed),
+        (SummaryFigure::Tokens, |row| row.tokens_input + row.tokens_output),
+        (SummaryFigure::Sale, |row| row.sale.0.unsigned_abs()),
+        (SummaryFigure::Cost, |row| row.cost.0.unsigned_abs()),
+    ];
+    for (largest, size) in sizes {
+        for (by, wanted) in
+            [SummaryBy::Key, SummaryBy::Member, SummaryBy::Model].into_iter().flat_map(|by| [(by, 1), (by, 3), (by, 20)])
+        {
+            let by = Grouping { largest, ..by.into() };
+            let first = async |by| {
+                let mut rows = store.usage.summary(&all, by).await.unwrap();
+                rows.sort_by_key(|row| std::cmp::Reverse(size(row)));
+                rows.truncate(wanted);
+                rows
+            };
+            assert_eq!(first(Grouping { wanted: u32::try_from(wanted).ok(), ..by }).await, first(by).await, "{by:?} {wanted}");
+        }
+    }
+    let one = records[0].member;
+    let of_one = UsageFilter { member: Some(one), ..UsageFilter::default() };
+    let among = |members: Vec<MemberId>| UsageFilter { members, ..UsageFilter::default() };
+    let unknown = MemberId::from_parts(at(0), [9; 10]);
+    for by in
+        [Grouping::from(SummaryBy::Member), Grouping::from(SummaryBy::Nothing), Grouping::pair(SummaryBy::Model, SummaryBy::Day)]
+    {
+        let sums = async |filter: UsageFilter| store.usage.summary(&filter, by).await.unwrap();
+        assert_eq!(sums(among(vec![one, unknown])).await, sums(of_one.clone()).await);
+        let total = |rows: Vec<SummaryRow>| rows.iter().map(|row| row.requests).sum::<u64>();
+        assert_eq!(total(sums(among(vec![one, records[1].member])).await), total(sums(all.clone()).await));
+        assert_eq!(sums(among(vec![unknown])).await, []);
+        assert_eq!(sums(UsageFilter { members: vec![unknown], ..of_one.clone() }).await, []);
+        let timed = sums(all.clone()).await.into_iter();
+        let untimed: Vec<SummaryRow> = timed.map(|row| SummaryRow { ttft: None, duration: None, overhead: None, ..row }).collect();
+        assert_eq!(store.usage.summary(&all, by.without_times()).await.unwrap(), untimed);
+    }
 }

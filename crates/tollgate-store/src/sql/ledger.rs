@@ -6,7 +6,13 @@ use async_trait::async_trait;
 use sqlx::{Any, AssertSqlSafe, Row as _, Transaction, any::AnyRow};
 use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, RequestId, Timestamp};
 
-use super::{append::NEXT_POSITIONS, cells::request_id, chains::add_link, store::SqlStore, usage_filter::bind_ids};
+use super::{
+    append::NEXT_POSITIONS,
+    cells::{Cells, FromCells, broken, request_id},
+    chains::add_link,
+    store::SqlStore,
+    usage_filter::bind_ids,
+};
 use crate::{
     Balance, CoveredRequests, LedgerEntry, LedgerFilter, LedgerKind, LedgerPosition, LedgerStore, Posting, PostingReceipt,
     PostingRefused, Spending, SpendingChanges, StoreError, VerifyReport, WorkControl,
@@ -26,6 +32,14 @@ const REQUESTS_AT_ONCE: usize = 500;
 const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor, requests, first_at, last_at";
 /// The columns of a posting: the first of [`COLUMNS`].
 const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor";
+
+impl FromCells for Balance {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        let id = cells.text()?;
+        let member = MemberId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a member")))?;
+        Ok(Self { member, name: cells.text()?.to_owned(), balance: NanoUsd(cells.number()?) })
+    }
+}
 
 /// The entries that a filter selects; bound are the position before which they are, the member and the kind.
 fn entries_sql(filter: &LedgerFilter) -> String {
@@ -156,10 +170,7 @@ impl LedgerStore for SqlStore {
                    WHERE m.kind = 'member' AND (m.removed_at IS NULL OR b.member_id IS NOT NULL) \
                    UNION ALL SELECT b.member_id, '', b.balance FROM balances b \
                    WHERE NOT EXISTS (SELECT 1 FROM catalog_rows m WHERE m.id = b.member_id) ORDER BY 2, 1";
-        let read = |row: &AnyRow| {
-            Ok(Balance { member: id(row, 0, MemberId::parse)?, name: row.try_get(1)?, balance: NanoUsd(row.try_get(2)?) })
-        };
-        self.fetch_as(READ, sqlx::query(sql), read).await
+        self.usage_reader.rows(READ, sql.to_owned(), Vec::new()).await
     }
 
     async fn posted_since(&self, position: LedgerPosition) -> Result<(Vec<LedgerEntry>, LedgerPosition), StoreError> {

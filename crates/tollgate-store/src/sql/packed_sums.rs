@@ -21,6 +21,8 @@ use crate::{
 
 /// Workers that read at the same time.
 const WORKERS: usize = 2;
+/// Members whose keys are looked up.
+const MAX_MEMBERS: usize = 8;
 /// Buckets of a time that are read by one worker.
 const BUCKETS_AT_ONCE: i64 = 8;
 
@@ -251,11 +253,13 @@ impl SqlStore {
         Ok(last.first().copied().flatten().map_or(0, |last| last + 1))
     }
 
-    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither.
+    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so many members
+    /// that finding their keys takes longer than reading all parts.
     pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let keys = match (&refs.keys, &refs.members) {
             (None, None) => return Ok(None),
             (Some(keys), _) => keys.clone(),
+            (None, Some(members)) if members.len() > MAX_MEMBERS => return Ok(None),
             (None, Some(members)) => {
                 let sql = AssertSqlSafe(format!("SELECT DISTINCT key FROM key_days WHERE member IN ({})", list(members)));
                 self.fetch_as(operation, sqlx::query(sql), |row| row.try_get(0)).await?

@@ -5,6 +5,7 @@
 
 mod key_use;
 mod labels;
+mod largest;
 #[cfg(test)]
 mod many_groups;
 mod matching;
@@ -101,6 +102,7 @@ impl SqlStore {
         }
         let times = async { if has_times(filter, by) { self.times(&query).await } else { Ok(TimesByGroup::default()) } };
         let (rows, mut times) = tokio::try_join!(self.sums(&query), times)?;
+        let rows = self.possibly_largest(by, rows).await?;
         let rows = rows.into_iter().map(|(groups, figures)| (groups, summary_row(&figures)));
         // The groups as the query has them, and as they were asked for.
         let rows: Vec<(GroupRefs, GroupRefs, SummaryRow)> =

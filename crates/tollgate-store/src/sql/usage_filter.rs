@@ -4,15 +4,17 @@
 use std::fmt::{self, Write as _};
 
 use sqlx::Row as _;
-use tollgate_core::{RequestId, Timestamp};
+use tollgate_core::{MemberId, RequestId, Timestamp};
 
 use super::{
+    cells::{Cells, FromCells},
     codes::Coded,
     names::NameKind,
     rows::AnyQuery,
     store::SqlStore,
     sum_tables::{ACCOUNT_SUMS, KEY_SUMS, SumTable, TAG_SUMS, USAGE_SUMS},
     tags::{self, OTHER_VALUES},
+    usage_reader::LookUp,
 };
 use crate::{RecordConditions, StoreError, TagCondition, UsageFilter};
 
@@ -238,6 +240,15 @@ pub(super) fn bind_ids<'q>(query: AnyQuery<'q>, ids: &[RequestId]) -> AnyQuery<'
     ids.iter().fold(query, |query, id| query.bind(id.uuid().as_bytes().to_vec()))
 }
 
+/// The number of a text in the dictionary.
+struct NameNumber(i64);
+
+impl FromCells for NameNumber {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        cells.number().map(Self)
+    }
+}
+
 impl SqlStore {
     pub(super) async fn ref_filter(&self, operation: &'static str, filter: &UsageFilter) -> Result<RefFilter, StoreError> {
         let id = async |kind: NameKind, id: Option<String>| match id {
@@ -260,7 +271,7 @@ impl SqlStore {
         }
         Ok(RefFilter {
             keys: id(NameKind::Key, filter.key.map(|id| id.to_string())).await?,
-            members: id(NameKind::Member, filter.member.map(|id| id.to_string())).await?,
+            members: self.refs_of_members(operation, filter).await?,
             groups: id(NameKind::Group, filter.group.map(|id| id.to_string())).await?,
             models: name(NameKind::Model, filter.model.as_ref()).await?,
             channels: id(NameKind::Channel, filter.channel.map(|id| id.to_string())).await?,
@@ -272,6 +283,19 @@ impl SqlStore {
             conditions: filter.conditions.clone(),
             texts,
         })
+    }
+
+    /// The numbers of the member that a filter names, and of those among which it is.
+    async fn refs_of_members(&self, operation: &'static str, filter: &UsageFilter) -> Result<Option<Vec<i64>>, StoreError> {
+        let ids: Vec<String> = match filter.member {
+            Some(member) if filter.members.is_empty() || filter.members.contains(&member) => vec![member.to_string()],
+            Some(_) => Vec::new(),
+            None if filter.members.is_empty() => return Ok(None),
+            None => filter.members.iter().map(MemberId::to_string).collect(),
+        };
+        let sql = format!("SELECT ref FROM names WHERE kind = {} AND id", NameKind::Member.code());
+        let numbers: Vec<NameNumber> = self.usage_reader.rows_with(operation, sql, LookUp::Texts(ids)).await?;
+        Ok(Some(numbers.into_iter().map(|NameNumber(number)| number).collect()))
     }
 
     fn text_conditions(&self, conditions: &RecordConditions) -> String {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollgate_core::{Catalog, SimulatedCaller, SimulatedRequest, Timestamp, Tokens, simulate};
 use tollgate_protocol::{Protocol, RequestExtras};
 use tollgate_store::{
-    AdminScope, SummaryBy, SummaryRow, UsageFilter,
+    AdminScope, Grouping, SummaryBy, SummaryRow, UsageFilter,
     fields::{Kind, Object},
 };
 
@@ -79,7 +79,9 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut traffic = Vec::new();
     for (_, days) in PERIODS {
         let filter = UsageFilter { since: Some(now.plus_ms(-days * DAY_MS)), ..UsageFilter::default() };
-        let sums = context.with_query_timeout(context.state.store.usage.summary(&filter, SummaryBy::Model.into())).await?;
+        let sums = context
+            .with_query_timeout(context.state.store.usage.summary(&filter, Grouping::from(SummaryBy::Model).without_times()))
+            .await?;
         traffic.push(sums.into_iter().map(|row| (row.of.clone(), row)).collect::<HashMap<String, SummaryRow>>());
     }
     let requests = |model: &str| traffic.last().and_then(|month| month.get(model)).map_or(0, |row| row.requests);

@@ -129,7 +129,7 @@ pub(super) async fn histogram(context: RequestContext) -> Result<ApiResponse, Ap
     // A range until now has no end, so that its last bucket is read from sums and not from records.
     let filter = UsageFilter { since: Some(since), ..filter };
     let permit = context.acquire_heavy_permit().await?;
-    let by = Grouping::pair(axis.grouping(), SummaryBy::Outcome);
+    let by = Grouping::pair(axis.grouping(), SummaryBy::Outcome).without_times();
     let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
     drop(permit);
     let view = UsageView::of(&context);

@@ -147,7 +147,7 @@ fn folded(axis: &Axis, steps: impl Iterator<Item = (i64, u64)>) -> Vec<u64> {
 /// Every group over time, the largest first.
 async fn all(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
     let by = format!("{},{}", step(period).0, split.word());
-    let rows = sums::rows(request, period, &[("by", &by), ("sort", "sale")]).await?;
+    let rows = sums::rows(request, period, &[("by", &by), ("sort", "sale"), sums::WITHOUT_TIMES]).await?;
     let mut parts: HashMap<String, Part> = HashMap::new();
     for row in &rows {
         let (Some(id), Some(at)) = (row.and.clone(), row_time(&row.of)) else { continue };

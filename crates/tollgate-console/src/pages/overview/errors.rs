@@ -73,7 +73,7 @@ const fn class(outcome: Outcome) -> &'static str {
 
 pub(super) async fn owners(request: &PageRequest, period: &Period) -> Result<OwnerErrors, ApiError> {
     let t = request.t();
-    let rows = sums::rows(request, period, &[("by", "error,outcome"), ("sort", "requests")]).await?;
+    let rows = sums::rows(request, period, &[("by", "error,outcome"), ("sort", "requests"), sums::WITHOUT_TIMES]).await?;
     let mut counted: Vec<Counted> = Vec::new();
     for row in &rows {
         let Some(outcome) = outcome(row.and.as_deref().unwrap_or_default()) else { continue };

@@ -83,6 +83,9 @@ impl Totals {
     }
 }
 
+/// The parameter of sums of which no times are shown.
+pub(in crate::pages) const WITHOUT_TIMES: (&str, &str) = ("percentiles", "false");
+
 /// The rows of a summary over a period.
 pub(in crate::pages) async fn rows(
     request: &PageRequest,
