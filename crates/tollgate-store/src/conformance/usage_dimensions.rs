@@ -342,7 +342,8 @@ pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &S
     let records = of_keys_that_ended(at(0));
     store.usage.append(&records).await.unwrap();
     let all = UsageFilter::default();
-    let sizes: [(SummaryFigure, fn(&SummaryRow) -> u64); 5] = [
+    type Size = fn(&SummaryRow) -> u64;
+    let sizes: [(SummaryFigure, Size); 5] = [
         (SummaryFigure::Requests, |row| row.requests),
         (SummaryFigure::Errors, |row| row.requests - row.completed),
         (SummaryFigure::Tokens, |row| row.tokens_input + row.tokens_output),
