@@ -1,4 +1,4 @@
-// The admin whom every gateway of these tests has: the first password, and signing in.
+// The admin of every gateway in these tests: the first password, and signing in.
 import { VIEWS, openPage } from "./browser.mjs";
 
 export const PASSWORD = "correct horse battery";

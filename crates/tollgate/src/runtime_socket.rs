@@ -1,15 +1,17 @@
-//! `<data>/gateway.sock`: the running gateway reports its current state to commands on the same folder. Access to the folder is
+//! `<data>/gateway.sock`: the running gateway reports its address and its current state to commands on the same folder. Access to the folder is
 //! the permission. Unlike the file `traffic.json` it needs no free space on the disk.
 
 use std::{
     fs,
     io::Read as _,
+    net::SocketAddr,
     os::unix::{fs::PermissionsExt as _, net::UnixStream},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
+use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
@@ -19,12 +21,20 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Larger answers are ignored.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
+/// What the gateway reports.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Report {
+    /// Where it serves callers, which a flag may have set.
+    pub(crate) listen: SocketAddr,
+    pub(crate) state: RuntimeState,
+}
+
 fn path(data: &Path) -> PathBuf {
     data.join("gateway.sock")
 }
 
 /// Asks the gateway on this folder; `None` if none answers.
-pub(crate) fn ask(data: &Path) -> Option<RuntimeState> {
+pub(crate) fn ask(data: &Path) -> Option<Report> {
     let stream = UnixStream::connect(path(data)).ok()?;
     stream.set_read_timeout(Some(TIMEOUT)).ok()?;
     let mut text = Vec::new();
@@ -33,7 +43,7 @@ pub(crate) fn ask(data: &Path) -> Option<RuntimeState> {
 }
 
 /// Answers commands until `stop` is cancelled, one at a time. The caller holds the lock of the folder.
-pub(crate) async fn serve(shared: Arc<Shared>, data: PathBuf, stop: CancellationToken) {
+pub(crate) async fn serve(shared: Arc<Shared>, listen: SocketAddr, data: PathBuf, stop: CancellationToken) {
     let path = path(&data);
     // A killed process may have left one.
     let _ = fs::remove_file(&path);
@@ -55,7 +65,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, data: PathBuf, stop: Cancellation
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let text = serde_json::to_vec(&RuntimeState::of(&shared)).unwrap_or_default();
+        let text = serde_json::to_vec(&Report { listen, state: RuntimeState::of(&shared) }).unwrap_or_default();
         // A command that does not read is not waited for.
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }

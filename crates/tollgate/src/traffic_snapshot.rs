@@ -29,7 +29,7 @@ fn file(data: &Path) -> PathBuf {
 
 /// The state of the gateway on this data folder: as it answers now, else as it last wrote; empty if none is running.
 pub(crate) fn read(data: &Path, now: Timestamp) -> RuntimeState {
-    runtime_socket::ask(data).unwrap_or_else(|| read_file(data, now))
+    runtime_socket::ask(data).map_or_else(|| read_file(data, now), |report| report.state)
 }
 
 fn read_file(data: &Path, now: Timestamp) -> RuntimeState {

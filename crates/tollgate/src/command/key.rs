@@ -16,7 +16,7 @@ use crate::{
     },
     compose,
     failure::Failure,
-    output,
+    output, runtime_socket,
 };
 
 const KEYS: Resource = Resource { path: "keys", word: "key", columns: &[] };
@@ -92,11 +92,14 @@ async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> 
     let config = compose::settings(common, &[])?;
     let mut settings = HashMap::new();
     for name in ADDRESS_SETTINGS {
-        // The gateway may have been started with flags that this command does not see.
         let running = admin.get(&ApiPath::of(&["settings", name])).await.ok();
         let text = running
             .map_or_else(|| config.text(name).to_owned(), |setting| setting["value"].as_str().unwrap_or_default().to_owned());
         settings.insert(name, text);
+    }
+    // The gateway may have been started with a flag that this command does not see.
+    if let Some(report) = runtime_socket::ask(&config.data) {
+        settings.insert("server.listen", report.listen.to_string());
     }
     let read = |name| settings.get(name).map(String::as_str).filter(|text| !text.is_empty());
     Ok(address_for_callers(read).unwrap_or_else(|| format!("http://{}", local_address(config.listen))))

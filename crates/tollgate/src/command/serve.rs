@@ -3,7 +3,7 @@
 mod announcement;
 mod ending;
 
-use std::sync::Arc;
+use std::{net::SocketAddr, sync::Arc};
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -114,7 +114,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     // Tasks below that change the state a new process takes over end when that process serves.
     let left = stop_background.child_token();
     let background = TaskTracker::new();
-    let reports = spawn_background(&background, config, &components, &left);
+    let reports = spawn_background(&background, config, listening.address(), &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, senders, .. } = components;
@@ -257,6 +257,7 @@ fn spawn_redis(
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,
+    listen: SocketAddr,
     components: &ServeComponents,
     stop: &CancellationToken,
 ) -> mpsc::Receiver<Vec<AccessReport>> {
@@ -300,7 +301,7 @@ fn spawn_background(
         .run(stop.clone()),
     );
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
-    background.spawn(runtime_socket::serve(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
+    background.spawn(runtime_socket::serve(Arc::clone(&components.shared), listen, config.data.clone(), stop.clone()));
     background.spawn(upgrade::adopt::watch(
         Arc::clone(&components.folder),
         compose::journal_folder(&config.data),

@@ -36,6 +36,21 @@ fn key_made_by_command_works_at_once_and_until_revoked() {
 }
 
 #[test]
+fn lines_for_a_client_name_the_address_of_the_running_gateway() {
+    // A flag sets it, which the command is not given.
+    let gateway = support::echo();
+    for (client, line) in [
+        ("claude-code", "export ANTHROPIC_BASE_URL=http://ADDRESS\n"),
+        ("codex", "# base_url = \"http://ADDRESS/v1\"\n"),
+        ("openai", "export OPENAI_BASE_URL=http://ADDRESS/v1\n"),
+        ("gemini", "export GOOGLE_GEMINI_BASE_URL=http://ADDRESS\n"),
+    ] {
+        let printed = out(&gateway.run(&["key", "create", client, "--print", client]));
+        assert!(printed.contains(&line.replace("ADDRESS", &gateway.address().to_string())), "{printed}");
+    }
+}
+
+#[test]
 fn pulled_catalog_applies_without_changes() {
     let upstream = Upstream::start();
     let gateway = support::echo();
