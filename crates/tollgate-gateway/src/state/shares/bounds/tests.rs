@@ -36,7 +36,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("changes of account health that wait to be recorded", "what finds no space is found by comparison"),
     ("history of health", OF_OPERATORS),
     ("connect, first byte, idle", EACH_REQUEST),
-    ("request that is not streamed; stream that delivers only comments and empty deltas", EACH_REQUEST),
+    ("request that is not streamed, and stream before its first content; stream that delivers only comments and empty deltas", EACH_REQUEST),
     ("upstream answer, not streamed", EACH_REQUEST),
     ("stream before its content", EACH_REQUEST),
     ("one event of a stream", EACH_REQUEST),
