@@ -72,7 +72,7 @@ pub(crate) struct BenchOptions {
     /// Measure the programs that were built last.
     #[arg(long)]
     skip_build: bool,
-    /// Build profile: release, or dist, as `cargo xtask dist` builds the program that is shipped.
+    /// Build profile: release, or dist, as `cargo xtask dist` builds it.
     #[arg(long, default_value = "release")]
     profile: String,
     /// File for the figures as JSON.

@@ -1,4 +1,4 @@
-//! `cargo xtask dist`: builds the program for releases, optimised by a profile of the requests it is for.
+//! `cargo xtask dist`: builds the program optimised by a profile of the requests it is for.
 //!
 //! The program is built twice: once with counters, which a gateway then fills with requests of every protocol, and once with these
 //! counts. The compiler keeps the code that requests run together and puts the rest elsewhere, so that a request takes fewer
@@ -27,7 +27,7 @@ pub(crate) const PROFILE: &str = "dist";
 /// A `llvm-profdata` of Debian. It need not be of the compiler's version of LLVM, only as new as the format that the counters are
 /// written in.
 const DEBIAN_PROFDATA: &str = "/usr/lib/llvm-19/bin/llvm-profdata";
-/// The programs of the bench, which send the requests and answer them.
+/// The programs of the bench: some send the requests and answer them, and all are needed beside the program to measure it.
 const BENCH_PROGRAMS: [&str; 5] = ["fast-upstream", "load", "bare-proxy", "usage-records", "keys"];
 
 /// A kind of requests in the profile.

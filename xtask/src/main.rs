@@ -53,7 +53,7 @@ enum Command {
     Browser,
     /// Runs coding agents (Claude Code, Codex) from their public packages against the real binary, over each kind of upstream.
     Agents(agents::AgentsOptions),
-    /// Builds the program for releases, optimised by a profile of the requests it is for.
+    /// Builds the program optimised by a profile of the requests it is for.
     Dist,
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,

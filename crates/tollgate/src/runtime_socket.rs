@@ -1,5 +1,5 @@
-//! `<data>/gateway.sock`: the running gateway reports its address and its current state to commands on the same folder. Access to the folder is
-//! the permission. Unlike the file `traffic.json` it needs no free space on the disk.
+//! `<data>/gateway.sock`: the running gateway reports its address and its current state to commands on the same folder. Access to
+//! the folder is the permission. Unlike the file `traffic.json` it needs no free space on the disk.
 
 use std::{
     fs,

@@ -17,8 +17,8 @@ const UNKNOWN_RECOVERY_SECS: u32 = 30;
 /// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
 const NOT_OVERLOADED: &str = "api_error";
 
-/// E40. Retries end where an operator or the provider has turned the accounts off. A model without any account is one that is being
-/// set up: callers are asked to retry, a bounded number of times.
+/// E40. Retries end where an operator or the provider has turned the accounts off. A model for which no account is configured may be
+/// in the middle of being set up: callers are asked to retry, a bounded number of times.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
     let (scope, other, quote) = (scope(from), other_model(from), quote_id(head));
