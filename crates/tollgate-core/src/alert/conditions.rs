@@ -172,7 +172,7 @@ pub fn error_condition(id: &str, name: &str, counts: ErrorCounts, percent: u64, 
     let ErrorCounts { requests, failed } = counts;
     let is_met = requests >= least.max(1) && u128::from(failed) * 100 >= u128::from(requests) * u128::from(percent);
     is_met.then(|| {
-        let text = format!("{failed} of {requests} requests of channel {name} have failed within five minutes");
+        let text = format!("{failed} of {requests} requests of channel {name} have failed within ten minutes");
         AlertCondition::new(AlertRule::ErrorShare, format!("channel {id}"), text)
             .with("name", &name)
             .with("requests", &requests)

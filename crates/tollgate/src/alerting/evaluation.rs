@@ -20,8 +20,8 @@ use tollgate_store::{
 use crate::{compose, config::Config};
 
 const DAY_MS: i64 = 86_400_000;
-/// The time whose requests are counted for the share of errors.
-const ERRORS_MS: i64 = 300_000;
+/// The grid that roll-ups begin on, in microseconds.
+const FIVE_MINUTES_US: i64 = 300_000_000;
 /// Keys whose budgets are looked at each time.
 const MAX_KEYS: usize = 1_000;
 const MEMBERS_AT_ONCE: u32 = 1_000;
@@ -113,13 +113,15 @@ impl Evaluation {
         catalog_conditions(&self.sources.shared.catalog.load(), asked, now)
     }
 
-    /// The share of errors of each channel.
+    /// The share of errors of each channel since the five minutes before those that have begun. Roll-ups tell it: to count the last five
+    /// minutes exactly, records would be read every ten seconds, seconds of work at 30,000 requests a second.
     pub(super) async fn of_traffic(&self, config: &Config, now: Timestamp) -> Result<Vec<AlertCondition>, StoreError> {
         let (percent, least) = (config.number("alerts.error_percent"), config.number("alerts.error_requests"));
         if percent == 0 {
             return Ok(Vec::new());
         }
-        let filter = UsageFilter { since: Some(now.plus_ms(-ERRORS_MS)), ..UsageFilter::default() };
+        let since = Timestamp(now.0 - now.0.rem_euclid(FIVE_MINUTES_US) - FIVE_MINUTES_US);
+        let filter = UsageFilter { since: Some(since), ..UsageFilter::default() };
         let by = Grouping::pair(SummaryBy::Channel, SummaryBy::Outcome);
         let mut channels: BTreeMap<String, ErrorCounts> = BTreeMap::new();
         for row in self.sources.store.usage.summary(&filter, by).await? {

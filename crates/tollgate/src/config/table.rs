@@ -150,7 +150,7 @@ settings! {
     "alerts.channel_down_s": Number(0, 86_400), Some("60"), at_run_time: true =>
         "Time without a usable account after which a channel raises an alert; 0: none.";
     "alerts.error_percent": Number(0, 100), Some("50"), at_run_time: true =>
-        "Share of failed requests of a channel within five minutes that raises an alert; 0: none.";
+        "Share of failed requests of a channel in the last five to ten minutes that raises an alert; 0: none.";
     "alerts.error_requests": Number(1, 1_000_000), Some("20"), at_run_time: true =>
         "Least number of requests for `error_percent`.";
     "alerts.negative_margin": Flag, Some("true"), at_run_time: true =>
