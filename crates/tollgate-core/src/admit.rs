@@ -21,7 +21,9 @@ use worst_case::WorstCaseCost;
 use crate::{
     Billing, Budget, BudgetAction, Caller, Catalog, Channel, ChannelId, Group, GroupId, Key, KeyId, Limits, MAX_ATTEMPTS, Member,
     MemberId, Multiplier, NanoUsd, Offer, PlannedAttempt, Price, RequestId, Timestamp, Window, estimate_input, estimate_output,
-    route::cost_with_extras, settle::unseen_tokens,
+    extras_at,
+    route::cost_with_extras,
+    settle::{estimate_searches, unseen_tokens},
 };
 
 /// Lowest output limit, in tokens, that a reservation may be lowered to. A request that cannot afford it is refused (E33).
@@ -183,10 +185,11 @@ pub fn reservation_for(input: &AdmitInput<'_>) -> Option<Reservation> {
         });
     }
     let (seen, unseen) = (estimate_input(summary), unseen_tokens(summary, &offer.model));
+    let searches = estimate_searches(summary, summary.extras);
     let bounded = limits.iter().any(Limit::bounds_money);
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     let worst_case = match &offer.sale {
-        Some(price) if bounded => WorstCaseCost::of(price, offer.sale_multiplier, seen, unseen, summary, output_tokens),
+        Some(price) if bounded => WorstCaseCost::of(price, offer.sale_multiplier, seen, unseen, searches, summary, output_tokens),
         Some(_) | None => WorstCaseCost::unpriced(seen, summary, output_tokens),
     };
     let limits_output = worst_case.output_costs() && offer.takes_output_limit(from) && summary.method.takes_output_limit();
@@ -201,20 +204,21 @@ pub fn reservation_for_attempt(
     id: RequestId,
     at: Timestamp,
     planned: &PlannedAttempt,
-    summary: &RequestSummary,
+    (from, summary): (Protocol, &RequestSummary),
     offer: &Offer,
 ) -> Option<Reservation> {
     if planned.channel.spec.budgets.is_empty() || summary.method == Method::CountTokens {
         return None;
     }
     let PlannedAttempt { channel, account, cost, .. } = planned;
-    Some(channel_reservation(id, at, channel, cost.as_ref(), account.spec.cost_multiplier, summary, offer))
+    Some(channel_reservation(id, at, channel, (cost.as_ref(), account.spec.cost_multiplier), (from, summary), offer))
 }
 
 /// Highest estimated cost of an attempt: its input and all the output it may produce. `None` when the cost price is unknown.
-pub fn max_attempt_cost(planned: &PlannedAttempt, summary: &RequestSummary, offer: &Offer) -> Option<NanoUsd> {
-    let PlannedAttempt { account, cost, .. } = planned;
-    cost.as_ref().map(|cost| worst_case_of_attempt(Some(cost), account.spec.cost_multiplier, summary, offer).amount())
+pub fn max_attempt_cost(planned: &PlannedAttempt, asked: (Protocol, &RequestSummary), offer: &Offer) -> Option<NanoUsd> {
+    let PlannedAttempt { channel, account, cost, .. } = planned;
+    let amount = |cost| worst_case_of_attempt(channel, (Some(cost), account.spec.cost_multiplier), asked, offer).amount();
+    cost.as_ref().map(amount)
 }
 
 /// Reservations the attempts of a request may need, so that they can be made together with the request's own: one per channel
@@ -240,7 +244,7 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
             continue;
         };
         let cost = cost_with_extras(channel, mapping.mapping as usize, at, (from, summary.extras));
-        let reservation = channel_reservation(id, at, channel, cost.as_deref(), highest_multiplier, summary, offer);
+        let reservation = channel_reservation(id, at, channel, (cost.as_deref(), highest_multiplier), (from, summary), offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(reservation.clone());
         }
@@ -255,22 +259,27 @@ fn channel_reservation(
     id: RequestId,
     at: Timestamp,
     channel: &Channel,
-    cost: Option<&Price>,
-    multiplier: Multiplier,
-    summary: &RequestSummary,
+    cost: (Option<&Price>, Multiplier),
+    asked: (Protocol, &RequestSummary),
     offer: &Offer,
 ) -> Reservation {
     let subject = Subject::Channel(channel.id);
     let limits = channel.spec.budgets.iter().map(|budget| Limit { subject, rule: LimitRule::Budget(*budget) }).collect();
-    let worst_case = worst_case_of_attempt(cost, multiplier, summary, offer);
+    let worst_case = worst_case_of_attempt(channel, cost, asked, offer);
     Reservation { id, at, limits, tokens: 0, amount: worst_case.amount(), output: None, worst_case }
 }
 
-fn worst_case_of_attempt(cost: Option<&Price>, multiplier: Multiplier, summary: &RequestSummary, offer: &Offer) -> WorstCaseCost {
+fn worst_case_of_attempt(
+    channel: &Channel,
+    (cost, multiplier): (Option<&Price>, Multiplier),
+    (from, summary): (Protocol, &RequestSummary),
+    offer: &Offer,
+) -> WorstCaseCost {
+    let searches = estimate_searches(summary, extras_at(channel, from, summary.extras));
     let (seen, unseen) = (estimate_input(summary), unseen_tokens(summary, &offer.model));
     let output_tokens = estimate_output(summary, &offer.model) / u64::from(summary.candidates.max(1));
     match cost {
-        Some(price) => WorstCaseCost::of(price, multiplier, seen, unseen, summary, output_tokens),
+        Some(price) => WorstCaseCost::of(price, multiplier, seen, unseen, searches, summary, output_tokens),
         None => WorstCaseCost::unpriced(seen, summary, output_tokens),
     }
 }

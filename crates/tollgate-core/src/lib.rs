@@ -88,7 +88,7 @@ pub use retention_clock::RetentionClock;
 pub use route::{
     AccountLoad, AttemptHistory, CandidateView, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS,
     MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView,
-    cost_of, rank_all, route,
+    cost_of, extras_at, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

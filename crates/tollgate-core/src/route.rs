@@ -13,7 +13,7 @@ pub use attempt_history::AttemptHistory;
 pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind};
 
 use candidate_filter::CandidateFilter;
-pub use candidate_filter::cost_of;
+pub use candidate_filter::{cost_of, extras_at};
 pub(crate) use candidate_filter::{cost_with_extras, known_cost};
 use rank::{Candidate, RankCriteria, pick};
 

@@ -11,7 +11,7 @@ use tollgate_protocol::{Method, Protocol, RequestExtras, RequestSummary};
 use crate::{
     Account, AttemptHistory, BelowCost, Caller, Catalog, Channel, ExcludedCandidate, Group, Key, LimitLevel, Multiplier, NanoUsd,
     NoRouteCause, NotOffered, Offer, Price, PriceLimit, PriceLines, Revision, RouteInput, Timestamp, Tokens, UnlimitedView,
-    amount_margin, below_cost, price_effect::plain_key, price_lines, rank_all, replay::AllHealthy, resolve,
+    amount_margin, below_cost, extras_at, price_effect::plain_key, price_lines, rank_all, replay::AllHealthy, resolve,
     route::cost_with_extras,
 };
 
@@ -158,6 +158,7 @@ fn simulated(
     cost: Option<&Price>,
     protocol: Protocol,
 ) -> SimulatedAccount {
+    let extras = extras_at(channel, request.protocol, request.extras);
     let cost = cost.map(|price| (price, account.spec.cost_multiplier));
     let lines = |(price, multiplier): (&Price, Multiplier)| price_lines(&request.tokens, price, multiplier);
     let (sale_lines, cost_lines) = (sale.map(lines), cost.map(lines));
@@ -169,9 +170,7 @@ fn simulated(
         protocol,
         cost: cost_lines,
         margin: amounts.and_then(|(sale, cost)| Some((sale.checked_sub(cost)?, amount_margin(sale, cost)))),
-        below_cost: sale
-            .zip(cost)
-            .and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt(), request.extras.web_search)),
+        below_cost: sale.zip(cost).and_then(|(sale, cost)| below_cost(sale, cost, request.tokens.prompt(), extras.web_search)),
     }
 }
 

@@ -12,7 +12,7 @@ use std::{fmt, sync::Arc};
 use serde::{Serialize, Serializer};
 use tollgate_core::{
     AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan, PlannedAttempt,
-    PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, rank_all, resolve,
+    PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, extras_at, rank_all, resolve,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
@@ -252,8 +252,7 @@ impl<'a> ExplainContext<'a> {
     fn below_cost(&self, planned: &PlannedAttempt) -> Option<BelowCost> {
         let sale = (self.offer.sale.as_ref()?, self.offer.sale_multiplier);
         let cost = (planned.cost.as_ref()?, planned.account.spec.cost_multiplier);
-        // Accounts of other protocols do without the search of the caller's own.
-        let extras = self.summary.extras.at_upstream(planned.protocol == self.question.from);
+        let extras = extras_at(&planned.channel, self.question.from, self.summary.extras);
         below_cost(sale, cost, self.estimate.input_tokens, extras.web_search)
     }
 

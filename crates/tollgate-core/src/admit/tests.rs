@@ -10,7 +10,9 @@ use crate::{
     samples::{NOW, account, always, channel, group, key, mapping, model, price, summary},
 };
 
+mod searches;
 mod unseen;
+
 const MINUTE: u64 = 60_000_000;
 
 fn budget(usd: &str, window: Window, action: BudgetAction) -> Budget {
@@ -293,7 +295,7 @@ fn attempt_reserves_cost_on_channel_budgets() {
     };
     let case = Case::new(|it| it.summary.max_output = Some(10));
     let reservation = |planned: &PlannedAttempt| {
-        reservation_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, &case.summary, &case.offer())
+        reservation_for_attempt(RequestId::from_parts(NOW, [1; 10]), NOW, planned, (Protocol::OpenAi, &case.summary), &case.offer())
     };
     let reserved = reservation(&planned).unwrap();
     assert_eq!(
@@ -470,20 +472,6 @@ fn older_bucket_fades() {
     assert_eq!(window.used(12 * MINUTE), 0);
     assert_eq!(window.wait_ms(1, 60, 10 * MINUTE + 30_000_000), 31_000);
     assert_eq!(window.reset_ms(10 * MINUTE + 30_000_000), 90_000);
-}
-
-#[test]
-fn searches_are_reserved_as_many_as_there_may_be() {
-    let reserved = |max_searches: Option<u64>, web_search: bool| {
-        let case = Case::new(|it| {
-            it.key.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Total, action: BudgetAction::Block }];
-            it.model.spec.price = Some(always(Price { web_search: Some(7), ..price("0", "0") }));
-            (it.summary.extras.web_search, it.summary.max_searches) = (web_search, max_searches);
-        });
-        case.reservation().unwrap().amount
-    };
-    assert_eq!([reserved(Some(8), true), reserved(None, true), reserved(Some(8), false)], [NanoUsd(56), NanoUsd(70), NanoUsd(0)]);
-    assert_eq!(reserved(Some(u64::MAX), true), NanoUsd(70_000), "more are never billed");
 }
 
 #[test]

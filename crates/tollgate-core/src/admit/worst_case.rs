@@ -3,10 +3,7 @@
 use tollgate_protocol::RequestSummary;
 
 use super::MIN_OUTPUT_TOKENS;
-use crate::{
-    Multiplier, NanoUsd, Price,
-    settle::{UnseenTokens, estimate_searches},
-};
+use crate::{Multiplier, NanoUsd, Price, settle::UnseenTokens};
 
 /// Amounts are in nano-USD times this factor.
 const SCALE: i128 = 1_000_000_000_000;
@@ -46,12 +43,12 @@ impl WorstCaseCost {
         multiplier: Multiplier,
         seen: u64,
         unseen: UnseenTokens,
+        searches: u64,
         summary: &RequestSummary,
         output: u64,
     ) -> Self {
         let input = seen.saturating_add(unseen.input);
         let tiers = price.tiers.iter().map(|tier| tier.above).filter(|above| input > *above).map(|above| above + 1);
-        let searches = i128::from(estimate_searches(summary));
         let (mut fixed, mut each) = (0, 0);
         for prompt in std::iter::once(0).chain(tiers) {
             let rates = price.rates(prompt);
@@ -63,7 +60,7 @@ impl WorstCaseCost {
                 highest = highest.max(rates.audio);
             }
             let at_least = |rate: i64| i128::from(rate.max(0)) * i128::from(multiplier.0.max(0));
-            let of_searches = at_least(rates.web_search).saturating_mul(searches);
+            let of_searches = at_least(rates.web_search).saturating_mul(i128::from(searches));
             let request = at_least(rates.per_request).saturating_add(of_searches).saturating_mul(PER_MILLION);
             let per_token = at_least(rates.output.max(rates.thinking));
             let unlimited = per_token.saturating_mul(i128::from(unseen.output));

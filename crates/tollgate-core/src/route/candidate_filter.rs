@@ -280,7 +280,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     }
 
     fn below_cost(&self, cost: Option<&Price>, channel: &Channel, account: &Account) -> Option<Exclusion> {
-        let may_search = self.input.summary.extras.at_upstream(channel.speaks(self.input.from)).web_search;
+        let may_search = extras_at(channel, self.input.from, self.input.summary.extras).web_search;
         let offer = self.input.offer;
         let sale = offer.sale.as_ref().map(|price| (price, offer.sale_multiplier));
         below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens, may_search)
@@ -345,6 +345,11 @@ pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Optio
     stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }
 
+/// The extras of a request of a caller's protocol at a channel: those that speak another one do without the caller's own search.
+pub fn extras_at(channel: &Channel, from: Protocol, extras: RequestExtras) -> RequestExtras {
+    extras.at_upstream(channel.speaks(from))
+}
+
 /// Cost price of a mapping for a request of a caller's protocol with these extras; the error says what is unknown.
 pub(crate) fn known_cost(
     channel: &Channel,
@@ -353,7 +358,7 @@ pub(crate) fn known_cost(
     (from, extras): (Protocol, RequestExtras),
 ) -> Result<Cow<'_, Price>, MissingPrice> {
     let cost = cost_of(channel, mapping_index, now).ok_or(MissingPrice::CostForPriceLimit)?;
-    let extras = extras.at_upstream(channel.speaks(from));
+    let extras = extras_at(channel, from, extras);
     let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
         extras;
     if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {

@@ -6,7 +6,7 @@
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{RequestSummary, Usage};
+use tollgate_protocol::{RequestExtras, RequestSummary, Usage};
 
 use super::{DeliveredContent, bounds::MOST_SEARCHES, price_lines};
 use crate::{Model, Multiplier, NanoUsd, Price, TokenSource, Tokens};
@@ -95,9 +95,9 @@ pub(crate) fn unseen_tokens(summary: &RequestSummary, model: &Model) -> UnseenTo
 /// Web searches reserved for a request that may search and does not say how often.
 const DEFAULT_SEARCHES: u64 = 10;
 
-/// Upper estimate of a request's web searches, for reservations.
-pub(crate) fn estimate_searches(summary: &RequestSummary) -> u64 {
-    if summary.extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES).min(MOST_SEARCHES) } else { 0 }
+/// Upper estimate of a request's web searches where it has these extras, for reservations.
+pub(crate) fn estimate_searches(summary: &RequestSummary, extras: RequestExtras) -> u64 {
+    if extras.web_search { summary.max_searches.unwrap_or(DEFAULT_SEARCHES).min(MOST_SEARCHES) } else { 0 }
 }
 
 /// Upper estimate of a request's output tokens, for reservations: the requested limit capped by the model's, or the model's (also

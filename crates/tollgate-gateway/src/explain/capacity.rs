@@ -121,7 +121,7 @@ impl ExplainContext<'_> {
     /// Amount an attempt would reserve from the budgets of its channel.
     fn reservation(&self, planned: &PlannedAttempt) -> Option<Reservation> {
         let id = RequestId::from_parts(self.input.now, [0; 10]);
-        reservation_for_attempt(id, self.input.now, planned, self.summary, self.offer)
+        reservation_for_attempt(id, self.input.now, planned, (self.question.from, self.summary), self.offer)
     }
 
     /// The exclusion of an attempt that the channel's budget does not cover.

@@ -108,7 +108,7 @@ pub(super) async fn reserve_on_channel(
     guard: &mut UsageGuard,
 ) -> Result<Option<Exclusion>, Refusal> {
     let RouteContext { worker, head, catalog, caller, summary, offer, .. } = *context;
-    let Some(reservation) = reservation_for_attempt(head.request_id, head.arrived, planned, summary, offer) else {
+    let Some(reservation) = reservation_for_attempt(head.request_id, head.arrived, planned, (head.from, summary), offer) else {
         return Ok(None);
     };
     // One call to a shared counter also reserves on the channels of further attempts.

@@ -46,7 +46,7 @@ impl HedgePlan {
         first: &PlannedAttempt,
         second: &PlannedAttempt,
     ) -> Option<HedgeReservation> {
-        let max_cost = |planned| max_attempt_cost(planned, context.summary, context.offer);
+        let max_cost = |planned| max_attempt_cost(planned, (context.head.from, context.summary), context.offer);
         let cost = max_cost(first)?.max(max_cost(second)?);
         let shared = &context.worker.shared;
         shared.traffic.hedges.reserve(self.group, self.policy.cost_cap, cost, shared.clock.now().day())
