@@ -157,6 +157,7 @@ fn context(case: &Value) -> ReplyContext {
         custom_tools: serde_json::from_value(facts["custom_tools"].clone()).unwrap_or_default(),
         name_map: name_map.map(|(theirs, own)| (theirs.clone(), own.as_str().expect("a name").to_owned())).collect(),
         echo: None,
+        counted_input: 0,
     }
 }
 

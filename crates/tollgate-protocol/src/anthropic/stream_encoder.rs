@@ -230,6 +230,7 @@ impl StreamEncoder for MessagesStreamEncoder {
             Event::End => self.end(out),
             // Other candidates, and content that the protocol cannot represent.
             Event::Text { .. }
+            | Event::Searches(_)
             | Event::Unknown { .. }
             | Event::Think { .. }
             | Event::Refusal { .. }

@@ -29,6 +29,7 @@ pub(super) fn decode(body: &[u8], out: &mut Vec<Event>) -> Result<(), InvalidRep
         events::candidate(position, candidate, &mut progress, out)?;
         close(index, begin, out)?;
     }
+    progress.end_candidates(out);
     progress.close(out);
     out.push(Event::End);
     Ok(())

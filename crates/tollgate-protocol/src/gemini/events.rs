@@ -4,6 +4,7 @@ use serde_json::value::RawValue;
 
 use super::{
     partial_calls::{CompleteCall, PartialCalls},
+    reply_scan,
     sources::GroundingSources,
     wire::{FunctionCall, Logprob, LogprobsResult, ResponseCandidate, ResponsePart},
 };
@@ -17,6 +18,7 @@ use crate::{
         find_or_insert,
         media::{self, standard_base64},
     },
+    scan::Scanner,
 };
 
 #[derive(Debug, Default)]
@@ -24,6 +26,8 @@ pub(super) struct DecodeState {
     calls: CallState,
     sources: GroundingSources,
     texts: Vec<CandidateTexts>,
+    /// Searches of the candidates of the answer or event that is being read.
+    searches: Option<u32>,
 }
 
 /// The texts of a candidate so far.
@@ -69,6 +73,11 @@ impl DecodeState {
         self.calls.partial.held_bytes()
     }
 
+    /// The candidates of an answer, or of an event, have been read: appends the number of their searches, if they say one.
+    pub(super) fn end_candidates(&mut self, out: &mut Vec<Event>) {
+        out.extend(self.searches.take().map(Event::Searches));
+    }
+
     /// The answer has ended: appends calls that did not, and the citations.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
         for texts in &mut self.texts {
@@ -91,7 +100,7 @@ pub(super) fn candidate(
     out: &mut Vec<Event>,
 ) -> Result<(), StreamError> {
     let candidate = index(position, &response)?;
-    let DecodeState { calls, sources, texts } = progress;
+    let DecodeState { calls, sources, texts, searches } = progress;
     let new = || CandidateTexts { candidate, ..CandidateTexts::default() };
     let texts = find_or_insert(texts, |texts| texts.candidate == candidate, new);
     if let Some(tokens) = response.logprobs.map(logprobs).filter(|tokens| !tokens.is_empty()) {
@@ -103,14 +112,21 @@ pub(super) fn candidate(
         self::part(texts, part, calls, out)?;
         sources.part(candidate, at == 0, code, &out[begin..]);
     }
+    let own_searches = response.grounding.and_then(searches_of);
     if let Some(raw) = response.grounding {
         sources.read(candidate, raw);
     }
-    if let Some(native) = LenientText::filled(response.finish) {
+    let finish = LenientText::filled(response.finish);
+    *searches = reply_scan::add_searches(*searches, own_searches, finish.is_some());
+    if let Some(native) = finish {
         let finish = super::finish::read(&native);
         out.push(Event::Finish { candidate, finish, native: Some(native), message: LenientText::filled(response.message) });
     }
     Ok(())
+}
+
+fn searches_of(grounding: &RawValue) -> Option<u32> {
+    reply_scan::grounding(&mut Scanner::answer(grounding.get().as_bytes()).ok()?).ok()?
 }
 
 /// The index of a candidate. Google omits 0; other servers omit every index.

@@ -109,13 +109,7 @@ impl GeminiReplyScan {
         }
         self.summary.content |= others_content;
         self.summary.account_refused |= reason.is_some_and(|word| word.decode() == ACCOUNT_LIMITED);
-        // A candidate that ends without sources has not searched.
-        let searches = searches.or(reason.is_some().then_some(0));
-        self.summary.searches = match (self.summary.searches, searches) {
-            // Each candidate searches for itself.
-            (Some(others), Some(own)) => Some(others.saturating_add(own)),
-            (others, own) => others.or(own),
-        };
+        self.summary.searches = add_searches(self.summary.searches, searches, reason.is_some());
         if index == 0 {
             self.call |= call;
             self.summary.finish = reason.map(|word| finish::read(&word.decode())).or(self.summary.finish);
@@ -124,8 +118,16 @@ impl GeminiReplyScan {
     }
 }
 
+/// Adds the searches of a candidate to those of the others: each searches for itself. One that ends without sources has not searched.
+pub(super) fn add_searches(others: Option<u32>, own: Option<u32>, has_ended: bool) -> Option<u32> {
+    match (others, own.or(has_ended.then_some(0))) {
+        (Some(others), Some(own)) => Some(others.saturating_add(own)),
+        (others, own) => others.or(own),
+    }
+}
+
 /// Searches of a candidate: its queries, or one for sources without a query (maps).
-fn grounding(scanner: &mut Scanner<'_>) -> Result<Option<u32>, SyntaxError> {
+pub(super) fn grounding(scanner: &mut Scanner<'_>) -> Result<Option<u32>, SyntaxError> {
     let (mut queries, mut sources) = (0, 0);
     scanner.members(|scanner, name| {
         let count = match name.word() {

@@ -41,6 +41,7 @@ impl StreamDecoder for GeminiStreamDecoder {
         for (position, candidate) in candidates.into_iter().enumerate() {
             events::candidate(position, candidate, &mut self.progress, out)?;
         }
+        self.progress.end_candidates(out);
         Ok(())
     }
 

@@ -216,7 +216,7 @@ impl StreamEncoder for GeminiStreamEncoder {
             Event::Finish { candidate, finish, message, .. } => self.state(candidate).finish = Some((finish, message)),
             Event::BlockedPrompt(blocked) => self.blocked = Some(blocked.reason),
             Event::Usage(usage) => self.usage = Some(usage),
-            Event::Unknown { .. } => {}
+            Event::Unknown { .. } | Event::Searches(_) => {}
             Event::End => self.end(out),
         }
     }

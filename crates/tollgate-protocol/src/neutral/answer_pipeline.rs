@@ -126,6 +126,7 @@ impl AnswerPipeline {
                 self.summary.usage = Some(usage);
                 out.push(Event::Usage(usage));
             }
+            Event::Searches(searches) => self.summary.searches = self.summary.searches.max(Some(searches)),
             Event::BlockedPrompt(blocked) => self.block_prompt(blocked, out),
             Event::Unknown { candidate } => self.discard(candidate)?,
             Event::Media { candidate, ref media } if !(self.supports_media)(media) => self.discard(candidate)?,
@@ -189,6 +190,7 @@ impl AnswerPipeline {
             | Event::Finish { .. }
             | Event::BlockedPrompt(_)
             | Event::Usage(_)
+            | Event::Searches(_)
             | Event::Unknown { .. }
             | Event::End => return Ok(()),
         };

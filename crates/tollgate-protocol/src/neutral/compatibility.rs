@@ -28,25 +28,30 @@ impl<'a> CompatibilityReport<'a> {
             dropped: request.dropped.iter().cloned().collect(),
             malformed: None,
         };
-        // Parameters do not change a token count; parts do.
+        // Most parameters do not change a token count; parts do, and so does what the provider keeps.
         let counts = request.operation == Operation::Count;
-        for refused in request.refused.iter().filter(|refused| !(counts && refused.droppable)) {
+        for refused in request.refused.iter().filter(|refused| !counts || refused.is_input) {
             report.record(refused.clone());
+        }
+        if let Some(cached) = request.params.google.cached_content.as_ref().filter(|_| counts) {
+            report.refuse(&cached.path);
         }
         report
     }
 
     pub(crate) fn refuse(&mut self, field: &str) {
-        self.record(UnsupportedField { field: field.to_owned(), reason: None, droppable: true });
+        self.record(UnsupportedField { field: field.to_owned(), reason: None, droppable: true, is_input: false });
     }
 
     pub(crate) fn refuse_because(&mut self, field: &str, reason: impl Into<String>) {
-        self.record(UnsupportedField { field: field.to_owned(), reason: Some(reason.into()), droppable: true });
+        let reason = Some(reason.into());
+        self.record(UnsupportedField { field: field.to_owned(), reason, droppable: true, is_input: false });
     }
 
     /// Refuses a message or part. It is refused under lenient translation too.
     pub(crate) fn refuse_part(&mut self, field: &str, reason: Option<&str>) {
-        self.record(UnsupportedField { field: field.to_owned(), reason: reason.map(str::to_owned), droppable: false });
+        let reason = reason.map(str::to_owned);
+        self.record(UnsupportedField { field: field.to_owned(), reason, droppable: false, is_input: true });
     }
 
     pub(crate) fn drop_field(&mut self, field: &str) {

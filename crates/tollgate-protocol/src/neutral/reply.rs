@@ -155,6 +155,8 @@ pub enum Event {
     BlockedPrompt(BlockedPrompt),
     /// Cumulative token usage; a later event replaces an earlier one.
     Usage(Usage),
+    /// Web searches that the provider made so far, of all candidates: counted, not forwarded. The largest number counts.
+    Searches(u32),
     /// Content of an unknown kind: counted, not forwarded.
     Unknown {
         candidate: u32,
@@ -218,6 +220,8 @@ pub struct ReplyContext {
     pub name_map: Vec<(String, String)>,
     /// What the answer repeats of the request (Responses).
     pub echo: Option<Arc<RequestEcho>>,
+    /// The gateway's own count of the input, for answers that must have one although the upstream reports none.
+    pub counted_input: u64,
 }
 
 impl ReplyContext {
@@ -281,7 +285,7 @@ impl Reply {
                 }
                 Event::BlockedPrompt(blocked) => reply.blocked = Some(blocked),
                 Event::Usage(usage) => reply.usage = Some(usage),
-                Event::CallDone { .. } | Event::Unknown { .. } | Event::End => {}
+                Event::CallDone { .. } | Event::Unknown { .. } | Event::Searches(_) | Event::End => {}
             }
         }
         reply.candidates.sort_by_key(|candidate| candidate.index);

@@ -56,7 +56,12 @@ impl Request {
 
     /// Records a parameter that no other protocol can express.
     pub(crate) fn refuse(&mut self, field: impl Into<FieldPath>) {
-        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true });
+        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true, is_input: false });
+    }
+
+    /// Records a parameter that no other protocol can express and that adds to what the model reads.
+    pub(crate) fn refuse_input(&mut self, field: impl Into<FieldPath>) {
+        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true, is_input: true });
     }
 
     /// Records parameters that no other protocol can express.
@@ -71,12 +76,13 @@ impl Request {
 
     /// Records a message or part that no other protocol can express.
     pub(crate) fn refuse_part(&mut self, field: impl Into<FieldPath>) {
-        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false });
+        self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false, is_input: true });
     }
 
     /// Records what cannot be left out either: the model would answer something else.
     pub(crate) fn refuse_part_because(&mut self, field: impl Into<FieldPath>, reason: &str) {
-        self.refused.push(UnsupportedField { field: field.into(), reason: Some(reason.to_owned()), droppable: false });
+        let reason = Some(reason.to_owned());
+        self.refused.push(UnsupportedField { field: field.into(), reason, droppable: false, is_input: true });
     }
 }
 
@@ -129,6 +135,8 @@ pub struct UnsupportedField {
     pub reason: Option<String>,
     /// True where lenient translation may drop it. Messages and parts are never dropped.
     pub droppable: bool,
+    /// True where the model reads what the field names, so that a token count depends on it: messages, parts, tools and skills.
+    pub is_input: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]

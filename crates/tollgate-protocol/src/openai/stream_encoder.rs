@@ -405,7 +405,7 @@ impl StreamEncoder for ChatStreamEncoder {
             Event::Usage(usage) => self.usage = Some(usage),
             Event::End => self.end(out),
             Event::Citations { candidate, citations } => self.choice(candidate).1.keep(citations),
-            Event::Unknown { .. } => {}
+            Event::Unknown { .. } | Event::Searches(_) => {}
         }
     }
 

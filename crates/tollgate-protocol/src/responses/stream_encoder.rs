@@ -250,6 +250,7 @@ impl StreamEncoder for ResponsesStreamEncoder {
             | Event::Logprobs { .. }
             | Event::Citations { .. }
             | Event::Finish { .. }
+            | Event::Searches(_)
             | Event::Unknown { .. } => {}
         }
     }

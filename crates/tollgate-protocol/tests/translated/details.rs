@@ -375,14 +375,27 @@ fn embeddings_are_translated_in_both_directions() {
 
     let native = json!({ "embedding": { "values": [0.5, -2] } });
     let (list, tokens) = translate(OPENAI_TO_GEMINI, &vectors(true, true, 1), &native);
-    assert_eq!(
-        list,
-        json!({ "object": "list", "model": "m", "data": [{ "object": "embedding", "index": 0, "embedding": "AAAAPwAAAMA=" }] })
-    );
-    assert_eq!(tokens, None);
+    assert_eq!(list["data"], json!([{ "object": "embedding", "index": 0, "embedding": "AAAAPwAAAMA=" }]));
+    assert_eq!((&list["object"], &list["model"], tokens), (&json!("list"), &json!("m"), None));
     let empty =
         translate_reply(Protocol::OpenAi, Protocol::Gemini, &Bytes::from_static(b"{\"data\":[]}"), &vectors(true, false, 1));
     assert!(matches!(empty, Err(InvalidReply::Unreadable(_))));
+}
+
+#[test]
+fn embeddings_for_chat_callers_always_have_a_usage() {
+    let kind = AnswerKind::Embeddings { list: true, base64: false, count: 1 };
+    let context = ReplyContext { kind, counted_input: 7, ..context() };
+    for (reported, tokens) in [(None, 7), (Some(0), 7), (Some(5), 5)] {
+        let mut body = json!({ "embedding": { "values": [0.5] } });
+        if let Some(reported) = reported {
+            body["usageMetadata"] = json!({ "promptTokenCount": reported });
+        }
+        let (upstream, caller) = OPENAI_TO_GEMINI;
+        let answer = translate_reply(upstream, caller, &Bytes::from(body.to_string()), &context).expect("vectors");
+        let answer: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        assert_eq!(answer["usage"], json!({ "prompt_tokens": tokens, "total_tokens": tokens }), "{reported:?}");
+    }
 }
 
 #[test]

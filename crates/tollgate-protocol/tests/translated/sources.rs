@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
-use tollgate_protocol::{Protocol, neutral::ReplyContext, translate_reply};
+use tollgate_protocol::{Protocol, neutral::ReplyContext, translate_reply, translating_relay};
 
 use crate::{
     framed, relay,
@@ -82,4 +82,35 @@ fn anthropic_citations_become_annotations() {
     let (whole, streamed) = annotations(Protocol::Anthropic, &whole, &events);
     let expected = json!([annotation(2, 4, "https://a.test", "A")]);
     assert_eq!((whole, streamed), (expected.clone(), vec![expected]));
+}
+
+#[test]
+fn searches_of_translated_answers_are_those_that_the_answer_says() {
+    let queries = |queries: &[&str]| json!({ "webSearchQueries": queries });
+    let candidate = |index: u64, grounding: Option<Value>| {
+        let mut one = json!({ "index": index, "content": { "parts": [{ "text": "a" }] }, "finishReason": "STOP" });
+        if let Some(grounding) = grounding {
+            one["groundingMetadata"] = grounding;
+        }
+        one
+    };
+    let found = |candidates: &[Value]| {
+        let body = json!({ "candidates": candidates });
+        let whole = translate_reply(Protocol::Gemini, Protocol::OpenAi, &Bytes::from(body.to_string()), &context());
+        let mut relay = translating_relay(Protocol::Gemini, Protocol::OpenAi, &ReplyContext { stream: true, ..context() });
+        // The sources are repeated.
+        for _ in 0..2 {
+            relay.push(&Bytes::from(framed(Protocol::Gemini, std::slice::from_ref(&body))), &mut Vec::new()).expect("an event");
+        }
+        (whole.expect("an answer").summary.searches, relay.summary().searches)
+    };
+    let maps = json!({ "groundingChunks": [{ "maps": { "uri": "https://a.test" } }] });
+    for (candidates, searches) in [
+        (vec![candidate(0, None)], 0),
+        (vec![candidate(0, Some(queries(&["a", "b", "c"])))], 3),
+        (vec![candidate(0, Some(queries(&["a", "b", "c"]))), candidate(1, Some(queries(&["d"])))], 4),
+        (vec![candidate(0, Some(maps))], 1),
+    ] {
+        assert_eq!(found(&candidates), (Some(searches), Some(searches)), "{candidates:?}");
+    }
 }

@@ -8,6 +8,16 @@ use tollgate_protocol::{
 
 /// The upstream body and the dropped fields, or the refused fields. For a malformed body, the message instead of fields.
 fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<String>), Vec<String>> {
+    let method = if from == Gemini { Method::Generate } else { Method::Chat };
+    translate_as((from, to), method, body, &TranslateOptions::default())
+}
+
+fn translate_as(
+    (from, to): (Protocol, Protocol),
+    method: Method,
+    body: &Value,
+    options: &TranslateOptions<'_>,
+) -> Result<(Value, Vec<String>), Vec<String>> {
     let model = match to {
         OpenAi => "gpt-4o",
         Gemini => "gemini-3-flash",
@@ -15,15 +25,15 @@ fn translate(from: Protocol, to: Protocol, body: &Value) -> Result<(Value, Vec<S
         Protocol::Responses => "gpt-5.5",
     };
     let profile = effective_profile(to.as_str(), to, model, &Profile::default());
-    let method = if from == Gemini { Method::Generate } else { Method::Chat };
     let target = Target { method, model: (from == Gemini).then(|| "m".to_owned()), framing: Framing::Sse };
     let outcome = decode_request(from, &target, body.to_string().as_bytes())
-        .and_then(|request| encode_request(to, &request, "up", &profile, &TranslateOptions::default()));
+        .and_then(|request| encode_request(to, &request, "up", &profile, options));
     match outcome {
         Ok(encoded) => Ok((serde_json::from_slice(&encoded.body).expect("JSON"), encoded.dropped)),
         Err(TranslateError::Unsupported { fields, .. }) => Err(fields),
         Err(TranslateError::Malformed(fault)) => Err(vec![fault.message]),
-        Err(other) => panic!("{other:?}"),
+        // The gateway counts itself.
+        Err(TranslateError::NoCounter) => Ok((Value::Null, Vec::new())),
     }
 }
 
@@ -183,5 +193,35 @@ fn signature_suffixes_are_removed_from_gemini_histories() {
     for to in [OpenAi, Anthropic] {
         let text = sent(Gemini, to, &body).to_string();
         assert!(!text.contains("__sig1_") && text.matches(r#""c""#).count() == 2, "{text}");
+    }
+}
+
+/// What adds to what the model reads is refused as in a request for an answer. Other parameters do not matter to a count.
+#[test]
+fn token_counts_refuse_the_same_parameters_that_hold_input() {
+    for (name, value) in [
+        ("thread", json!({"type": "continue", "previous_message_id": "msg_1"})),
+        ("container", json!({"skills": [{"type": "anthropic", "skill_id": "pptx"}]})),
+        ("mcp_servers", json!([{"type": "url", "url": "https://example.com", "name": "s"}])),
+    ] {
+        let mut body = json!({"model": "m", "max_tokens": 9, "speed": "fast", "messages": [{"role": "user", "content": "a"}]});
+        body[name] = value;
+        for to in [OpenAi, Gemini, Protocol::Responses] {
+            let refused = |method, lenient| {
+                let options = TranslateOptions { lenient, ..TranslateOptions::default() };
+                translate_as((Anthropic, to), method, &body, &options).err().unwrap_or_default()
+            };
+            assert_eq!(refused(Method::CountTokens, false), [name], "{to:?}");
+            assert!(refused(Method::Chat, false).iter().any(|field| field == name), "{to:?} {name}");
+            // Without the conversation so far the answer would be another one.
+            let lenient: &[&str] = if name == "thread" { &["thread"] } else { &[] };
+            assert_eq!([Method::CountTokens, Method::Chat].map(|method| refused(method, true)), [lenient, lenient], "{to:?}");
+        }
+    }
+    let inner = json!({"contents": [{"parts": [{"text": "a"}]}], "cachedContent": "cachedContents/a", "safetySettings": []});
+    for to in [OpenAi, Anthropic, Protocol::Responses] {
+        let body = json!({"generateContentRequest": inner});
+        let refused = translate_as((Gemini, to), Method::CountTokens, &body, &TranslateOptions::default());
+        assert_eq!(refused, Err(vec!["generateContentRequest.cachedContent".to_owned()]), "{to:?}");
     }
 }

@@ -234,6 +234,10 @@ fn embeddings_are_priced_by_their_tokens() {
                 (input * 10_000, &json!(0)),
                 "{model}: {record}"
             );
+            let answer = answer.json();
+            if answer["object"] == "list" {
+                assert_eq!(answer["usage"], json!({"prompt_tokens": input, "total_tokens": input}), "{model}: {answer}");
+            }
             input
         });
         let [one, .., many] = tokens;

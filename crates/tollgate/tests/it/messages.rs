@@ -229,8 +229,10 @@ fn errors_have_the_form_of_the_protocol() {
         assert_eq!((found, found_kind.as_str()), (status, kind), "{path}: {error}");
         assert!(error["message"].as_str().unwrap().contains(word), "{error}");
     }
-    let (_, _, error) = refused("/v1/messages", &with("thread", json!({"type": "create"})));
-    assert_eq!(error["details"]["error_code"], "thread_unsupported_request");
+    for path in ["/v1/messages", "/v1/messages/count_tokens"] {
+        let (_, _, error) = refused(path, &with("thread", json!({"type": "create"})));
+        assert_eq!(error["details"]["error_code"], "thread_unsupported_request", "{path}");
+    }
     let thread =
         json!({"model": "messages-model", "max_tokens": 9, "messages": body("m")["messages"], "thread": {"type": "create"}});
     assert_eq!(ask(&gateway, "/v1/messages", &thread).status, 200, "an upstream of the protocol judges");

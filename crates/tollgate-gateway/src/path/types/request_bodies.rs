@@ -259,6 +259,7 @@ impl<'a> RequestBodies<'a> {
         let now = self.arrived.seconds();
         let context = ReplyContext {
             id_signatures: self.id_signatures,
+            counted_input: count_input(self.summary).tokens,
             ..encoded.reply_context(&self.request_id.digits(), now, &self.summary.model, self.target.framing)
         };
         let mut dropped = self.dropped.clone();

@@ -10,6 +10,9 @@ use crate::{
 /// Fields that change neither the answer nor its price at other providers.
 const BOOKKEEPING: &[&str] = &["tags", "user_profile_id", "fallback_credit_token", "billing_policy"];
 
+/// Fields that name skills and tools, which are part of the prompt.
+const READ_BY_THE_MODEL: [&str; 2] = ["container", "mcp_servers"];
+
 /// Edits of the history that remove thinking, which is not sent to other providers anyway.
 const CLEARS_THINKING: &str = "clear_thinking_";
 
@@ -32,6 +35,15 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
         request.refuse(tier.path);
     }
     request.refuse_given(fields.text("speed")?.filter(|speed| speed.value != "standard"));
+    // It holds the conversation before this message: without it the model would answer something else.
+    if let Some(thread) = fields.take("thread") {
+        request.refuse_part(thread.path);
+    }
+    for name in READ_BY_THE_MODEL {
+        if let Some(field) = fields.take(name) {
+            request.refuse_input(field.path);
+        }
+    }
     context_management(fields, request)?;
     thinking(fields, request)?;
     fields.ignore(&["cache_control", "diagnostics"]);
