@@ -23,7 +23,7 @@ use crate::shell;
 const USERS: usize = 20;
 const READING: Duration = Duration::from_secs(5);
 /// Pairs of runs, one without these people and one with them.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const SECONDS: &str = "8";
 
 /// Requests a second beside the users, as a share of those without; the median of the rounds. `data` is a gateway's folder of data with

@@ -6,16 +6,15 @@ use url::form_urlencoded::Serializer;
 use super::{form::FormData, locale::Locale};
 use crate::{
     api::usage::histogram::Axis,
-    time::{parse_rfc3339, rfc3339},
+    time::{begin_of_sums, parse_rfc3339, rfc3339},
 };
 
 const MINUTE_US: i64 = 60_000_000;
 /// The times until now that can be chosen, in minutes.
 const UNTIL_NOW: [(&str, i64); 5] = [("15m", 15), ("1h", 60), ("24h", 1_440), ("7d", 10_080), ("30d", 43_200)];
 const MONTH: &str = "month";
+const TODAY: &str = "today";
 const DEFAULT: &str = "24h";
-/// The begin is a multiple of this, so that it is found in sums and not in records.
-const GRID_US: i64 = 5 * MINUTE_US;
 /// Bars of a chart over the whole time, at most, as the admin API takes it.
 const MAX_BARS: i64 = 32;
 const MAX_BARS_TEXT: &str = "32";
@@ -76,11 +75,24 @@ impl Period {
         if word == MONTH {
             return Self { word: Some(MONTH), since: Timestamp::of_month(now.month()), until: now, bars: None };
         }
+        if word == TODAY {
+            return Self::today(now);
+        }
         let known = |word: &str| UNTIL_NOW.into_iter().find(|(known, _)| *known == word);
         let (word, minutes) = known(word).or_else(|| known(DEFAULT)).unwrap_or(UNTIL_NOW[2]);
-        let since = (now.0 - minutes * MINUTE_US).div_euclid(GRID_US) * GRID_US;
-        // The grid lies before the exact begin; 15 minutes are not to become 20.
-        Self { word: Some(word), since: Timestamp(since + if minutes > 15 { 0 } else { GRID_US }), until: now, bars: None }
+        Self { word: Some(word), since: begin_of_last(minutes, now), until: now, bars: None }
+    }
+
+    /// The last hour until now.
+    pub(crate) fn last_hour(now: Timestamp) -> Self {
+        let (word, minutes) = UNTIL_NOW[1];
+        Self { word: Some(word), since: begin_of_last(minutes, now), until: now, bars: None }
+    }
+
+    /// The day in UTC until now.
+    pub(crate) const fn today(now: Timestamp) -> Self {
+        let begin = Timestamp(now.0 - now.0.rem_euclid(86_400_000_000));
+        Self { word: Some(TODAY), since: begin, until: now, bars: None }
     }
 
     /// The ends as parameters of the admin API.
@@ -225,6 +237,12 @@ fn field(at: Timestamp) -> String {
     rfc3339(at).chars().take(16).collect()
 }
 
+/// When the last so many minutes begin, as sums know it: up to five minutes earlier, but 15 minutes do not become 20.
+pub(crate) const fn begin_of_last(minutes: i64, now: Timestamp) -> Timestamp {
+    let back = if minutes > 15 { minutes } else { minutes - 5 };
+    begin_of_sums(Timestamp(now.0 - back * MINUTE_US))
+}
+
 /// The beginnings of an axis' bars.
 pub(crate) fn beginnings(axis: &Axis) -> impl Iterator<Item = Timestamp> {
     let (begin, width) = (axis.begin, axis.width);
@@ -265,8 +283,11 @@ mod tests {
     #[test]
     fn begin_lies_on_the_grid_of_sums() {
         for query in ["range=15m", "range=1h", "range=24h", "range=7d", "range=30d"] {
-            assert_eq!(of(query).since.0 % GRID_US, 0, "{query}");
+            assert_eq!(of(query).since, begin_of_sums(of(query).since), "{query}");
         }
+        assert_eq!((of("range=1h").since, of("range=today").since), (Period::last_hour(NOW).since, Period::today(NOW).since));
+        assert_eq!(of("range=today").ends().0, "2026-11-21T00:00:00Z");
+        assert_eq!(Period::today(NOW).of_sums().len(), 1, "the last five minutes are read from sums");
         assert!(NOW.ms_since(of("range=15m").since) <= 15 * 60_000);
     }
 

@@ -18,6 +18,7 @@ use crate::{
     },
     api_error::ApiError,
     response::ApiResponse,
+    time::begin_of_sums,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -78,7 +79,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let _permit = context.acquire_heavy_permit().await?;
     let mut traffic = Vec::new();
     for (_, days) in PERIODS {
-        let filter = UsageFilter { since: Some(now.plus_ms(-days * DAY_MS)), ..UsageFilter::default() };
+        let filter = UsageFilter { since: Some(begin_of_sums(now.plus_ms(-days * DAY_MS))), ..UsageFilter::default() };
         let sums = context
             .with_query_timeout(context.state.store.usage.summary(&filter, Grouping::from(SummaryBy::Model).without_times()))
             .await?;

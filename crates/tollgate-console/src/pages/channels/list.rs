@@ -24,8 +24,6 @@ use crate::{
     time::rfc3339,
 };
 
-const HOUR_MS: i64 = 3_600_000;
-
 #[derive(Debug, Template)]
 #[template(path = "channels.html")]
 struct ChannelsPage {
@@ -144,8 +142,7 @@ fn is_found(state: &ChannelState, search: &str) -> bool {
 
 async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     let now = request.state.gateway.now();
-    let hour = Period::fixed(now.plus_ms(-HOUR_MS).0, now.0);
-    let today = Period::fixed(now.0.div_euclid(86_400_000_000) * 86_400_000_000, now.0.saturating_add(1));
+    let (hour, today) = (Period::last_hour(now), Period::today(now));
     let since = rfc3339(hour.since);
     let (of_hour, of_day, uptimes, groups) = tokio::try_join!(
         sums::rows(request, &hour, &[("by", "channel")]),

@@ -8,7 +8,7 @@ use crate::{
         form::FormData,
         locale::Locale,
         mark,
-        period::{Period, chosen_width},
+        period::{Period, begin_of_last, chosen_width},
         protocols,
     },
     time::{parse_rfc3339, rfc3339},
@@ -120,7 +120,7 @@ impl LogFilter {
         let fixed = query.filled("since").map(at);
         let range = RANGES.iter().find(|range| range.word == query.value("range"));
         let range = range.or_else(|| RANGES.iter().find(|range| range.word == DEFAULT_RANGE)).filter(|_| fixed.is_none());
-        let begin = range.map(|range| rfc3339(now.plus_ms(-range.minutes * 60_000)));
+        let begin = range.map(|range| rfc3339(begin_of_last(range.minutes, now)));
         let fields = FIELDS.into_iter().filter(|field| is_operator || !FOR_OPERATORS.contains(field));
         Self {
             range: range.map(|range| range.word),
