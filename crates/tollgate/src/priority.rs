@@ -1,9 +1,9 @@
 //! Priorities of threads below that of requests, as niceness.
 
-/// Pages and the admin API: a tenth of the time of a thread of requests while all cores are busy, and all that is left.
-pub(crate) const CONSOLE: i32 = 10;
-/// Jobs: a third of the time of the console.
-pub(crate) const JOBS: i32 = 15;
+/// Pages and the admin API: a thirtieth of the time of a thread of requests while all cores are busy, and all that is left.
+pub(crate) const CONSOLE: i32 = 15;
+/// Jobs: less than half of the time of the console.
+pub(crate) const JOBS: i32 = 19;
 
 /// Gives the calling thread, and the threads that it starts, so much less priority than the process has. Elsewhere than on Linux it would
 /// be that of the whole process, and stays as it is.
