@@ -1,6 +1,6 @@
 //! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index.
 //! Other filters first find the times that have matches in the roll-ups, and read the records of these times only: of a whole day if it
-//! has few, else of its hours, else of five minutes.
+//! has few, else of its hours, else of five minutes, else of equal parts of these.
 //!
 //! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. It then ends early and says up
 //! to which time it searched.
@@ -28,6 +28,9 @@ const MAX_READ: i64 = 200_000;
 const MAX_SEARCHES: usize = 200;
 /// Records of a time that are read at once, if the time is longer than five minutes.
 const READ_AT_ONCE: i64 = 20_000;
+/// Records of a part of five minutes, about: nothing tells which parts have matches, so that these are larger.
+const READ_OF_PART: i64 = if cfg!(test) { 4 } else { 50_000 };
+const MILLISECOND: i64 = 1_000;
 /// Keys of a member whose records are read key by key.
 const MAX_KEYS: usize = 40;
 
@@ -44,12 +47,24 @@ struct PageSearch<'a> {
     searches: usize,
 }
 
-/// A time with matches: its first minute and its width in microseconds, and the number of records that reading it takes.
-#[derive(Clone, Copy, Debug)]
+/// A time with matches: its begin and its width in microseconds, and the number of records that reading it takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct MatchingTime {
-    minute: i64,
+    begin: i64,
     width: i64,
     records: i64,
+}
+
+impl MatchingTime {
+    /// Cuts five minutes with many records into parts, in the order of time. Each is taken for as busy as the others. They begin with a
+    /// millisecond, as ids do, by which a page continues.
+    fn cut(self) -> impl DoubleEndedIterator<Item = Self> {
+        let length = self.width / MILLISECOND;
+        let count = (self.records / READ_OF_PART).clamp(1, length);
+        let begin = move |part: i64| self.begin + length * part / count * MILLISECOND;
+        let records = self.records / count;
+        (0..count).map(move |part| Self { begin: begin(part), width: begin(part + 1) - begin(part), records })
+    }
 }
 
 impl PageSearch<'_> {
@@ -101,8 +116,8 @@ impl PageSearch<'_> {
     /// Where a page that ends before a time continues, and the time it has searched.
     fn stopped_before(&self, time: MatchingTime) -> (UsageCursor, Timestamp) {
         let time = match self.order {
-            SortOrder::Newest => Timestamp(time.minute * MINUTE + time.width),
-            SortOrder::Oldest => Timestamp(time.minute * MINUTE),
+            SortOrder::Newest => Timestamp(time.begin + time.width),
+            SortOrder::Oldest => Timestamp(time.begin),
         };
         (UsageCursor(RequestId::first_at(time)), time)
     }
@@ -204,6 +219,14 @@ impl SqlStore {
                 open.extend(times.into_iter().rev());
                 continue;
             }
+            if time.records >= 2 * READ_OF_PART && time.width == FIVE_MINUTES {
+                // The next one is the last.
+                match search.order {
+                    SortOrder::Newest => open.extend(time.cut()),
+                    SortOrder::Oldest => open.extend(time.cut().rev()),
+                }
+                continue;
+            }
             if search.read > MAX_READ || search.searches >= MAX_SEARCHES {
                 return Ok(Some(search.stopped_before(time)));
             }
@@ -244,13 +267,14 @@ impl SqlStore {
             let sql = sums(table.name, &search.filter.sql_of_times(table));
             self.fetch_as(PAGE, sqlx::query(sql), read).await?
         };
-        let mut found: Vec<_> = found.into_iter().map(|(minute, records)| MatchingTime { minute, width, records }).collect();
+        let time = |(minute, records)| MatchingTime { begin: minute * MINUTE, width, records };
+        let mut found: Vec<_> = found.into_iter().map(time).collect();
         // The records of a key have an index, those of other filters are found among all of their time.
         if search.filter.keys.is_none() {
             let all = self.fetch_as(PAGE, sqlx::query(sums("usage_sums", "")), read).await?;
             let all: HashMap<i64, i64> = all.into_iter().collect();
             for time in &mut found {
-                time.records = all.get(&time.minute).copied().unwrap_or(time.records);
+                time.records = all.get(&(time.begin / MINUTE)).copied().unwrap_or(time.records);
             }
         }
         Ok(found)
@@ -258,7 +282,7 @@ impl SqlStore {
 
     /// Reads the records of a time.
     async fn read_time(&self, search: &mut PageSearch<'_>, time: MatchingTime) -> Result<(), StoreError> {
-        let (begin, end) = (time.minute * MINUTE, time.minute * MINUTE + time.width);
+        let (begin, end) = (time.begin, time.begin + time.width);
         let range = ArrivalRange {
             from: Some(search.range.from.map_or(begin, |from| from.max(begin))),
             to: Some(search.range.to.map_or(end, |to| to.min(end))),
@@ -282,9 +306,9 @@ fn days_between(from: i64, to: Option<i64>) -> Minutes {
 
 /// The narrower times of a wider one that have a part in [from, to).
 fn parts(of: MatchingTime, narrow: i64, from: i64, to: Option<i64>) -> Minutes {
-    let end = of.minute + of.width / MINUTE;
+    let (first, end) = (of.begin / MINUTE, (of.begin + of.width) / MINUTE);
     let begin = bucket(Timestamp(from), narrow) / MINUTE;
-    (begin.max(of.minute), Some(to.map_or(end, |to| end.min(next_bucket(to, narrow) / MINUTE))))
+    (begin.max(first), Some(to.map_or(end, |to| end.min(next_bucket(to, narrow) / MINUTE))))
 }
 
 #[cfg(test)]
@@ -323,12 +347,53 @@ mod tests {
         store.close().await;
     }
 
+    #[tokio::test]
+    async fn pages_of_busy_five_minutes_have_no_gap_or_overlap() {
+        let dir = TempDir::new().unwrap();
+        let store = open(options(sqlite(&dir), &dir)).await.unwrap();
+        // Several in a millisecond.
+        let at = |number: u64| Timestamp(MIDNIGHT.0 + i64::try_from(number).unwrap() * 333);
+        let records: Vec<UsageRecord> = (0..100).map(|number| arrived(record(number), at(number))).collect();
+        store.usage.append(&records).await.unwrap();
+        let model = record(0).model;
+        let mut expected: Vec<UsageRecord> = records.into_iter().filter(|record| record.model == model).collect();
+        assert!((20..100).contains(&expected.len()), "some match: {}", expected.len());
+        for order in [SortOrder::Oldest, SortOrder::Newest] {
+            let mut filter = UsageFilter { model: model.clone(), order, limit: 3, ..UsageFilter::default() };
+            let mut found = Vec::new();
+            loop {
+                let page = store.usage.page(&filter).await.unwrap();
+                found.extend(page.items);
+                filter.after = page.next;
+                if filter.after.is_none() {
+                    break;
+                }
+            }
+            assert_eq!(found, expected, "{order:?}");
+            expected.reverse();
+        }
+        store.close().await;
+    }
+
     #[test]
     fn only_times_within_the_range_are_looked_into() {
-        let hour = MatchingTime { minute: 600, width: HOUR, records: 1 };
+        let hour = MatchingTime { begin: 600 * MINUTE, width: HOUR, records: 1 };
         assert_eq!(parts(hour, FIVE_MINUTES, 0, None), (600, Some(660)));
         assert_eq!(parts(hour, FIVE_MINUTES, 611 * MINUTE, Some(620 * MINUTE)), (610, Some(620)));
         assert_eq!(parts(hour, FIVE_MINUTES, 611 * MINUTE, Some(620 * MINUTE + 1)), (610, Some(625)));
         assert_eq!(days_between(DAY + 5, Some(3 * DAY)), (1_440, Some(3 * 1_440 + 1)));
+    }
+
+    #[test]
+    fn busy_five_minutes_are_cut_into_parts_of_whole_milliseconds() {
+        let busy = MatchingTime { begin: 7 * FIVE_MINUTES, width: FIVE_MINUTES, records: 7 * READ_OF_PART + 3 };
+        let parts: Vec<_> = busy.cut().collect();
+        assert_eq!((parts.len(), parts[0].begin, parts[0].records), (7, busy.begin, READ_OF_PART));
+        for (one, next) in parts.iter().zip(&parts[1..]) {
+            assert_eq!((one.begin + one.width, next.begin % MILLISECOND), (next.begin, 0));
+        }
+        assert_eq!(parts.last().map(|last| last.begin + last.width), Some(busy.begin + FIVE_MINUTES));
+        let busiest = MatchingTime { records: i64::MAX, ..busy };
+        assert!(busiest.cut().all(|part| part.width == MILLISECOND));
     }
 }
