@@ -75,7 +75,7 @@ impl AlertRule {
             Self::Budget => "A budget has reached one of these percentages.",
             Self::BalanceLow => "The balance of a prepaid member is below this amount.",
             Self::ChannelDown => "Every account of a channel has been cooling or resting for this long.",
-            Self::ErrorShare => "Of the requests of a channel in five minutes, this share has failed.",
+            Self::ErrorShare => "Of the requests of a channel in the last five to ten minutes, this share has failed.",
             Self::NegativeMargin => "A group sells a model below what a channel costs.",
             Self::UnpricedModel => "A channel serves a model without a price, while others have one.",
             Self::JournalGrowing => "Records that are not in the database take this much of the journal.",
