@@ -60,7 +60,9 @@ async function openShortcuts() {
 }
 
 function moveAlongRows(step) {
-  const rows = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a")).filter(Boolean);
+  // The tables of charts are closed until they are asked for.
+  const links = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a"));
+  const rows = links.filter((link) => link?.checkVisibility());
   const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }

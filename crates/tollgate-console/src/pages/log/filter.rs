@@ -43,7 +43,7 @@ impl Range {
 }
 
 /// Fields that are filled in; those for operators last.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 15] = [
     "model",
     "key",
     "outcome",
@@ -56,6 +56,7 @@ const FIELDS: [&str; 14] = [
     "tags",
     "client_request_id",
     "address",
+    "group",
     "member",
     "channel",
 ];
@@ -77,6 +78,7 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
         "tags" => t.say("log.tags"),
         "client_request_id" => t.say("log.client_request_id"),
         "address" => t.say("profile.address"),
+        "group" => t.say("log.group"),
         "member" => t.say("keys.member"),
         "channel" => t.say("log.channel"),
         _ => t.say("log.time"),
@@ -265,6 +267,7 @@ mod tests {
         assert_eq!(filter.query(None), "range=1h&model=a%26b&outcome=refused");
         assert_eq!(filter.query(Some("req_2")), "range=1h&model=a%26b&outcome=refused&after=req_2");
         assert_eq!(filter.with_range("7d"), "range=7d&model=a%26b&outcome=refused");
+        assert_eq!(of("group=echo", false).query(None), "group=echo");
         assert!(filter.fixed_query().ends_with("&since=2026-11-20T23%3A00%3A00Z"), "{}", filter.fixed_query());
         assert_eq!(of("", true).query(None), "", "the default range needs no address");
         assert_eq!(of("range=forever", true).range, Some("24h"));
