@@ -191,7 +191,9 @@ impl HealthHistory {
         if let ChannelBudget::Spent { until } = budget {
             return impaired(ImpairedState::Unavailable, HealthReason::BudgetSpent, until);
         }
-        let ends = || accounts().filter_map(|account| Some(self.open_of(account.id)?.impairment.until));
+        // An account whose rest is over is used by the next request, although nothing has shown yet that it works.
+        let rests = |until: &Option<Timestamp>| until.is_none_or(|until| now < until);
+        let ends = || accounts().filter_map(|account| Some(self.open_of(account.id)?.impairment.until)).filter(rests);
         match ends().count() {
             0 => HealthCondition::Usable,
             all if all == accounts().count() => {

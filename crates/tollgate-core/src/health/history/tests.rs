@@ -112,6 +112,19 @@ fn channel_follows_its_accounts() {
 }
 
 #[test]
+fn channel_recovers_when_the_rests_of_its_accounts_are_over_without_a_request() {
+    let mut recorded = Recorded::new();
+    recorded.set(0, cooling(1, 11), 1);
+    recorded.set(1, cooling(1, 21), 1);
+    assert_eq!(shown(&recorded.channel(1)), [("unavailable", 1, Some(11), None)]);
+    assert_eq!(shown(&recorded.channel(12)), [("unavailable", 1, Some(11), Some(12)), ("degraded", 12, Some(21), None)]);
+    assert_eq!(shown(&recorded.channel(21)), [("degraded", 12, Some(21), Some(21))]);
+    for second in 22..25 {
+        assert_eq!(shown(&recorded.channel(second)), [], "nothing changes any more");
+    }
+}
+
+#[test]
 fn accounts_that_are_switched_off_do_not_impair_their_channel() {
     let mut recorded = Recorded::new();
     let off = AccountSpec { on: false, ..recorded.channel.accounts[0].spec.clone() };
