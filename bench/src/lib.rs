@@ -8,7 +8,7 @@ use std::{
 
 use memchr::memmem::find;
 use tollgate_core::{
-    GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
+    GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
@@ -68,6 +68,7 @@ pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member
         dropped: Vec::new(),
         trace: Vec::new(),
         tags: Tags::default(),
+        sale_multiplier: Multiplier::ONE,
         attempts: Vec::new(),
     }
 }

@@ -24,7 +24,7 @@ pub(crate) enum AlertEvent {
 impl ChannelAlerts {
     /// Finds the channels that are down at a time.
     pub(crate) fn evaluate(&mut self, catalog: &Catalog, accounts: &AccountBook, now: Timestamp) {
-        let down = channels_down(catalog, |account| accounts.health(account, now));
+        let down = channels_down(catalog, |account| accounts.health(account, now), now);
         let found = self.down.conditions(catalog, &down, DOWN_MS, now);
         let is_in = |list: &[AlertCondition], subject: &str| list.iter().any(|it| it.subject == subject);
         let (events, open) = (&mut self.events, &self.open);

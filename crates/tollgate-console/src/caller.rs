@@ -1,5 +1,5 @@
-//! What callers ask about themselves with their own service key: `/v1/key`, `/v1/usage`, and the billing paths that existing clients
-//! read. Errors have OpenAI's shape. Answers are the caller view: no channel, account, cost or upstream error.
+//! What callers ask about themselves, with their own service key or signed in: `/v1/key`, `/v1/usage`, and the paths for balances that
+//! existing clients read. Errors have OpenAI's shape. Answers are the caller view: no channel, account, cost or upstream error.
 
 mod access;
 mod billing;
@@ -17,12 +17,16 @@ use http::{Request, Response};
 use serde_json::Value;
 use tokio::time::timeout;
 use tollgate_core::Key;
-use tollgate_store::{StoreError, fields::FieldShape};
+use tollgate_store::{
+    StoreError,
+    fields::{FieldShape, Kind},
+};
 
 use crate::{
     api::{
         check,
         request_context::{InputFields, PERMIT_TIMEOUT, QUERY_TIMEOUT},
+        schema::both,
     },
     api_error::ApiError,
     dispatch::request_meta,
@@ -71,20 +75,33 @@ enum CallerAnswer {
     Records,
     Subscription,
     TotalUsage,
+    Balance,
+    Account,
+    TokenUsage,
 }
 
 const fn route(path: &'static str, query: &'static [FieldShape], answers: CallerAnswer) -> CallerRoute {
     CallerRoute { path, query, answers }
 }
 
-const ROUTES: [CallerRoute; 7] = [
-    route("/v1/key", &[], CallerAnswer::Key),
+/// Without a service key, the key of the member who is signed in.
+const KEY_ID: FieldShape =
+    both("key_id", Kind::Id("key_"), "One of the keys of the member who is signed in; needed if there are several.");
+const NO_QUERY: &[FieldShape] = &[];
+
+const ROUTES: [CallerRoute; 12] = [
+    route("/v1/key", NO_QUERY, CallerAnswer::Key),
     route("/v1/usage", usage::SUMS, CallerAnswer::Usage),
     route("/v1/usage/records", usage::RECORDS, CallerAnswer::Records),
-    route("/v1/dashboard/billing/subscription", &[], CallerAnswer::Subscription),
-    route("/dashboard/billing/subscription", &[], CallerAnswer::Subscription),
+    route("/v1/dashboard/billing/subscription", NO_QUERY, CallerAnswer::Subscription),
+    route("/dashboard/billing/subscription", NO_QUERY, CallerAnswer::Subscription),
     route("/v1/dashboard/billing/usage", billing::USAGE, CallerAnswer::TotalUsage),
     route("/dashboard/billing/usage", billing::USAGE, CallerAnswer::TotalUsage),
+    route("/user/balance", NO_QUERY, CallerAnswer::Balance),
+    route("/v1/user/balance", NO_QUERY, CallerAnswer::Balance),
+    route("/api/user/self", NO_QUERY, CallerAnswer::Account),
+    route("/api/usage/token", NO_QUERY, CallerAnswer::TokenUsage),
+    route("/api/usage/token/", NO_QUERY, CallerAnswer::TokenUsage),
 ];
 
 /// Whether a path is for callers: about themselves, or a feed of the model square. The address of model requests serves these paths,
@@ -118,9 +135,12 @@ async fn serve(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Bo
 
 async fn handle(state: Arc<ConsoleState>, route: CallerRoute, request: Request<Body>) -> Result<ApiResponse, ApiError> {
     let meta = request_meta(&request, &state);
-    let key = access::authenticate(&state, &meta, request.headers()).await?;
+    let fields = [route.query, &[KEY_ID]].concat();
+    let query = check::query(&fields, request.uri().query().unwrap_or_default()).map(InputFields);
+    let chosen = query.as_ref().ok().and_then(|query| query.text("key_id"));
+    let key = access::authenticate(&state, &meta, request.headers(), chosen).await?;
     let _share = state.caller_shares.claim(key.id, key.member.id)?;
-    let query = InputFields(check::query(route.query, request.uri().query().unwrap_or_default())?);
+    let query = query?;
     let request = CallerRequest { state, key, query };
     let answer: Value = match route.answers {
         CallerAnswer::Key => key::show(&request).await?,
@@ -128,6 +148,9 @@ async fn handle(state: Arc<ConsoleState>, route: CallerRoute, request: Request<B
         CallerAnswer::Records => usage::records(&request).await?,
         CallerAnswer::Subscription => billing::subscription(&request).await?,
         CallerAnswer::TotalUsage => billing::total_usage(&request).await?,
+        CallerAnswer::Balance => billing::balance(&request).await?,
+        CallerAnswer::Account => billing::account(&request).await?,
+        CallerAnswer::TokenUsage => billing::token_usage(&request).await?,
     };
     Ok(ApiResponse::ok(answer))
 }

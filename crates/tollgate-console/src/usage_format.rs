@@ -95,6 +95,7 @@ struct RecordObject<'a> {
     sale: Option<Usd>,
     cost: Option<Usd>,
     price_version: Revision,
+    sale_multiplier: String,
     ttft_us: Option<u64>,
     duration_us: u64,
     overhead_us: Option<u64>,
@@ -131,6 +132,7 @@ impl<'a> RecordObject<'a> {
             sale: record.sale.map(Usd),
             cost: record.cost.map(Usd),
             price_version: record.price_version,
+            sale_multiplier: record.sale_multiplier.to_decimal(),
             ttft_us: record.ttft_us,
             duration_us: record.duration_us,
             overhead_us: record.overhead_us(),
@@ -187,6 +189,7 @@ struct AttemptObject<'a> {
     duration_us: u64,
     upstream_request_id: Option<&'a str>,
     beside: bool,
+    cost_multiplier: String,
 }
 
 fn attempts<S: Serializer>(attempts: &[AttemptRecord], to: S) -> Result<S::Ok, S::Error> {
@@ -205,6 +208,7 @@ fn attempts<S: Serializer>(attempts: &[AttemptRecord], to: S) -> Result<S::Ok, S
         duration_us: attempt.duration_us,
         upstream_request_id: attempt.upstream_request_id.as_deref(),
         beside: attempt.hedged,
+        cost_multiplier: attempt.cost_multiplier.to_decimal(),
     }))
 }
 

@@ -6,8 +6,8 @@ mod conditions;
 use std::collections::HashSet;
 
 pub use conditions::{
-    DownChannels, ErrorCounts, ExpiringKey, LowBalance, balance_conditions, budget_condition, budget_conditions, budget_subjects,
-    catalog_conditions, certificate_condition, channels_down, error_condition, journal_condition, key_conditions,
+    DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, balance_conditions, budget_condition, budget_conditions,
+    budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition, journal_condition, key_conditions,
 };
 
 /// A rule that raises alerts.

@@ -45,9 +45,9 @@ pub use admit::{
     output_limit_field, rate_statuses, reservation_for, reservation_for_attempt, token_counts_per_minute,
 };
 pub use alert::{
-    AlertChanges, AlertCondition, AlertRule, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes, balance_conditions,
-    budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition, channels_down,
-    error_condition, journal_condition, key_conditions,
+    AlertChanges, AlertCondition, AlertRule, DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, alert_changes,
+    balance_conditions, budget_condition, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
+    channels_down, error_condition, journal_condition, key_conditions,
 };
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{

@@ -29,6 +29,11 @@ pub struct Multiplier(#[n(0)] pub i64);
 impl Multiplier {
     /// 1.0.
     pub const ONE: Self = Self(1_000_000);
+
+    /// Whether it changes nothing.
+    pub fn is_one(&self) -> bool {
+        *self == Self::ONE
+    }
 }
 
 impl Default for Multiplier {

@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Method, Protocol};
 
-use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, RequestId, Revision, Tags, Timestamp};
+use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, RequestId, Revision, Tags, Timestamp};
 
 /// A request whose key was authenticated. Journals of version 0.1 hold it as JSON, so a new field needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -102,6 +102,10 @@ pub struct UsageRecord {
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
     #[cbor(n(27), skip_if = "Tags::is_empty")]
     pub tags: Tags,
+    /// The group's factor on the sale price of the model.
+    #[serde(default, skip_serializing_if = "Multiplier::is_one")]
+    #[cbor(n(28), skip_if = "Multiplier::is_one")]
+    pub sale_multiplier: Multiplier,
 }
 
 impl UsageRecord {
@@ -300,6 +304,10 @@ pub struct AttemptRecord {
     #[serde(rename = "beside", default, skip_serializing_if = "std::ops::Not::not")]
     #[n(15)]
     pub hedged: bool,
+    /// The account's factor on the cost price of the model.
+    #[serde(default, skip_serializing_if = "Multiplier::is_one")]
+    #[cbor(n(16), skip_if = "Multiplier::is_one")]
+    pub cost_multiplier: Multiplier,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]

@@ -188,6 +188,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         trace: facts.trace,
         attempts,
         tags: facts.tags,
+        sale_multiplier: facts.sale_multiplier,
     }
 }
 
@@ -242,6 +243,7 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
         duration_us: attempt.duration_us,
         upstream_request_id: attempt.upstream_request_id.clone(),
         hedged: attempt.hedged,
+        cost_multiplier: planned.account.spec.cost_multiplier,
     };
     (record, cost)
 }

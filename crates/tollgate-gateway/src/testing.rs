@@ -22,7 +22,7 @@ use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
     Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Key, KeyId, Member,
-    MemberId, ModelMapping, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource, Tokens,
+    MemberId, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource, Tokens,
     UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
@@ -108,6 +108,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         dropped: Vec::new(),
         trace: Vec::new(),
         tags: Tags::default(),
+        sale_multiplier: Multiplier::ONE,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
             channel_name: "main".to_owned(),
@@ -125,6 +126,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
             duration_us: 1_500_000,
             upstream_request_id: None,
             hedged: false,
+            cost_multiplier: Multiplier::ONE,
         }],
     }
 }

@@ -48,6 +48,7 @@ CREATE TABLE usage (
     cost BIGINT,
     sale BIGINT,
     price_version BIGINT NOT NULL,
+    sale_multiplier BIGINT,
     ttft_us BIGINT,
     duration_us BIGINT NOT NULL,
     booked BIGINT NOT NULL,
@@ -63,6 +64,7 @@ CREATE TABLE usage (
     first_byte_us BIGINT,
     attempt_duration_us BIGINT,
     upstream_request_id TEXT,
+    cost_multiplier BIGINT,
     trace INTEGER,
     extra TEXT,
     tags TEXT,
@@ -99,6 +101,7 @@ CREATE TABLE attempts (
     duration_us BIGINT NOT NULL,
     upstream_request_id TEXT,
     beside SMALLINT NOT NULL,
+    cost_multiplier BIGINT,
     PRIMARY KEY (request, position)
 ) PARTITION BY RANGE (request);
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

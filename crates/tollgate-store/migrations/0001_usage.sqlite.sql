@@ -45,6 +45,7 @@ CREATE TABLE usage (
     cost INTEGER,
     sale INTEGER,
     price_version INTEGER NOT NULL,
+    sale_multiplier INTEGER,
     ttft_us INTEGER,
     duration_us INTEGER NOT NULL,
     booked INTEGER NOT NULL,
@@ -60,6 +61,7 @@ CREATE TABLE usage (
     first_byte_us INTEGER,
     attempt_duration_us INTEGER,
     upstream_request_id TEXT,
+    cost_multiplier INTEGER,
     trace INTEGER,
     extra TEXT,
     tags TEXT,
@@ -95,6 +97,7 @@ CREATE TABLE attempts (
     duration_us INTEGER NOT NULL,
     upstream_request_id TEXT,
     beside INTEGER NOT NULL,
+    cost_multiplier INTEGER,
     PRIMARY KEY (request, position)
 ) WITHOUT ROWID;
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

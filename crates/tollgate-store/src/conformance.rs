@@ -231,6 +231,7 @@ conformance! {
         log_time_is_set_only_from_the_expected_value;
     usage_dimensions:
         sums_by_every_pair_of_dimensions_are_those_of_the_records,
+        attempts_are_summed_where_others_answered_in_the_end,
         pages_have_the_records_that_meet_every_condition,
         values_beyond_the_limit_are_summed_up_as_one,
         use_of_keys_is_that_of_their_records,

@@ -6,6 +6,7 @@
 mod alerts;
 mod apply;
 mod assemble;
+mod attempts;
 mod backup;
 mod cached;
 pub mod catalog_file;
@@ -39,6 +40,7 @@ mod random;
 mod rollup;
 mod rotation;
 mod rows;
+mod sampled_times;
 #[cfg(test)]
 mod samples;
 mod seal;
@@ -60,6 +62,7 @@ pub use alerts::{
     DestinationKind, DestinationSecrets, MAX_ALERT_DESTINATIONS, MAX_OPEN_ALERTS, MessageKind, MessageResult, MessageState,
     ToldDestination,
 };
+pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
@@ -191,6 +194,9 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Sums over the selected records: the 10,000 groups with most requests. Ignores the order, cursor and limit of the filter. Sums
     /// that no roll-up has are read from at most 500,000 records.
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError>;
+
+    /// Sums over attempts by two groupings: the 10,000 groups with most attempts.
+    async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError>;
 
     /// What was used of these keys, or of all: in the order of their ids, without those that had no request.
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;

@@ -9,6 +9,8 @@ mod rows;
 mod square;
 mod usage;
 
+pub(crate) use usage::groups_of;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
@@ -19,9 +21,9 @@ use tokio::sync::{Mutex, watch};
 use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Revision, Timestamp, UsageRecord};
 
 use crate::{
-    Actor, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthStore, KeyHash, KeyHasher,
-    KeyScope, KeyStore, KeyUse, KeyUseFilter, LogPosition, OfferChange, Page, PriceChange, RandomSource, RowKind, StoreError,
-    SummaryRow, UsageFilter, UsageStore,
+    Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
+    Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LogPosition, OfferChange, Page,
+    PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -237,6 +239,10 @@ impl UsageStore for MemoryStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         Ok(self.usage.lock().await.summary(filter, by))
+    }
+
+    async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {
+        Ok(self.usage.lock().await.attempts(filter, by))
     }
 
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {

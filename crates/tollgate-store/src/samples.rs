@@ -54,6 +54,7 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         trace: vec![TraceEntry { channel: "main".to_owned(), account: None, code: "planned".into(), detail: None }],
         attempts: vec![attempt(n, 0), attempt(n, 1)],
         tags: tags(n),
+        sale_multiplier: if n.is_multiple_of(3) { Multiplier(1_250_000) } else { Multiplier::ONE },
     }
 }
 
@@ -97,6 +98,7 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
         duration_us: 40,
         upstream_request_id: Some("up-1".to_owned()),
         hedged: false,
+        cost_multiplier: if n.is_multiple_of(2) { Multiplier(900_000) } else { Multiplier::ONE },
     }
 }
 

@@ -4,6 +4,7 @@
 mod address;
 mod alerts;
 mod append;
+mod attempts;
 mod catalog;
 mod cells;
 mod chains;

@@ -306,7 +306,10 @@ pub struct SummaryRow {
     /// Total cost charged by providers.
     pub cost: NanoUsd,
     pub unpriced: u64,
-    /// Times to the first content; `None` if the sums are of or by keys, members, accounts or tags, or are read from records.
+    /// Of how many records the percentiles are: the latest ones that were searched for sums of or by keys, members, accounts or tags,
+    /// and for those that are read from records; 0: of all.
+    pub sampled: u64,
+    /// Times to the first content; `None` without any.
     pub ttft: Option<Percentiles>,
     /// Times to the end.
     pub duration: Option<Percentiles>,
@@ -344,7 +347,7 @@ impl SummaryRow {
     }
 }
 
-/// Whether the sums of a filter and a grouping have percentiles, if they are wanted: those over all keys have.
+/// Whether roll-ups have the percentiles of a filter and a grouping: those over all keys have.
 pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
     let UsageFilter { key, member, members, account, tags, conditions, .. } = filter;
     let groups = [SummaryBy::Key, SummaryBy::Member, SummaryBy::Account];

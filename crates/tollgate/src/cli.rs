@@ -14,8 +14,8 @@ use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
 pub(crate) use accounting::{
-    Alert, AlertState, Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter, Settings, SettingsAction,
-    SumGroup, SumOrder, Usage, UsageFilter,
+    Alert, AlertState, AttemptGroup, AttemptSums, Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter,
+    Settings, SettingsAction, SumGroup, SumOrder, Usage, UsageFilter,
 };
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};

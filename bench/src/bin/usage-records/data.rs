@@ -2,8 +2,8 @@
 
 use tollgate_bench::{id_bytes, usage_record};
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, NanoUsd, Outcome, RequestId, Tags, Timestamp, TokenSource, Tokens,
-    TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, Multiplier, NanoUsd, Outcome, RequestId, Tags, Timestamp,
+    TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::Protocol;
 
@@ -138,6 +138,7 @@ pub(super) fn record(number: u64, Shape { count, keys, models, tags }: Shape) ->
             duration_us: 1_990_000,
             upstream_request_id: None,
             hedged: false,
+            cost_multiplier: Multiplier::ONE,
         }],
         ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % (keys / 4), caller % 5])
     }

@@ -1,5 +1,6 @@
 //! The usage log: list, get, sums, histogram, live tail and export.
 
+mod attempts;
 mod export;
 mod filter;
 pub(crate) mod histogram;
@@ -60,6 +61,7 @@ static ATTEMPT: Object = Object::of(
         read("duration_us", COUNT, "Total duration in microseconds."),
         read("upstream_request_id", TEXT, "Request id of the provider.").or_null(),
         read("beside", Kind::Flag, "Whether this was the losing attempt of a hedged request."),
+        read("cost_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the account on the cost."),
     ],
 );
 static TRACE: Object = Object::of(
@@ -93,6 +95,7 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("sale", USD, "Sale amount in USD; null: not priced.").or_null(),
     read("cost", USD, "Cost of all attempts, in USD.").or_null(),
     read("price_version", COUNT, "Catalog revision of the prices used."),
+    read("sale_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the group on the sale price of the model."),
     read("ttft_us", COUNT, "Time to the first content, in microseconds.").or_null(),
     read("duration_us", COUNT, "Total duration in microseconds."),
     read("overhead_us", COUNT, "Time in which no attempt was under way, in microseconds; null without an attempt.").or_null(),
@@ -113,6 +116,8 @@ static RECORD_DETAIL: Object = Object::of(
     ]),
 );
 const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
+/// What members do not see.
+const OPERATORS: Resource = Resource { tag: "usage", needs: Needs::Scope(AdminScope::Operator) };
 const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl", "parquet"]), "Default csv.");
 
 /// The parameters of a list, of sums, of a histogram and of an export: those of the filter, and more.
@@ -144,6 +149,16 @@ pub(super) static ROUTES: &[Route] = &[
         )
         .query(SUMMARY)
         .returns(ResponseSchema::Page(&summary::ROW)),
+    OPERATORS
+        .route(
+            Method::Get,
+            "/admin/v1/usage/attempts",
+            "sum_attempts",
+            "Sums over attempts, by one or two groupings, on one page: also those after which another account served the request.",
+            handler!(attempts::attempts),
+        )
+        .query(&attempts::PARAMETERS)
+        .returns(ResponseSchema::Page(&attempts::ROW)),
     RESOURCE
         .route(
             Method::Get,

@@ -5,12 +5,13 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use http::HeaderMap;
-use tollgate_core::{Key, KeyId, MemberId};
+use http::{HeaderMap, header};
+use tollgate_core::{Key, KeyId, KeyStatus, MemberId};
+use tollgate_store::{ObjectScope, RowFilter, RowKind};
 
 use crate::{
     api_error::ApiError,
-    auth::bearer_token,
+    auth::{bearer_token, reader},
     gateway_handle::KeyRefusal,
     state::{ConsoleState, RequestMeta},
 };
@@ -79,11 +80,57 @@ fn release<H: Eq + std::hash::Hash>(counts: &mut HashMap<H, usize>, holder: &H) 
     }
 }
 
-/// The key of a request, checked as that of a model request.
-pub(super) async fn authenticate(state: &ConsoleState, meta: &RequestMeta, headers: &HeaderMap) -> Result<Arc<Key>, ApiError> {
-    let invalid = |_| ApiError::service_key(KeyRefusal::Invalid);
-    let token = bearer_token(headers).map_err(invalid)?.ok_or_else(ApiError::no_service_key)?;
-    state.gateway.service_key(token, meta.address).await.map_err(ApiError::service_key)
+/// Headers that hold a key alone; `Authorization` comes before them.
+const KEY_HEADERS: [&str; 3] = ["x-api-key", "x-native-api-key", "x-goog-api-key"];
+
+/// The key that a request is about: the one that it presents as a model request would, checked as that is, or a key of the member who
+/// is signed in, `chosen` by its id if it has several.
+pub(super) async fn authenticate(
+    state: &ConsoleState,
+    meta: &RequestMeta,
+    headers: &HeaderMap,
+    chosen: Option<&str>,
+) -> Result<Arc<Key>, ApiError> {
+    if let Some(presented) = presented_key(headers)? {
+        let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
+        let is_other = chosen.is_some_and(|chosen| chosen != key.id.to_string());
+        return if is_other { Err(ApiError::not_found(RowKind::Key)) } else { Ok(key) };
+    }
+    let signed_in = reader(state, meta, headers).await?.ok_or_else(ApiError::no_service_key)?;
+    own_key(state, signed_in.member.id, chosen).await
+}
+
+/// The service key that headers present. A repeated header is ambiguous, and so is no key.
+fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    let invalid = || ApiError::service_key(KeyRefusal::Invalid);
+    if headers.contains_key(header::AUTHORIZATION) {
+        return bearer_token(headers).map_err(|_| invalid());
+    }
+    let Some(name) = KEY_HEADERS.into_iter().find(|name| headers.contains_key(*name)) else { return Ok(None) };
+    let mut values = headers.get_all(name).iter();
+    match (values.next().and_then(|value| value.to_str().ok()).map(str::trim), values.next()) {
+        (Some(""), None) => Ok(None),
+        (Some(key), None) => Ok(Some(key)),
+        (None, _) | (_, Some(_)) => Err(invalid()),
+    }
+}
+
+/// A key of a member that is not revoked: the one with this id, or the only one.
+async fn own_key(state: &ConsoleState, member: MemberId, chosen: Option<&str>) -> Result<Arc<Key>, ApiError> {
+    let missing = || ApiError::not_found(RowKind::Key);
+    let id = if let Some(chosen) = chosen {
+        chosen.to_owned()
+    } else {
+        let filter = RowFilter { scope: ObjectScope::Member(member), ..RowFilter::of(RowKind::Key, 2) };
+        match state.store.listing.page(&filter).await?.as_slice() {
+            [] => return Err(ApiError::value("key_id", "you have no key; make one first")),
+            [only] => only.id.clone(),
+            _ => return Err(ApiError::value("key_id", "you have several keys; name one of them by its id")),
+        }
+    };
+    let key = state.store.listing.key(KeyId::parse(&id).ok_or_else(missing)?).await?;
+    let own = key.filter(|key| key.member.id == member && key.status != KeyStatus::Revoked);
+    own.map(Arc::new).ok_or_else(missing)
 }
 
 #[cfg(test)]
@@ -98,6 +145,25 @@ mod tests {
 
     fn member(number: u8) -> MemberId {
         MemberId::from_parts(Timestamp(0), [number; 10])
+    }
+
+    #[test]
+    fn key_may_be_in_any_header_of_model_requests() {
+        let presented = |fields: &[(&'static str, &'static str)]| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in fields {
+                headers.append(*name, http::HeaderValue::from_static(value));
+            }
+            presented_key(&headers).map(|key| key.map(str::to_owned)).map_err(|_| "refused")
+        };
+        for name in KEY_HEADERS {
+            assert_eq!(presented(&[(name, " sk-a ")]), Ok(Some("sk-a".to_owned())), "{name}");
+            assert_eq!(presented(&[(name, "sk-a"), (name, "sk-a")]), Err("refused"), "{name}");
+        }
+        assert_eq!(presented(&[("authorization", "Bearer sk-b"), ("x-api-key", "sk-a")]), Ok(Some("sk-b".to_owned())));
+        assert_eq!(presented(&[("authorization", "Basic c2s="), ("x-api-key", "sk-a")]), Err("refused"));
+        assert_eq!(presented(&[("x-api-key", "")]), Ok(None));
+        assert_eq!(presented(&[]), Ok(None));
     }
 
     #[test]

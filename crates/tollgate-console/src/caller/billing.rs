@@ -1,10 +1,12 @@
-//! The billing paths that clients of OpenAI's old dashboard API and of one-api read: an amount that may be spent at most, and what is
-//! spent of it. What is left is the difference.
+//! The paths that existing clients read a balance from: OpenAI's old dashboard API, as one-api has it too
+//! (<https://github.com/songquanpeng/one-api>), new-api's account and token paths (<https://github.com/QuantumNous/new-api>), and
+//! `/user/balance` of `DeepSeek` (<https://api-docs.deepseek.com/api/get-user-balance>), which CC Switch asks by default
+//! (<https://github.com/farion1231/cc-switch>). All say what the key has spent in all its time, and what it may spend from now on.
 
 use serde_json::{Value, json};
-use tollgate_core::{NanoUsd, Timestamp};
+use tollgate_core::{Caller, NanoUsd, Timestamp};
 use tollgate_store::{
-    SummaryBy, UsageFilter,
+    Grouping, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
@@ -17,25 +19,96 @@ const DATE: Kind = Kind::Text { min: 1, max: 40 };
 /// Dates are accepted and not considered, as in one-api: the amounts are those of all time, so that their difference is what is left.
 pub(super) const USAGE: &[FieldShape] = &[both("start_date", DATE, "Not considered."), both("end_date", DATE, "Not considered.")];
 
-/// What the key has spent.
-async fn used(request: &CallerRequest) -> Result<NanoUsd, ApiError> {
+/// What new-api counts amounts in: parts of a USD.
+const QUOTA_PER_USD: f64 = 500_000.0;
+
+/// What the key has spent, and with how many requests.
+async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
     let filter = UsageFilter { key: Some(request.key.id), ..UsageFilter::default() };
-    let sums = request.read(request.state.store.usage.summary(&filter, SummaryBy::Nothing.into())).await?;
-    Ok(sums.first().map_or(NanoUsd::ZERO, |sum| sum.sale))
+    let sums = request.read(request.state.store.usage.summary(&filter, Grouping::default().without_times())).await?;
+    Ok(sums.first().map_or((NanoUsd::ZERO, 0), |sum| (sum.sale, sum.requests)))
 }
 
-/// The least of what budgets and balance leave; `None` without any.
-async fn left(request: &CallerRequest) -> Result<Option<NanoUsd>, ApiError> {
-    let budgets = key::budgets(request).await?;
-    let left = budgets.iter().map(key::BudgetState::left).chain(key::balance(request).await?.map(|left| left.max(NanoUsd::ZERO)));
-    Ok(left.min())
+/// The least of what the balance and the budgets that block leave; `None` without any. Of several groups, the one that leaves most
+/// counts: it serves requests while the others refuse them.
+async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd>, ApiError> {
+    let budgets = key::budgets(request, caller).await?;
+    let own = budgets.iter().filter(|budget| !budget.is_of_group()).filter_map(key::BudgetState::bound);
+    let of_group = |name: &str| budgets.iter().filter(|budget| budget.is_of(name)).filter_map(key::BudgetState::bound).min();
+    let groups: Option<Vec<NanoUsd>> = caller.groups.iter().map(|group| of_group(&group.name)).collect();
+    let most_of_groups = groups.and_then(|left| left.into_iter().max());
+    let balance = key::balance(request).await?.map(|left| left.max(NanoUsd::ZERO));
+    Ok(own.chain(most_of_groups).chain(balance).min())
+}
+
+/// What may be spent from now on, what has been spent, and with how many requests, in USD.
+struct Spending {
+    /// `None`: without a limit.
+    left: Option<f64>,
+    used: f64,
+    requests: u64,
+    /// The first group of the key.
+    group: String,
+}
+
+async fn spending(request: &CallerRequest) -> Result<Spending, ApiError> {
+    let (_, caller) = key::caller(request).await?;
+    let left = left(request, &caller).await?;
+    let (used, requests) = used(request).await?;
+    let group = caller.groups.first().map(|group| group.name.clone()).unwrap_or_default();
+    Ok(Spending { left: left.map(usd), used: usd(used), requests, group })
+}
+
+/// The answer of `DeepSeek`, with what CC Switch reads beside it.
+pub(super) async fn balance(request: &CallerRequest) -> Result<Value, ApiError> {
+    let Spending { left, used, .. } = spending(request).await?;
+    let left = left.unwrap_or(UNLIMITED_USD);
+    let total = format!("{left:.2}");
+    Ok(json!({
+        "is_active": true, "balance": left, "used": used, "currency": "USD", "is_available": left > 0.0,
+        "balance_infos": [
+            {"currency": "USD", "total_balance": total, "granted_balance": "0.00", "topped_up_balance": total},
+        ],
+    }))
+}
+
+/// new-api's account of who asks, here of the key.
+pub(super) async fn account(request: &CallerRequest) -> Result<Value, ApiError> {
+    let Spending { left, used, requests, group } = spending(request).await?;
+    let key = &request.key;
+    Ok(json!({
+        "success": true, "message": "",
+        "data": {
+            "id": key.member.id, "username": key.member.name, "display_name": key.member.name, "group": group,
+            "quota": quota(left.unwrap_or(UNLIMITED_USD)), "used_quota": quota(used), "request_count": requests,
+        },
+    }))
+}
+
+/// new-api's usage of a token.
+pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiError> {
+    let Spending { left, used, .. } = spending(request).await?;
+    let available = quota(left.unwrap_or(UNLIMITED_USD));
+    Ok(json!({
+        "code": true, "message": "ok",
+        "data": {
+            "object": "token_usage", "name": request.key.name, "total_granted": available.saturating_add(quota(used)),
+            "total_used": quota(used), "total_available": available, "unlimited_quota": left.is_none(),
+            "model_limits": {}, "model_limits_enabled": false,
+            "expires_at": request.key.expires_at.map_or(0, Timestamp::seconds),
+        },
+    }))
+}
+
+/// An amount in new-api's unit, rounded.
+#[expect(clippy::cast_possible_truncation, reason = "saturates")]
+fn quota(usd: f64) -> i64 {
+    (usd * QUOTA_PER_USD).round() as i64
 }
 
 pub(super) async fn subscription(request: &CallerRequest) -> Result<Value, ApiError> {
-    let limit = match left(request).await? {
-        None => UNLIMITED_USD,
-        Some(left) => usd(NanoUsd(left.0.saturating_add(used(request).await?.0))),
-    };
+    let Spending { left, used, .. } = spending(request).await?;
+    let limit = left.map_or(UNLIMITED_USD, |left| left + used);
     Ok(json!({
         "object": "billing_subscription", "has_payment_method": true, "soft_limit_usd": limit, "hard_limit_usd": limit,
         "system_hard_limit_usd": limit, "access_until": request.key.expires_at.map_or(0, Timestamp::seconds),
@@ -44,7 +117,7 @@ pub(super) async fn subscription(request: &CallerRequest) -> Result<Value, ApiEr
 
 /// In cents.
 pub(super) async fn total_usage(request: &CallerRequest) -> Result<Value, ApiError> {
-    Ok(json!({"object": "list", "total_usage": usd(used(request).await?) * 100.0}))
+    Ok(json!({"object": "list", "total_usage": usd(used(request).await?.0) * 100.0}))
 }
 
 /// An amount as clients read it, a floating-point number.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate_core::{Billing, Budget, Caller, Limits, NanoUsd, Subject, Timestamp, Window, visible_models};
+use tollgate_core::{Billing, Budget, BudgetAction, Caller, Catalog, Limits, NanoUsd, Subject, Timestamp, Window, visible_models};
 use tollgate_store::LedgerFilter;
 
 use super::CallerRequest;
@@ -15,12 +15,27 @@ const MAX_MODELS: usize = 10_000;
 /// A budget with what is left of it.
 pub(super) struct BudgetState {
     of: &'static str,
+    /// The group, of a group's budget.
+    group: Option<String>,
     budget: Budget,
     spent: NanoUsd,
 }
 
 impl BudgetState {
-    pub(super) fn left(&self) -> NanoUsd {
+    /// What it leaves to spend; `None` if it only alerts.
+    pub(super) fn bound(&self) -> Option<NanoUsd> {
+        (self.budget.action == BudgetAction::Block).then(|| self.left())
+    }
+
+    pub(super) const fn is_of_group(&self) -> bool {
+        self.group.is_some()
+    }
+
+    pub(super) fn is_of(&self, group: &str) -> bool {
+        self.group.as_deref() == Some(group)
+    }
+
+    fn left(&self) -> NanoUsd {
         NanoUsd(self.budget.amount.0.saturating_sub(self.spent.0).max(0))
     }
 
@@ -31,24 +46,39 @@ impl BudgetState {
             Window::Total => None,
         };
         json!({
-            "of": self.of, "amount": self.budget.amount.to_usd_string(), "window": self.budget.window, "action": self.budget.action,
+            "of": self.of, "group": self.group, "amount": self.budget.amount.to_usd_string(), "window": self.budget.window, "action": self.budget.action,
             "spent": self.spent.to_usd_string(), "left": self.left().to_usd_string(), "renews_at": renews_at.map(time_value),
         })
     }
 }
 
-/// The budgets of the key and of its member.
-pub(super) async fn budgets(request: &CallerRequest) -> Result<Vec<BudgetState>, ApiError> {
+/// The budgets of the key, of its member and of its groups.
+pub(super) async fn budgets(request: &CallerRequest, caller: &Caller) -> Result<Vec<BudgetState>, ApiError> {
     let CallerRequest { state, key, .. } = request;
-    let subjects = [("key", Subject::Key(key.id), &key.budgets), ("member", Subject::Member(key.member.id), &key.member.budgets)];
+    let mut subjects = vec![
+        ("key", None, Subject::Key(key.id), key.budgets.as_slice()),
+        ("member", None, Subject::Member(key.member.id), key.member.budgets.as_slice()),
+    ];
+    let of_groups = caller.groups.iter().map(|group| {
+        let name = Some(group.name.clone());
+        ("group", name, Subject::Group(group.id), group.budgets.as_slice())
+    });
+    subjects.extend(of_groups);
     let mut found = Vec::new();
-    for (of, subject, budgets) in subjects {
+    for (of, group, subject, budgets) in subjects {
         for budget in budgets {
             let spent = request.read(state.gateway.spent(subject, budget.window)).await?;
-            found.push(BudgetState { of, budget: *budget, spent });
+            found.push(BudgetState { of, group: group.clone(), budget: *budget, spent });
         }
     }
     Ok(found)
+}
+
+/// The caller that the request's key makes with the catalog in force.
+pub(super) async fn caller(request: &CallerRequest) -> Result<(Arc<Catalog>, Caller), ApiError> {
+    let catalog = request.read(request.state.gateway.catalog()).await?;
+    let caller = Caller::of(&catalog, Arc::clone(&request.key));
+    Ok((catalog, caller))
 }
 
 /// The balance of a prepaid member; `None` for others.
@@ -64,17 +94,17 @@ pub(super) async fn balance(request: &CallerRequest) -> Result<Option<NanoUsd>, 
 
 pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
     let (state, key) = (&request.state, &request.key);
-    let catalog = request.read(state.gateway.catalog()).await?;
-    let caller = Caller::of(&catalog, Arc::clone(key));
+    let (catalog, caller) = caller(request).await?;
     let models: Vec<String> =
         visible_models(&catalog, &caller).into_iter().take(MAX_MODELS).map(|it| it.model.spec.name.clone()).collect();
     let groups: Vec<&str> = caller.groups.iter().map(|group| group.name.as_str()).collect();
+    let group_limits: Vec<Value> = caller.groups.iter().filter_map(|group| group_limits(&group.name, group.limits)).collect();
     let now = state.gateway.now();
-    let budgets: Vec<Value> = budgets(request).await?.iter().map(|budget| budget.show(now)).collect();
+    let budgets: Vec<Value> = budgets(request, &caller).await?.iter().map(|budget| budget.show(now)).collect();
     Ok(json!({
         "object": "key", "id": key.id, "name": key.name, "prefix": key.prefix, "suffix": key.suffix, "member": key.member.name,
         "created_at": time_value(key.created_at), "expires_at": key.expires_at.map(time_value), "groups": groups, "models": models,
-        "limits": limits(key.limits), "member_limits": limits(key.member.limits), "budgets": budgets,
+        "limits": limits(key.limits), "member_limits": limits(key.member.limits), "group_limits": group_limits, "budgets": budgets,
         "balance": balance(request).await?.map(NanoUsd::to_usd_string),
     }))
 }
@@ -83,4 +113,11 @@ pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
 fn limits(limits: Limits) -> Value {
     let some = |limit: u64| (limit > 0).then_some(limit);
     json!({"rpm": some(limits.rpm.into()), "tpm": some(limits.tpm), "concurrency": some(limits.concurrency.into())})
+}
+
+/// Limits of a group for all of its keys together; `None` without any.
+fn group_limits(name: &str, of: Limits) -> Option<Value> {
+    let mut shown = limits(of);
+    shown["group"] = name.into();
+    (of != Limits::default()).then_some(shown)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 use tollgate_core::{NanoUsd, RequestId, Timestamp, Tokens, UsageRecord};
 use tollgate_store::{
-    SummaryBy, SummaryRow, UsageCursor, UsageFilter,
+    Grouping, SummaryBy, SummaryRow, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
@@ -65,7 +65,7 @@ pub(super) async fn sums(request: &CallerRequest) -> Result<Value, ApiError> {
         }
         filter.since = Some(since);
     }
-    let rows = request.read(request.state.store.usage.summary(&filter, by.into())).await?;
+    let rows = request.read(request.state.store.usage.summary(&filter, Grouping::from(by).without_times())).await?;
     Ok(json!({"object": "list", "data": rows.iter().map(sum).collect::<Vec<_>>()}))
 }
 

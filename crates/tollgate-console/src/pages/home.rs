@@ -4,7 +4,7 @@
 mod usage;
 mod view;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
@@ -155,17 +155,26 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
     Ok(request.read::<ApiPage<KeyView>>(operations::LIST_KEYS, call).await?.items)
 }
 
-/// The balance, and the budgets of the member and of the first active keys.
+/// The balance, and the budgets of the member, of the first active keys and of their groups.
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<String>, Vec<BudgetEntry>), ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
+    let mut groups = HashSet::new();
     let active = keys.iter().filter(|key| key.state == "active").take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
         let allowance: AllowanceView = request.read(operations::GET_KEY_ALLOWANCE, call).await?;
         balance = balance.or(allowance.balance);
-        // The member's budgets are the same for every key.
-        let budgets = allowance.budgets.iter().filter(|budget| index == 0 || budget.of == "key");
+        // The member's budgets are the same for every key, those of a group for all that are in it.
+        let mut groups_of_key = Vec::new();
+        let budgets = allowance.budgets.iter().filter(|budget| match &budget.group {
+            None => index == 0 || budget.of == "key",
+            Some(group) => {
+                groups_of_key.push(group.clone());
+                !groups.contains(group)
+            }
+        });
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, &allowance.name, now)));
+        groups.extend(groups_of_key);
     }
     Ok((balance, entries))
 }

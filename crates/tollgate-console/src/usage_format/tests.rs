@@ -1,6 +1,6 @@
 //! The text of a record in each format, compared with files.
 
-use tollgate_core::{AccountId, ChannelId, GroupId, Tags};
+use tollgate_core::{AccountId, ChannelId, GroupId, Multiplier, Tags};
 
 use super::*;
 
@@ -24,6 +24,7 @@ fn attempt(channel: &str) -> AttemptRecord {
         duration_us: 12,
         upstream_request_id: Some("up\n1".to_owned()),
         hedged: true,
+        cost_multiplier: Multiplier(1_250_000),
     }
 }
 
@@ -74,6 +75,7 @@ pub(crate) fn full() -> UsageRecord {
         dropped: vec!["seed".to_owned(), "tool_calls=1".to_owned()],
         trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
         tags: Tags::parse_header([b"project=web, team=a b".as_slice()]).unwrap(),
+        sale_multiplier: Multiplier(800_000),
         attempts: vec![attempt("main"), AttemptRecord { status: None, cost: None, ..attempt("spare") }],
     }
 }

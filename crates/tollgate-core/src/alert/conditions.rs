@@ -4,11 +4,13 @@ use std::collections::HashMap;
 
 use super::{AlertCondition, AlertRule};
 use crate::{
-    AccountHealth, AccountId, Budget, BudgetAction, Catalog, ChannelId, HealthState, IdHash, MemberId, NanoUsd, Subject, Timestamp,
-    Window, catalog_review::sales_below_cost,
+    AccountHealth, AccountId, Availability, Budget, BudgetAction, Catalog, ChannelId, HealthState, IdHash, MemberId, NanoUsd,
+    Subject, Timestamp, Window, catalog_review::sales_below_cost,
 };
 
 const DAY_MS: i64 = 86_400_000;
+/// An account that has cooled as often without a success has failed a probe.
+const COOLINGS_OF_FAILED_PROBE: u32 = 2;
 
 /// The percentages that budgets have reached. A budget that has reached several at once is reported at the highest; the others are
 /// quiet. `name`: of the subject. A period that ends leaves its alerts without a condition.
@@ -132,29 +134,43 @@ pub fn balance_conditions(members: impl Iterator<Item = LowBalance>, least: Nano
     .collect()
 }
 
-/// Enabled channels all of whose enabled accounts are cooling, resting or probed, with the reason of one.
-pub fn channels_down(catalog: &Catalog, health: impl Fn(AccountId) -> AccountHealth) -> Vec<(ChannelId, &'static str)> {
+/// An enabled channel none of whose enabled accounts is usable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DownChannel {
+    pub channel: ChannelId,
+    /// Why its first account is not usable.
+    pub reason: &'static str,
+    /// When its last account became unusable.
+    pub since: Timestamp,
+}
+
+/// Enabled channels all of whose enabled accounts are cooling, resting or probed. An account whose wait is over is usable again, unless
+/// its last probe failed: without requests nothing would ever say that it has recovered from a single 429.
+pub fn channels_down(catalog: &Catalog, health: impl Fn(AccountId) -> AccountHealth, now: Timestamp) -> Vec<DownChannel> {
     let mut down = Vec::new();
     for channel in catalog.channels.values().filter(|channel| channel.spec.on) {
-        let mut accounts = channel.accounts.iter().filter(|account| account.spec.on).peekable();
-        if accounts.peek().is_none() {
-            continue;
-        }
-        let reasons: Option<Vec<&'static str>> = accounts.map(|account| reason(health(account.id).state)).collect();
-        if let Some(reason) = reasons.and_then(|reasons| reasons.first().copied()) {
-            down.push((channel.id, reason));
+        let accounts = channel.accounts.iter().filter(|account| account.spec.on);
+        let unusable: Option<Vec<_>> = accounts.map(|account| unusable(&health(account.id), now)).collect();
+        let unusable = unusable.unwrap_or_default();
+        if let (Some((reason, _)), Some(since)) = (unusable.first(), unusable.iter().map(|(_, since)| *since).max()) {
+            down.push(DownChannel { channel: channel.id, reason, since });
         }
     }
     down
 }
 
-/// Why an account is not usable; `None` if it is.
-const fn reason(state: HealthState) -> Option<&'static str> {
-    match state {
+/// Why and since when an account is not usable; `None` if it is.
+fn unusable(health: &AccountHealth, now: Timestamp) -> Option<(&'static str, Timestamp)> {
+    let is_due = matches!(health.availability(now), Availability::Usable | Availability::ProbeDue);
+    if is_due && health.coolings < COOLINGS_OF_FAILED_PROBE {
+        return None;
+    }
+    match health.state {
         HealthState::Usable => None,
-        HealthState::Cooling { why, .. } | HealthState::Probing { why: Some(why), .. } => Some(why.as_str()),
-        HealthState::Resting { why, .. } => Some(why.as_str()),
-        HealthState::Probing { why: None, .. } => Some("probing"),
+        HealthState::Resting { .. } if is_due => None,
+        HealthState::Cooling { why, since, .. } | HealthState::Probing { why: Some(why), since } => Some((why.as_str(), since)),
+        HealthState::Resting { why, since, .. } => Some((why.as_str(), since)),
+        HealthState::Probing { why: None, since } => Some(("probing", since)),
     }
 }
 
@@ -269,17 +285,12 @@ pub struct DownChannels(HashMap<ChannelId, Timestamp, IdHash>);
 
 impl DownChannels {
     /// The channels that have been down for `for_ms`.
-    pub fn conditions(
-        &mut self,
-        catalog: &Catalog,
-        down: &[(ChannelId, &'static str)],
-        for_ms: i64,
-        now: Timestamp,
-    ) -> Vec<AlertCondition> {
-        self.0.retain(|known, _| down.iter().any(|(channel, _)| channel == known));
+    pub fn conditions(&mut self, catalog: &Catalog, down: &[DownChannel], for_ms: i64, now: Timestamp) -> Vec<AlertCondition> {
+        self.0.retain(|known, _| down.iter().any(|down| down.channel == *known));
         let mut found = Vec::new();
-        for (id, reason) in down {
-            let since = *self.0.entry(*id).or_insert(now);
+        for DownChannel { channel: id, reason, since } in down {
+            // Each probe that fails begins a cooling; the first one says since when.
+            let since = *self.0.entry(*id).or_insert(*since);
             let Some(channel) = catalog.channels.get(id).filter(|_| now.ms_since(since) >= for_ms) else { continue };
             let name = &channel.spec.name;
             let text = format!("no account of channel {name} is usable since {since} ({reason})");
@@ -293,6 +304,7 @@ impl DownChannels {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{CoolingReason, RestingReason};
 
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
@@ -367,15 +379,49 @@ mod tests {
         let mut channel = crate::samples::channel("c", &["m"]);
         channel.id = id;
         let catalog = Catalog::from_parts(crate::Revision(1), vec![channel], Vec::new(), Vec::new());
-        let mut after = |ms, is_down: bool| {
-            let found: &[_] = if is_down { &[(id, "timeout")] } else { &[] };
-            down.conditions(&catalog, found, 1_000, NOW.plus_ms(ms)).len()
+        let mut after = |ms, since: Option<i64>| {
+            let found: Vec<_> =
+                since.map(|since| DownChannel { channel: id, reason: "timeout", since: NOW.plus_ms(since) }).into_iter().collect();
+            down.conditions(&catalog, &found, 1_000, NOW.plus_ms(ms)).len()
         };
-        assert_eq!([after(0, true), after(999, true), after(1_000, true)], [0, 0, 1]);
         assert_eq!(
-            [after(1_100, false), after(1_200, true), after(2_199, true), after(2_200, true)],
+            [after(5, Some(0)), after(999, Some(0)), after(1_000, Some(900))],
+            [0, 0, 1],
+            "a failed probe begins no new time"
+        );
+        assert_eq!(
+            [after(1_100, None), after(1_200, Some(1_200)), after(2_199, Some(1_200)), after(2_200, Some(1_200))],
             [0, 0, 0, 1],
             "it begins again"
         );
+    }
+
+    #[test]
+    fn channel_is_down_while_no_account_may_be_used_or_its_last_probe_failed() {
+        let mut channel = crate::samples::channel("c", &["m"]);
+        channel.accounts.truncate(1);
+        let (id, account) = (channel.id, channel.accounts[0].id);
+        let catalog = Catalog::from_parts(crate::Revision(1), vec![channel], Vec::new(), Vec::new());
+        let at = |ms| NOW.plus_ms(ms);
+        let cooling = |coolings| AccountHealth {
+            state: HealthState::Cooling { until: at(10_000), why: CoolingReason::RateLimited, since: NOW },
+            coolings,
+            ..AccountHealth::default()
+        };
+        let down = |health: AccountHealth, ms| {
+            let found = channels_down(&catalog, |it| if it == account { health } else { AccountHealth::default() }, at(ms));
+            found.first().map(|down| (down.channel, down.reason, down.since))
+        };
+        assert_eq!(down(cooling(1), 9_999), Some((id, "rate_limited", NOW)));
+        assert_eq!(down(cooling(1), 10_000), None, "the next request may use it");
+        assert_eq!(down(cooling(2), 60_000), Some((id, "rate_limited", NOW)), "its last probe failed");
+        let resting = |until| AccountHealth {
+            state: HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until },
+            ..AccountHealth::default()
+        };
+        assert_eq!(down(resting(Some(at(10_000))), 5_000).map(|it| it.1), Some("quota_spent"));
+        assert_eq!(down(resting(Some(at(10_000))), 10_000), None);
+        assert_eq!(down(resting(None), 1_000_000).map(|it| it.1), Some("quota_spent"), "until a test passes");
+        assert_eq!(down(AccountHealth::default(), 0), None);
     }
 }

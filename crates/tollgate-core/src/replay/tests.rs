@@ -4,8 +4,8 @@ use tollgate_protocol::Protocol;
 
 use super::*;
 use crate::{
-    AttemptRecord, AttemptResult, Channel, ChannelId, Glob, Group, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn, RequestId,
-    Revision, Routing, SaleMultipliers, Tags, Timestamp, Tokens,
+    AttemptRecord, AttemptResult, Channel, ChannelId, Glob, Group, Multiplier, Outcome, PriceLimit, PriceLimitMode, PriceLimitOn,
+    RequestId, Revision, Routing, SaleMultipliers, Tags, Timestamp, Tokens,
     samples::{NOW, always, catalog, channel, group, key, model, price},
 };
 
@@ -41,6 +41,7 @@ fn record(n: u8) -> UsageRecord {
         dropped: Vec::new(),
         trace: Vec::new(),
         tags: Tags::default(),
+        sale_multiplier: Multiplier::ONE,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(NOW, [1; 10]),
             channel_name: "gone".to_owned(),
@@ -58,6 +59,7 @@ fn record(n: u8) -> UsageRecord {
             duration_us: 1,
             upstream_request_id: None,
             hedged: false,
+            cost_multiplier: Multiplier::ONE,
         }],
     }
 }

@@ -190,6 +190,7 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         trace: Vec::new(),
         attempts,
         tags: last.tags.clone(),
+        sale_multiplier: last.sale_multiplier,
     })
 }
 
@@ -225,6 +226,7 @@ fn stopped_attempt(begin: &AttemptStart<'_>, produced: &Production, ended: Times
         duration_us: us_between(attempt.at, ended),
         upstream_request_id: None,
         hedged: false,
+        cost_multiplier: attempt.cost_multiplier,
     };
     (record, cost)
 }

@@ -9,7 +9,8 @@ use super::{
 };
 
 /// Paths at which callers ask about their key and its usage. The console answers them.
-const ABOUT_KEYS: [&str; 5] = ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage"];
+const ABOUT_KEYS: [&str; 6] =
+    ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage", "user/balance"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
     if let Some(destination) = anthropic::destination(method, rest).or_else(|| responses::destination(method, rest, headers)) {

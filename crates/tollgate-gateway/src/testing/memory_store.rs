@@ -11,8 +11,8 @@ use std::{
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Key, KeyId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow,
-    UsageFilter, UsageStore,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter,
+    LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
 };
 
 /// The in-memory store.
@@ -161,6 +161,10 @@ impl UsageStore for MemoryStore {
     }
 
     async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn attempts(&self, _filter: &AttemptFilter, _by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -35,8 +35,8 @@ use tollgate_gateway::{
     },
 };
 use tollgate_store::{
-    BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher, KeyStore, KeyUse, KeyUseFilter, LogPosition,
-    Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher,
+    KeyStore, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -111,6 +111,10 @@ impl UsageStore for Memory {
     }
 
     async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(Vec::new())
+    }
+
+    async fn attempts(&self, _filter: &AttemptFilter, _by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {
         Ok(Vec::new())
     }
 

@@ -9,12 +9,13 @@ use tollgate_core::{
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
-    Actor, AdminKey, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter,
-    LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
-    OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
-    RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth,
-    TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
+    Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
+    CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash,
+    KeyScope, KeyStore, KeyUse, KeyUseFilter, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition,
+    ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter,
+    PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore,
+    StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl,
+    assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -178,6 +179,10 @@ impl UsageStore for CachedStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.summary(filter, by)).await
+    }
+
+    async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.attempts(filter, by)).await
     }
 
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {

@@ -6,7 +6,7 @@ use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
 
 use super::options;
 use crate::{
-    SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, WorkControl, open,
+    Grouping, SortOrder, Store, StoreUrl, SummaryBy, UsageCursor, UsageFilter, WorkControl, open,
     rollup::{DAY, FIVE_MINUTES, HOUR},
     samples::{MIDNIGHT, arrived, at, plain_record, record, request_id},
 };
@@ -298,7 +298,11 @@ pub(super) async fn summaries_have_percentiles(store: &Store) {
     assert!(near(ttft.p50_us, 50_000) && near(ttft.p99_us, 100_000), "{ttft:?}");
     assert!(near(duration.p50_us, 500_000) && near(duration.p95_us, 950_000), "{duration:?}");
     let of_key = UsageFilter { key: Some(record(1).key), ..UsageFilter::default() };
-    assert_eq!(store.usage.summary(&of_key, SummaryBy::Nothing.into()).await.unwrap()[0].duration, None);
+    let sums = store.usage.summary(&of_key, SummaryBy::Nothing.into()).await.unwrap();
+    assert_eq!((sums[0].requests, sums[0].sampled), (34, 34), "from its records");
+    assert!(sums[0].duration.is_some_and(|times| near(times.p99_us, 1_000_000)), "{sums:?}");
+    let untimed = Grouping::from(SummaryBy::Nothing).without_times();
+    assert_eq!(store.usage.summary(&of_key, untimed).await.unwrap()[0].duration, None);
 }
 
 pub(super) async fn known_returns_stored_ids(store: &Store) {

@@ -11,8 +11,8 @@ use tollgate_protocol::Protocol;
 
 use super::options;
 use crate::{
-    Grouping, KeyUse, KeyUseFilter, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store, StoreUrl, SummaryBy,
-    SummaryFigure, SummaryRow, TagCondition, UsageFilter, WorkControl, open,
+    AttemptFilter, AttemptsBy, Grouping, KeyUse, KeyUseFilter, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store,
+    StoreUrl, SummaryBy, SummaryFigure, SummaryRow, TagCondition, UsageFilter, WorkControl, open,
     rollup::{DAY, HOUR, MINUTE},
     samples::{MIDNIGHT, arrived, at, record},
 };
@@ -107,6 +107,44 @@ async fn with_reference(store: &Store) -> (Store, TempDir, Vec<UsageRecord>) {
     let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
     reference.usage.append(&records).await.unwrap();
     (reference, dir, records)
+}
+
+pub(super) async fn attempts_are_summed_where_others_answered_in_the_end(store: &Store) {
+    let (reference, _dir, records) = with_reference(store).await;
+    let all = [
+        AttemptsBy::Nothing,
+        AttemptsBy::Day,
+        AttemptsBy::Hour,
+        AttemptsBy::Channel,
+        AttemptsBy::Account,
+        AttemptsBy::Model,
+        AttemptsBy::Result,
+        AttemptsBy::Error,
+    ];
+    let at = |day: i64, more: i64| Some(Timestamp(MIDNIGHT.0 + day * DAY + more));
+    let ranges = [(None, None), (at(5, 0), at(12, HOUR)), (at(3, 77), at(64, 3 * HOUR + 5)), (None, at(20, 1)), (at(20, 11), None)];
+    let of = &records[22].attempts[0];
+    let filters = [
+        AttemptFilter::default(),
+        AttemptFilter { account: Some(of.account), ..AttemptFilter::default() },
+        AttemptFilter { channel: Some(of.channel), result: Some(of.result), ..AttemptFilter::default() },
+        AttemptFilter { model: Some("model-2".to_owned()), ..AttemptFilter::default() },
+        AttemptFilter { model: Some("none has it".to_owned()), ..AttemptFilter::default() },
+    ];
+    for (since, until) in ranges {
+        for filter in &filters {
+            let filter = AttemptFilter { since, until, ..filter.clone() };
+            for by in all.iter().flat_map(|first| all.map(|second| (*first, second))) {
+                let (found, expected) = (store.usage.attempts(&filter, by).await, reference.usage.attempts(&filter, by).await);
+                assert_eq!(found.unwrap(), expected.unwrap(), "{filter:?} {by:?}");
+            }
+        }
+    }
+    let by = (AttemptsBy::Account, AttemptsBy::Result);
+    let sums = store.usage.attempts(&AttemptFilter::default(), by).await.unwrap();
+    let attempts: u64 = sums.iter().map(|row| row.attempts).sum();
+    assert_eq!(attempts, records.iter().map(|record| record.attempts.len() as u64).sum::<u64>());
+    assert!(sums.iter().any(|row| row.and == "not_sent" && row.answered == 0 && row.attempts > 0), "{sums:?}");
 }
 
 pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(store: &Store) {
@@ -378,7 +416,8 @@ pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &S
         assert_eq!(sums(among(vec![unknown])).await, []);
         assert_eq!(sums(UsageFilter { members: vec![unknown], ..of_one.clone() }).await, []);
         let timed = sums(all.clone()).await.into_iter();
-        let untimed: Vec<SummaryRow> = timed.map(|row| SummaryRow { ttft: None, duration: None, overhead: None, ..row }).collect();
+        let untimed: Vec<SummaryRow> =
+            timed.map(|row| SummaryRow { sampled: 0, ttft: None, duration: None, overhead: None, ..row }).collect();
         assert_eq!(store.usage.summary(&all, by.without_times()).await.unwrap(), untimed);
     }
 }

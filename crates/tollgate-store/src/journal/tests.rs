@@ -12,7 +12,7 @@ use std::{
 
 use proptest::prelude::*;
 use tempfile::TempDir;
-use tollgate_core::{Outcome, RequestId, Tags, UsageRecord};
+use tollgate_core::{Multiplier, Outcome, RequestId, Tags, UsageRecord};
 use uuid::Uuid;
 
 use super::*;
@@ -384,7 +384,12 @@ fn segment_written_by_version_0_1_is_readable() {
     let (_journal, recovery) = Journal::open(options(&dir)).unwrap();
     assert_eq!((recovery.complete, recovery.stopped.as_slice()), (2, [request_id(2)].as_slice()));
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
-    assert_eq!(read[..2], [record(0), UsageRecord { tags: Tags::default(), ..record(1) }]);
+    let written = |n| {
+        let mut record = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, ..record(n) };
+        record.attempts.iter_mut().for_each(|attempt| attempt.cost_multiplier = Multiplier::ONE);
+        record
+    };
+    assert_eq!(read[..2], [written(0), written(1)]);
     assert_eq!((read[2].id, read[2].outcome), (request_id(2), Outcome::GatewayStopped));
     assert_eq!(fs::read(folder.join("0-00000001.tgj")).unwrap(), fs::read(fixture).unwrap(), "it has no closing mark to write");
 }

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 use tollgate_core::{KeyId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
-    BookedRecords, Grouping, KeyUse, KeyUseFilter, LedgerPosition, LogPosition, Page, SortOrder, SummaryBy, SummaryRow,
-    UsageCursor, UsageFilter,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LedgerPosition, LogPosition, Page,
+    SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter, attempts,
     rollup::{FIVE_MINUTES, RequestTimes, bucket, next_bucket},
+    sampled_times::{add_sampled_times, sample_of},
     usage::{day, five_minutes, has_times, hour, month, with_time_of_id},
 };
 
@@ -137,7 +138,7 @@ impl MemoryUsageLog {
     pub(super) fn summary(&self, filter: &UsageFilter, by: Grouping) -> Vec<SummaryRow> {
         let mut sums: BTreeMap<(String, String), SummaryRow> = BTreeMap::new();
         for record in self.records.values().filter(|record| filter.matches(record)) {
-            let key = groups(record, by);
+            let key = groups_of(record, by);
             let sum = sums.entry(key.clone()).or_insert_with(|| SummaryRow { of: key.0, and: key.1, ..SummaryRow::default() });
             let tokens = &record.tokens;
             sum.add(&SummaryRow {
@@ -160,7 +161,15 @@ impl MemoryUsageLog {
         if has_times(filter, by) {
             self.add_times(filter, by, &mut sums);
         }
-        sums.into_values().collect()
+        let mut rows: Vec<SummaryRow> = sums.into_values().collect();
+        if let Some(sample) = sample_of(filter, by) {
+            add_sampled_times(&mut rows, &self.page(&sample).items, by);
+        }
+        rows
+    }
+
+    pub(super) fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Vec<AttemptsRow> {
+        attempts::summary(self.records.values(), filter, by)
     }
 
     /// What was used of each key.
@@ -181,7 +190,7 @@ impl MemoryUsageLog {
         let filter = UsageFilter { since, until, ..filter.clone() };
         let mut times: HashMap<(String, String), RequestTimes> = HashMap::new();
         for record in self.records.values().filter(|record| filter.matches(record)) {
-            times.entry(groups(record, by)).or_default().add(record);
+            times.entry(groups_of(record, by)).or_default().add(record);
         }
         for (key, sum) in sums {
             if let Some(times) = times.get(key) {
@@ -191,7 +200,8 @@ impl MemoryUsageLog {
     }
 }
 
-fn groups(record: &UsageRecord, by: Grouping) -> (String, String) {
+/// The values of both groupings under which a record is counted.
+pub(crate) fn groups_of(record: &UsageRecord, by: Grouping) -> (String, String) {
     (group(record, by.first), group(record, by.second))
 }
 

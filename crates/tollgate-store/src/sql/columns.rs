@@ -78,6 +78,7 @@ pub(super) const USAGE: &[Column] = &[
     big("cost"),
     big("sale"),
     big("price_version"),
+    big("sale_multiplier"),
     big("ttft_us"),
     big("duration_us"),
     big("booked"),
@@ -93,6 +94,7 @@ pub(super) const USAGE: &[Column] = &[
     big("first_byte_us"),
     big("attempt_duration_us"),
     text("upstream_request_id"),
+    big("cost_multiplier"),
     int("trace"),
     text("extra"),
     text("tags"),
@@ -125,6 +127,7 @@ pub(super) const ATTEMPTS: &[Column] = &[
     big("duration_us"),
     text("upstream_request_id"),
     small("beside"),
+    big("cost_multiplier"),
 ];
 
 pub(super) const NAMES: &[Column] = &[int("ref"), small("kind"), text("id"), text("name")];

@@ -4,7 +4,7 @@
 //! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
 
 mod key_use;
-mod labels;
+pub(super) mod labels;
 mod largest;
 #[cfg(test)]
 mod many_groups;
@@ -30,8 +30,9 @@ use super::{
     usage_filter::{ArrivalRange, RefFilter, bind_ids},
 };
 use crate::{
-    Grouping, StoreError, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
+    Grouping, StoreError, SummaryBy, SummaryFigure, SummaryRow, UsageFilter, UsageStore as _,
     rollup::{MINUTE, MONTH, bucket},
+    sampled_times::{add_sampled_times, sample_of},
     usage::has_times,
 };
 use labels::Labels;
@@ -120,7 +121,11 @@ impl SqlStore {
         let done = |((of, and), (sum, times)): ((String, String), (SummaryRow, Vec<EncodedTimes>))| {
             SummaryRow { of, and, ..sum }.with_times(&merged(&times))
         };
-        Ok(sums.into_iter().map(done).collect())
+        let mut rows: Vec<SummaryRow> = sums.into_iter().map(done).collect();
+        if let Some(sample) = sample_of(filter, by).filter(|_| !rows.is_empty()) {
+            add_sampled_times(&mut rows, &self.page(&sample).await?.items, by);
+        }
+        Ok(rows)
     }
 
     /// The largest groups of a query.

@@ -19,8 +19,8 @@ use super::{
     usage_rows::stored::{AttemptRow, StoredText, TextsByRef, UsageRow, usage_columns},
 };
 use crate::{
-    BookedRecords, Grouping, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
-    usage::with_time_of_id,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LogPosition, Page, StoreError,
+    SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id,
 };
 
 pub(super) const IDS_AT_ONCE: usize = 500;
@@ -155,6 +155,10 @@ impl UsageStore for SqlStore {
 
     async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
         self.summarise_usage(filter, by).await
+    }
+
+    async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {
+        self.summarise_attempts(filter, by).await
     }
 
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError> {

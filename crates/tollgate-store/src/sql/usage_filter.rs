@@ -193,7 +193,7 @@ fn push_list(sql: &mut String, column: &str, numbers: Option<&[i64]>) {
     }
 }
 
-fn push(sql: &mut String, more: fmt::Arguments<'_>) {
+pub(super) fn push(sql: &mut String, more: fmt::Arguments<'_>) {
     sql.write_fmt(more).expect("writing to a String cannot fail");
 }
 

@@ -104,7 +104,7 @@ impl Evaluation {
         let seconds = i64::try_from(config.number("alerts.channel_down_s")).unwrap_or(i64::MAX);
         let catalog = self.sources.shared.catalog.load();
         let registry = &self.sources.registry;
-        let down = if seconds == 0 { Vec::new() } else { channels_down(&catalog, |account| registry.of(account)) };
+        let down = if seconds == 0 { Vec::new() } else { channels_down(&catalog, |account| registry.of(account), now) };
         self.down.conditions(&catalog, &down, seconds.saturating_mul(1_000), now)
     }
 
@@ -122,7 +122,7 @@ impl Evaluation {
         }
         let since = Timestamp(now.0 - now.0.rem_euclid(FIVE_MINUTES_US) - FIVE_MINUTES_US);
         let filter = UsageFilter { since: Some(since), ..UsageFilter::default() };
-        let by = Grouping::pair(SummaryBy::Channel, SummaryBy::Outcome);
+        let by = Grouping::pair(SummaryBy::Channel, SummaryBy::Outcome).without_times();
         let mut channels: BTreeMap<String, ErrorCounts> = BTreeMap::new();
         for row in self.sources.store.usage.summary(&filter, by).await? {
             // Requests without a channel were refused before any was chosen. A caller who leaves, and a gateway that stops, are no

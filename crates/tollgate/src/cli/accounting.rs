@@ -93,6 +93,11 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
+    /// Sum up attempts: what each account was asked and how it answered, also where another one served the request in the end
+    Attempts {
+        #[command(flatten)]
+        wanted: AttemptSums,
+    },
     /// Export all records to stdout; without --url including records still in the journal
     Export {
         /// Format [default: csv, with --json jsonl]
@@ -101,6 +106,90 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
+}
+
+/// Which attempts to sum up, and how.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AttemptSums {
+    /// One or two groupings, such as `--by account,error`; times are UTC
+    #[arg(long, value_enum, value_delimiter = ',', num_args = 1, default_value = "account")]
+    pub(crate) by: Vec<AttemptGroup>,
+    /// Only attempts at this channel (name or id)
+    #[arg(long)]
+    pub(crate) channel: Option<String>,
+    /// Only attempts at this account (`channel/account` or id)
+    #[arg(long)]
+    pub(crate) account: Option<String>,
+    /// Only attempts for this model
+    #[arg(long)]
+    pub(crate) model: Option<String>,
+    /// Only attempts that ended like this
+    #[arg(long, value_enum)]
+    pub(crate) result: Option<AttemptEnd>,
+    /// Only requests that arrived in the hour of this time or later
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Only requests that arrived before the end of the hour in which this time lies
+    #[arg(long, value_name = "TIME")]
+    pub(crate) until: Option<String>,
+    /// Order of the rows
+    #[arg(long, value_enum, default_value_t = AttemptOrder::Of)]
+    pub(crate) sort: AttemptOrder,
+    /// Maximum number of rows [default: all]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub(crate) rows: Option<u32>,
+}
+
+/// What attempts are summed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AttemptGroup {
+    /// One row
+    Nothing,
+    /// UTC day
+    Day,
+    /// UTC hour; requires --since and a range of at most 31 days
+    Hour,
+    /// Channel
+    Channel,
+    /// Account
+    Account,
+    /// Model
+    Model,
+    /// How it ended
+    Result,
+    /// Error id
+    Error,
+}
+
+/// How an attempt ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum AttemptEnd {
+    /// It answered the request
+    Answered,
+    /// Nothing was sent: the connection failed
+    NotSent,
+    /// Refused with an error status
+    Refused,
+    /// It failed before an answer began
+    Failed,
+    /// Its answer broke
+    Broke,
+    /// It was abandoned: the caller left, or another attempt answered
+    Cancelled,
+}
+
+/// Order of the rows of sums over attempts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum AttemptOrder {
+    /// By the values of the grouping
+    Of,
+    /// Most attempts first
+    Attempts,
+    /// Most attempts that did not answer first
+    Failed,
+    /// Highest cost first
+    Cost,
 }
 
 /// Records to select by what most commands with a filter take.

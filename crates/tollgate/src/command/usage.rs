@@ -1,5 +1,6 @@
 //! `usage tail|list|show|summary|export`: the usage log.
 
+mod attempts;
 mod filter;
 mod summary;
 mod tail;
@@ -27,6 +28,7 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
         Usage::Summary { by, previous, sort, rows, filter } => {
             summary::summary(common, admin, &filter, &summary::Wanted { by, previous, sort, rows }).await
         }
+        Usage::Attempts { wanted } => attempts::attempts(common, admin, &wanted).await,
         Usage::Export { format, filter } => export(common, admin, &filter, format).await,
     })
 }

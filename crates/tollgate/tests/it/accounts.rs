@@ -74,6 +74,28 @@ fn remaining_cooldown_survives_a_kill() {
 }
 
 #[test]
+fn account_whose_requests_others_answer_is_in_the_sums_of_attempts() {
+    let (first, second) = (Upstream::start(), Upstream::start());
+    first.set_default(error(500, "broken"));
+    let gateway = TestGateway::builder(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
+    assert_eq!((chat(&gateway), chats(&first), chats(&second)), (200, 1, 1));
+    let sums = |by: &str| -> Vec<Value> {
+        let output = gateway.run(&["usage", "attempts", "--by", by, "--json"]);
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()["items"].as_array().unwrap().clone()
+    };
+    wait_for("both attempts are booked", Duration::from_secs(5), || sums("account").len() == 2);
+    let shown = sums("account,result");
+    let of = |name: &str| shown.iter().find(|row| row["name"] == name).unwrap();
+    for (name, result, failed) in [("first/first-account", "refused", 1), ("second/second-account", "answered", 0)] {
+        let row = of(name);
+        assert_eq!(json!([row["and"], row["attempts"], row["failed"]]), json!([result, 1, failed]), "{name}");
+    }
+    let output = gateway.run(&["usage", "attempts", "--by", "account,error", "--sort", "failed"]);
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(table.lines().nth(1).is_some_and(|line| line.contains("first/first-account")), "{table}");
+}
+
+#[test]
 fn refused_credential_stays_excluded_after_restart() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.set_default(error(401, "who are you"));

@@ -42,6 +42,7 @@ fn with_factors(upstream: &Upstream) -> Admin {
 fn models_of_a_group_are_charged_with_their_own_factors() {
     let upstream = Upstream::start();
     let admin = with_factors(&upstream);
+    let mut last = None;
     for (model, shown, millionths) in MODELS {
         let answer = admin.gateway.chat(&support::chat(model));
         assert_eq!(answer.status, 200, "{model}: {}", answer.text());
@@ -59,7 +60,12 @@ fn models_of_a_group_are_charged_with_their_own_factors() {
         let asked = json!({"model": model, "key": "first", "input": tokens("input"), "output": tokens("output")});
         let simulated = admin.post("/admin/v1/prices/simulate", &asked)["sale"].clone();
         assert_eq!((&simulated["multiplier"], &simulated["amount"]), (&json!(shown), &record["sale"]), "{model}");
+        last = Some((path, sale));
     }
+
+    let (path, sale) = last.unwrap();
+    admin.patch("/admin/v1/groups/default", &json!({"sale_multiplier": "3", "model_multipliers": {}}));
+    assert_eq!(admin.get(&path)["pricing"]["sale"], sale, "the record keeps the factor that it was charged with");
 }
 
 #[test]

@@ -44,10 +44,21 @@ const LIMIT_FIELDS: &[FieldShape] = &[
     read("concurrency", COUNT, "Concurrent requests; null: unlimited.").or_null(),
 ];
 static LIMITS: Object = Object::of("AllowedLimits", LIMIT_FIELDS);
+static GROUP_LIMITS: Object = Object::of(
+    "GroupLimits",
+    &[
+        read("group", NAME, "The group."),
+        read("rpm", COUNT, "Requests per minute; null: unlimited.").or_null(),
+        read("tpm", COUNT, "Tokens per minute; null: unlimited.").or_null(),
+        read("concurrency", COUNT, "Concurrent requests; null: unlimited.").or_null(),
+    ],
+);
+const GROUP_LIMITS_ENTRY: Kind = Kind::Object(&GROUP_LIMITS);
 static BUDGET: Object = Object::of(
     "BudgetLeft",
     &[
-        read("of", Kind::Word(&["key", "member"]), "Whose budget it is."),
+        read("of", Kind::Word(&["key", "member", "group"]), "Whose budget it is."),
+        read("group", NAME, "The group, of a group's budget, which all of its keys share; else null.").or_null(),
         read("amount", USD, "The budget, in USD."),
         read("window", Kind::Word(&["day", "month", "total"]), "The time it is for."),
         read("action", Kind::Word(&["block", "alert"]), "What happens once it is spent."),
@@ -72,7 +83,12 @@ static ALLOWANCE: Object = Object::of(
         read("models", Kind::List { of: &TEXT, max: 10_000 }, "Models it may use."),
         read("limits", Kind::Object(&LIMITS), "Limits of the key."),
         read("member_limits", Kind::Object(&LIMITS), "Limits of the member with all keys."),
-        read("budgets", Kind::List { of: &BUDGET_ENTRY, max: 1_000 }, "Budgets of the key and of the member."),
+        read(
+            "group_limits",
+            Kind::List { of: &GROUP_LIMITS_ENTRY, max: 1_000 },
+            "Limits of its groups, each for all keys of the group together; groups without limits are left out.",
+        ),
+        read("budgets", Kind::List { of: &BUDGET_ENTRY, max: 3_000 }, "Budgets of the key, of the member and of the groups."),
         read("balance", USD, "Balance of a prepaid member; null for others.").or_null(),
     ],
 );

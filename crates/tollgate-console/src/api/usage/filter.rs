@@ -60,8 +60,8 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
         member: context.only_member(row_id(context, RowKind::Member, "member", MemberId::parse).await?)?,
         group: group(context).await?,
         model: query.text("model").map(str::to_owned),
-        channel: row_id(context, RowKind::Channel, "channel", ChannelId::parse).await?,
-        account: account(context).await?,
+        channel: channel_filter(context).await?,
+        account: account_filter(context).await?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
         reason: query.text("reason").map(str::to_owned),
@@ -98,7 +98,13 @@ async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
     Ok(Some(GroupId::parse(name).or(found).unwrap_or(no_group)))
 }
 
-async fn account(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {
+/// The channel that a request asks for.
+pub(super) async fn channel_filter(context: &RequestContext) -> Result<Option<ChannelId>, ApiError> {
+    row_id(context, RowKind::Channel, "channel", ChannelId::parse).await
+}
+
+/// The account that a request asks for.
+pub(super) async fn account_filter(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {
     let Some(text) = context.query.text("account") else { return Ok(None) };
     if let Some(id) = AccountId::parse(text) {
         return Ok(Some(id));

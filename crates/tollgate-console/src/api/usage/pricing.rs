@@ -1,9 +1,9 @@
-//! How the amounts of a usage record come about: unit prices, tier, multiplier and lines, from the history of prices and the present
-//! multipliers. What does not add up to the recorded amount is not shown, so that no figure is ever wrong: a multiplier may have changed
-//! since, and options of a request (service tiers, tools) have prices of their own.
+//! How the amounts of a usage record come about: unit prices and tier from the history of prices, the multipliers that the record has,
+//! and the lines. What does not add up to the recorded amount is not shown, so that no figure is ever wrong: options of a request
+//! (service tiers, tools) have prices of their own.
 
 use serde_json::{Value, json};
-use tollgate_core::{Catalog, Multiplier, NanoUsd, Price, Revision, Tokens, UsageRecord, price_lines};
+use tollgate_core::{Multiplier, NanoUsd, Price, Revision, Tokens, UsageRecord, price_lines};
 use tollgate_store::{
     PriceHistoryFilter, PriceHistoryPosition,
     fields::{Kind, Object},
@@ -34,21 +34,13 @@ const MAX_CHANGES: u32 = 200;
 
 /// The lines of the record's amounts.
 pub(super) async fn pricing(context: &RequestContext, record: &UsageRecord) -> Result<Value, ApiError> {
-    let catalog = context.with_query_timeout(context.state.store.catalog.load()).await?;
-    let group = record.group.and_then(|group| catalog.groups.get(&group));
-    let multiplier = group.zip(record.model.as_deref()).map(|(group, model)| group.sale_multiplier(model));
     let sale = price(context, record, None).await?;
     let mut costs = Vec::with_capacity(record.attempts.len());
     for attempt in &record.attempts {
-        let multiplier = account_multiplier(&catalog, attempt.account);
         let cost = price(context, record, Some(&attempt.channel_name)).await?;
-        costs.push(json!({"lines": lines(cost.as_ref(), multiplier, &attempt.tokens, attempt.cost)}));
+        costs.push(json!({"lines": lines(cost.as_ref(), attempt.cost_multiplier, &attempt.tokens, attempt.cost)}));
     }
-    Ok(json!({"sale": lines(sale.as_ref(), multiplier, &record.tokens, record.sale), "cost": costs}))
-}
-
-fn account_multiplier(catalog: &Catalog, account: tollgate_core::AccountId) -> Option<Multiplier> {
-    catalog.account(account).map(|(_, account)| account.spec.cost_multiplier)
+    Ok(json!({"sale": lines(sale.as_ref(), record.sale_multiplier, &record.tokens, record.sale), "cost": costs}))
 }
 
 /// The price of the record's model when it was settled: the sale price, or what a channel's provider charged.
@@ -64,8 +56,8 @@ async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&
 }
 
 /// The lines that add up to an amount; null if the prices do not.
-fn lines(price: Option<&Price>, multiplier: Option<Multiplier>, tokens: &Tokens, amount: Option<NanoUsd>) -> Value {
-    let (Some(price), Some(multiplier)) = (price, multiplier) else { return Value::Null };
+fn lines(price: Option<&Price>, multiplier: Multiplier, tokens: &Tokens, amount: Option<NanoUsd>) -> Value {
+    let Some(price) = price else { return Value::Null };
     let priced = price_lines(tokens, price, multiplier);
     if priced.total().is_none() || priced.total() != amount || priced.charged().next().is_none() {
         return Value::Null;
@@ -81,20 +73,12 @@ mod tests {
     fn lines_that_give_another_amount_are_not_shown() {
         let price = Price { input: Some(1_000_000_000), ..Price::free() };
         let tokens = Tokens { input: 3, ..Tokens::default() };
-        let of = |amount| lines(Some(&price), Some(Multiplier::ONE), &tokens, amount);
+        let of = |amount| lines(Some(&price), Multiplier::ONE, &tokens, amount);
         let shown = of(Some(NanoUsd(3_000)));
         assert_eq!((&shown["lines"][0]["kind"], &shown["lines"][0]["amount"]), (&json!("input"), &json!("0.000003")));
         assert_eq!([of(Some(NanoUsd(3_001))), of(None)], [Value::Null, Value::Null]);
-        assert_eq!(
-            lines(Some(&price), Some(Multiplier(2_000_000)), &tokens, Some(NanoUsd(3_000))),
-            Value::Null,
-            "another multiplier"
-        );
-        assert_eq!(
-            lines(Some(&price), Some(Multiplier::ONE), &Tokens::default(), Some(NanoUsd::ZERO)),
-            Value::Null,
-            "nothing used"
-        );
-        assert_eq!(lines(None, Some(Multiplier::ONE), &tokens, Some(NanoUsd(3_000))), Value::Null);
+        assert_eq!(lines(Some(&price), Multiplier(2_000_000), &tokens, Some(NanoUsd(3_000))), Value::Null, "another multiplier");
+        assert_eq!(lines(Some(&price), Multiplier::ONE, &Tokens::default(), Some(NanoUsd::ZERO)), Value::Null, "nothing used");
+        assert_eq!(lines(None, Multiplier::ONE, &tokens, Some(NanoUsd(3_000))), Value::Null);
     }
 }

@@ -6,7 +6,7 @@ mod previous;
 use serde_json::{Map, Value, json};
 use tollgate_core::{NanoUsd, TagName, Timestamp};
 use tollgate_store::{
-    Grouping, Percentiles, SummaryBy, SummaryFigure, SummaryRow, UsageFilter,
+    Grouping, Percentiles, SummaryBy, SummaryFigure, SummaryRow,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -20,7 +20,7 @@ use crate::{
     api_error::ApiError,
     response::ApiResponse,
 };
-use names::GroupNames;
+pub(super) use names::GroupNames;
 
 static PERCENTILES: Object = Object::of(
     "Percentiles",
@@ -32,7 +32,7 @@ static PERCENTILES: Object = Object::of(
 );
 
 /// The figures of sums.
-const FIGURES: [FieldShape; 17] = [
+const FIGURES: [FieldShape; 18] = [
     read("requests", COUNT, "Number of records."),
     read("completed", COUNT, "Completed requests."),
     read("tokens_input", COUNT, "Input tokens of every kind."),
@@ -50,11 +50,18 @@ const FIGURES: [FieldShape; 17] = [
     read(
         "ttft",
         Kind::Object(&PERCENTILES),
-        "Times to the first content; null for sums of or by keys, members, accounts and tags.",
+        "Times to the first content; null without any.",
     )
     .or_null(),
-    read("duration", Kind::Object(&PERCENTILES), "Times to the end; null as those.").or_null(),
-    read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way; null as those.").or_null(),
+    read("duration", Kind::Object(&PERCENTILES), "Times to the end.").or_null(),
+    read("overhead", Kind::Object(&PERCENTILES), "Times in which no attempt was under way.").or_null(),
+    read(
+        "sampled",
+        COUNT,
+        "Of how many records the percentiles are, for sums of or by keys, members, accounts and tags and for those that are read from \
+         records: those of the row among the latest 1,000 of all rows. Null: of all.",
+    )
+    .or_null(),
 ];
 static PREVIOUS: Object = Object::of("UsageSums", &FIGURES);
 pub(super) static ROW: Object = Object::of(
@@ -128,7 +135,7 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     filter.members = member_ids::read(&context)?.into_iter().collect();
     for (grouping, days) in [(SummaryBy::Hour, MAX_HOURLY_DAYS), (SummaryBy::FiveMinutes, MAX_FIVE_MINUTES_DAYS)] {
         if by.first == grouping || by.second == grouping {
-            check_range(&filter, context.now(), days)?;
+            check_range((filter.since, filter.until), context.now(), days)?;
         }
     }
     let has_previous = context.query.0.get("previous").and_then(Value::as_bool) == Some(true);
@@ -193,13 +200,17 @@ pub(crate) fn tag_grouping(word: &str) -> Option<SummaryBy> {
 }
 
 /// Bounds the range of a summary by short times.
-fn check_range(filter: &UsageFilter, now: Timestamp, days: i64) -> Result<(), ApiError> {
-    let Some(since) = filter.since else {
+pub(super) fn check_range(
+    (since, until): (Option<Timestamp>, Option<Timestamp>),
+    now: Timestamp,
+    days: i64,
+) -> Result<(), ApiError> {
+    let Some(since) = since else {
         let message =
             format!("Missing required parameter: 'since'. Sums by short times are over at most {days} days; say where they begin.");
         return Err(ApiError::invalid("missing_required_parameter", "since", message));
     };
-    let until = filter.until.unwrap_or(now);
+    let until = until.unwrap_or(now);
     if until.0.saturating_sub(since.0) > days * DAY_US {
         let message = format!("such sums are over at most {days} days; take a later 'since', set 'until', or sum by longer times");
         return Err(ApiError::value("since", message));
@@ -239,6 +250,7 @@ fn figures(row: &SummaryRow, view: UsageView) -> Map<String, Value> {
         "sale": usd(row.sale), "cost": view.cost(row.cost), "margin": view.cost(NanoUsd(row.sale.0.saturating_sub(row.cost.0))),
         "unpriced": row.unpriced,
         "ttft": row.ttft.map(percentiles), "duration": row.duration.map(percentiles), "overhead": row.overhead.map(percentiles),
+        "sampled": (row.sampled > 0).then_some(row.sampled),
     });
     match figures {
         Value::Object(figures) => figures,
@@ -259,8 +271,7 @@ mod tests {
         let now = Timestamp(40 * 86_400_000_000);
         let of = |since: Option<i64>, until: Option<i64>| {
             let at = |days: i64| Timestamp(days * 86_400_000_000);
-            let filter = UsageFilter { since: since.map(at), until: until.map(at), ..UsageFilter::default() };
-            check_range(&filter, now, MAX_HOURLY_DAYS).is_ok()
+            check_range((since.map(at), until.map(at)), now, MAX_HOURLY_DAYS).is_ok()
         };
         assert!(of(Some(9), None) && of(Some(0), Some(31)) && of(Some(5), Some(5)));
         assert!(!of(None, None) && !of(None, Some(3)) && !of(Some(8), None) && !of(Some(0), Some(32)));

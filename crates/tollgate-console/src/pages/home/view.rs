@@ -57,6 +57,7 @@ pub(super) struct AllowanceView {
 #[derive(Debug, Deserialize)]
 pub(super) struct BudgetView {
     pub(super) of: String,
+    pub(super) group: Option<String>,
     amount: String,
     window: String,
     spent: String,
@@ -81,8 +82,9 @@ pub(super) struct BudgetEntry {
 
 impl BudgetEntry {
     pub(super) fn of(t: Locale, budget: &BudgetView, key: &str, now: Timestamp) -> Self {
-        let label = match budget.of.as_str() {
-            "key" => t.say_with("home.budget_of_key", &[("key", key)]),
+        let label = match (budget.of.as_str(), &budget.group) {
+            (_, Some(group)) => t.say_with("home.budget_of_group", &[("group", group)]),
+            ("key", None) => t.say_with("home.budget_of_key", &[("key", key)]),
             _ => t.say("home.budget_of_member").to_owned(),
         };
         let percent = format::share_of(&budget.spent, &budget.amount);

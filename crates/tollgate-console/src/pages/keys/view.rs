@@ -74,6 +74,7 @@ pub(super) struct Allowance {
     balance: Option<String>,
     limits: AllowedLimits,
     member_limits: AllowedLimits,
+    group_limits: Vec<GroupLimits>,
 }
 
 impl Allowance {
@@ -88,17 +89,31 @@ impl Allowance {
     pub(super) const fn member_limits(&self) -> &AllowedLimits {
         &self.member_limits
     }
+
+    /// The limits of groups, each with the label of the group.
+    pub(super) fn group_limits(&self, t: Locale) -> Vec<(String, Vec<String>)> {
+        let limits = self.group_limits.iter();
+        limits.map(|of| (t.say_with("home.budget_of_group", &[("group", &of.group)]), limit_lines(t, &of.limits))).collect()
+    }
 }
 
 #[derive(Debug, Deserialize)]
 pub(super) struct BudgetLeft {
     of: String,
+    group: Option<String>,
     amount: String,
     window: String,
     action: String,
     spent: String,
     left: String,
     renews_at: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupLimits {
+    group: String,
+    #[serde(flatten)]
+    limits: AllowedLimits,
 }
 
 #[derive(Debug, Deserialize)]
@@ -201,7 +216,7 @@ impl KeyRow {
 /// A budget with what is left of it.
 #[derive(Debug)]
 pub(super) struct BudgetRow {
-    pub(super) label: &'static str,
+    pub(super) label: String,
     pub(super) left: String,
     pub(super) meter: Meter,
     pub(super) window: &'static str,
@@ -212,7 +227,11 @@ pub(super) struct BudgetRow {
 impl BudgetRow {
     pub(super) fn of(t: Locale, budget: &BudgetLeft) -> Self {
         Self {
-            label: if budget.of == "key" { t.say("keys.this_key") } else { t.say("home.budget_of_member") },
+            label: match (budget.of.as_str(), &budget.group) {
+                (_, Some(group)) => t.say_with("home.budget_of_group", &[("group", group)]),
+                ("key", None) => t.say("keys.this_key").to_owned(),
+                _ => t.say("home.budget_of_member").to_owned(),
+            },
             left: t.say_with("home.left", &[("amount", &money::short(t, &budget.left).text)]),
             meter: Meter::of(t, &budget.spent, &budget.amount),
             window: window(t, &budget.window),
@@ -249,6 +268,7 @@ pub(super) struct KeyDetail {
     pub(super) models: String,
     pub(super) limits: Vec<String>,
     pub(super) member_limits: Vec<String>,
+    pub(super) group_limits: Vec<(String, Vec<String>)>,
     pub(super) ip_allow: String,
     pub(super) balance: Option<Amount>,
 }
@@ -285,6 +305,7 @@ impl KeyDetail {
             models: allowance.map(|allowance| models(t, &allowance.models)).unwrap_or_default(),
             limits: allowance.map(|allowance| limit_lines(t, &allowance.limits)).unwrap_or_default(),
             member_limits: allowance.map(|allowance| limit_lines(t, &allowance.member_limits)).unwrap_or_default(),
+            group_limits: allowance.map(|allowance| allowance.group_limits(t)).unwrap_or_default(),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
             balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::exact(t, balance)),
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{AttemptRecord, RequestId, Tokens, UsageRecord};
+use tollgate_core::{AttemptRecord, Multiplier, RequestId, Tokens, UsageRecord};
 
 use super::row_batch::{OnConflict, RowBatch, TableStatements, TargetTable};
 use crate::{
@@ -118,6 +118,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         rows.number(record.outcome.code()).maybe(refs.reason);
         tokens(&mut rows, &record.tokens);
         rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);
+        rows.maybe(other_than_one(record.sale_multiplier));
         rows.maybe_count(record.ttft_us).count(record.duration_us).number(booked);
         rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
         rows.count(record.attempts.len() as u64);
@@ -131,7 +132,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
 /// The columns of the attempt that is in the row of its request.
 fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) {
     let Some(at) = refs.inline else {
-        for _ in 0..9 {
+        for _ in 0..10 {
             rows.maybe(None);
         }
         return;
@@ -142,6 +143,12 @@ fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) 
     rows.maybe((attempt.status != Some(record.status)).then(|| attempt.status.map_or(0, i64::from)));
     rows.number(attempt.result.code()).maybe(refs.attempts[at].error);
     rows.maybe_count(attempt.first_byte_us).count(attempt.duration_us).maybe_text(attempt.upstream_request_id.as_deref());
+    rows.maybe(other_than_one(attempt.cost_multiplier));
+}
+
+/// Most rows have none, which takes no space.
+fn other_than_one(multiplier: Multiplier) -> Option<i64> {
+    (!multiplier.is_one()).then_some(multiplier.0)
 }
 
 pub(super) fn attempts(records: &[(&UsageRecord, RecordRefs)]) -> RowBatch {
@@ -161,6 +168,7 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
     tokens(rows, &attempt.tokens);
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
+    rows.maybe(other_than_one(attempt.cost_multiplier));
 }
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.

@@ -15,10 +15,10 @@ use crate::{
 };
 
 /// Texts by the number of the group.
-pub(super) type Labels = HashMap<i64, String>;
+pub(in crate::sql) type Labels = HashMap<i64, String>;
 
 impl SqlStore {
-    pub(super) async fn labels(&self, by: SummaryBy, groups: BTreeSet<i64>) -> Result<Labels, StoreError> {
+    pub(in crate::sql) async fn labels(&self, by: SummaryBy, groups: BTreeSet<i64>) -> Result<Labels, StoreError> {
         let computed = |label: &dyn Fn(i64) -> String| groups.iter().map(|group| (*group, label(*group))).collect();
         let time = |label: fn(Timestamp) -> String| computed(&|minute| label(Timestamp(minute.saturating_mul(MINUTE))));
         match by {

@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Outcome, RequestId, Revision, Tags, Timestamp,
-    Tokens, TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, Outcome, RequestId, Revision, Tags,
+    Timestamp, Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
@@ -94,6 +94,7 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         trace: Vec::new(),
         tags: Tags::default(),
         attempts: Vec::new(),
+        sale_multiplier: Multiplier::ONE,
     }
 }
 
@@ -116,6 +117,7 @@ fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
         duration_us: 0,
         upstream_request_id: None,
         hedged: false,
+        cost_multiplier: Multiplier::ONE,
     }
 }
 
@@ -131,6 +133,7 @@ impl FromCells for UsageRow {
         let reason = c.maybe()?;
         record.tokens = c.tokens()?;
         (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));
+        record.sale_multiplier = c.maybe()?.map_or(Multiplier::ONE, Multiplier);
         (record.ttft_us, record.duration_us) = (c.maybe_count()?, c.count()?);
         let booked = c.number()?;
         record.address = c.maybe_text()?.map(str::to_owned);
@@ -149,6 +152,7 @@ impl FromCells for UsageRow {
         let attempt_error = c.maybe()?;
         (attempt.first_byte_us, attempt.duration_us) = (c.maybe_count()?, c.maybe_count()?.unwrap_or(0));
         attempt.upstream_request_id = c.maybe_text()?.map(str::to_owned);
+        attempt.cost_multiplier = c.maybe()?.map_or(Multiplier::ONE, Multiplier);
         let trace = c.maybe()?;
         if let Some(extra) = c.maybe_text()? {
             let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
@@ -201,6 +205,7 @@ impl FromCells for AttemptRow {
             duration_us: c.count()?,
             upstream_request_id: c.maybe_text()?.map(str::to_owned),
             hedged: c.number()? != 0,
+            cost_multiplier: c.maybe()?.map_or(Multiplier::ONE, Multiplier),
         };
         let refs = AttemptRefs { channel, account, upstream_model, error };
         Ok(Self { request, position, refs, attempt })

@@ -39,6 +39,7 @@ fn around(admin: &Admin) {
         "ledger/balances",
         "usage",
         "usage/summary",
+        "usage/attempts",
         "usage/histogram",
     ] {
         admin.get(&at(path));

@@ -4,7 +4,7 @@ use parquet::{
     file::reader::{FileReader as _, SerializedFileReader},
     record::{Row, RowAccessor as _},
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use tollgate_testkit::Request;
 
 use super::{Admin, refusal, refused, refused_whole, text, within_a_second};
@@ -202,4 +202,37 @@ fn callers_ask_about_their_key_and_see_no_channel_or_cost() {
     assert_eq!(refusal(&get("/v1/usage", &admin.key)), refused_whole(401, "invalid_api_key"));
     assert_eq!(refusal(&admin.gateway.send(&Request::get("/v1/key"))), refused_whole(401, "missing_api_key"));
     assert_eq!(refusal(&get("/v1/usage?by=channel", key)), refused(400, "invalid_value", "by"));
+}
+
+#[test]
+fn clients_of_other_gateways_find_what_is_left_of_budgets_that_block() {
+    let admin = Admin::echo();
+    let budget = |usd: &str, action: &str| json!({"amount": usd, "window": "total", "action": action});
+    admin.patch("/admin/v1/groups/echo", &json!({"budget": budget("7", "block"), "rpm": 600}));
+    let made = admin.post("/admin/v1/keys", &json!({"name": "billing", "groups": ["echo"], "budget": budget("2", "alert")}));
+    let key = made["key"].as_str().unwrap();
+    let get = |path: &str| admin.gateway.send(&Request::get(path).header("x-api-key", key)).json();
+
+    within_a_second("the group's limits are in force", || get("/v1/key")["group_limits"] != json!([]));
+    let own = get("/v1/key");
+    let budgets: Vec<_> = own["budgets"].as_array().unwrap().iter().map(|it| [&it["of"], &it["group"], &it["left"]]).collect();
+    assert_eq!(json!(budgets), json!([["key", null, "2.00"], ["group", "echo", "7.00"]]), "{own}");
+    assert_eq!(own["group_limits"], json!([{"group": "echo", "rpm": 600, "tpm": null, "concurrency": null}]));
+
+    for prefix in ["", "/v1"] {
+        let balance = get(&format!("{prefix}/user/balance"));
+        assert_eq!((&balance["is_active"], balance["balance"].as_f64()), (&json!(true), Some(7.0)), "{balance}");
+        let info = json!([{"currency": "USD", "total_balance": "7.00", "granted_balance": "0.00", "topped_up_balance": "7.00"}]);
+        assert_eq!((&balance["is_available"], &balance["balance_infos"]), (&json!(true), &info));
+        assert_eq!(get(&format!("{prefix}/dashboard/billing/subscription"))["hard_limit_usd"].as_f64(), Some(7.0));
+    }
+    let account = get("/api/user/self");
+    assert_eq!((&account["success"], &account["data"]["quota"]), (&json!(true), &json!(3_500_000)), "{account}");
+    assert_eq!((&account["data"]["group"], &account["data"]["used_quota"]), (&json!("echo"), &json!(0)));
+    for path in ["/api/usage/token", "/api/usage/token/"] {
+        let usage = get(path);
+        assert_eq!((&usage["code"], &usage["data"]["total_available"]), (&json!(true), &json!(3_500_000)), "{usage}");
+        assert_eq!((&usage["data"]["name"], &usage["data"]["unlimited_quota"]), (&json!("billing"), &json!(false)));
+    }
+    assert_eq!(refusal(&admin.gateway.send(&Request::get("/user/balance"))), refused_whole(401, "missing_api_key"));
 }

@@ -176,3 +176,26 @@ fn keys_are_rotated_and_disabled_by_commands() {
     let wrong = it.admin.gateway.run(&["key", "rotate", "ci", "--overlap", "soon"]);
     assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
 }
+
+#[test]
+fn member_asks_about_an_own_key_signed_in() {
+    let it = fixture(true);
+    assert_eq!(it.status(&it.secret), 200);
+    let get = |path: &str| it.ann.send(&it.admin, "GET", path, None);
+    within_a_second("the request is booked", || ok(&get("/v1/usage/records"))["data"].as_array().unwrap().len() == 1);
+    assert_eq!(ok(&get("/v1/key"))["id"], json!(it.key), "the only key");
+    let second = it.admin.post("/admin/v1/keys", &json!({"name": "second", "member": "ann", "groups": ["echo"]}));
+    let second = second["id"].as_str().unwrap();
+    assert_eq!(refusal(&get("/v1/key")), refused(400, "invalid_value", "key_id"));
+    assert_eq!(ok(&get(&format!("/v1/key?key_id={second}")))["name"], "second");
+    assert_eq!(ok(&get(&format!("/v1/usage?by=nothing&key_id={}", it.key)))["data"][0]["requests"], 1);
+    let sums = ok(&get(&format!("/v1/usage?by=nothing&key_id={second}")));
+    assert!(sums["data"].as_array().unwrap().iter().all(|row| row["requests"] == 0), "{sums}");
+
+    make_member(&it.admin, "bob", "member");
+    let bob = sign_in(&it.admin, "bob");
+    assert_eq!(refusal(&bob.send(&it.admin, "GET", &format!("/v1/key?key_id={second}"), None)), refused_whole(404, "not_found"));
+    assert_eq!(refusal(&bob.send(&it.admin, "GET", "/v1/key", None)), refused(400, "invalid_value", "key_id"));
+    let with_key = Request::get(&format!("/v1/key?key_id={second}")).bearer(&it.secret);
+    assert_eq!(refusal(&it.admin.gateway.send(&with_key)), refused_whole(404, "not_found"), "a key asks about itself alone");
+}

@@ -11,11 +11,11 @@ use crate::{
 };
 
 /// Name and member by group.
-pub(super) struct GroupNames(HashMap<String, (String, Option<String>)>);
+pub(in crate::api::usage) struct GroupNames(HashMap<String, (String, Option<String>)>);
 
 impl GroupNames {
     /// Names for the ids of keys, members, channels and accounts, and the members of keys. Sums by group have names already.
-    pub(super) async fn find<'a>(
+    pub(in crate::api::usage) async fn find<'a>(
         context: &RequestContext,
         by: SummaryBy,
         groups: impl Iterator<Item = &'a str>,
@@ -66,7 +66,7 @@ impl GroupNames {
     }
 
     /// Name and member of a group.
-    pub(super) fn of(&self, group: &str) -> (Value, Value) {
+    pub(in crate::api::usage) fn of(&self, group: &str) -> (Value, Value) {
         match self.0.get(group) {
             Some((name, member)) => (name.as_str().into(), member.as_deref().into()),
             None => (Value::Null, Value::Null),
