@@ -392,6 +392,7 @@ fn attempt(planned: PlannedAttempt, at: Timestamp, result: AttemptResult, durati
         duration_us,
         upstream_request_id: None,
         hedged: false,
+        message: None,
     }
 }
 

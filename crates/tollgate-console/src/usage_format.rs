@@ -190,6 +190,7 @@ struct AttemptObject<'a> {
     upstream_request_id: Option<&'a str>,
     beside: bool,
     cost_multiplier: String,
+    message: Option<&'a str>,
 }
 
 fn attempts<S: Serializer>(attempts: &[AttemptRecord], to: S) -> Result<S::Ok, S::Error> {
@@ -209,6 +210,7 @@ fn attempts<S: Serializer>(attempts: &[AttemptRecord], to: S) -> Result<S::Ok, S
         upstream_request_id: attempt.upstream_request_id.as_deref(),
         beside: attempt.hedged,
         cost_multiplier: attempt.cost_multiplier.to_decimal(),
+        message: attempt.message.as_deref(),
     }))
 }
 

@@ -308,6 +308,10 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Multiplier::is_one")]
     #[cbor(n(16), skip_if = "Multiplier::is_one")]
     pub cost_multiplier: Multiplier,
+    /// What went wrong, for operators: the text of the upstream's error without secrets and hosts, or what was expected of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(17)]
+    pub message: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]

@@ -103,6 +103,8 @@ pub struct AttemptFacts {
     pub upstream_request_id: Option<String>,
     /// A hedged attempt that lost to the one that answered.
     pub hedged: bool,
+    /// What went wrong, for operators.
+    pub message: Option<String>,
 }
 
 /// Amount of content of an answer.
@@ -244,6 +246,7 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
         upstream_request_id: attempt.upstream_request_id.clone(),
         hedged: attempt.hedged,
         cost_multiplier: planned.account.spec.cost_multiplier,
+        message: attempt.message.clone(),
     };
     (record, cost)
 }

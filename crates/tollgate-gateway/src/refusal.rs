@@ -8,7 +8,7 @@ mod table;
 mod text;
 mod upstream_rows;
 
-pub(crate) use redact::redact_secrets;
+pub(crate) use redact::{redact, redact_secrets};
 pub(crate) use respond::{REQUEST_ID, write_rates};
 pub(crate) use text::seconds_until;
 

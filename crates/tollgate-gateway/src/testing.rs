@@ -127,6 +127,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
             upstream_request_id: None,
             hedged: false,
             cost_multiplier: Multiplier::ONE,
+            message: None,
         }],
     }
 }

@@ -65,6 +65,7 @@ CREATE TABLE usage (
     attempt_duration_us BIGINT,
     upstream_request_id TEXT,
     cost_multiplier BIGINT,
+    attempt_message TEXT,
     trace INTEGER,
     extra TEXT,
     tags TEXT,
@@ -102,6 +103,7 @@ CREATE TABLE attempts (
     upstream_request_id TEXT,
     beside SMALLINT NOT NULL,
     cost_multiplier BIGINT,
+    message TEXT,
     PRIMARY KEY (request, position)
 ) PARTITION BY RANGE (request);
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

@@ -62,6 +62,7 @@ CREATE TABLE usage (
     attempt_duration_us INTEGER,
     upstream_request_id TEXT,
     cost_multiplier INTEGER,
+    attempt_message TEXT,
     trace INTEGER,
     extra TEXT,
     tags TEXT,
@@ -98,6 +99,7 @@ CREATE TABLE attempts (
     upstream_request_id TEXT,
     beside INTEGER NOT NULL,
     cost_multiplier INTEGER,
+    message TEXT,
     PRIMARY KEY (request, position)
 ) WITHOUT ROWID;
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

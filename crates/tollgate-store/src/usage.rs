@@ -240,7 +240,7 @@ impl SummaryBy {
 pub enum SummaryFigure {
     #[default]
     Requests,
-    /// Requests that were not completed.
+    /// Requests that failed: neither completed nor left.
     Errors,
     /// Of every kind.
     Tokens,
@@ -290,6 +290,8 @@ pub struct SummaryRow {
     pub and: String,
     pub requests: u64,
     pub completed: u64,
+    /// Requests that ended without an answer and without a fault: the caller left, or the gateway stopped.
+    pub left: u64,
     /// Input tokens of every kind.
     pub tokens_input: u64,
     /// Output and thinking tokens.
@@ -318,11 +320,18 @@ pub struct SummaryRow {
 }
 
 impl SummaryRow {
+    /// Requests that were neither completed nor left.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.requests.saturating_sub(self.completed).saturating_sub(self.left)
+    }
+
     /// Adds the sums of another row; the percentiles stay.
     pub fn add(&mut self, other: &Self) {
         let counts = [
             (&mut self.requests, other.requests),
             (&mut self.completed, other.completed),
+            (&mut self.left, other.left),
             (&mut self.tokens_input, other.tokens_input),
             (&mut self.tokens_output, other.tokens_output),
             (&mut self.tokens_cache_read, other.tokens_cache_read),

@@ -139,6 +139,7 @@ pub(super) fn record(number: u64, Shape { count, keys, models, tags }: Shape) ->
             upstream_request_id: None,
             hedged: false,
             cost_multiplier: Multiplier::ONE,
+            message: None,
         }],
         ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % (keys / 4), caller % 5])
     }

@@ -62,6 +62,7 @@ static ATTEMPT: Object = Object::of(
         read("upstream_request_id", TEXT, "Request id of the provider.").or_null(),
         read("beside", Kind::Flag, "Whether this was the losing attempt of a hedged request."),
         read("cost_multiplier", Kind::Factor { max: i64::MAX }, "Factor of the account on the cost."),
+        read("message", TEXT, "What went wrong: the text of the upstream's error without secrets and hosts, or a class.").or_null(),
     ],
 );
 static TRACE: Object = Object::of(

@@ -59,6 +59,16 @@ pub(crate) struct BarSeries {
     pub(crate) class: &'static str,
     pub(crate) label: String,
     pub(crate) total: Amount,
+    /// The parameter of the log that selects it: name and value.
+    pub(crate) filter: Option<(&'static str, String)>,
+}
+
+impl BarSeries {
+    /// What is added to the link of a bar for the records of this kind.
+    fn query(&self) -> String {
+        let Some((name, value)) = &self.filter else { return String::new() };
+        format!("&{}", url::form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish())
+    }
 }
 
 /// The figures of a bar, one for each series.
@@ -108,6 +118,8 @@ pub(crate) struct Bar {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) class: &'static str,
+    /// What is added to the link of its bar.
+    pub(crate) query: String,
     pub(crate) y: u64,
     pub(crate) height: u64,
 }
@@ -170,7 +182,7 @@ fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
         let height = u64::try_from(u128::from(*figure) * u128::from(HEIGHT) / u128::from(top.max(1))).unwrap_or(HEIGHT);
         let height = height.clamp(12, HEIGHT).min(bottom);
         bottom -= height;
-        parts.push(Part { class: series.class, y: bottom, height });
+        parts.push(Part { class: series.class, query: series.query(), y: bottom, height });
     }
     parts
 }
@@ -205,9 +217,20 @@ mod tests {
 
     #[test]
     fn parts_stand_on_each_other_and_small_ones_are_seen() {
-        let series = ["completed", "broke"].map(|class| BarSeries { class, label: String::new(), total: Amount::none() });
+        let series = ["completed", "broke"].map(|class| BarSeries {
+            class,
+            label: String::new(),
+            total: Amount::none(),
+            filter: (class == "broke").then(|| ("outcome", "up stream".to_owned())),
+        });
         let found = parts(&series, &[50, 1], 100);
-        assert_eq!(found, [Part { class: "completed", y: 500, height: 500 }, Part { class: "broke", y: 488, height: 12 }]);
+        assert_eq!(
+            found,
+            [
+                Part { class: "completed", query: String::new(), y: 500, height: 500 },
+                Part { class: "broke", query: "&outcome=up+stream".to_owned(), y: 488, height: 12 },
+            ]
+        );
         assert!(parts(&series, &[0, 0], 100).is_empty());
         let full = parts(&series, &[100, 5], 100);
         assert_eq!((full[0].height, full[1].y, full[1].height), (1_000, 0, 0));
@@ -218,7 +241,7 @@ mod tests {
         assert_eq!(Unit::Money.show(Locale::EN, 1_500_000_000).text, "$1.50");
         let yuan = Locale::EN.with_currency(crate::currency::DisplayCurrency::of("CNY", "7.1"));
         let figures = vec![BarFigures { at: "2026-11-23T10:00:00Z".to_owned(), figures: vec![1_500_000_000], link: String::new() }];
-        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none() }];
+        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none(), filter: None }];
         let chart = Chart::in_unit(yuan, Unit::Money, "", (series, figures));
         // The scale has round figures of the currency, the bar its exact figure in USD.
         assert_eq!(chart.scale, ["CN¥20", "CN¥10", "CN¥0.00"]);
@@ -232,7 +255,7 @@ mod tests {
             figures: vec![minute],
             link: String::new(),
         });
-        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none() }];
+        let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none(), filter: None }];
         let chart = Chart::of(Locale::EN, "", series, figures.collect());
         assert_eq!((chart.times.len(), chart.bars.len(), chart.width), (6, 60, 1_200));
         assert!(chart.times[5].machine.contains("10:59") && !chart.is_daily);

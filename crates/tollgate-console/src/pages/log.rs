@@ -308,6 +308,7 @@ pub(super) fn outcome_chart(t: Locale, buckets: &Buckets, link: impl Fn(&Bucket)
         class,
         label: super::mark::of_outcome(t, outcome).word,
         total: Amount::plain(format::integer(total(outcome))),
+        filter: Some(("outcome", outcome.to_owned())),
     });
     let bars = buckets.items.iter().map(|bucket| BarFigures {
         link: link(bucket),

@@ -25,6 +25,7 @@ fn attempt(channel: &str) -> AttemptRecord {
         upstream_request_id: Some("up\n1".to_owned()),
         hedged: true,
         cost_multiplier: Multiplier(1_250_000),
+        message: Some("no \"room\"".to_owned()),
     }
 }
 

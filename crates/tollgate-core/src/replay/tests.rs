@@ -60,6 +60,7 @@ fn record(n: u8) -> UsageRecord {
             upstream_request_id: None,
             hedged: false,
             cost_multiplier: Multiplier::ONE,
+            message: None,
         }],
     }
 }

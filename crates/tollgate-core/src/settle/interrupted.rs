@@ -227,6 +227,7 @@ fn stopped_attempt(begin: &AttemptStart<'_>, produced: &Production, ended: Times
         upstream_request_id: None,
         hedged: false,
         cost_multiplier: attempt.cost_multiplier,
+        message: None,
     };
     (record, cost)
 }

@@ -45,6 +45,7 @@ fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attemp
         duration_us: 5_000,
         upstream_request_id: Some("up-1".to_owned()),
         hedged: false,
+        message: None,
     }
 }
 

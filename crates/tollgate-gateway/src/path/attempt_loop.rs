@@ -80,7 +80,7 @@ pub(super) async fn run(
                     return Ok(own_count(body));
                 }
                 let verdict = judge(context, &failure, &planned, &mut retry.history);
-                guard.end_attempt(verdict.result, Some(verdict.id()), verdict.observation);
+                guard.fail_attempt(&failure, &verdict);
                 let wait = verdict.reported.wait(worker.shared.clock.now());
                 retry.shortest_wait = [retry.shortest_wait, wait].into_iter().flatten().min();
                 let last = retry.last.insert(LastAttempt { verdict, planned });

@@ -62,14 +62,12 @@ fn record_unsupported(context: &RouteContext<'_>, planned: &PlannedAttempt, fail
 
 /// Logs one line per failed attempt, with the class of the failure and never the upstream's text.
 fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static str) {
-    let (status, class) = match failure {
-        Failure::NoAnswer(fault) => (None, fault.to_string()),
-        Failure::TimedOut { .. } => (None, "timed out".to_owned()),
-        Failure::OutOfTime { .. } => (None, "the request's time is up".to_owned()),
-        Failure::BadAnswer(what) => (None, format!("bad answer: {what}")),
-        Failure::Unexpected { status } => (Some(*status), "unexpected status".to_owned()),
-        Failure::NoMemory => (None, "no memory for the answer".to_owned()),
-        Failure::Problem(answer) => (Some(answer.problem.status), "refused".to_owned()),
+    let status = match failure {
+        Failure::Unexpected { status } => Some(*status),
+        Failure::Problem(answer) => Some(answer.problem.status),
+        Failure::NoAnswer(_) | Failure::TimedOut { .. } | Failure::OutOfTime { .. } | Failure::BadAnswer(_) | Failure::NoMemory => {
+            None
+        }
     };
     tracing::warn!(
         request.id = %head.request_id,
@@ -78,7 +76,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
         channel.id = %planned.channel.id,
         channel.name = planned.channel.spec.name,
         account.id = %planned.account.id,
-        class,
+        class = failure.class(),
         "an attempt failed"
     );
 }

@@ -72,6 +72,9 @@ pub(super) fn varied() -> Vec<UsageRecord> {
             web_searches: n % 2,
         };
         record.outcome = [Outcome::Completed, Outcome::Refused, Outcome::UpstreamBroke][usize::try_from(n % 3).unwrap()];
+        if n % 12 == 5 {
+            record.outcome = if n.is_multiple_of(5) { Outcome::GatewayStopped } else { Outcome::CallerLeft };
+        }
         record.reason = (!n.is_multiple_of(3)).then(|| format!("E{}", 40 + n % 5));
         record.protocol_in = if n.is_multiple_of(4) { Protocol::Gemini } else { Protocol::OpenAi };
         (record.status, record.stream) = (if n % 3 == 1 { 429 } else { 200 }, n.is_multiple_of(2));
@@ -383,7 +386,7 @@ pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &S
     type Size = fn(&SummaryRow) -> u64;
     let sizes: [(SummaryFigure, Size); 5] = [
         (SummaryFigure::Requests, |row| row.requests),
-        (SummaryFigure::Errors, |row| row.requests - row.completed),
+        (SummaryFigure::Errors, SummaryRow::failed),
         (SummaryFigure::Tokens, |row| row.tokens_input + row.tokens_output),
         (SummaryFigure::Sale, |row| row.sale.0.unsigned_abs()),
         (SummaryFigure::Cost, |row| row.cost.0.unsigned_abs()),

@@ -386,7 +386,9 @@ fn segment_written_by_version_0_1_is_readable() {
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
     let written = |n| {
         let mut record = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, ..record(n) };
-        record.attempts.iter_mut().for_each(|attempt| attempt.cost_multiplier = Multiplier::ONE);
+        for attempt in &mut record.attempts {
+            (attempt.cost_multiplier, attempt.message) = (Multiplier::ONE, None);
+        }
         record
     };
     assert_eq!(read[..2], [written(0), written(1)]);

@@ -144,6 +144,7 @@ impl MemoryUsageLog {
             sum.add(&SummaryRow {
                 requests: 1,
                 completed: u64::from(record.outcome == Outcome::Completed),
+                left: u64::from(matches!(record.outcome, Outcome::CallerLeft | Outcome::GatewayStopped)),
                 tokens_input: tokens.input + tokens.cache_read + tokens.cache_write + tokens.image + tokens.audio,
                 tokens_output: tokens.output + tokens.thinking,
                 tokens_cache_read: tokens.cache_read,

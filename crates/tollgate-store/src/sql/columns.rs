@@ -95,6 +95,7 @@ pub(super) const USAGE: &[Column] = &[
     big("attempt_duration_us"),
     text("upstream_request_id"),
     big("cost_multiplier"),
+    text("attempt_message"),
     int("trace"),
     text("extra"),
     text("tags"),
@@ -128,6 +129,7 @@ pub(super) const ATTEMPTS: &[Column] = &[
     text("upstream_request_id"),
     small("beside"),
     big("cost_multiplier"),
+    text("message"),
 ];
 
 pub(super) const NAMES: &[Column] = &[int("ref"), small("kind"), text("id"), text("name")];

@@ -5,11 +5,25 @@ use std::{cmp::Reverse, collections::HashMap};
 
 use foldhash::fast::RandomState;
 
+use tollgate_core::Outcome;
+
+use super::codes::Coded;
 use crate::StoreError;
 
-/// Requests, completed requests, and the other figures of sums in their order.
-pub(super) const FIGURES: usize = 13;
+/// Requests, completed requests, the other figures of sums in their order, and the requests that were left.
+pub(super) const FIGURES: usize = 14;
+/// The place of the requests that were left.
+pub(super) const LEFT: usize = FIGURES - 1;
 pub(super) type GroupFigures = [i64; FIGURES];
+/// Sets those figures of requests that tell how they ended, by the code of their outcome.
+pub(super) fn set_requests(figures: &mut GroupFigures, requests: i64, outcome: i64) {
+    let is = |wanted: Outcome| outcome == wanted.code();
+    let of = |is_one: bool| if is_one { requests } else { 0 };
+    figures[0] = requests;
+    figures[1] = of(is(Outcome::Completed));
+    figures[LEFT] = of(is(Outcome::CallerLeft) || is(Outcome::GatewayStopped));
+}
+
 /// Numbers of the groups of a row.
 pub(super) type GroupRefs = (i64, i64);
 

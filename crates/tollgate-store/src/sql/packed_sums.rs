@@ -8,7 +8,7 @@ use tollgate_core::Timestamp;
 
 use super::{
     cells::{Cells, broken},
-    group_sums::{FIGURES, GroupFigures, GroupSums},
+    group_sums::{FIGURES, GroupFigures, GroupSums, LEFT, set_requests},
     store::SqlStore,
     sum_tables::{KEY_TOTALS, SumTable},
     usage_filter::{RefFilter, list},
@@ -123,12 +123,11 @@ impl CellFold {
     }
 
     /// What a cell adds to its group.
-    fn figures(&self, columns: &[i64], sums: &[i64; FIGURES - 1]) -> GroupFigures {
+    fn figures(&self, columns: &[i64], sums: &[i64; LEFT - 1]) -> GroupFigures {
         let sign = if self.range.is_subtracted { -1 } else { 1 };
         let mut figures = [0; FIGURES];
-        figures[0] = sums[0] * sign;
-        figures[1] = if columns[self.outcome] == 0 { figures[0] } else { 0 };
-        for (figure, sum) in figures[2..].iter_mut().zip(&sums[1..]) {
+        set_requests(&mut figures, sums[0] * sign, columns[self.outcome]);
+        for (figure, sum) in figures[2..LEFT].iter_mut().zip(&sums[1..]) {
             *figure = sum.wrapping_mul(sign);
         }
         figures

@@ -22,7 +22,7 @@ use tollgate_core::{NanoUsd, RequestId, Timestamp};
 use super::{
     columns::{Column, ColumnKind},
     dialect::Dialect,
-    group_sums::{GroupFigures, GroupRefs},
+    group_sums::{GroupFigures, GroupRefs, LEFT},
     names::NameKind,
     store::SqlStore,
     sum_tables::SumTable,
@@ -43,7 +43,7 @@ const SUMMARY: &str = "sum up the usage log";
 const MAX_ROWS: usize = 10_000;
 
 /// The figures of a summary, as sums over rows of a roll-up, and of a record.
-const FIGURES: [(&str, &str); 13] = [
+const FIGURES: [(&str, &str); 14] = [
     ("SUM(requests)", "1"),
     ("SUM(CASE WHEN outcome = 0 THEN requests ELSE 0 END)", "CASE WHEN outcome = 0 THEN 1 ELSE 0 END"),
     ("SUM(tokens_input)", "tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio"),
@@ -57,6 +57,7 @@ const FIGURES: [(&str, &str); 13] = [
     ("SUM(sale)", "COALESCE(sale, 0)"),
     ("SUM(cost)", "COALESCE(cost, 0)"),
     ("SUM(unpriced)", "CASE WHEN sale IS NULL THEN 1 ELSE 0 END"),
+    ("SUM(CASE WHEN outcome IN (1, 4) THEN requests ELSE 0 END)", "CASE WHEN outcome IN (1, 4) THEN 1 ELSE 0 END"),
 ];
 
 /// A summary to compute.
@@ -213,7 +214,7 @@ impl SummaryQuery<'_> {
     fn largest_of(&self, sums: &str) -> String {
         let largest = match self.by.largest {
             SummaryFigure::Requests => "SUM(f0)",
-            SummaryFigure::Errors => "SUM(f0) - SUM(f1)",
+            SummaryFigure::Errors => "SUM(f0) - SUM(f1) - SUM(f13)",
             SummaryFigure::Tokens => "SUM(f2) + SUM(f3)",
             SummaryFigure::Sale => "SUM(f10)",
             SummaryFigure::Cost => "SUM(f11)",
@@ -426,6 +427,7 @@ fn summary_row(figures: &GroupFigures) -> SummaryRow {
         sale: NanoUsd(figures[10]),
         cost: NanoUsd(figures[11]),
         unpriced: count(12),
+        left: count(LEFT),
         ..SummaryRow::default()
     }
 }

@@ -343,7 +343,7 @@ pub(crate) enum SumOrder {
     Of,
     /// Most requests first
     Requests,
-    /// Most requests that were not completed first
+    /// Most requests that failed first
     Errors,
     /// Most tokens first
     Tokens,

@@ -32,9 +32,11 @@ static PERCENTILES: Object = Object::of(
 );
 
 /// The figures of sums.
-const FIGURES: [FieldShape; 18] = [
+const FIGURES: [FieldShape; 20] = [
     read("requests", COUNT, "Number of records."),
     read("completed", COUNT, "Completed requests."),
+    read("left", COUNT, "Requests that ended without an answer and without a fault: the caller left, or the gateway stopped."),
+    read("failed", COUNT, "The others: requests that were refused, or that the upstream failed."),
     read("tokens_input", COUNT, "Input tokens of every kind."),
     read("tokens_output", COUNT, "Output and thinking tokens."),
     read("tokens_cache_read", COUNT, "Of the input tokens, those read from the provider's cache."),
@@ -232,7 +234,7 @@ fn figure(word: &str) -> SummaryFigure {
 fn size(row: &SummaryRow, figure: SummaryFigure) -> u64 {
     match figure {
         SummaryFigure::Requests => row.requests,
-        SummaryFigure::Errors => row.requests.saturating_sub(row.completed),
+        SummaryFigure::Errors => row.failed(),
         SummaryFigure::Tokens => row.tokens_input.saturating_add(row.tokens_output),
         SummaryFigure::Sale => row.sale.0.max(0).unsigned_abs(),
         SummaryFigure::Cost => row.cost.0.max(0).unsigned_abs(),
@@ -242,7 +244,7 @@ fn size(row: &SummaryRow, figure: SummaryFigure) -> u64 {
 fn figures(row: &SummaryRow, view: UsageView) -> Map<String, Value> {
     let usd = |amount: NanoUsd| Value::from(amount.to_usd_string());
     let figures = json!({
-        "requests": row.requests, "completed": row.completed,
+        "requests": row.requests, "completed": row.completed, "left": row.left, "failed": row.failed(),
         "tokens_input": row.tokens_input, "tokens_output": row.tokens_output,
         "tokens_cache_read": row.tokens_cache_read, "tokens_cache_write": row.tokens_cache_write,
         "tokens_cache_write_1h": row.tokens_cache_write_1h, "tokens_thinking": row.tokens_thinking,

@@ -278,7 +278,7 @@ fn trouble(t: Locale, account: &HealthObject) -> Trouble {
 }
 
 fn figures(t: Locale, total: &Figures) -> Vec<(&'static str, String, String)> {
-    let failed = total.requests.saturating_sub(total.completed);
+    let failed = total.failed;
     let (sale, cost) = (total.sale_nano(), total.cost_nano());
     let first = total.ttft.filter(|times| times.p99 > 0);
     vec![
@@ -304,10 +304,7 @@ fn models(request: &PageRequest, state: &ChannelState, sums: &[SumRow]) -> Vec<M
             upstream: served.upstream.clone(),
             cost: cost(request.t(), &served.cost),
             requests: format::integer(requests(&served.model)),
-            errors: figures.map_or_else(
-                || "–".to_owned(),
-                |figures| format::ratio_short(figures.requests.saturating_sub(figures.completed), figures.requests),
-            ),
+            errors: figures.map_or_else(|| "–".to_owned(), |figures| format::ratio_short(figures.failed, figures.requests)),
         }
     };
     served.iter().take(MAX_MODELS).map(row).collect()

@@ -90,7 +90,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let sort = query.value("sort");
     let errors = |state: &ChannelState| {
         let figures = sources.hour.get(&state.name);
-        figures.map_or(0, |figures| figures.requests.saturating_sub(figures.completed))
+        figures.map_or(0, |figures| figures.failed)
     };
     match sort {
         "errors" => states.sort_by_key(|state| Reverse(errors(state))),
@@ -158,7 +158,7 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
 fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
     let t = request.t();
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
-    let failed = hour.map_or(0, |hour| hour.requests.saturating_sub(hour.completed));
+    let failed = hour.map_or(0, |hour| hour.failed);
     let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
     let sum = |figure: fn(&crate::pages::strip::HealthObject) -> Option<u64>| {
         state.accounts.iter().filter_map(figure).fold(0_u64, u64::saturating_add)

@@ -230,6 +230,7 @@ pub(super) fn chart(t: Locale, sums: &[DaySum], measure: Measure, now: Timestamp
         class: CLASSES.get(index).filter(|_| index < named.len()).copied().unwrap_or("fo"),
         label: named.get(index).cloned().unwrap_or_else(|| t.say("home.other_models").to_owned()),
         total: measure.unit().show(t, *total),
+        filter: named.get(index).map(|model| ("model", model.clone())),
     });
     let series = series.collect();
     Chart::in_unit(t, measure.unit(), t.say("home.week"), (series, bars))

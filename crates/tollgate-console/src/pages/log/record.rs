@@ -89,6 +89,7 @@ pub(super) struct AttemptObject {
     duration_us: u64,
     upstream_request_id: Option<String>,
     pub(super) beside: bool,
+    message: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -152,6 +153,8 @@ pub(super) struct AttemptRow {
     pub(super) total: String,
     pub(super) cost: Amount,
     pub(super) error: Option<String>,
+    /// What the upstream said.
+    pub(super) message: Option<String>,
     pub(super) upstream_request_id: Option<String>,
 }
 
@@ -248,11 +251,17 @@ fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
     };
     let separator = t.say("list.separator");
     let tags = record.tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator);
+    // `max_tokens=100` was set, `seed` left out.
+    let listed = |is_set: bool| {
+        let entries: Vec<&str> = record.dropped.iter().map(String::as_str).filter(|entry| entry.contains('=') == is_set).collect();
+        Some(entries.join(separator)).filter(|names| !names.is_empty())
+    };
     let known = [
         (t.say("log.group"), record.group.clone()),
         (t.say("record.asked"), Some(asked)),
         (t.say("record.usage"), Some(source.to_owned())),
-        (t.say("record.dropped"), Some(record.dropped.join(separator)).filter(|names| !names.is_empty())),
+        (t.say("record.dropped"), listed(false)),
+        (t.say("record.set"), listed(true)),
         (t.say("log.tags"), Some(tags).filter(|tags| !tags.is_empty())),
         (t.say("log.client_request_id"), record.client_request_id.clone()),
         (t.say("profile.address"), record.address.clone()),
@@ -297,6 +306,7 @@ fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
                 .error
                 .as_deref()
                 .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
+            message: attempt.message.clone(),
             upstream_request_id: attempt.upstream_request_id.clone(),
         }
     });

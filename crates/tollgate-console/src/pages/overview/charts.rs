@@ -103,7 +103,12 @@ pub(in crate::pages) async fn spend(
     let mut kinds: Vec<BarSeries> = parts
         .iter()
         .zip(CLASSES)
-        .map(|(part, class)| BarSeries { class, label: part.name.clone(), total: total(&part.bars) })
+        .map(|(part, class)| BarSeries {
+            class,
+            label: part.name.clone(),
+            total: total(&part.bars),
+            filter: Some((split.word(), part.id.clone())),
+        })
         .collect();
     if has_rest {
         let label = if others > 0 {
@@ -111,7 +116,7 @@ pub(in crate::pages) async fn spend(
         } else {
             t.say("overview.rest").to_owned()
         };
-        kinds.push(BarSeries { class: REST, label, total: total(&rest) });
+        kinds.push(BarSeries { class: REST, label, total: total(&rest), filter: None });
     }
     let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
         at: rfc3339(at),
@@ -207,6 +212,7 @@ pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &
         class,
         label: (*label).to_owned(),
         total: Amount::plain(format::compact(t, column.iter().fold(0_u64, |sum, figure| sum.saturating_add(*figure)))),
+        filter: None,
     });
     let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
         at: rfc3339(at),

@@ -35,7 +35,11 @@ pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight
         label: t.say("home.requests"),
         value: format::integer(now.requests),
         exact: String::new(),
-        notes: compared(t, change(now.requests, before.requests).map(|(is_more, text)| (if is_more { "ok" } else { "" }, text))),
+        notes: compared(
+            t,
+            before,
+            change(now.requests, before.requests).map(|(is_more, text)| (if is_more { "ok" } else { "" }, text)),
+        ),
         spark: Spark::of(&series.of(|figures| figures.requests)),
         link: link(),
     };
@@ -43,17 +47,20 @@ pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight
         label: t.say("log.tokens"),
         value: format::compact(t, now.tokens()),
         exact: format::integer(now.tokens()),
-        notes: vec![(
-            "",
-            t.say_with(
-                "overview.tokens_parts",
-                &[
-                    ("input", &format::compact(t, now.tokens_input)),
-                    ("output", &format::compact(t, now.tokens_output)),
-                    ("cached", &format::ratio_short(now.tokens_cache_read, now.tokens_input)),
-                ],
-            ),
-        )],
+        notes: with_change(
+            change(now.tokens(), before.tokens()),
+            vec![(
+                "",
+                t.say_with(
+                    "overview.tokens_parts",
+                    &[
+                        ("input", &format::compact(t, now.tokens_input)),
+                        ("output", &format::compact(t, now.tokens_output)),
+                        ("cached", &format::ratio_short(now.tokens_cache_read, now.tokens_input)),
+                    ],
+                ),
+            )],
+        ),
         spark: Spark::of(&series.of(Figures::tokens)),
         link: link(),
     };
@@ -70,11 +77,17 @@ pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight
 }
 
 /// A change to the period before.
-fn compared(t: Locale, change: Option<(&'static str, String)>) -> Vec<(&'static str, String)> {
+fn compared(t: Locale, before: &Figures, change: Option<(&'static str, String)>) -> Vec<(&'static str, String)> {
     match change {
         Some((tone, text)) => vec![(tone, text), ("", t.say("overview.before").to_owned())],
+        None if before.requests == 0 => vec![("", t.say("overview.nothing_before").to_owned())],
         None => vec![("", t.say("overview.same").to_owned())],
     }
+}
+
+/// A change that is neither good nor bad, in front of other notes.
+fn with_change(change: Option<(bool, String)>, notes: Vec<(&'static str, String)>) -> Vec<(&'static str, String)> {
+    change.map(|(_, text)| ("", text)).into_iter().chain(notes).collect()
 }
 
 fn completed(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
@@ -94,13 +107,13 @@ fn completed(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, 
         label: t.say("outcome.completed"),
         value: format::ratio(now.completed, now.requests),
         exact: format::integer(now.completed),
-        notes: compared(t, change),
+        notes: compared(t, before, change),
         spark: Spark::of(&series.figures.iter().filter(|step| step.requests > 0).map(share).collect::<Vec<_>>()),
         link: Some(log.to_owned()),
     }
 }
 
-fn spend(t: Locale, Totals { now, .. }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
+fn spend(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> Tile {
     let (sale, cost) = (now.sale_nano(), now.cost_nano());
     let mut notes = vec![("", t.say_with("overview.cost", &[("cost", &money::rounded(t, &money::decimal(cost)).text)]))];
     if sale > 0 {
@@ -111,7 +124,7 @@ fn spend(t: Locale, Totals { now, .. }: &Totals, series: &SumsOverTime, log: &st
         label: t.say("overview.charged"),
         value: money::rounded(t, &money::decimal(sale)).text,
         exact: format::usd(&money::decimal(sale)),
-        notes,
+        notes: with_change(change(sale, before.sale_nano()), notes),
         spark: Spark::of(&series.of(Figures::sale_nano)),
         link: Some(log.to_owned()),
     }

@@ -53,10 +53,7 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
             detail: state.detail(t),
             until: state.until(t),
             strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
-            errors: sums.map_or_else(
-                || "–".to_owned(),
-                |sums| format::ratio_short(sums.requests.saturating_sub(sums.completed), sums.requests),
-            ),
+            errors: sums.map_or_else(|| "–".to_owned(), |sums| format::ratio_short(sums.failed, sums.requests)),
             first_token: sums
                 .and_then(|sums| sums.ttft)
                 .filter(|times| times.p99 > 0)

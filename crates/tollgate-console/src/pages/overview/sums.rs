@@ -30,6 +30,8 @@ pub(in crate::pages) struct SumRow {
 pub(in crate::pages) struct Figures {
     pub(in crate::pages) requests: u64,
     pub(in crate::pages) completed: u64,
+    #[serde(default)]
+    pub(in crate::pages) failed: u64,
     pub(in crate::pages) tokens_input: u64,
     pub(in crate::pages) tokens_output: u64,
     pub(in crate::pages) tokens_cache_read: u64,

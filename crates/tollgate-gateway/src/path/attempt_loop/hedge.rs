@@ -112,7 +112,7 @@ pub(super) async fn race<'a>(
                 guard.promote_hedge();
                 guard.set_dropped(second_dropped);
             }
-            guard.end_hedge(verdict.result, Some(verdict.id()), verdict.observation);
+            guard.fail_hedge(&failure, &verdict);
             if second_ended { first_attempt.await } else { second_attempt.await }
         }
     }

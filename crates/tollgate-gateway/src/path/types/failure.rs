@@ -4,7 +4,7 @@ use tollgate_core::{AttemptResult, Observation, Timestamp};
 use tollgate_protocol::{Protocol, UpstreamProblem};
 
 use crate::{
-    refusal::{UpstreamFailure, seconds_until},
+    refusal::{UpstreamFailure, redact, seconds_until},
     upstream::call::{ConnectFault, UpstreamError},
 };
 
@@ -28,7 +28,41 @@ pub(crate) enum Failure {
     NoMemory,
 }
 
+/// Most characters of an upstream's error text in a record.
+const MESSAGE_CHARS: usize = 500;
+
 impl Failure {
+    /// What kind of failure it is, without text of the upstream.
+    pub(crate) fn class(&self) -> String {
+        match self {
+            Self::NoAnswer(fault) => fault.to_string(),
+            Self::TimedOut { limit_ms } => format!("timed out after {limit_ms} ms"),
+            Self::OutOfTime { .. } => "the request's time is up".to_owned(),
+            Self::BadAnswer(what) => format!("bad answer: {what}"),
+            Self::Unexpected { .. } => "unexpected status".to_owned(),
+            Self::NoMemory => "no memory for the answer".to_owned(),
+            Self::Problem(_) => "refused".to_owned(),
+        }
+    }
+
+    /// What the record tells operators: the text of the upstream's error without keys and hosts, else the class.
+    pub(crate) fn message(&self) -> String {
+        let text = match self {
+            Self::Problem(answer) => redact(answer.problem.message.trim()),
+            Self::NoAnswer(_)
+            | Self::TimedOut { .. }
+            | Self::OutOfTime { .. }
+            | Self::BadAnswer(_)
+            | Self::Unexpected { .. }
+            | Self::NoMemory => String::new(),
+        };
+        match text.char_indices().nth(MESSAGE_CHARS) {
+            Some((end, _)) => format!("{}…", &text[..end]),
+            None if text.is_empty() => self.class(),
+            None => text,
+        }
+    }
+
     /// Whether the address is unreachable, for any account.
     pub(crate) const fn is_of_the_address(&self) -> bool {
         let Self::NoAnswer(UpstreamError::NotSent(fault)) = self else { return false };

@@ -4,6 +4,7 @@
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
 //! dropped because the caller left or the task died.
 
+mod failures;
 mod irregular;
 mod open_attempt;
 mod repeated_refusals;

@@ -132,7 +132,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
 /// The columns of the attempt that is in the row of its request.
 fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) {
     let Some(at) = refs.inline else {
-        for _ in 0..10 {
+        for _ in 0..11 {
             rows.maybe(None);
         }
         return;
@@ -143,7 +143,7 @@ fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) 
     rows.maybe((attempt.status != Some(record.status)).then(|| attempt.status.map_or(0, i64::from)));
     rows.number(attempt.result.code()).maybe(refs.attempts[at].error);
     rows.maybe_count(attempt.first_byte_us).count(attempt.duration_us).maybe_text(attempt.upstream_request_id.as_deref());
-    rows.maybe(other_than_one(attempt.cost_multiplier));
+    rows.maybe(other_than_one(attempt.cost_multiplier)).maybe_text(attempt.message.as_deref());
 }
 
 /// Most rows have none, which takes no space.
@@ -168,7 +168,7 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
     tokens(rows, &attempt.tokens);
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
-    rows.maybe(other_than_one(attempt.cost_multiplier));
+    rows.maybe(other_than_one(attempt.cost_multiplier)).maybe_text(attempt.message.as_deref());
 }
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.

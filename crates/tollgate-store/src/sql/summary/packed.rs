@@ -9,7 +9,7 @@ use crate::{
     StoreError, SummaryBy, SummaryFigure,
     rollup::{MINUTE, PartSpan},
     sql::{
-        group_sums::{GroupFigures, GroupRefs, GroupSums},
+        group_sums::{GroupFigures, GroupRefs, GroupSums, LEFT},
         packed_sums::{CellGroup, CellRange},
         store::SqlStore,
         sum_tables::SumTable,
@@ -106,7 +106,7 @@ impl SqlStore {
 pub(super) fn figure_of(figure: SummaryFigure) -> fn(&GroupFigures) -> i64 {
     match figure {
         SummaryFigure::Requests => |figures| figures[0],
-        SummaryFigure::Errors => |figures| figures[0] - figures[1],
+        SummaryFigure::Errors => |figures| figures[0] - figures[1] - figures[LEFT],
         SummaryFigure::Tokens => |figures| figures[2].saturating_add(figures[3]),
         SummaryFigure::Sale => |figures| figures[10],
         SummaryFigure::Cost => |figures| figures[11],

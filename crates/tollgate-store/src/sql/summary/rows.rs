@@ -17,7 +17,7 @@ use crate::{
     sql::{
         cells::Cells,
         columns::column_list,
-        group_sums::{GroupFigures, GroupRefs, GroupSums, MAX_GROUPS},
+        group_sums::{GroupFigures, GroupRefs, GroupSums, LEFT, MAX_GROUPS, set_requests},
         store::SqlStore,
         sum_tables::{SumTable, USAGE_SUMS},
         usage_filter::ArrivalRange,
@@ -46,10 +46,10 @@ impl FoldRows for SumFold {
         self.minute = minute;
         let (groups, outcome, requests) = ((cells.number()?, cells.number()?), cells.number()?, cells.number()?);
         let mut figures = GroupFigures::default();
-        (figures[0], figures[1]) = (requests, if outcome == 0 { requests } else { 0 });
-        for figure in &mut figures[2..] {
+        for figure in &mut figures[2..LEFT] {
             *figure = cells.number()?;
         }
+        set_requests(&mut figures, requests, outcome);
         self.sums.add(groups, &figures);
         Ok(())
     }
@@ -286,7 +286,7 @@ impl SummaryQuery<'_> {
     }
 
     pub(super) fn rows_of_sums(&self, table: &SumTable, range: TimeRange) -> String {
-        let figures = &table.columns[table.key..][..GroupFigures::default().len() - 1];
+        let figures = &table.columns[table.key..][..LEFT - 1];
         self.rows(table, range, &format!("outcome, {}", column_list(figures)))
     }
 

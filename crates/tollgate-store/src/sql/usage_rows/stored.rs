@@ -118,6 +118,7 @@ fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
         upstream_request_id: None,
         hedged: false,
         cost_multiplier: Multiplier::ONE,
+        message: None,
     }
 }
 
@@ -153,6 +154,7 @@ impl FromCells for UsageRow {
         (attempt.first_byte_us, attempt.duration_us) = (c.maybe_count()?, c.maybe_count()?.unwrap_or(0));
         attempt.upstream_request_id = c.maybe_text()?.map(str::to_owned);
         attempt.cost_multiplier = c.maybe()?.map_or(Multiplier::ONE, Multiplier);
+        attempt.message = c.maybe_text()?.map(str::to_owned);
         let trace = c.maybe()?;
         if let Some(extra) = c.maybe_text()? {
             let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
@@ -206,6 +208,7 @@ impl FromCells for AttemptRow {
             upstream_request_id: c.maybe_text()?.map(str::to_owned),
             hedged: c.number()? != 0,
             cost_multiplier: c.maybe()?.map_or(Multiplier::ONE, Multiplier),
+            message: c.maybe_text()?.map(str::to_owned),
         };
         let refs = AttemptRefs { channel, account, upstream_model, error };
         Ok(Self { request, position, refs, attempt })

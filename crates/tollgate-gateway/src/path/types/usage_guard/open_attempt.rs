@@ -24,6 +24,7 @@ struct ProgressState {
     first_byte_us: Option<u64>,
     upstream_request_id: Option<String>,
     reply: Option<ReplySummary>,
+    message: Option<String>,
 }
 
 impl AttemptProgress {
@@ -31,12 +32,17 @@ impl AttemptProgress {
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
         let first_byte_us = Some(self.elapsed_us());
         let mut state = self.state();
-        *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply };
+        *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply, message: None };
     }
 
     /// Records what has been read of the answer.
     pub(crate) fn record_reply(&self, summary: ReplySummary) {
         self.state().reply = Some(summary);
+    }
+
+    /// Records what went wrong.
+    fn record_message(&self, message: String) {
+        self.state().message = Some(message);
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -48,7 +54,7 @@ impl AttemptProgress {
     }
 
     fn facts(&self, planned: Arc<PlannedAttempt>, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
-        let ProgressState { status, first_byte_us, upstream_request_id, reply } = self.state().clone();
+        let ProgressState { status, first_byte_us, upstream_request_id, reply, message } = self.state().clone();
         let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
         AttemptFacts {
             planned,
@@ -61,6 +67,7 @@ impl AttemptProgress {
             duration_us,
             upstream_request_id,
             hedged: false,
+            message,
         }
     }
 
@@ -109,6 +116,10 @@ impl OpenAttempt {
     pub(super) fn facts(&self) -> AttemptFacts {
         let facts = self.progress.facts(Arc::clone(&self.planned), self.at, AttemptResult::Cancelled, None);
         AttemptFacts { hedged: true, ..facts }
+    }
+
+    pub(super) fn record_message(&self, message: String) {
+        self.progress.record_message(message);
     }
 
     /// Ends the attempt. The permit is still held.

@@ -1,0 +1,118 @@
+// Names as long as they may be, on a phone: no page is wider than the screen, and what is tapped is large enough.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+import { asOwner, setUp } from "./owner.mjs";
+
+const MODEL = `acme/${"long-context-".repeat(9)}model`;
+const KEY = `key-${"of-a-team-with-a-long-name-".repeat(3)}x`;
+const GROUP = `group-${"for-everyone-in-the-office-".repeat(2)}x`;
+const CHANNEL = `channel-${"in-a-region-far-away-".repeat(3)}x`;
+
+let gateway;
+let browser;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+  await setUp(browser, gateway);
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+// Sends a request of the admin API from a page of the admin.
+async function call(page, method, path, body) {
+  return page.evaluate(
+    async ([method, path, body]) => {
+      const token = (await (await fetch("/admin/v1/me")).json()).csrf_token;
+      const answer = await fetch(path, {
+        method,
+        headers: { "content-type": "application/json", "x-csrf-token": token },
+        body: body && JSON.stringify(body),
+      });
+      const text = await answer.text();
+      if (!answer.ok) throw new Error(`${method} ${path}: ${text}`);
+      return text ? JSON.parse(text) : null;
+    },
+    [method, path, body],
+  );
+}
+
+test("long names fit on a phone", async () => {
+  await asOwner(browser, gateway, VIEWS.phone, async (page, faults) => {
+    await page.goto(`${gateway.base}/profile`);
+    await call(page, "POST", "/admin/v1/channels", {
+      name: CHANNEL,
+      provider: "compatible",
+      protocol: "openai",
+      base_url: `http://${gateway.provider}/v1`,
+      private_network: true,
+      serves: [{ model: MODEL, upstream: "chat-model", cost: { input: "1", output: "2" } }],
+    });
+    await call(page, "POST", `/admin/v1/channels/${CHANNEL}/accounts`, { name: "one", credential: "a credential" });
+    await call(page, "PUT", `/admin/v1/prices/${encodeURIComponent(MODEL)}`, { price: { input: "2", output: "4" } });
+    await call(page, "POST", "/admin/v1/groups", { name: GROUP, channels: [CHANNEL] });
+    const key = await call(page, "POST", "/admin/v1/keys", { name: KEY, groups: [GROUP] });
+    const ask = async (extra) => {
+      const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${key.key}`, "content-type": "application/json" },
+        body: JSON.stringify({ model: MODEL, messages: [{ role: "user", content: "Hello" }], ...extra }),
+      });
+      await answer.text();
+      return [answer.status, answer.headers.get("x-request-id")];
+    };
+    let answered;
+    for (let round = 0; round < 50; round += 1) {
+      answered = await ask({});
+      if (answered[0] === 200) break;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    assert.equal(answered[0], 200);
+    const refused = await ask({ max_price: undefined, stop: undefined, model: `${MODEL}-that-is-not-there` });
+    assert.notEqual(refused[0], 200);
+    await call(page, "PATCH", `/admin/v1/channels/${CHANNEL}`, { status: "off" });
+    let without;
+    for (let round = 0; round < 50; round += 1) {
+      without = await ask({});
+      if (without[0] === 503) break;
+      await new Promise((resolve) => setTimeout(resolve, 100));
+    }
+    assert.equal(without[0], 503);
+    const paths = [
+      "/overview",
+      "/overview?split=key",
+      "/overview?split=channel",
+      "/log",
+      `/log/${answered[1]}`,
+      `/log/${without[1]}`,
+      "/keys",
+      `/keys/${key.id}`,
+      "/channels",
+      `/channels/${CHANNEL}`,
+      `/channels/${CHANNEL}?model=${encodeURIComponent(MODEL)}&caller=${encodeURIComponent(`key:${key.id}`)}`,
+      "/groups",
+      `/groups/${GROUP}`,
+      "/pricing",
+      `/pricing/model?model=${encodeURIComponent(MODEL)}`,
+      `/pricing/simulate?model=${encodeURIComponent(MODEL)}&input=1000`,
+      "/models",
+      `/models/${encodeURIComponent(MODEL)}`,
+      "/status",
+      "/playground",
+    ];
+    const wrong = [];
+    for (const path of paths) {
+      await page.goto(`${gateway.base}${path}`);
+      await checkPage(page, faults, `long names on ${path}`).catch((error) => wrong.push(error.message));
+    }
+    assert.deepEqual(wrong, []);
+    await page.goto(`${gateway.base}/log/${without[1]}`);
+    await screenshot(page, "long-names-record.phone");
+    await page.goto(`${gateway.base}/keys`);
+    await screenshot(page, "long-names-keys.phone");
+  });
+});
