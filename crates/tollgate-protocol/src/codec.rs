@@ -64,4 +64,10 @@ pub trait Codec: Send + Sync {
 
     /// Encodes an error body as compact JSON.
     fn encode_problem(&self, problem: &Problem) -> Bytes;
+
+    /// The stream of an answer that fails before its first content, for a request that is longer than the context of `model`. `None` where
+    /// clients expect an error status instead. `now` is in Unix seconds.
+    fn context_exceeded_stream(&self, _problem: &Problem, _model: &str, _now: i64) -> Option<Bytes> {
+        None
+    }
 }

@@ -103,4 +103,6 @@ pub struct UpstreamProblem {
     pub seals_refused: bool,
     /// The service does not find an answer or a conversation that the request continues: another account may have it.
     pub kept_elsewhere: bool,
+    /// The request is refused because it is longer than the model's context.
+    pub context_exceeded: bool,
 }

@@ -20,7 +20,7 @@ mod summary;
 pub(crate) mod usage;
 mod wire;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 
 use crate::{
     CheckedReply, Codec, Framing, InvalidReply, Malformed, Method, Problem, Protocol, ReplyEdits, RequestEdits, RequestSummary,
@@ -71,6 +71,15 @@ impl Codec for Responses {
 
     fn encode_problem(&self, problem: &Problem) -> Bytes {
         encode_problem(problem)
+    }
+
+    fn context_exceeded_stream(&self, problem: &Problem, model: &str, now: i64) -> Option<Bytes> {
+        let request_id = problem.request_id.strip_prefix("req_").unwrap_or(&problem.request_id);
+        let context = ReplyContext::new(request_id, now, model);
+        let mut encoder = stream_encoder::ResponsesStreamEncoder::new(Protocol::Responses, &context);
+        let mut out = BytesMut::new();
+        encoder.problem(&encode_problem(problem), &mut out);
+        Some(out.freeze())
     }
 }
 

@@ -1,5 +1,6 @@
 //! Lenient parsing of upstream error bodies, shared by all protocols because compatible servers mix their formats.
 
+mod context;
 mod google;
 mod origin;
 
@@ -7,6 +8,7 @@ use serde_json::Value;
 
 use crate::UpstreamProblem;
 
+pub use context::{CONTEXT_EXCEEDED, names_context_limit};
 use origin::ErrorBodyForm;
 
 /// Largest error body that is parsed, in bytes.
@@ -126,6 +128,7 @@ impl UpstreamErrorBody {
             code: self.text_field("code"),
             param: self.text_field("param"),
             is_error_object: self.is_error_object,
+            context_exceeded: self.context_exceeded(status),
             details: self.details(),
             retry_after: self.retry_delay(),
             unsupported: if matches!(status, 400 | 422) { self.unsupported() } else { Vec::new() },

@@ -48,9 +48,11 @@ pub(super) async fn refuse(
 ) -> Response<AnswerBody> {
     let problem = refusal.problem(head);
     let headers = AttemptHeaders::of(&guard, head);
+    let stream = guard.is_stream().then(|| refusal.stream(head, &problem)).flatten();
+    let sent_status = if stream.is_some() { 200 } else { problem.status };
     if guard.is_authenticated() {
         let ending = Ending {
-            status: if matches!(refusal, Refusal::CallerLeft) { 499 } else { problem.status },
+            status: if matches!(refusal, Refusal::CallerLeft) { 499 } else { sent_status },
             outcome: outcome_of(refusal),
             reason: Some(refusal.id(head.from).to_owned()),
             detail: Some(problem.message.clone()),
@@ -68,9 +70,30 @@ pub(super) async fn refuse(
             delay(worker, head, address.as_slice(), in_flight).await;
         }
     }
-    let mut response = refusal.respond(head, &problem);
+    let mut response = match stream {
+        Some(events) => failed_stream(events, &problem.request_id),
+        None => refusal.respond(head, &problem),
+    };
     headers.write(response.headers_mut());
     response
+}
+
+/// A refusal as an event stream.
+fn failed_stream(events: Bytes, request_id: &str) -> Response<AnswerBody> {
+    let mut response = Response::new(whole(events));
+    let headers = response.headers_mut();
+    stream_headers(headers, EVENT_STREAM);
+    if let Ok(id) = HeaderValue::from_str(request_id) {
+        headers.insert(REQUEST_ID, id);
+    }
+    response
+}
+
+/// Headers of every stream.
+fn stream_headers(headers: &mut HeaderMap, content_type: HeaderValue) {
+    headers.insert(header::CONTENT_TYPE, content_type);
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
 }
 
 /// Delays a refusal, whose request then no longer counts among those in progress. A busy core sends refusals in turns.
@@ -129,10 +152,9 @@ impl AnswerHeaders {
     }
 
     pub(super) fn stream(self, body: AnswerBody, target: &Target) -> Response<AnswerBody> {
-        let mut response = self.response(body, if target.framing == Framing::Sse { EVENT_STREAM } else { JSON });
-        let headers = response.headers_mut();
-        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
-        headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
+        let content_type = if target.framing == Framing::Sse { EVENT_STREAM } else { JSON };
+        let mut response = self.response(body, content_type.clone());
+        stream_headers(response.headers_mut(), content_type);
         response
     }
 

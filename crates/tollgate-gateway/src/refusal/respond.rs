@@ -5,7 +5,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, header};
 use tollgate_core::{LimitExceeded, RateStatus, RateStatuses, Timestamp};
 use tollgate_protocol::{ErrorStyle, Problem, codec};
 
-use super::{Refusal, text::time};
+use super::{Refusal, UpstreamFailure, text::time};
 use crate::{
     request::Head,
     response::{AnswerBody, whole},
@@ -47,6 +47,14 @@ impl Refusal {
         }
         self.own_headers(headers, head, problem.status);
         response
+    }
+
+    /// The event stream that a caller of a stream gets instead, where clients of the protocol expect one: Codex shortens the conversation upon
+    /// a failed response that says that the request is too long for the model, and not in every version upon a status 400.
+    pub(crate) fn stream(&self, head: &Head, problem: &Problem) -> Option<Bytes> {
+        let Self::Upstream { model, failure: UpstreamFailure::Rejected(rejection) } = self else { return None };
+        let seconds = head.arrived.seconds();
+        rejection.problem.context_exceeded.then(|| codec(head.from).context_exceeded_stream(problem, model, seconds)).flatten()
     }
 
     /// The response as raw HTTP/1.1, for a connection whose request head could not be parsed. The connection is closed.

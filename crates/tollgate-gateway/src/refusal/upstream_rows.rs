@@ -1,7 +1,7 @@
 //! Refusals for lack of a usable account, and after upstream failures.
 
 use tollgate_core::{LimitLevel, MissingPrice, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
-use tollgate_protocol::{ErrorStyle, Protocol};
+use tollgate_protocol::{CONTEXT_EXCEEDED, ErrorStyle, Protocol, names_context_limit};
 
 use super::{
     Rejection, UpstreamFailure,
@@ -13,6 +13,9 @@ use crate::request::Head;
 
 /// Seconds of E40 when no recovery time is known.
 const UNKNOWN_RECOVERY_SECS: u32 = 30;
+
+/// Words of Anthropic's API for a request that is too long for the model, by which its clients shorten the conversation.
+const TOO_LONG: &str = "prompt is too long";
 
 /// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
 const NOT_OVERLOADED: &str = "api_error";
@@ -207,6 +210,7 @@ fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
     } else {
         message
     };
+    let message = if is_unclear(rejection, &message, from) { format!("{TOO_LONG}: {message}") } else { message };
     let native_status = match status {
         404 => "NOT_FOUND",
         502 => "UNAVAILABLE",
@@ -233,7 +237,16 @@ fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
             }
         }
     }
+    if problem.context_exceeded {
+        own_words.openai.code = Some(CONTEXT_EXCEEDED.to_owned());
+    }
     row
+}
+
+/// Whether clients of the Messages API would not know from another provider's words that the request is too long for the model.
+fn is_unclear(rejection: &Rejection, message: &str, from: Protocol) -> bool {
+    let is_foreign = rejection.protocol != Protocol::Anthropic && from.spec().error_style == ErrorStyle::Anthropic;
+    is_foreign && rejection.problem.context_exceeded && !names_context_limit(message)
 }
 
 /// Whether a 404 is about something that the request names: a model, or another object of the provider, such as a file or a vector store.

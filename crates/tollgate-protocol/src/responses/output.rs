@@ -28,8 +28,10 @@ pub(super) enum Status<'a> {
     Completed,
     /// With the reason.
     Incomplete(&'static str),
-    /// With a message.
-    Failed(&'a str),
+    Failed {
+        code: &'a str,
+        message: &'a str,
+    },
 }
 
 impl ResponseFrame {
@@ -67,13 +69,14 @@ impl ResponseFrame {
             Status::InProgress => "in_progress",
             Status::Completed => "completed",
             Status::Incomplete(_) => "incomplete",
-            Status::Failed(_) => "failed",
+            Status::Failed { .. } => "failed",
         };
         write_string(out, word);
         out.put_slice(b",\"background\":false,\"error\":");
-        if let Status::Failed(message) = status {
-            // Clients give other codes a meaning of their own.
-            out.put_slice(b"{\"code\":\"server_error\",\"message\":");
+        if let Status::Failed { code, message } = status {
+            out.put_slice(b"{\"code\":");
+            write_string(out, code);
+            out.put_slice(b",\"message\":");
             write_string(out, message);
             out.put_u8(b'}');
         } else {
@@ -82,7 +85,7 @@ impl ResponseFrame {
         out.put_slice(b",\"incomplete_details\":");
         match status {
             Status::Incomplete(reason) => out.put_slice(format!("{{\"reason\":\"{reason}\"}}").as_bytes()),
-            Status::InProgress | Status::Completed | Status::Failed(_) => out.put_slice(b"null"),
+            Status::InProgress | Status::Completed | Status::Failed { .. } => out.put_slice(b"null"),
         }
         out.put_slice(b",\"instructions\":");
         out.put_slice(if in_progress { b"null" } else { self.echo.instructions.as_bytes() });

@@ -2,12 +2,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 
-use super::{
-    output::{ResponseFrame, Status},
-    problem,
-    reply_scan::ResponsesReplyScan,
-    stream_encoder::ErrorBody,
-};
+use super::{output::ResponseFrame, problem, reply_scan::ResponsesReplyScan, stream_encoder::ErrorBody};
 use crate::{
     Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay, UpstreamProblem,
     edits::{self, Edits},
@@ -144,7 +139,7 @@ impl NamedEvents for ResponsesEvents {
                 error.write(&mut data);
             } else {
                 data.put_slice(b",\"response\":");
-                frame.write(&mut data, Status::Failed(&error.message), self.done.items.iter(), None);
+                frame.write(&mut data, error.status(), self.done.items.iter(), None);
             }
             data.put_u8(b'}');
             out.put_slice(&sse::named_event(kind, &one_line(&data)));

@@ -19,6 +19,7 @@ use crate::{
         CITATION_BYTES_LIMIT, Citation, Event, Media, MediaSource, ReplyContext, Signature, StreamEncoder, TokenLogprob,
         filtered_sentence, signature,
     },
+    upstream_error::CONTEXT_EXCEEDED,
 };
 
 /// State of one stream. A response has one candidate; the first to appear is encoded.
@@ -267,7 +268,7 @@ impl StreamEncoder for ResponsesStreamEncoder {
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
         self.start(out);
         let error = ErrorBody::of(body);
-        self.response_event(out, "response.failed", Status::Failed(&error.message));
+        self.response_event(out, "response.failed", error.status());
         self.event(out, "error", |out| error.write(out));
     }
 
@@ -279,7 +280,7 @@ impl StreamEncoder for ResponsesStreamEncoder {
 /// The members of an error body of the gateway.
 #[derive(Debug, Default)]
 pub(super) struct ErrorBody {
-    pub(super) message: String,
+    message: String,
     code: Option<String>,
     /// The error object as it is.
     raw: String,
@@ -300,6 +301,12 @@ impl ErrorBody {
         let Ok(Body { error }) = serde_json::from_slice(body) else { return Self::default() };
         let Ok(Members { message, code }) = serde_json::from_str(error.get()) else { return Self::default() };
         Self { message, code, raw: error.get().to_owned() }
+    }
+
+    /// The failed response. Clients give most codes a meaning of their own, so only the one that is meant is passed on.
+    pub(super) fn status(&self) -> Status<'_> {
+        let code = self.code.as_deref().filter(|code| *code == CONTEXT_EXCEEDED).unwrap_or("server_error");
+        Status::Failed { code, message: &self.message }
     }
 
     /// Writes the members of an `error` event, with a leading comma.

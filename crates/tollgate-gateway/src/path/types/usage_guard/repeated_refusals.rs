@@ -18,6 +18,11 @@ pub(crate) enum RefusedEnd {
 }
 
 impl UsageGuard {
+    /// Whether the request asks for a stream.
+    pub(crate) fn is_stream(&self) -> bool {
+        self.facts.as_ref().is_some_and(|facts| facts.stream)
+    }
+
     /// Ends a refused request. The first refusals of a key and kind in a minute are recorded as every request is; the others
     /// are counted in one record, which is written when the minute ends. Requests that were sent to an upstream have a record of
     /// their own in any case.
