@@ -98,7 +98,7 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
         duration_us: 40,
         upstream_request_id: Some("up-1".to_owned()),
         hedged: false,
-        message: (position == 0).then(|| format!("the upstream's 'words' {n}")),
+        message: (position == 0 && n.is_multiple_of(2)).then(|| format!("the upstream's 'words' {n}")),
         cost_multiplier: if n.is_multiple_of(2) { Multiplier(900_000) } else { Multiplier::ONE },
     }
 }
