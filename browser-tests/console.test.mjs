@@ -120,9 +120,22 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.locator(".drawer").waitFor();
   await checkPage(page, faults, "record beside the log");
   await screenshot(page, "log-record.light");
+  await page.waitForURL("**open=req_**");
+  const opened = page.url();
   await page.keyboard.press("Escape");
   assert.equal(await page.locator(".drawer").count(), 0);
   assert.ok(await page.evaluate(() => document.activeElement.matches("[data-record]")), "the focus returns to the row");
+  assert.ok(!page.url().includes("open="), page.url());
+  await page.goto(opened);
+  await page.locator(".drawer").waitFor();
+  await page.goto(opened.replace(/&?open=req_[^&]+/, ""));
+  await page.locator("[data-record]").click();
+  await page.locator(".drawer").waitFor();
+  await page.waitForURL("**open=req_**");
+  await page.goBack();
+  await page.locator(".drawer").waitFor({ state: "detached" });
+  await page.goForward();
+  await page.locator(".drawer").waitFor();
   await context.close();
 });
 
@@ -138,6 +151,14 @@ test("new records appear while the log is followed", async () => {
   const before = await page.locator("[data-record]").count();
   await sendRequests(key);
   await page.waitForFunction((count) => document.querySelectorAll("[data-record]").length === count + 4, before);
+  assert.ok(page.url().includes("follow=1"), page.url());
+  await page.reload();
+  await page.getByRole("button", { name: "Live" }).waitFor();
+  await page.getByRole("link", { name: "1 h", exact: true }).click();
+  await page.waitForURL("**range=1h**follow=1");
+  await page.getByRole("button", { name: "Live" }).click();
+  await page.getByRole("button", { name: "Follow" }).waitFor();
+  assert.ok(!page.url().includes("follow"), page.url());
   await checkPage(page, faults, "log, followed");
   await context.close();
 });

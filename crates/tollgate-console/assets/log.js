@@ -1,10 +1,27 @@
-// The usage log: a record beside the list, its keys, and new records as they are booked. Lists and records come from the server.
+// The usage log: a record beside the list, its keys, and new records as they are booked. Lists and records come from the server. The
+// open record and whether new ones are followed are in the address.
 const drawer = document.getElementById("drawer");
-let opener;
+const shown = () => drawer.firstElementChild?.dataset.open ?? null;
+const wanted = () => new URLSearchParams(location.search).get("open");
+let opener = rowOf(shown());
+
+function rowOf(id) {
+  return id ? [...document.querySelectorAll("[data-record]")].find((record) => record.pathname.endsWith(`/${id}`)) : undefined;
+}
+
+function write(name, value, push) {
+  const address = new URL(location.href);
+  if (value) address.searchParams.set(name, value);
+  else address.searchParams.delete(name);
+  if (address.href === location.href) return;
+  if (push) history.pushState({}, "", address);
+  else history.replaceState(history.state, "", address);
+}
 
 function close() {
   if (!drawer.firstElementChild) return;
   drawer.replaceChildren();
+  write("open", null, false);
   opener?.focus();
 }
 
@@ -17,7 +34,22 @@ document.addEventListener("click", (event) => {
   }
 });
 
-document.addEventListener("htmx:after:swap", () => drawer.firstElementChild?.focus());
+document.addEventListener("htmx:after:swap", () => {
+  if (!shown()) return;
+  // The next record takes the place of this one in the history; a list that was loaded again keeps its record.
+  write("open", shown(), !wanted());
+  if (!drawer.contains(document.activeElement)) drawer.firstElementChild.focus();
+});
+
+addEventListener("popstate", () => {
+  if (wanted() === shown()) return;
+  if (wanted()) return location.reload();
+  drawer.replaceChildren();
+  opener?.focus();
+});
+
+if (shown()) drawer.firstElementChild.focus();
+else if (wanted()) write("open", null, false);
 
 function step(by) {
   const records = [...document.querySelectorAll("[data-record]")];
@@ -103,7 +135,7 @@ function say(text, pressed) {
 async function reload() {
   waiting = undefined;
   const answer = await fetch(location.href, { headers: { "hx-request": "true" } });
-  if (!answer.ok || !stream) return;
+  if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const rows = page.getElementById("rows");
   if (!rows) return;
@@ -147,9 +179,26 @@ document.addEventListener("htmx:after:swap", () => {
 if (button) {
   button.hidden = false;
   button.addEventListener("click", () => {
-    if (!stream) return follow();
-    stream.close();
-    stream = undefined;
-    say(button.dataset.liveOff, false);
+    if (stream) {
+      stream.close();
+      stream = undefined;
+      clearTimeout(retry);
+      say(button.dataset.liveOff, false);
+    } else follow();
+    keepFollowing();
   });
+  if (new URLSearchParams(location.search).get("follow") === "1") follow();
+}
+
+// The address, the form and the links of the list say it, too.
+function keepFollowing() {
+  write("follow", stream ? "1" : null, false);
+  const form = document.getElementById("filter");
+  form.querySelector("[name=follow]")?.remove();
+  if (stream) {
+    const kept = document.createElement("input");
+    Object.assign(kept, { type: "hidden", name: "follow", value: "1" });
+    form.append(kept);
+  }
+  waiting ??= setTimeout(reload, 0);
 }

@@ -70,6 +70,8 @@ struct LogPage {
     query: String,
     may_share: bool,
     found: LogPart,
+    /// The record that the address opens beside the list.
+    open: Option<RecordDrawer>,
 }
 
 /// What changes with the filter.
@@ -203,9 +205,24 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         views: views::read(&request).await?,
         query: filter.query(None),
         may_share: is_operator,
+        open: open_record(&request, &filter, is_operator).await?,
         found,
     };
     PageReply::ok(&template)
+}
+
+/// The record of `open` in the address; none if it is not there or not the reader's.
+async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<Option<RecordDrawer>, PageFailure> {
+    let Some(id) = request.query.filled("open") else { return Ok(None) };
+    let call = ApiCall { path: path_of(&[("record", id)]), ..ApiCall::default() };
+    let record: RecordObject = match request.read(operations::GET_USAGE, call).await {
+        Ok(record) => record,
+        Err(error) if error.status.is_client_error() => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let t = request.t();
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))));
+    Ok(Some(RecordDrawer { layout: request.layout(t.say("nav.log")), t, is_operator, record }))
 }
 
 async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<LogPart, PageFailure> {

@@ -91,6 +91,7 @@ fn only_fields_are_not_escaped() {
         // Other templates of their own.
         "found",
         "part",
+        "open",
         // Attributes of a control, without anything that was typed.
         "flags()",
     ];

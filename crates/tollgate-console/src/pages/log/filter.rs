@@ -62,6 +62,8 @@ const FIELDS: [&str; 15] = [
 ];
 /// Those that others than operators cannot ask for.
 const FOR_OPERATORS: [&str; 2] = ["member", "channel"];
+/// Set to `1` while new records are followed.
+const FOLLOW: &str = "follow";
 const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
 
 pub(super) fn label(t: Locale, field: &str) -> &'static str {
@@ -108,6 +110,8 @@ pub(super) struct LogFilter {
     pub(super) after: Option<String>,
     /// The chosen width of bars.
     bars: Option<&'static str>,
+    /// Whether the list follows new records.
+    follows: bool,
     is_operator: bool,
 }
 
@@ -131,6 +135,7 @@ impl LogFilter {
             values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
             after: query.filled("after").map(str::to_owned),
             bars: chosen_width(query),
+            follows: query.value(FOLLOW) == "1",
             is_operator,
         }
     }
@@ -206,13 +211,15 @@ impl LogFilter {
         let mut query = Serializer::new(String::new());
         query.extend_pairs(time).extend_pairs(self.bars.map(|bars| ("bars", bars))).extend_pairs(&self.values);
         query.extend_pairs(after.map(|after| ("after", after)));
+        query.extend_pairs(self.follows.then_some((FOLLOW, "1")));
         query.finish()
     }
 
     /// What the form keeps besides its fields.
     pub(super) fn hidden(&self) -> Vec<(&'static str, String)> {
         let range = self.time_pairs().into_iter().filter(|(name, _)| *name == "range");
-        range.chain(self.bars.map(|bars| ("bars", bars.to_owned()))).collect()
+        let bars = self.bars.map(|bars| ("bars", bars.to_owned()));
+        range.chain(bars).chain(self.follows.then(|| (FOLLOW, "1".to_owned()))).collect()
     }
 
     /// A fixed time as fields of the form hold it, in UTC: its beginning and its end, empty without one.
@@ -298,6 +305,16 @@ mod tests {
         assert!(filter.hidden().contains(&("bars", "day".to_owned())));
         assert_eq!(filter.period(NOW).bars_or("60"), ("width", "day"));
         assert_eq!(of("range=15m&bars=day", false).period(NOW).bars_or("60"), ("buckets", "60"));
+    }
+
+    #[test]
+    fn following_is_kept_in_the_address_and_asks_for_nothing_else() {
+        let filter = of("model=m&follow=1&open=req_1", false);
+        assert_eq!(filter.query(None), "model=m&follow=1");
+        assert_eq!(filter.with_range("1h"), "range=1h&model=m&follow=1");
+        assert_eq!(filter.live_query(), "model=m");
+        assert!(filter.hidden().contains(&("follow", "1".to_owned())) && !filter.fixed_query().contains("follow"));
+        assert!(!of("follow=yes", false).query(None).contains("follow"));
     }
 
     #[test]
