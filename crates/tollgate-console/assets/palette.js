@@ -14,8 +14,8 @@ function dialog(label) {
   return made;
 }
 
-async function part(address, id) {
-  const answer = await fetch(address, { headers: { "hx-request": "true" } });
+async function part(address, id, body) {
+  const answer = await fetch(address, { method: body ? "POST" : "GET", body, headers: { "hx-request": "true" } });
   if (!answer.ok || answer.redirected) return undefined;
   return new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(id);
 }
@@ -33,12 +33,14 @@ async function openSearch() {
   let waiting;
   const show = async () => {
     const asked = input.value;
-    const found = await part(`${search.href}?q=${encodeURIComponent(asked)}`, "hits").catch(() => undefined);
+    // In the body and not in the address: it may be a key.
+    const sent = new URLSearchParams({ q: asked, csrf: search.dataset.csrf });
+    const found = await part(search.href, "hits", sent).catch(() => undefined);
     if (found && asked === input.value) list.replaceChildren(found);
   };
   input.addEventListener("input", () => { clearTimeout(waiting); waiting = setTimeout(show, WAIT_MS); });
   made.addEventListener("keydown", (event) => {
-    const links = [...list.querySelectorAll("a")];
+    const links = [...list.querySelectorAll("a, button")];
     const at = links.indexOf(document.activeElement);
     if (event.key === "Enter" && document.activeElement === input) { links[0]?.click(); return; }
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;

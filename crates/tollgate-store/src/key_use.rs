@@ -18,6 +18,15 @@ pub struct KeyUse {
     pub sale: NanoUsd,
 }
 
+/// The last request of a key that is in the usage log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastUse {
+    /// To the millisecond.
+    pub at: Timestamp,
+    /// Address of the caller, if it is known.
+    pub address: Option<String>,
+}
+
 impl KeyUse {
     pub(crate) fn add(&mut self, other: Self) {
         self.requests = self.requests.saturating_add(other.requests);

@@ -87,7 +87,7 @@ pub use journal::{
     RecoveryReport, RepairReport, SyncWaiter, TruncatedTail, UnbookedRecords, WrittenEntries, WrittenEntry, read_journal,
     repair as repair_journal, written_entries,
 };
-pub use key_use::{KeyUse, KeyUseFilter};
+pub use key_use::{KeyUse, KeyUseFilter, LastUse};
 pub use keys::{
     InvalidSecret, KeyHash, KeyHasher, KeySecret, NewKey, PreviousSecret, looks_like_admin_key, looks_like_key, looks_like_session,
 };
@@ -203,6 +203,10 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     /// The keys of these that had no request.
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError>;
+
+    /// The last requests of these keys, one look-up for each, so for a page of them: in the order of their ids, without keys that have
+    /// no record.
+    async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError>;
 }
 
 /// Stores the health of accounts between starts.

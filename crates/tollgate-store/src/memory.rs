@@ -22,7 +22,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Re
 
 use crate::{
     Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
-    Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LogPosition, OfferChange, Page,
+    Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, OfferChange, Page,
     PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
@@ -256,6 +256,12 @@ impl UsageStore for MemoryStore {
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
         let used = self.usage.lock().await.key_use(filter);
         Ok(keys.into_iter().filter(|key| !used.contains_key(key)).collect())
+    }
+
+    async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        let mut used = self.usage.lock().await.last_use();
+        used.retain(|key, _| keys.contains(key));
+        Ok(used.into_iter().collect())
     }
 }
 

@@ -8,13 +8,13 @@ pub(super) mod self_service;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
-use tollgate_core::{KeyStatus, MemberId, MemberStatus, PriceEffects, Timestamp};
+use tollgate_core::{Budget, BudgetAction, KeyId, KeyStatus, MemberId, MemberStatus, PriceEffects, Subject, Timestamp};
 use tollgate_store::{
     AdminScope, Change, KeySpec, MemberSpec, NewKey, RandomSource, RowFilter, RowKind, StoredRow,
     fields::{Access, FieldShape, KeyInput, Kind, Object, Row as _, WriteMode, whole},
 };
 
-use self::key_use::KeyUse;
+use self::key_use::ShownUse;
 use super::{
     check, previews,
     request_context::{ApplyOutcome, RequestContext},
@@ -26,13 +26,17 @@ use super::{
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 /// State of a key, the most lasting first.
-const STATES: [&str; 5] = ["revoked", "disabled", "expired", "member_suspended", "active"];
+const STATES: [&str; 6] = ["revoked", "disabled", "expired", "member_suspended", "exhausted", "active"];
 
 static KEY: Object = row_object!(
     KeyInput,
     [read("id", Kind::Id("key_"), "Id.")],
     [
-        read("state", Kind::Word(&STATES), "What `status`, `expires_at` and the member's status come to now."),
+        read(
+            "state",
+            Kind::Word(&STATES),
+            "What `status`, `expires_at`, the member's status and the budgets come to now. `exhausted`: a budget of the key or of its member that blocks is spent."
+        ),
         read("prefix", TEXT, "The first characters of the key."),
         read("suffix", TEXT, "Its last characters."),
         read("previous_until", Kind::Time, "Until when the secret before the last rotation is valid, too; null: there is none.")
@@ -45,7 +49,16 @@ static KEY: Object = row_object!(
         previews::WITH_ROW,
         previews::CUT_WITH_ROW,
         key_use::MONTH,
+        key_use::TODAY,
+        key_use::LAST_USED_AT,
+        key_use::LAST_ADDRESS,
+        self_service::LOCKED_BY,
     ]
+);
+
+static PRESENTED: Object = Object::of(
+    "PresentedKey",
+    &[read("key", Kind::Text { min: 16, max: 200 }, "The secret, as callers present it.").with(Access::Required)],
 );
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
@@ -60,7 +73,11 @@ const LIST: &[FieldShape] = &super::schema::join::<{ search::PARAMETERS.len() + 
         both("member", NAME, "Of this member, by name or id."),
         both("name", NAME, "Of this name."),
         both("revoked", Kind::Flag, "Revoked ones too."),
-        both("use", Kind::Flag, "With the use of each key in this UTC month, as `month`."),
+        both(
+            "use",
+            Kind::Flag,
+            "With the use of each key in this UTC month and today, and its last request: `month`, `today`, `last_used_at`, `last_address`.",
+        ),
     ],
     &search::PARAMETERS,
 ]);
@@ -74,6 +91,15 @@ pub(super) static ROUTES: &[Route] = &[
         .takes(&KEY, WriteMode::Create)
         .once()
         .returns(ResponseSchema::Created(&KEY)),
+    READ.route(
+        Method::Post,
+        "/admin/v1/find-key",
+        "find_key",
+        "The service key that a secret belongs to, also one that no longer works; the secret is not kept.",
+        handler!(find),
+    )
+    .takes(&PRESENTED, WriteMode::Create)
+    .returns(ResponseSchema::Object(&KEY)),
     READ.route(Method::Get, "/admin/v1/keys/{key}", "get_key", "One service key.", handler!(one))
         .returns(ResponseSchema::Object(&KEY)),
     RESOURCE
@@ -92,19 +118,33 @@ struct Standing {
     now: Timestamp,
     /// Ids of suspended members.
     suspended: HashSet<String>,
+    /// Ids of keys that have used up a budget of their own or of their member.
+    exhausted: HashSet<String>,
 }
 
 impl Standing {
     /// For these rows.
     async fn of(context: &RequestContext, rows: &[&StoredRow]) -> Result<Self, ApiError> {
         let members = rows.iter().map(|row| row.parent.clone()).filter(|id| !id.is_empty()).collect();
-        let mut suspended = HashSet::new();
+        let (mut suspended, mut spent_members) = (HashSet::new(), HashSet::new());
         for (id, row) in rows_by_id(context, RowKind::Member, members).await? {
-            if row.read::<MemberSpec>()?.status == MemberStatus::Suspended {
-                suspended.insert(id);
+            let member = row.read::<MemberSpec>()?;
+            if member.status == MemberStatus::Suspended {
+                suspended.insert(id.clone());
+            }
+            if is_spent(context, MemberId::parse(&id).map(Subject::Member), &member.budgets).await? {
+                spent_members.insert(id);
             }
         }
-        Ok(Self { now: context.now(), suspended })
+        let mut exhausted = HashSet::new();
+        for row in rows {
+            let of_member = spent_members.contains(&row.parent);
+            let subject = KeyId::parse(&row.id).map(Subject::Key);
+            if of_member || is_spent(context, subject, &row.read::<KeySpec>()?.budgets).await? {
+                exhausted.insert(row.id.clone());
+            }
+        }
+        Ok(Self { now: context.now(), suspended, exhausted })
     }
 
     fn state(&self, row: &StoredRow, spec: &KeySpec) -> &'static str {
@@ -113,9 +153,21 @@ impl Standing {
             KeyStatus::Disabled => "disabled",
             KeyStatus::Active if spec.expires_at.is_some_and(|end| end <= self.now) => "expired",
             KeyStatus::Active if self.suspended.contains(&row.parent) => "member_suspended",
+            KeyStatus::Active if self.exhausted.contains(&row.id) => "exhausted",
             KeyStatus::Active => "active",
         }
     }
+}
+
+/// Whether a budget that blocks is spent, with what running requests have reserved.
+async fn is_spent(context: &RequestContext, subject: Option<Subject>, budgets: &[Budget]) -> Result<bool, ApiError> {
+    let Some(subject) = subject else { return Ok(false) };
+    for budget in budgets.iter().filter(|budget| budget.action == BudgetAction::Block) {
+        if context.state.gateway.spent(subject, budget.window).await? >= budget.amount {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 fn show(row: &StoredRow, spec: &KeySpec, standing: &Standing) -> Map<String, Value> {
@@ -159,13 +211,13 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let rows = context.with_query_timeout(context.state.store.listing.page(&filter)).await?;
     let rows = rows.into_iter().map(|row| Ok((row.read()?, row))).collect::<Result<Vec<(KeySpec, StoredRow)>, ApiError>>()?;
     let standing = Standing::of(&context, &rows.iter().map(|(_, row)| row).collect::<Vec<_>>()).await?;
-    let month = if wants_use(&context) {
+    let used = if wants_use(&context) {
         let keys = key_use::ids(rows.iter().map(|(_, row)| row.id.as_str()));
-        Some(KeyUse::of_month(&context, member_of(&filter), Some(keys)).await?)
+        Some(ShownUse::of(&context, member_of(&filter), keys, None).await?)
     } else {
         None
     };
-    let show = |(spec, row): &(KeySpec, StoredRow)| with_use(show(row, spec, &standing), row, month.as_ref());
+    let show = |(spec, row): &(KeySpec, StoredRow)| with_use(show(row, spec, &standing), row, used.as_ref());
     Ok(rows::page(rows, context.limit(), |(_, row)| row.id.clone(), show))
 }
 
@@ -179,13 +231,34 @@ fn member_of(filter: &RowFilter) -> Option<MemberId> {
 }
 
 /// A key, with its use if that is asked for.
-fn with_use(mut shown: Map<String, Value>, row: &StoredRow, month: Option<&KeyUse>) -> Value {
-    shown.extend(month.map(|month| (key_use::MONTH.name.to_owned(), month.shown(&row.id))));
+fn with_use(mut shown: Map<String, Value>, row: &StoredRow, used: Option<&ShownUse>) -> Value {
+    if let Some(used) = used {
+        used.add_to(&mut shown, &row.id);
+    }
     shown.into()
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    shown(&context, &rows::find(&context, RowKind::Key, None, context.path_param("key")).await?).await
+    show_one(&context, context.path_param("key")).await
+}
+
+/// A key with what keeps its member from changing it.
+async fn show_one(context: &RequestContext, id: &str) -> Result<ApiResponse, ApiError> {
+    let row = rows::find(context, RowKind::Key, None, id).await?;
+    let spec = row.read()?;
+    let mut shown = show(&row, &spec, &Standing::of(context, &[&row]).await?);
+    let locked_by = self_service::locked_by(context, &row, &spec).await?;
+    shown.insert(self_service::LOCKED_BY.name.to_owned(), json!(locked_by));
+    Ok(ApiResponse::ok(shown).revision(row.revision))
+}
+
+/// The key that a secret belongs to, for those who found it somewhere. Keys of others are not found.
+async fn find(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let presented = context.body.text("key").unwrap_or_default();
+    let hash = context.state.store.hasher.hash(presented);
+    let found = context.with_query_timeout(context.state.store.keys.find(&hash)).await?;
+    let key = found.ok_or_else(|| ApiError::not_found(RowKind::Key))?;
+    show_one(&context, &key.id.to_string()).await
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {

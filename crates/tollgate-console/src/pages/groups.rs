@@ -9,6 +9,7 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
+pub(super) use self::form::price_limit;
 use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
 use super::{
     control::{Danger, FormView, Pager, check_typed_name},

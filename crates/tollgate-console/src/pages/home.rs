@@ -159,7 +159,7 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<String>, Vec<BudgetEntry>), ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
     let mut groups = HashSet::new();
-    let active = keys.iter().filter(|key| key.state == "active").take(MAX_ALLOWANCES);
+    let active = keys.iter().filter(|key| matches!(key.state.as_str(), "active" | "exhausted")).take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
         let allowance: AllowanceView = request.read(operations::GET_KEY_ALLOWANCE, call).await?;

@@ -2,9 +2,11 @@
 //! keys, operators those of all.
 
 mod check;
+mod export;
 mod filter;
 mod form;
 mod making;
+mod selection;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
@@ -13,9 +15,10 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
+pub(super) use self::view::KeyObject;
 use self::{
     filter::KeyFilter,
-    view::{Allowance, BudgetRow, KeyDetail, KeyObject, KeyRow},
+    view::{Allowance, BudgetRow, KeyDetail, KeyRow},
 };
 use super::{
     clients::{self, Access, ProtocolLines},
@@ -40,6 +43,13 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/key", SeenBy::Anyone, page!(check::show)),
     PageRoute::post("/key", SeenBy::Anyone, page!(check::check)),
     PageRoute::get("/keys", MEMBER, page!(list)),
+    PageRoute::get("/keys.csv", MEMBER, page!(export::csv)),
+    PageRoute::post("/key-selection", MEMBER, page!(selection::act)),
+    PageRoute::get("/key-selection/revoke", MEMBER, page!(selection::ask_revoking)),
+    PageRoute::post("/key-selection/revoke", MEMBER, page!(selection::revoke)),
+    PageRoute::get("/key-selection/move", OPERATOR, page!(selection::ask_groups)),
+    PageRoute::post("/key-selection/move", OPERATOR, page!(selection::set_groups)),
+    PageRoute::post("/key-selection/enable", OPERATOR, page!(selection::turn_on_again)),
     PageRoute::get("/keys/new", MEMBER, page!(making::new)),
     PageRoute::post("/keys/new", MEMBER, page!(making::make)),
     PageRoute::get("/keys/{key}", MEMBER, page!(detail)),
@@ -65,6 +75,10 @@ struct KeysPage {
     filter: KeyFilter,
     /// Value, label, and whether it is chosen.
     states: Vec<(&'static str, String, bool)>,
+    /// The address of the same list as a file.
+    csv: String,
+    /// What is done with chosen rows: value and label.
+    actions: Vec<(&'static str, &'static str)>,
     rows: Vec<KeyRow>,
     count: String,
     /// The query of the next page.
@@ -88,6 +102,8 @@ struct KeyPage {
     form: Option<ControlSection>,
     may_enable: bool,
     may_make: bool,
+    /// Why the reader may not replace, disable or revoke the key.
+    locked: Option<String>,
     danger: Danger,
 }
 
@@ -107,9 +123,11 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let now = request.state.gateway.now();
     let rows: Vec<KeyRow> = found.items.iter().map(|key| KeyRow::of(t, key, now)).collect();
     let template = KeysPage {
-        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables),
+        layout: request.layout(t.say("nav.keys")).wide().with(Script::Tables).with(Script::Choose),
         t,
         is_operator: request.is_operator(),
+        csv: request.url(&format!("/keys.csv?{}", filter.address(&[]))),
+        actions: selection::actions(t, request.is_operator()),
         may_make: !groups_for_keys(&request).await?.is_empty(),
         count: t.say_count("keys.one", "keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX)),
         rows,
@@ -178,6 +196,11 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         model,
         budgets,
         may_make: !groups_for_keys(request).await?.is_empty(),
+        locked: key
+            .locked_by
+            .as_deref()
+            .filter(|_| !request.is_operator())
+            .map(|group| t.say_with("keys.locked", &[("group", group)])),
         may_enable: may_change && key.state == "disabled",
         danger: {
             let text = (t.say("keys.revoke"), t.say("keys.revoke_about").to_owned(), t.say("keys.revoke_for_good"));

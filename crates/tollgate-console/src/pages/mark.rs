@@ -20,6 +20,7 @@ impl Mark {
 pub(crate) fn of_key(t: Locale, state: &str) -> Mark {
     match state {
         "active" => Mark::new("ok", "okc", t.say("key.active")),
+        "exhausted" => Mark::new("bad", "price", t.say("key.exhausted")),
         "disabled" => Mark::new("off", "off", t.say("key.disabled")),
         "expired" => Mark::new("off", "clock", t.say("key.expired")),
         "revoked" => Mark::new("off", "x", t.say("key.revoked")),

@@ -80,6 +80,7 @@ operations! {
     LIST_SETTINGS = "list_settings";
     LIST_KEYS = "list_keys";
     LIST_OWN_GROUPS = "list_own_groups";
+    FIND_KEY = "find_key";
     GET_USAGE = "get_usage";
     LIST_PROXIES = "list_proxies";
     LIST_PRICES = "list_prices";

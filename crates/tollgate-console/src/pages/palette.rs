@@ -1,32 +1,41 @@
 //! What the keyboard reaches from everywhere: a search over pages, models, keys, channels and ids of requests, and the list of shortcuts.
-//! Both are pages, too, and shown over the present one by a script.
+//! Both are pages, too, and shown over the present one by a script. What is searched for is in the body of a form: it may be a key that
+//! was found somewhere, which belongs in no address.
 
-use std::sync::Arc;
+use std::{ops::RangeInclusive, sync::Arc};
 
 use askama::Template;
+use http::StatusCode;
 use serde::Deserialize;
 use tollgate_store::AdminScope;
 
 use super::{
     channels::state,
+    keys::KeyObject,
     layout::{Layout, NavEntry},
     locale::Locale,
+    mark::{self, Mark},
     models::{document_for, path_of_name},
     operations,
     reply::{PageFailure, PageReply},
-    request::{ApiPage, PageRequest, get},
+    request::{ApiPage, PageRequest, get, read_answer},
     route::{PageRoute, SeenBy, page},
 };
 use crate::api_error::ApiError;
 
 const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 
-pub(super) static ROUTES: &[PageRoute] =
-    &[PageRoute::get("/search", MEMBER, page!(search)), PageRoute::get("/shortcuts", MEMBER, page!(shortcuts))];
+pub(super) static ROUTES: &[PageRoute] = &[
+    PageRoute::get("/search", MEMBER, page!(search)),
+    PageRoute::post("/search", MEMBER, page!(search)),
+    PageRoute::get("/shortcuts", MEMBER, page!(shortcuts)),
+];
 
 /// Rows of a kind that are looked at, and those that are shown.
 const LOOKED_AT: &str = "1000";
 const SHOWN: usize = 8;
+/// Characters of a text that may be a key.
+const KEY_CHARS: RangeInclusive<usize> = 16..=200;
 
 #[derive(Debug, Template)]
 #[template(path = "search.html")]
@@ -42,8 +51,23 @@ struct SearchPage {
 struct SearchPart {
     layout: Layout,
     t: Locale,
+    /// The key that was pasted.
+    pasted: Option<PastedKey>,
     hits: Vec<Hit>,
     is_asked: bool,
+}
+
+/// A key whose secret is what was searched for.
+#[derive(Debug)]
+struct PastedKey {
+    name: String,
+    member: String,
+    link: String,
+    mark: Mark,
+    /// Where a form revokes it; `None` where the reader may not, or it is revoked already.
+    revoke: Option<String>,
+    /// Why not.
+    locked: Option<String>,
 }
 
 #[derive(Debug)]
@@ -78,14 +102,47 @@ struct NamedObject {
 
 async fn search(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let query = request.query.value("q").trim().to_owned();
-    let layout = request.layout(t.say("search.title"));
-    let hits = hits(&request, &layout, &query).await?;
-    let found = SearchPart { layout: request.layout(t.say("search.title")), t, hits, is_asked: !query.is_empty() };
+    let query = request.form.value("q").trim().to_owned();
+    // A key that was put into the address by mistake is not repeated.
+    let layout = request.layout(t.say("search.title")).returns_to("/search");
+    let pasted = pasted(&request, &query).await?;
+    // A key is found by nothing else, and it is not sent back.
+    let (query, hits) = if pasted.is_some() {
+        (String::new(), Vec::new())
+    } else {
+        let hits = hits(&request, &layout, &query).await?;
+        (query, hits)
+    };
+    let is_asked = !query.is_empty();
+    let found = SearchPart { layout: request.layout(t.say("search.title")).returns_to("/search"), t, pasted, hits, is_asked };
     if request.wants_part() {
         return PageReply::ok(&found);
     }
     PageReply::ok(&SearchPage { layout, t, query, found })
+}
+
+/// The key with this secret, among those that the reader sees.
+async fn pasted(request: &PageRequest, query: &str) -> Result<Option<PastedKey>, ApiError> {
+    let may_be_key = KEY_CHARS.contains(&query.len()) && query.bytes().all(|byte| byte.is_ascii_graphic());
+    if !may_be_key {
+        return Ok(None);
+    }
+    let found = match request.send(operations::FIND_KEY, &[("key", query)]).await {
+        Ok(answer) => read_answer::<KeyObject>(answer)?,
+        Err(error) if error.status == StatusCode::NOT_FOUND => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let t = request.t();
+    let locked = found.locked_by.as_deref().filter(|_| !request.is_operator());
+    let is_changeable = locked.is_none() && found.owner != "file" && found.state != "revoked";
+    Ok(Some(PastedKey {
+        link: request.url(&format!("/keys/{}", found.id)),
+        mark: mark::of_key(t, &found.state),
+        revoke: is_changeable.then(|| request.url(&format!("/keys/{}/revoke", found.id))),
+        locked: locked.map(|group| t.say_with("keys.locked", &[("group", group)])),
+        name: found.name,
+        member: found.member,
+    }))
 }
 
 /// What a text finds: an id first, then pages, channels, models and keys that contain it.

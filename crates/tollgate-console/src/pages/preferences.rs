@@ -78,10 +78,14 @@ pub(crate) enum Toast {
     ChannelsOn,
     NothingChosen,
     CoolingEnded,
+    KeysOff,
+    KeysOn,
+    KeysRevoked,
+    NoKeyChosen,
 }
 
 impl Toast {
-    const ALL: [Self; 20] = [
+    const ALL: [Self; 24] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -102,6 +106,10 @@ impl Toast {
         Self::ChannelsOn,
         Self::NothingChosen,
         Self::CoolingEnded,
+        Self::KeysOff,
+        Self::KeysOn,
+        Self::KeysRevoked,
+        Self::NoKeyChosen,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -126,6 +134,10 @@ impl Toast {
             Self::ChannelsOn => "channels-on",
             Self::NothingChosen => "nothing-chosen",
             Self::CoolingEnded => "cooling-ended",
+            Self::KeysOff => "keys-off",
+            Self::KeysOn => "keys-on",
+            Self::KeysRevoked => "keys-revoked",
+            Self::NoKeyChosen => "no-key-chosen",
         }
     }
 
@@ -151,6 +163,10 @@ impl Toast {
             Self::ChannelsOn => t.say("toast.channels_on"),
             Self::NothingChosen => t.say("toast.nothing_chosen"),
             Self::CoolingEnded => t.say("toast.cooling_ended"),
+            Self::KeysOff => t.say("toast.keys_off"),
+            Self::KeysOn => t.say("toast.keys_on"),
+            Self::KeysRevoked => t.say("toast.keys_revoked"),
+            Self::NoKeyChosen => t.say("toast.no_key_chosen"),
         }
     }
 }

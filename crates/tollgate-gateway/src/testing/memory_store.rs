@@ -11,7 +11,7 @@ use std::{
 use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Key, KeyId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
-    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LastUse,
     LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
 };
 
@@ -174,6 +174,10 @@ impl UsageStore for MemoryStore {
 
     async fn unused_keys(&self, _filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
         Ok(keys)
+    }
+
+    async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        Ok(Vec::new())
     }
 }
 

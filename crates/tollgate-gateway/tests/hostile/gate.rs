@@ -36,7 +36,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher,
-    KeyStore, KeyUse, KeyUseFilter, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -124,6 +124,10 @@ impl UsageStore for Memory {
 
     async fn unused_keys(&self, _filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
         Ok(keys)
+    }
+
+    async fn last_use(&self, _keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        Ok(Vec::new())
     }
 }
 

@@ -11,11 +11,11 @@ use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
     CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash,
-    KeyScope, KeyStore, KeyUse, KeyUseFilter, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition,
-    ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter,
-    PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore,
-    StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl,
-    assemble, rows::RowSecret,
+    KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore,
+    LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange,
+    PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges,
+    SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport,
+    WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -191,6 +191,10 @@ impl UsageStore for CachedStore {
 
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.unused_keys(filter, keys)).await
+    }
+
+    async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.last_use(keys)).await
     }
 }
 

@@ -11,8 +11,8 @@ use tollgate_protocol::Protocol;
 
 use super::options;
 use crate::{
-    AttemptFilter, AttemptsBy, Grouping, KeyUse, KeyUseFilter, LogPosition, OTHER_VALUES_LABEL, RecordConditions, SortOrder, Store,
-    StoreUrl, SummaryBy, SummaryFigure, SummaryRow, TagCondition, UsageFilter, WorkControl, open,
+    AttemptFilter, AttemptsBy, Grouping, KeyUse, KeyUseFilter, LastUse, LogPosition, OTHER_VALUES_LABEL, RecordConditions,
+    SortOrder, Store, StoreUrl, SummaryBy, SummaryFigure, SummaryRow, TagCondition, UsageFilter, WorkControl, open,
     rollup::{DAY, HOUR, MINUTE},
     samples::{MIDNIGHT, arrived, at, record},
 };
@@ -377,6 +377,20 @@ pub(super) async fn use_of_keys_is_that_of_their_records(store: &Store) {
     assert_eq!(store.usage.unused_keys(filter, Vec::new()).await.unwrap(), []);
     let other = KeyUseFilter { member: Some(MemberId::from_parts(now, [9; 10])), ..filter };
     assert_eq!(store.usage.unused_keys(other, all.clone()).await.unwrap(), all);
+
+    let mut last: BTreeMap<KeyId, LastUse> = BTreeMap::new();
+    for record in &records {
+        let of = LastUse { at: record.id.time(), address: record.address.clone() };
+        let known = last.entry(record.key).or_insert_with(|| of.clone());
+        if known.at < of.at {
+            *known = of;
+        }
+    }
+    assert!(last.len() > 8, "{last:?}");
+    assert_eq!(store.usage.last_use(all.clone()).await.unwrap(), last.clone().into_iter().collect::<Vec<_>>());
+    let one = key_number(2);
+    assert_eq!(store.usage.last_use(vec![one]).await.unwrap(), [(one, last[&one].clone())]);
+    assert_eq!(store.usage.last_use(Vec::new()).await.unwrap(), []);
 }
 
 pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &Store) {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque, btree_map::Entry};
 use tollgate_core::{KeyId, NanoUsd, Outcome, RequestId, Timestamp, UsageRecord};
 
 use crate::{
-    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LedgerPosition, LogPosition, Page,
-    SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter, attempts,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LastUse, LedgerPosition, LogPosition,
+    Page, SortOrder, SummaryBy, SummaryRow, UsageCursor, UsageFilter, attempts,
     rollup::{FIVE_MINUTES, RequestTimes, bucket, next_bucket},
     sampled_times::{add_sampled_times, sample_of},
     usage::{day, five_minutes, has_times, hour, month, with_time_of_id},
@@ -182,6 +182,13 @@ impl MemoryUsageLog {
             used.entry(record.key).or_default().add(KeyUse { requests: 1, sale: record.sale.unwrap_or(NanoUsd::ZERO) });
         }
         used
+    }
+
+    /// The last request of each key.
+    pub(super) fn last_use(&self) -> BTreeMap<KeyId, LastUse> {
+        let last = self.records.values().map(|record| (record.key, record.id)).collect::<BTreeMap<KeyId, RequestId>>();
+        let of = |id: RequestId| LastUse { at: id.time(), address: self.records[&id].address.clone() };
+        last.into_iter().map(|(key, id)| (key, of(id))).collect()
     }
 
     /// Adds percentiles. As in databases, the five minutes at the ends of the range count as a whole.

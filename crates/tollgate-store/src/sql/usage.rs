@@ -19,7 +19,7 @@ use super::{
     usage_rows::stored::{AttemptRow, StoredText, TextsByRef, UsageRow, usage_columns},
 };
 use crate::{
-    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LogPosition, Page, StoreError,
+    AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError,
     SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id,
 };
 
@@ -167,5 +167,9 @@ impl UsageStore for SqlStore {
 
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError> {
         self.keys_without_use(filter, keys).await
+    }
+
+    async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        self.last_use_of_keys(&keys).await
     }
 }

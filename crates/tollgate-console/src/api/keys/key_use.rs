@@ -1,21 +1,25 @@
-//! What was spent with keys and how often they were used in this month, and which were not used, from the sums of usage.
+//! What was spent with keys and how often they were used in this month and today, and which were not used, from the sums of usage; when
+//! they were used last, from the log.
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use tollgate_core::{IdHash, KeyId, MemberId, NanoUsd, Timestamp};
 use tollgate_store::{
-    self as store, KeyUseFilter,
+    self as store, KeyUseFilter, LastUse,
     fields::{Access, FieldShape, Kind, Object},
 };
 
 use crate::{
     api::{
         request_context::RequestContext,
-        schema::{COUNT, USD, read},
+        schema::{COUNT, TEXT, USD, read},
     },
     api_error::ApiError,
+    time::time_value,
 };
+
+const DAY_US: i64 = 86_400_000_000;
 
 static USE: Object =
     Object::of("KeyUse", &[read("requests", COUNT, "Requests."), read("sale", USD, "What the key's member was charged for them.")]);
@@ -24,6 +28,16 @@ static USE: Object =
 pub(super) const MONTH: FieldShape =
     read("month", Kind::Object(&USE), "Use in this UTC month; only in a list that is asked for it with `use`.")
         .with(Access::ShownOnce);
+
+/// A key's use on this UTC day.
+pub(super) const TODAY: FieldShape = read("today", Kind::Object(&USE), "The same of this UTC day.").with(Access::ShownOnce);
+/// When and from where a key was used last.
+pub(super) const LAST_USED_AT: FieldShape =
+    read("last_used_at", Kind::Time, "The last request in the usage log, also with `use`; null: there is none.")
+        .or_null()
+        .with(Access::ShownOnce);
+pub(super) const LAST_ADDRESS: FieldShape =
+    read("last_address", TEXT, "Where it came from; null: not known.").or_null().with(Access::ShownOnce);
 
 /// The keys of ids.
 pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
@@ -43,18 +57,27 @@ pub(super) async fn unused(
     Ok(unused.into_iter().collect())
 }
 
-/// What was used in this UTC month by key; keys without requests are not in it.
+/// What was used since a time by key; keys without requests are not in it.
 #[derive(Debug)]
 pub(super) struct KeyUse(HashMap<KeyId, store::KeyUse, IdHash>);
 
 impl KeyUse {
-    /// Of these keys, or of all.
+    /// In this UTC month, of these keys or of all.
     pub(super) async fn of_month(
         context: &RequestContext,
         member: Option<MemberId>,
         keys: Option<Vec<KeyId>>,
     ) -> Result<Self, ApiError> {
-        let filter = KeyUseFilter { member: context.only_member(member)?, since: Timestamp::of_month(context.now().month()) };
+        Self::since(context, member, keys, Timestamp::of_month(context.now().month())).await
+    }
+
+    async fn since(
+        context: &RequestContext,
+        member: Option<MemberId>,
+        keys: Option<Vec<KeyId>>,
+        since: Timestamp,
+    ) -> Result<Self, ApiError> {
+        let filter = KeyUseFilter { member: context.only_member(member)?, since };
         let _permit = context.acquire_heavy_permit().await?;
         let used = context.with_query_timeout(context.state.store.usage.key_use(filter, keys)).await?;
         Ok(Self(used.into_iter().collect()))
@@ -66,9 +89,45 @@ impl KeyUse {
         (used.sale, used.requests)
     }
 
-    /// As the field [`MONTH`] has it.
-    pub(super) fn shown(&self, key: &str) -> Value {
+    /// As the fields [`MONTH`] and [`TODAY`] have it.
+    fn shown(&self, key: &str) -> Value {
         let (spent, requests) = self.of(key);
         json!({"requests": requests, "sale": spent.to_usd_string()})
+    }
+}
+
+/// The use of the keys of a page, as it is shown.
+#[derive(Debug)]
+pub(super) struct ShownUse {
+    month: KeyUse,
+    today: KeyUse,
+    last: HashMap<KeyId, LastUse, IdHash>,
+}
+
+impl ShownUse {
+    /// Of these keys; `month`: their use in this month if it is known already.
+    pub(super) async fn of(
+        context: &RequestContext,
+        member: Option<MemberId>,
+        keys: Vec<KeyId>,
+        month: Option<KeyUse>,
+    ) -> Result<Self, ApiError> {
+        let month = match month {
+            Some(month) => month,
+            None => KeyUse::of_month(context, member, Some(keys.clone())).await?,
+        };
+        let today = Timestamp(context.now().0.div_euclid(DAY_US) * DAY_US);
+        let today = KeyUse::since(context, member, Some(keys.clone()), today).await?;
+        let last = context.with_query_timeout(context.state.store.usage.last_use(keys)).await?;
+        Ok(Self { month, today, last: last.into_iter().collect() })
+    }
+
+    /// Adds the fields of a key.
+    pub(super) fn add_to(&self, shown: &mut Map<String, Value>, key: &str) {
+        let last = KeyId::parse(key).and_then(|key| self.last.get(&key));
+        shown.insert(MONTH.name.to_owned(), self.month.shown(key));
+        shown.insert(TODAY.name.to_owned(), self.today.shown(key));
+        shown.insert(LAST_USED_AT.name.to_owned(), json!(last.map(|last| time_value(last.at))));
+        shown.insert(LAST_ADDRESS.name.to_owned(), json!(last.and_then(|last| last.address.as_deref())));
     }
 }

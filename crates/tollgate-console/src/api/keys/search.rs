@@ -15,7 +15,7 @@ use tollgate_store::{
 
 use super::{
     STATES, Standing,
-    key_use::{self, KeyUse},
+    key_use::{self, KeyUse, ShownUse},
     member_of, show, wants_use, with_use,
 };
 use crate::{
@@ -106,12 +106,13 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     let page: Vec<&StoredRow> = ids.iter().filter_map(|id| rows.get(id)).collect();
     let specs = page.iter().map(|row| Ok((*row, row.read()?))).collect::<Result<Vec<(&StoredRow, KeySpec)>, ApiError>>()?;
     let standing = Standing::of(context, &page).await?;
-    let month = match month {
-        _ if !wants_use(context) => None,
-        Some(month) => Some(month),
-        None => Some(KeyUse::of_month(context, member, Some(key_use::ids(page.iter().map(|row| row.id.as_str())))).await?),
+    let used = if wants_use(context) {
+        let ids = key_use::ids(page.iter().map(|row| row.id.as_str()));
+        Some(ShownUse::of(context, member, ids, month).await?)
+    } else {
+        None
     };
-    let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, month.as_ref());
+    let show = |(row, spec): &(&StoredRow, KeySpec)| with_use(show(row, spec, &standing), row, used.as_ref());
     Ok(rows::page(specs, context.limit(), |(row, _)| row.id.clone(), show))
 }
 

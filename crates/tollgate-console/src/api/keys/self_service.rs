@@ -6,7 +6,7 @@ use std::sync::Arc;
 use tollgate_core::{KeyId, KeyStatus, Visibility};
 use tollgate_store::{
     AdminScope, Change, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, StoredRow,
-    fields::{FieldShape, Kind, Object},
+    fields::{Access, FieldShape, Kind, Object},
 };
 
 use super::{KEY, Standing, show};
@@ -122,6 +122,27 @@ pub(in crate::api) static ROUTES: &[Route] = &[
     )
     .returns(ResponseSchema::Object(&KEY)),
 ];
+
+/// Only in the answer about one key.
+pub(super) const LOCKED_BY: FieldShape = read(
+    "locked_by",
+    NAME,
+    "Group that keeps the key's member from replacing, disabling and revoking it, because it has no `self_service`; null: none. Only \
+     when one key is asked for.",
+)
+.or_null()
+.with(Access::ShownOnce);
+
+/// The first group of a key that does not let its member change it.
+pub(super) async fn locked_by(context: &RequestContext, row: &StoredRow, key: &KeySpec) -> Result<Option<String>, ApiError> {
+    let member: MemberSpec = match rows::find(context, RowKind::Member, None, &row.parent).await {
+        Ok(member) => member.read()?,
+        Err(error) if error.status == http::StatusCode::NOT_FOUND => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let groups = groups_of(context, key, &member).await?;
+    Ok(groups.into_iter().find(|(_, group)| !group.as_ref().is_some_and(|group| group.self_service)).map(|(name, _)| name))
+}
 
 async fn allowance(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let missing = || ApiError::not_found(RowKind::Key);

@@ -238,7 +238,8 @@ fn model_multipliers(text: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(own))
 }
 
-fn price_limit(form: &FormData) -> Value {
+/// The price limit of a group or key.
+pub(in crate::pages) fn price_limit(form: &FormData) -> Value {
     let Some(mode) = form.filled("price_limit") else { return Value::Null };
     let mut limit = json!({"mode": mode, "on": form.filled("limit_on").unwrap_or("sale")});
     // Bounds of another mode stay in the form and are not sent.

@@ -6,7 +6,7 @@ use crate::pages::{form::FormData, locale::Locale, mark};
 
 /// Fields as the admin API takes them.
 const FIELDS: [&str; 7] = ["search", "member", "group", "state", "expires_within_days", "unused_days", "sort"];
-const STATES: [&str; 5] = ["active", "disabled", "expired", "member_suspended", "revoked"];
+const STATES: [&str; 6] = ["active", "exhausted", "disabled", "expired", "member_suspended", "revoked"];
 
 #[derive(Debug)]
 pub(super) struct KeyFilter {

@@ -1,13 +1,14 @@
-//! The form of a key: limits, budget, groups, and until when it is valid.
+//! The form of a key: limits, budget, groups, price limit, and until when it is valid.
 
 use serde_json::{Map, Value, json};
 
-use super::view::{self, KeyObject};
+use super::view::{self, KeyObject, KeyPriceLimit};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, TYPED_NAME, limit_text},
+        control::{self, Control, ControlSection, TYPED_NAME, limit_text},
         form::{FormData, FormState},
+        groups,
         locale::Locale,
         reply::PageFailure,
     },
@@ -26,6 +27,10 @@ const FIELDS: &[&str] = &[
     "tpm",
     "concurrency",
     "budget_amount",
+    "price_limit",
+    "max_input",
+    "max_output",
+    "min_margin",
     TYPED_NAME,
 ];
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
@@ -52,8 +57,28 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool) -
             state.choice("budget_action", t.say("keys.budget_action"), ACTIONS.map(action)),
         ]);
     }
+    controls.extend(more(t, state));
     let about = has_several_budgets.then(|| t.say("keys.several_budgets").to_owned());
     ControlSection { about, ..ControlSection::new("", controls) }
+}
+
+/// What is seldom set.
+fn more(t: Locale, state: &FormState) -> Vec<Control> {
+    let modes = [
+        ("", t.say("groups.no_limit")),
+        ("priced_only", t.say("groups.priced_only")),
+        ("ceiling", t.say("groups.ceiling")),
+        ("min_margin", t.say("groups.min_margin")),
+    ];
+    let signatures = [("", t.say("keys.as_group")), ("true", t.say("keys.signatures_on")), ("false", t.say("keys.signatures_off"))];
+    vec![
+        state.choice("price_limit", t.say("groups.price_limit"), modes).hint(t.say("keys.price_limit_hint")),
+        state.number("max_input", t.say("groups.max_input")).hint(t.say("groups.per_million")),
+        state.number("max_output", t.say("groups.max_output")).hint(t.say("groups.per_million")),
+        state.number("min_margin", t.say("groups.min_margin_share")).hint(t.say("groups.min_margin_hint")),
+        state.choice("limit_on", t.say("groups.limit_on"), [("sale", t.say("groups.on_sale")), ("cost", t.say("groups.on_cost"))]),
+        state.choice("signatures_in_ids", t.say("keys.signatures"), signatures).hint(t.say("keys.signatures_hint")),
+    ]
 }
 
 /// What the form of a key holds before it is changed.
@@ -62,6 +87,9 @@ pub(super) fn values(key: &KeyObject) -> FormData {
     let (amount, window, action) = budget.map(|budget| (budget.amount, budget.window, budget.action)).unwrap_or_default();
     // The day whose end is the key's.
     let expires = key.expires_at.as_deref().and_then(|at| at.get(..10)).unwrap_or_default();
+    let limit = key.price_limit.as_ref();
+    let bound = |of: fn(&KeyPriceLimit) -> &Option<String>| limit.and_then(|limit| of(limit).as_deref()).unwrap_or_default();
+    let signatures = key.signatures_in_ids.map(|is_on| is_on.to_string()).unwrap_or_default();
     FormData::of(&[
         ("groups", &key.groups.join(", ")),
         ("models", &key.models.join(", ")),
@@ -73,6 +101,12 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("budget_amount", &amount),
         ("budget_window", &window),
         ("budget_action", &action),
+        ("price_limit", limit.map_or("", |limit| &limit.mode)),
+        ("limit_on", limit.and_then(|limit| limit.on.as_deref()).unwrap_or("sale")),
+        ("max_input", bound(|limit| &limit.max_input)),
+        ("max_output", bound(|limit| &limit.max_output)),
+        ("min_margin", bound(|limit| &limit.min_margin)),
+        ("signatures_in_ids", &signatures),
     ])
 }
 
@@ -96,13 +130,28 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Val
         });
         body.insert("budget".to_owned(), json!(budget));
     }
+    // A form that has no field for it leaves it as it is.
+    if form.has("price_limit") {
+        body.insert("price_limit".to_owned(), groups::price_limit(form));
+    }
+    if form.has("signatures_in_ids") {
+        let signatures = form.filled("signatures_in_ids").map(|word| word == "true");
+        body.insert("signatures_in_ids".to_owned(), json!(signatures));
+    }
     Ok(body)
 }
 
 /// A form that was refused, with the fault beside the field that it is about.
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    let param = error.param().unwrap_or_default().split(['.', '[']).next().unwrap_or_default().to_owned();
-    let (field, reason) = match param.as_str() {
+    let whole = error.param().unwrap_or_default().to_owned();
+    let param = whole.split(['.', '[']).next().unwrap_or_default();
+    let (field, reason) = match param {
+        "price_limit" => match whole.as_str() {
+            "price_limit.max_input" => ("max_input", "amount"),
+            "price_limit.max_output" => ("max_output", "amount"),
+            "price_limit.min_margin" => ("min_margin", "margin"),
+            _ => ("price_limit", "price_limit"),
+        },
         "name" => ("name", "key_name"),
         "member" => ("member", "unknown_member"),
         "groups" => ("groups", "unknown_group"),
@@ -137,6 +186,12 @@ mod tests {
         let none = body(&FormData::default(), true).unwrap();
         assert_eq!((&none["expires_at"], &none["budget"], &none["rpm"]), (&Value::Null, &Value::Null, &json!(0)));
         assert!(!body(&form, false).unwrap().contains_key("budget"));
+        let more =
+            FormData::parse(b"price_limit=ceiling&max_input=2&max_output=&min_margin=0.1&limit_on=cost&signatures_in_ids=false");
+        let more = body(&more, false).unwrap();
+        assert_eq!(more["price_limit"], json!({"mode": "ceiling", "on": "cost", "max_input": "2"}));
+        assert_eq!(more["signatures_in_ids"], json!(false));
+        assert!(!none.contains_key("price_limit") && !none.contains_key("signatures_in_ids"));
         for wrong in ["many", "-1", "1.5", "99999999999999999999"] {
             let form = FormData::of(&[("rpm", wrong)]);
             assert_eq!(body(&form, true).unwrap_err().param(), Some("rpm"), "{wrong}");

@@ -13,14 +13,14 @@ use crate::pages::{
 
 /// A key of the admin API.
 #[derive(Debug, Deserialize)]
-pub(super) struct KeyObject {
-    pub(super) id: String,
-    pub(super) name: String,
-    pub(super) member: String,
+pub(in crate::pages) struct KeyObject {
+    pub(in crate::pages) id: String,
+    pub(in crate::pages) name: String,
+    pub(in crate::pages) member: String,
     pub(super) prefix: String,
     pub(super) suffix: String,
-    pub(super) state: String,
-    pub(super) owner: String,
+    pub(in crate::pages) state: String,
+    pub(in crate::pages) owner: String,
     pub(super) groups: Vec<String>,
     pub(super) models: Vec<String>,
     pub(super) ip_allow: Vec<String>,
@@ -33,8 +33,25 @@ pub(super) struct KeyObject {
     pub(super) previous_until: Option<String>,
     pub(super) created_at: String,
     pub(super) revoked_at: Option<String>,
+    pub(super) price_limit: Option<KeyPriceLimit>,
+    pub(super) signatures_in_ids: Option<bool>,
     /// In lists that are asked for it.
-    month: Option<MonthUse>,
+    pub(super) month: Option<PeriodUse>,
+    pub(super) today: Option<PeriodUse>,
+    pub(super) last_used_at: Option<String>,
+    pub(super) last_address: Option<String>,
+    /// Group that keeps the member from changing the key; when one key is asked for.
+    pub(in crate::pages) locked_by: Option<String>,
+}
+
+/// The price limit of a key.
+#[derive(Debug, Deserialize)]
+pub(super) struct KeyPriceLimit {
+    pub(super) mode: String,
+    pub(super) on: Option<String>,
+    pub(super) max_input: Option<String>,
+    pub(super) max_output: Option<String>,
+    pub(super) min_margin: Option<String>,
 }
 
 /// A budget of a key: amount, window and action.
@@ -52,17 +69,22 @@ impl KeyObject {
         entries.iter().filter_map(|entry| KeyBudget::deserialize(entry).ok()).collect()
     }
 
+    /// Whether it is neither off nor at its end: it works, or will again when a budget renews.
+    pub(super) fn is_active(&self) -> bool {
+        matches!(self.state.as_str(), "active" | "exhausted")
+    }
+
     /// The budget that is used up first within a month.
     fn monthly(&self) -> Option<KeyBudget> {
         self.budgets().into_iter().find(|budget| budget.window == "month")
     }
 }
 
-/// Use of a key in this UTC month.
+/// Use of a key in this UTC month, or on this UTC day.
 #[derive(Debug, Deserialize)]
-pub(super) struct MonthUse {
-    requests: u64,
-    sale: String,
+pub(super) struct PeriodUse {
+    pub(super) requests: u64,
+    pub(super) sale: String,
 }
 
 /// What a key may use, and what is left.
@@ -161,8 +183,25 @@ pub(super) struct KeyRow {
     pub(super) budget: Option<String>,
     pub(super) meter: Option<Meter>,
     pub(super) requests: String,
+    pub(super) today: String,
+    pub(super) last_used: Option<LastUsed>,
     pub(super) expires: Option<Expiry>,
     pub(super) created: Option<TimeText>,
+}
+
+/// When a key was used last, and from where.
+#[derive(Debug)]
+pub(super) struct LastUsed {
+    pub(super) at: TimeText,
+    pub(super) ago: String,
+    pub(super) address: Option<String>,
+}
+
+impl LastUsed {
+    fn of(t: Locale, key: &KeyObject, now: Timestamp) -> Option<Self> {
+        let at = key.last_used_at.as_deref()?;
+        Some(Self { at: format::time(t, at)?, ago: format::ago(t, at, now), address: key.last_address.clone() })
+    }
 }
 
 /// When a key ends.
@@ -207,6 +246,8 @@ impl KeyRow {
             meter: monthly.as_ref().map(|budget| Meter::of(t, spent, &budget.amount)),
             budget: monthly.map(|budget| t.say_with("keys.of_budget", &[("amount", &money::exact(t, &budget.amount).text)])),
             requests: format::integer(used.map_or(0, |used| used.requests)),
+            today: format::integer(key.today.as_ref().map_or(0, |used| used.requests)),
+            last_used: LastUsed::of(t, key, now),
             expires: Expiry::of(t, key.expires_at.as_deref(), now),
             created: format::date(t, &key.created_at),
         }
@@ -294,7 +335,7 @@ impl KeyDetail {
             shown: shown(key),
             mark: mark::of_key(t, &key.state),
             member: key.member.clone(),
-            is_active: key.state == "active",
+            is_active: key.is_active(),
             is_revoked: key.state == "revoked",
             is_of_file: key.owner == "file",
             created: format::time(t, &key.created_at),
@@ -338,7 +379,7 @@ mod tests {
     #[test]
     fn row_has_the_meter_of_the_monthly_budget() {
         let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
-        let month = || Some(MonthUse { requests: 1_234, sale: "9".to_owned() });
+        let month = || Some(PeriodUse { requests: 1_234, sale: "9".to_owned() });
         let row = |budget| KeyRow::of(Locale::EN, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
         let monthly = row(json!([budget("1", "day"), budget("10", "month")]));
         assert_eq!(

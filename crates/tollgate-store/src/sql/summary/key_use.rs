@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use foldhash::fast::RandomState;
 use sqlx::{AssertSqlSafe, Row as _};
-use tollgate_core::{IdHash, KeyId, NanoUsd, Timestamp};
+use tollgate_core::{IdHash, KeyId, NanoUsd, RequestId, Timestamp};
 
 use super::{
     SUMMARY, SummaryQuery,
@@ -12,7 +12,7 @@ use super::{
     ranges::{EndParts, SummarySource, TimeRange, split_range, widen_to_pruned_hours},
 };
 use crate::{
-    KeyUse, KeyUseFilter, StoreError, SummaryBy,
+    KeyUse, KeyUseFilter, LastUse, StoreError, SummaryBy,
     rollup::{MINUTE, MONTH, bucket, bucket_end, part_of},
     sql::{
         cells::{Cells, FromCells, broken},
@@ -45,6 +45,19 @@ impl FromCells for KeyNumber {
         let number = cells.number()?;
         let id = cells.text()?;
         Ok(Self(number, KeyId::parse(id).ok_or_else(|| broken(format!("'{id}' is no id of a key")))?))
+    }
+}
+
+/// The last record of a key under one of its names.
+struct LastRow {
+    number: i64,
+    request: RequestId,
+    address: Option<String>,
+}
+
+impl FromCells for LastRow {
+    fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
+        Ok(Self { number: cells.number()?, request: cells.request()?, address: cells.maybe_text()?.map(str::to_owned) })
     }
 }
 
@@ -104,6 +117,23 @@ impl SqlStore {
         }
         keys.retain(|key| !used.contains(key));
         Ok(keys)
+    }
+
+    /// One look-up in the index of keys for each name that a key has had.
+    pub(in crate::sql) async fn last_use_of_keys(&self, keys: &[KeyId]) -> Result<Vec<(KeyId, LastUse)>, StoreError> {
+        let known = self.numbers_of_keys(Some(keys)).await?;
+        let sql = "SELECT names.ref, last.id, last.address FROM names JOIN usage last \
+            ON last.id = (SELECT id FROM usage WHERE key = names.ref ORDER BY id DESC LIMIT 1) WHERE names.ref";
+        let numbers = LookUp::Numbers(known.keys().copied().collect());
+        let rows: Vec<LastRow> = self.usage_reader.rows_with(SUMMARY, sql.to_owned(), numbers).await?;
+        let mut last: BTreeMap<KeyId, LastUse> = BTreeMap::new();
+        for LastRow { number, request, address } in rows {
+            let (Some(key), at) = (known.get(&number), request.time()) else { continue };
+            if last.get(key).is_none_or(|known| known.at <= at) {
+                last.insert(*key, LastUse { at, address });
+            }
+        }
+        Ok(last.into_iter().collect())
     }
 
     /// The sums of a range by key.

@@ -157,6 +157,9 @@ fn walk(admin: &Admin, upstream: &Upstream) {
         let path = at(&format!("{collection}/{name}"));
         assert!(admin.get(&at(collection))["items"].as_array().unwrap().iter().any(|it| it["id"] == row["id"]), "{collection}");
         assert_eq!(admin.get(&path)["id"], row["id"]);
+        if collection == "keys" {
+            assert_eq!(admin.post(&at("find-key"), &json!({"key": row["key"]}))["id"], row["id"]);
+        }
         if collection == "channels/c/accounts" {
             admin.patch(&at("channels/c"), &json!({"base_url": upstream.openai_url()}));
             upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "m"}]})));

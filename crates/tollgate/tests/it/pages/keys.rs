@@ -6,7 +6,7 @@ use serde_json::json;
 use tollgate_testkit::{ClientResponse, Request, wait_for};
 
 use super::{Person, attacks::signed_in, form, location};
-use crate::{admin::Admin, identity::make_member};
+use crate::{admin::Admin, identity::make_member, support};
 
 /// The key that a page shows once.
 fn secret(page: &str) -> String {
@@ -134,7 +134,8 @@ fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
     assert_eq!(ann.get(&admin.gateway, "/keys/new").status, 403);
     assert_eq!(ann.post(&admin.gateway, "/keys/new", &[("name", "mine")]).status, 403);
     let page = ann.page(&admin.gateway, &path);
-    assert!(!page.contains("name=\"rpm\"") && !page.contains("name=\"revoke_name\""), "{page}");
+    assert!(!page.contains("name=\"rpm\"") && !page.contains("/rotate\"") && !page.contains("/disable\""), "{page}");
+    assert!(!page.contains("/revoke\"") && page.contains("Group default does not let members"), "{page}");
     admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
     let rotated = ann.post(&admin.gateway, &format!("{path}/rotate"), &[]).text();
     comes_to(&admin, &secret(&rotated), 200);
@@ -143,4 +144,122 @@ fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
     let forged = ann.with_cookies(form(&format!("{path}/rotate"), &[])).header("origin", &own);
     assert_eq!(admin.gateway.send(&forged).status, 403, "without the token of the session");
     assert_eq!(Person::default().get(&admin.gateway, &path).status, 303, "visitors sign in first");
+}
+
+#[test]
+fn list_shows_the_use_of_today_and_what_is_used_up() {
+    let admin = Admin::echo();
+    admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "1000", "output": "1000"}})));
+    let budget = |action: &str| json!({"amount": "0.000001", "window": "month", "action": action});
+    let made = admin.post("/admin/v1/keys", &json!({"name": "spent", "budget": budget("alert")}));
+    let (id, key) = (made["id"].as_str().unwrap().to_owned(), made["key"].as_str().unwrap().to_owned());
+    let chat = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(&key);
+    // The price is known to the gateway a moment after it is set.
+    wait_for("a request is charged", Duration::from_secs(30), || {
+        admin.gateway.send(&chat);
+        let left = admin.get(&format!("/admin/v1/keys/{id}/allowance"));
+        left["budgets"][0]["left"] == "0.00"
+    });
+    let state = || admin.get(&format!("/admin/v1/keys/{id}"))["state"].clone();
+    assert_eq!(state(), "active", "the budget does not block");
+    admin.patch(&format!("/admin/v1/keys/{id}"), &json!({"budget": budget("block")}));
+    assert_eq!(state(), "exhausted");
+    wait_for("the records are booked", Duration::from_secs(30), || {
+        let row = &admin.get("/admin/v1/keys?use=true&name=spent")["items"][0];
+        row["today"]["requests"].as_u64() > Some(0) && row["last_used_at"].is_string() && row["last_address"] == "127.0.0.1"
+    });
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/keys?state=exhausted");
+    assert!(page.contains("Used up") && page.contains("127.0.0.1") && page.contains(&id), "{page}");
+    assert!(!op.page(&admin.gateway, "/keys?state=active").contains(&id));
+    let file = op.get(&admin.gateway, "/keys.csv?state=exhausted");
+    let text = file.text();
+    assert_eq!(file.header("content-type"), Some("text/csv; charset=utf-8"));
+    assert!(text.starts_with("id,name,member,state") && text.lines().count() == 2 && text.contains(",spent,"), "{text}");
+    assert!(!text.contains(&key));
+    let own = op.page(&admin.gateway, &format!("/keys/{id}"));
+    assert!(own.contains("/rotate\""), "a key that is used up can be replaced: {own}");
+}
+
+#[test]
+fn several_keys_are_changed_at_once() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    let make =
+        |name: &str| admin.post("/admin/v1/keys", &json!({"name": name, "member": "ann"}))["id"].as_str().unwrap().to_owned();
+    let (one, two) = (make("one"), make("two"));
+    let state = |id: &str| admin.get(&format!("/admin/v1/keys/{id}"))["state"].clone();
+    let mut op = signed_in(&admin, "op");
+    let both = |first: &'static str, value: &'static str| vec![("key", one.as_str()), ("key", two.as_str()), (first, value)];
+    assert_eq!(location(&op.post(&admin.gateway, "/key-selection", &both("do", "off"))), "/keys");
+    assert_eq!((state(&one), state(&two)), (json!("disabled"), json!("disabled")));
+    let page = op.page(&admin.gateway, "/keys");
+    let undo = format!("/key-selection/enable?key={one}&key={two}");
+    assert!(page.contains("The keys are off.") && page.contains(&undo.replace('&', "&#38;")), "{page}");
+    assert_eq!(location(&op.post(&admin.gateway, &undo, &[])), "/keys");
+    assert_eq!((state(&one), state(&two)), (json!("active"), json!("active")));
+
+    let ask = op.post(&admin.gateway, "/key-selection", &both("do", "move"));
+    assert!(op.page(&admin.gateway, location(&ask)).contains("name=\"groups\""));
+    let wrong = op.post(&admin.gateway, "/key-selection/move", &both("groups", "nowhere"));
+    assert!(wrong.status == 422 && wrong.text().contains("There is no such group"), "{}", wrong.text());
+    assert_eq!(location(&op.post(&admin.gateway, "/key-selection/move", &both("groups", "default"))), "/keys");
+    assert_eq!(admin.get(&format!("/admin/v1/keys/{two}"))["groups"], json!(["default"]));
+
+    let ask = op.post(&admin.gateway, "/key-selection", &both("do", "revoke"));
+    assert!(op.page(&admin.gateway, location(&ask)).contains("Type the number of keys, 2"));
+    assert_eq!(op.post(&admin.gateway, "/key-selection/revoke", &both("typed_name", "3")).status, 422);
+    assert_eq!(state(&one), json!("active"));
+    let mut ann = signed_in(&admin, "ann");
+    let locked = ann.post(&admin.gateway, "/key-selection/revoke", &both("typed_name", "2"));
+    assert!(locked.status == 422 && locked.text().contains("Operators change the keys"), "{}", locked.text());
+    assert_eq!(ann.post(&admin.gateway, "/key-selection/move", &both("groups", "")).status, 404);
+    assert_eq!(location(&op.post(&admin.gateway, "/key-selection/revoke", &both("typed_name", "2"))), "/keys");
+    assert_eq!((state(&one), state(&two)), (json!("revoked"), json!("revoked")));
+    assert!(op.page(&admin.gateway, "/keys").contains("The keys are revoked."));
+    let none = op.post(&admin.gateway, "/key-selection", &[("do", "off")]);
+    assert_eq!(location(&none), "/keys");
+}
+
+#[test]
+fn pasted_key_is_found_and_revoked_and_stands_in_no_address() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "eve", "member");
+    let made = admin.post("/admin/v1/keys", &json!({"name": "leaked", "member": "ann"}));
+    let (id, key) = (made["id"].as_str().unwrap(), made["key"].as_str().unwrap());
+    let search = |name: &str| signed_in(&admin, name).post(&admin.gateway, "/search", &[("q", key)]).text();
+    let (of_op, of_ann, of_eve) = (search("op"), search("ann"), search("eve"));
+    let revoke = format!("/keys/{id}/revoke");
+    assert!(of_op.contains(&revoke) && of_op.contains("Revoke now") && !of_op.contains(key), "{of_op}");
+    assert!(of_ann.contains(&format!("/keys/{id}")) && !of_ann.contains(&revoke), "{of_ann}");
+    assert!(of_ann.contains("Group default does not let members"), "{of_ann}");
+    assert!(!of_eve.contains(id) && of_eve.contains("Nothing found."), "{of_eve}");
+    let mut op = signed_in(&admin, "op");
+    let page = op.get(&admin.gateway, &format!("/search?q={key}")).text();
+    assert!(!page.contains(id) && !page.contains(key), "only a form finds a key: {page}");
+    location(&op.post(&admin.gateway, &revoke, &[("typed_name", "leaked")]));
+    comes_to(&admin, key, 401);
+    let again = search("op");
+    assert!(again.contains("Revoked") && !again.contains(&revoke), "{again}");
+}
+
+#[test]
+fn form_of_a_key_has_its_price_limit() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let fields =
+        [("name", "ci"), ("price_limit", "ceiling"), ("limit_on", "cost"), ("max_input", "2"), ("signatures_in_ids", "true")];
+    let id = id(&op.post(&admin.gateway, "/keys/new", &fields).text());
+    let key = admin.get(&format!("/admin/v1/keys/{id}"));
+    assert_eq!((&key["price_limit"]["mode"], &key["price_limit"]["max_input"]), (&json!("ceiling"), &json!("2.00")));
+    assert_eq!(key["signatures_in_ids"], json!(true));
+    let page = op.page(&admin.gateway, &format!("/keys/{id}"));
+    assert!(page.contains("value=\"ceiling\" selected") && page.contains("value=\"2.00\""), "{page}");
+    let wrong = op.post(&admin.gateway, "/keys/new", &[("name", "x"), ("price_limit", "ceiling"), ("max_input", "much")]);
+    assert!(wrong.status == 422 && wrong.text().contains("Enter an amount in USD"), "{}", wrong.text());
 }
