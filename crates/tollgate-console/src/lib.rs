@@ -44,6 +44,7 @@ pub use identity::{
 };
 pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
 pub use oidc::OidcSettings;
+pub use pages::setting_texts::described_settings;
 pub use price_import::{ImportFailure, ImportRequest};
 pub use response::InternalFailure;
 pub use state::RequestMeta;

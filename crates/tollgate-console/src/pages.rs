@@ -48,6 +48,7 @@ mod request;
 mod route;
 mod serve;
 mod set_up;
+pub(crate) mod setting_texts;
 mod settings;
 mod sign_in;
 mod stages;

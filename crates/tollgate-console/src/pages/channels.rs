@@ -5,6 +5,7 @@ mod accounts;
 mod as_file;
 mod detail;
 mod explain;
+mod explain_detail;
 pub(super) mod form;
 mod history;
 mod line_diff;

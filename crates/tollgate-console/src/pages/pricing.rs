@@ -63,7 +63,7 @@ fn tabs(request: &PageRequest, current: Section) -> Vec<Tab> {
     let tab =
         |section: Section, label: &'static str, path: &str| Tab { label, link: request.url(path), is_current: section == current };
     vec![
-        tab(Section::Models, t.say("nav.models"), "/pricing"),
+        tab(Section::Models, t.say("keys.models"), "/pricing"),
         tab(Section::Groups, t.say("nav.groups"), "/pricing/groups"),
         tab(Section::Unpriced, t.say("pricing.unpriced"), "/pricing/unpriced"),
         tab(Section::Import, t.say("pricing.import"), "/pricing/import"),

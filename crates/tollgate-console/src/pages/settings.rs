@@ -17,6 +17,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, path_of},
     route::{PageRoute, SeenBy, page},
+    setting_texts,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -50,6 +51,7 @@ struct SettingsPage {
 #[derive(Debug)]
 struct SettingsSection {
     name: String,
+    title: String,
     rows: Vec<SettingRow>,
 }
 
@@ -122,7 +124,7 @@ impl SettingRow {
         let shown = |value: &Option<String>| value.as_deref().filter(|value| !value.is_empty()).map(with_unit);
         Self {
             name: setting.name.clone(),
-            doc: setting.doc.clone(),
+            doc: setting_texts::doc(t, &setting.name, &setting.doc).to_owned(),
             value: shown(&setting.value),
             default: shown(&setting.default),
             source: source(t, &setting.source),
@@ -150,7 +152,8 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (search, wanted) = (query.value("q").trim().to_lowercase(), query.value("source"));
     let is_found = |setting: &&SettingObject| {
         let fits = |text: &str| text.to_lowercase().contains(&search);
-        let matches = search.is_empty() || fits(&setting.name) || fits(&setting.doc) || fits(&setting.variable);
+        let said = setting_texts::doc(t, &setting.name, &setting.doc);
+        let matches = search.is_empty() || fits(&setting.name) || fits(&setting.doc) || fits(said) || fits(&setting.variable);
         matches && (wanted.is_empty() || setting.source == wanted)
     };
     let mut sections: Vec<SettingsSection> = Vec::new();
@@ -158,9 +161,12 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     for setting in found.items.iter().filter(is_found) {
         shown += 1;
         let row = SettingRow::of(t, setting);
-        match sections.iter_mut().find(|known| known.name == section(&setting.name)) {
-            Some(known) => known.rows.push(row),
-            None => sections.push(SettingsSection { name: section(&setting.name).to_owned(), rows: vec![row] }),
+        let name = section(&setting.name);
+        if let Some(known) = sections.iter_mut().find(|known| known.name == name) {
+            known.rows.push(row);
+        } else {
+            let title = setting_texts::doc(t, name, name).to_owned();
+            sections.push(SettingsSection { name: name.to_owned(), title, rows: vec![row] });
         }
     }
     let any = ("", t.say("settings.any_source"), wanted.is_empty());

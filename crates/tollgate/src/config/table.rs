@@ -282,3 +282,17 @@ pub(crate) fn example() -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_setting_and_section_has_a_text_in_each_language_of_the_console() {
+        let mut names: BTreeSet<&str> = SETTINGS.iter().map(|setting| setting.path).collect();
+        names.extend(SETTINGS.iter().filter_map(|setting| setting.path.split_once('.')).map(|(section, _)| section));
+        assert_eq!(tollgate_console::described_settings().collect::<BTreeSet<_>>(), names);
+    }
+}

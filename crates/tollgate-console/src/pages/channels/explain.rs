@@ -5,13 +5,14 @@ use std::fmt::Write as _;
 
 use serde::Deserialize;
 
+use super::explain_detail;
 use crate::{
     api_error::ApiError,
     pages::{
         clients::shell,
-        locale::Locale,
+        locale::{Language, Locale},
         mark::Mark,
-        operations,
+        operations, reasons,
         request::{PageRequest, get},
     },
 };
@@ -114,6 +115,10 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     let excluded = found.excluded.iter().map(|excluded| excluded_row(t, excluded, here));
     Ok(RoutingExplanation {
         problem: found.refusal.as_ref().map(|refusal| {
+            // The router says it in English, with more detail than the name of the error.
+            if let (Language::ZhCn, Some(name)) = (t.language, reasons::name(t, &refusal.error)) {
+                return format!("{}: {name}。{}", refusal.error, reasons::advice(t, &refusal.error, "refused"));
+            }
             let remedy = refusal.remedy.as_deref().map(|remedy| format!(" {remedy}.")).unwrap_or_default();
             format!("{}: {}.{remedy}", refusal.error, refusal.text)
         }),
@@ -151,7 +156,10 @@ fn planned_row(t: Locale, index: usize, planned: &Planned, here: &str) -> Answer
         channel: planned.channel.clone(),
         account: planned.account.clone(),
         mark: Mark::new("ok", "okc", word),
-        reason: planned.detail.as_ref().map_or_else(|| order.clone(), |detail| format!("{order}; {detail}")),
+        reason: match planned.detail.as_ref().and_then(|detail| explain_detail::say(t, &planned.code, detail)) {
+            Some(detail) => format!("{order}{}{detail}", t.say("list.separator")),
+            None => order,
+        },
         is_here: planned.channel == here,
     }
 }
@@ -162,7 +170,8 @@ fn excluded_row(t: Locale, excluded: &Excluded, here: &str) -> AnswerRow {
         "disabled" => ("off", "off"),
         _ => ("warn", "out"),
     };
-    let detail = excluded.detail.as_ref().map(|detail| format!("{detail}. ")).unwrap_or_default();
+    let detail = excluded.detail.as_ref().and_then(|detail| explain_detail::say(t, &excluded.code, detail));
+    let detail = detail.map(|detail| format!("{detail}{}", t.choose(". ", "。"))).unwrap_or_default();
     AnswerRow {
         rank: "–".to_owned(),
         channel: excluded.channel.clone(),

@@ -1,0 +1,95 @@
+//! Details of an explanation, which the router says in English, in the reader's language.
+
+use crate::pages::{locale::Locale, strip};
+
+/// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
+pub(super) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
+    match code {
+        // What to do about these says all of it.
+        "private_network" | "unpriced" => return None,
+        "cannot_translate" | "capability" => return Some(detail.to_owned()),
+        _ => {}
+    }
+    let parts: Vec<String> = detail.split("; ").map(|part| say_part(t, part)).collect();
+    Some(parts.join(t.say("list.separator")))
+}
+
+fn say_part(t: Locale, part: &str) -> String {
+    if let Some(weight) = part.strip_prefix("recent failures: ").and_then(|rest| rest.strip_suffix(" of its weight")) {
+        return t.say_with("explain.failures", &[("share", weight)]);
+    }
+    if let Some(figures) = part.strip_prefix("below cost: ") {
+        return say_part(t, figures);
+    }
+    if let Some(protocol) = part.strip_prefix("speaks ") {
+        return t.say_with("explain.speaks", &[("protocol", protocol)]);
+    }
+    if let Some(until) = part.strip_prefix("until ") {
+        return t.say_with("explain.until", &[("time", until)]);
+    }
+    if let Some((reason, until)) = part.split_once(" until ") {
+        let until = match until {
+            "a test passes" => t.say("explain.until_test").to_owned(),
+            time => t.say_with("explain.until", &[("time", time)]),
+        };
+        return format!("{} · {until}", strip::reason(t, reason));
+    }
+    let words: Vec<&str> = part.split(' ').collect();
+    match words.as_slice() {
+        [on, kind, price, "above", "the", level, limit, "USD", ..] => {
+            let on = if *on == "cost" { t.say("groups.on_cost") } else { t.say("groups.on_sale") };
+            let level = match level.trim_end_matches("'s") {
+                "group" => t.say("log.group"),
+                "key" => t.say("log.key"),
+                _ => t.say("explain.request"),
+            };
+            let values = [("on", on), ("kind", kind_of(t, kind)), ("price", *price), ("level", level), ("limit", *limit)];
+            t.say_with("explain.above", &values)
+        }
+        [kind, "sells", "for", sale, "and", "costs", cost, ..] => {
+            t.say_with("explain.sells", &[("kind", kind_of(t, kind)), ("sale", sale), ("cost", cost)])
+        }
+        [_] => strip::reason(t, part),
+        _ => part.to_owned(),
+    }
+}
+
+fn kind_of(t: Locale, kind: &str) -> &str {
+    match kind {
+        "input" => t.say("price.input"),
+        "output" => t.say("price.output"),
+        _ => kind,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{CoolingReason, Exclusion, LimitLevel, PriceFigures, PriceKind, PriceLimitOn, RestingReason, Timestamp};
+
+    use super::*;
+
+    /// The words of the router, so that a change of them is noticed.
+    #[test]
+    fn details_of_the_router_are_said_in_chinese() {
+        let figures = PriceFigures {
+            level: LimitLevel::Group,
+            on: PriceLimitOn::Sale,
+            kind: PriceKind::Input,
+            limit: 1_500_000_000,
+            price: 2_000_000_000,
+        };
+        for (why, code) in [
+            (Exclusion::Cooling { until: Timestamp(0), why: CoolingReason::RateLimited }, "cooling"),
+            (Exclusion::Resting { until: None, why: RestingReason::Refused }, "resting"),
+            (Exclusion::Rate { until: Timestamp(0) }, "rate"),
+            (Exclusion::PriceAboveLimit(figures), "price_above_limit"),
+        ] {
+            let said = say(Locale::ZH_CN, code, &why.detail().unwrap()).unwrap();
+            let is_english = said.split(|c: char| !c.is_ascii_alphabetic()).any(|word| word.len() > 3);
+            assert!(!is_english, "{said}");
+        }
+        assert_eq!(say(Locale::ZH_CN, "capability", "top_k, seed").as_deref(), Some("top_k, seed"));
+        assert_eq!(say(Locale::EN, "private_network", "the base URL is private"), None);
+        assert!(say(Locale::EN, "cooling", "timeout until 2026-11-21T00:00:00Z").unwrap().contains("2026-11-21"));
+    }
+}
