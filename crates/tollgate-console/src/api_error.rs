@@ -1,5 +1,7 @@
 //! Errors of the admin API: a status and the error object of the OpenAI API (`message`, `type`, `param`, `code`).
 
+mod several;
+
 use std::fmt;
 
 use http::StatusCode;
@@ -24,14 +26,14 @@ pub(crate) struct ApiError {
     faults: Vec<FileError>,
     /// What is wrong with each of several rows.
     rows: Vec<(String, Self)>,
+    /// What else is wrong with the same body, for pages, which show each fault beside its field.
+    others: Vec<Self>,
     cause: Option<InternalFailure>,
 }
 
 const INVALID: &str = "invalid_request_error";
 /// Faults of a catalog file listed in `faults`.
 pub(crate) const MAX_FAULTS: usize = 1_000;
-/// Rows named in the message; `rows` lists all of them.
-const MAX_NAMED_ROWS: usize = 10;
 
 impl ApiError {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Self {
@@ -45,6 +47,7 @@ impl ApiError {
             retry_after: None,
             faults: Vec::new(),
             rows: Vec::new(),
+            others: Vec::new(),
             cause: None,
         }
     }
@@ -67,21 +70,6 @@ impl ApiError {
     /// Adds the faults of a catalog file, each with line and column.
     pub(crate) fn with_faults(self, faults: &[FileError]) -> Self {
         Self { faults: faults.to_vec(), ..self }
-    }
-
-    /// 400 if a change of `of` rows has faults, with what is wrong with each row. A fault that all of them have is about what was sent,
-    /// and is returned by itself.
-    pub(crate) fn check_rows(faults: Vec<(String, Self)>, of: usize) -> Result<(), Self> {
-        let Some((_, first)) = faults.first() else { return Ok(()) };
-        if faults.len() == of && faults.iter().all(|(_, fault)| fault == first) {
-            return Err(first.clone());
-        }
-        let named: Vec<String> =
-            faults.iter().take(MAX_NAMED_ROWS).map(|(name, fault)| format!("{name}: {}", fault.message)).collect();
-        let more = faults.len().saturating_sub(MAX_NAMED_ROWS);
-        let more = if more > 0 { format!(" And {more} more.") } else { String::new() };
-        let message = format!("Nothing was changed. {}{more}", named.join(" "));
-        Err(Self { rows: faults, ..Self::invalid("rows_refused", "channels", message) })
     }
 
     /// 400: the body is not valid JSON.
@@ -382,7 +370,8 @@ impl ApiError {
             ChangeRefusal::NeedsSecret => Self::invalid("missing_required_parameter", "credential", message),
             ChangeRefusal::Invalid(problems) => {
                 let param = problems.first().map_or("", |problem| problem.field);
-                Self::invalid("invalid_value", param, message)
+                let others = problems.iter().skip(1).map(|problem| Self::invalid("invalid_value", problem.field, &message));
+                Self { others: others.collect(), ..Self::invalid("invalid_value", param, &message) }
             }
             ChangeRefusal::Identity(reason) => match reason {
                 IdentityRefusal::LinkInvalid | IdentityRefusal::InviteInvalid => Self::no_token(*reason),

@@ -15,14 +15,15 @@ pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map
     };
     let mut problems = Vec::new();
     check_object(object, &members, mode, &mut Vec::new(), &mut problems);
-    problems.first().map_or(Ok(members), |problem| Err(refusal(problem)))
+    ApiError::first_of(problems.iter().map(refusal).collect())?;
+    Ok(members)
 }
 
 /// Writes checked fields into a row; the others stay.
 pub(crate) fn write<R: Row>(members: &Map<String, Value>, row: &mut R) -> Result<(), ApiError> {
     let mut problems = Vec::new();
     assign(row, members, &mut problems);
-    problems.first().map_or(Ok(()), |problem| Err(refusal(problem)))
+    ApiError::first_of(problems.iter().map(refusal).collect())
 }
 
 /// The error response for a problem.

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use askama::Template;
+use serde_json::Value;
 
 use super::{
     form::{FormData, FormState},
@@ -165,6 +166,11 @@ impl Control {
         Self { hint: Some(hint.into()), ..self }
     }
 
+    /// Keeps a secret that was typed when its form was refused for another reason. Pages are not stored by browsers (`no-store`).
+    pub(crate) fn kept_from(self, form: &FormState) -> Self {
+        Self { value: form.value(&self.name).to_owned(), ..self }
+    }
+
     pub(crate) fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -306,6 +312,10 @@ pub(crate) type FaultPlace = (&'static str, &'static str, &'static str);
 
 /// A form that was refused, with the fault beside the field that it is about.
 pub(crate) fn refused(t: Locale, form: &FormData, error: ApiError, places: &[FaultPlace]) -> Result<FormState, PageFailure> {
+    FormState::refused_each(error, |error| refused_one(t, form, error, places))
+}
+
+fn refused_one(t: Locale, form: &FormData, error: ApiError, places: &[FaultPlace]) -> Result<FormState, PageFailure> {
     let param = error.param().unwrap_or_default().to_owned();
     let base = param.split(['.', '[']).next().unwrap_or_default();
     let place = |wanted: &str| places.iter().find(|(known, ..)| *known == wanted);
@@ -330,6 +340,11 @@ pub(crate) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError
         return Ok(0);
     }
     digits.parse().map_err(|_| ApiError::value(field, "expected a whole number").because("whole_number"))
+}
+
+/// The same for a body: what is no number is sent as it was typed, so that the admin API names it beside the other faults.
+pub(crate) fn number_or_text(form: &FormData, field: &str) -> Value {
+    whole_number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from)
 }
 
 /// A decimal as typed: without a sign of the currency and without separators of thousands.
@@ -379,6 +394,7 @@ mod tests {
         assert_eq!(names(&form, "models"), ["a", "b", "c"]);
         assert_eq!((whole_number(&form, "rpm").unwrap(), whole_number(&form, "tpm").unwrap()), (1_000, 0));
         assert_eq!(whole_number(&form, "bad").unwrap_err().param(), Some("bad"));
+        assert_eq!((number_or_text(&form, "rpm"), number_or_text(&form, "bad")), (1_000.into(), "many".into()));
         assert_eq!(decimal(" $1,234.50 "), "1234.50");
         assert!(check_typed_name(&FormData::of(&[(TYPED_NAME, " a ")]), "a").is_ok());
         assert!(check_typed_name(&form, "a").is_err());

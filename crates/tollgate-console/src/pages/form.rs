@@ -84,7 +84,7 @@ impl FormData {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FormState {
     values: FormData,
-    fault: Option<FormFault>,
+    faults: Vec<FormFault>,
     /// 200 for a form that was not sent yet.
     status: StatusCode,
 }
@@ -118,13 +118,27 @@ impl FormState {
 
     /// What is wrong with a field.
     pub(crate) fn fault(&self, name: &str) -> Option<&str> {
-        self.fault.as_ref().filter(|fault| fault.field.as_deref() == Some(name)).map(|fault| fault.text.as_str())
+        self.faults.iter().find(|fault| fault.field.as_deref() == Some(name)).map(|fault| fault.text.as_str())
     }
 
     /// A form that was sent and refused. Errors that have nothing to do with what was typed are passed on.
     pub(crate) fn refused(t: Locale, values: &FormData, error: &ApiError, fields: &[&str]) -> Result<Self, PageFailure> {
         let known = error.param().filter(|param| fields.contains(param));
         Self::refused_at(t, values, error, known)
+    }
+
+    /// A form with everything that is wrong with what was sent; `one` makes that of one fault.
+    pub(crate) fn refused_each(error: ApiError, one: impl Fn(ApiError) -> Result<Self, PageFailure>) -> Result<Self, PageFailure> {
+        let (first, others) = error.split();
+        let mut state = one(first)?;
+        for other in others {
+            // One fault of a field is enough, and one about the form as a whole.
+            let further =
+                one(other)?.faults.into_iter().filter(|fault| state.faults.iter().all(|known| known.field != fault.field));
+            let further: Vec<FormFault> = further.collect();
+            state.faults.extend(further);
+        }
+        Ok(state)
     }
 
     /// The same, with the fault beside this field.
@@ -140,13 +154,13 @@ impl FormState {
         }
         let field = field.map(str::to_owned);
         let status = if error.status == StatusCode::TOO_MANY_REQUESTS { error.status } else { StatusCode::UNPROCESSABLE_ENTITY };
-        Ok(Self { values: values.clone(), fault: Some(FormFault { field, text: problem::say(t, error) }), status })
+        Ok(Self { values: values.clone(), faults: vec![FormFault { field, text: problem::say(t, error) }], status })
     }
 
     /// A form that was sent, with what is wrong about it as a whole in the words of the admin API.
     pub(crate) fn about(t: Locale, values: &FormData, error: &ApiError) -> Self {
         let fault = FormFault { field: None, text: problem::say(t, error) };
-        Self { values: values.clone(), fault: Some(fault), status: StatusCode::UNPROCESSABLE_ENTITY }
+        Self { values: values.clone(), faults: vec![fault], status: StatusCode::UNPROCESSABLE_ENTITY }
     }
 
     /// A form without what was typed, which was a secret, and what is wrong with one of its fields.
@@ -156,7 +170,7 @@ impl FormState {
         } else {
             StatusCode::UNPROCESSABLE_ENTITY
         };
-        Self { values: FormData::default(), fault: Some(FormFault { field: Some(field.to_owned()), text }), status }
+        Self { values: FormData::default(), faults: vec![FormFault { field: Some(field.to_owned()), text }], status }
     }
 
     pub(crate) const fn status(&self) -> StatusCode {
@@ -165,7 +179,7 @@ impl FormState {
 
     /// What is wrong with the form as a whole.
     pub(crate) fn banner(&self) -> Option<String> {
-        self.fault.as_ref().filter(|fault| fault.field.is_none()).map(|fault| fault.text.clone())
+        self.faults.iter().find(|fault| fault.field.is_none()).map(|fault| fault.text.clone())
     }
 }
 

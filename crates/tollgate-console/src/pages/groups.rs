@@ -209,7 +209,7 @@ async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Resu
 
 async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Offers, ApiError> {
     let t = request.t();
-    let body = form::body(&request.form)?;
+    let body = form::body(&request.form);
     let asked = ["channels", "models", "sale_multiplier", "model_multipliers"].into_iter();
     let asked = asked.filter_map(|name| Some((name.to_owned(), body.get(name)?.clone()))).collect();
     let call = ApiCall { body: asked, ..ApiCall::default() };
@@ -232,14 +232,9 @@ async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Of
 }
 
 async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let sent = match form::body(&request.form) {
-        Ok(mut body) => {
-            body.insert("name".to_owned(), request.form.value("name").trim().into());
-            request.call(operations::MAKE_GROUP, ApiCall { body, query: confirmed(&request.form), ..ApiCall::default() }).await
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
+    let mut body = form::body(&request.form);
+    body.insert("name".to_owned(), request.form.value("name").trim().into());
+    match request.call(operations::MAKE_GROUP, ApiCall { body, query: confirmed(&request.form), ..ApiCall::default() }).await {
         Ok(answer) => {
             let made: Value = read_answer(answer)?;
             let path = format!("/groups/{}", made["id"].as_str().unwrap_or_default());
@@ -252,14 +247,9 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
     let revision = request.form.value("revision");
-    let sent = match form::body(&request.form) {
-        Ok(body) => {
-            let call = ApiCall { body, query: confirmed(&request.form), ..of_group(&request) };
-            request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
+    let body = form::body(&request.form);
+    let call = ApiCall { body, query: confirmed(&request.form), ..of_group(&request) };
+    match request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await {
         Ok(_) => Ok(PageReply::redirect(&request.url(&format!("/groups/{}", group.id))).toast(Toast::Saved)),
         Err(error) => refuse(&request, Some(&group), error).await,
     }

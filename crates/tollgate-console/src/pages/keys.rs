@@ -214,11 +214,8 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let sent = match form::body(form, form.has("budget_amount")) {
-        Ok(body) => request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await,
-        Err(error) => Err(error),
-    };
-    match sent {
+    let body = form::body(form, form.has("budget_amount"));
+    match request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await {
         Ok(_) => Ok(to_key(&request, Toast::Saved)),
         Err(error) => key_page(&request, &form::refused(request.t(), form, error)?, None).await,
     }

@@ -167,14 +167,9 @@ fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageF
 }
 
 async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let sent = match form::body(&request.form) {
-        Ok(mut body) => {
-            body.insert("name".to_owned(), request.form.value("name").trim().into());
-            request.call(operations::MAKE_MEMBER, ApiCall { body, ..ApiCall::default() }).await
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
+    let mut body = form::body(&request.form);
+    body.insert("name".to_owned(), request.form.value("name").trim().into());
+    match request.call(operations::MAKE_MEMBER, ApiCall { body, ..ApiCall::default() }).await {
         Ok(answer) => {
             let made: Value = read_answer(answer)?;
             let path = format!("/members/{}", made["id"].as_str().unwrap_or_default());
@@ -275,14 +270,9 @@ fn to_member(request: &PageRequest, member: &MemberObject, toast: Toast) -> Page
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
-    let sent = match form::body(&request.form) {
-        Ok(body) => {
-            let call = ApiCall { body, ..of_member(&request) };
-            request.call_with(operations::CHANGE_MEMBER, call, &[("if-match", request.form.value("revision"))]).await
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
+    let body = form::body(&request.form);
+    let call = ApiCall { body, ..of_member(&request) };
+    match request.call_with(operations::CHANGE_MEMBER, call, &[("if-match", request.form.value("revision"))]).await {
         Ok(_) if member.status == "active" && request.form.value("status") == "suspended" => {
             let path = request.url(&format!("/members/{}", member.id));
             Ok(PageReply::redirect(&path).toast_with_undo(Toast::MemberOff, &[&member.id]))

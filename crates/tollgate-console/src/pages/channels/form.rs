@@ -7,6 +7,7 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_protocol::Protocol;
+use url::Url;
 
 use super::state::{call_of, path, provider_name};
 use crate::{
@@ -115,9 +116,21 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
         account["credential"] = credential.into();
     }
     body.insert("accounts".to_owned(), json!([account]));
-    request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await?;
+    let made = request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await;
+    made.map_err(|error| with_fault_of_url(form, error))?;
     set_groups(request, &name, &groups(request).await?).await?;
     Ok(name)
+}
+
+/// A name that is taken is found before the address is looked at: both are named.
+fn with_fault_of_url(form: &FormData, error: ApiError) -> ApiError {
+    let is_url = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
+    let is_wrong = form.filled("base_url").is_some_and(|text| !is_url(text));
+    if error.code() != "already_exists" || !is_wrong {
+        return error;
+    }
+    let url = ApiError::value("base_url", "expected an http:// or https:// URL");
+    ApiError::first_of(vec![error, url]).err().unwrap_or_else(ApiError::internal)
 }
 
 /// Lets the chosen groups offer the channel and the others not. Groups of the catalog file stay.
@@ -156,7 +169,7 @@ pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> 
     let mut controls = vec![
         form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")).required(),
         form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
-        form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")),
+        form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")).kept_from(form),
     ];
     controls.extend(private_network(request, form));
     ControlSection::new(t.say("channels.connection"), controls)
@@ -244,7 +257,8 @@ async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), 
 fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     for field in NUMBERS {
-        body.insert(field.to_owned(), number(form, field)?.into());
+        // What is no number is refused by the admin API, with the other faults.
+        body.insert(field.to_owned(), number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from));
     }
     for field in SWITCHES {
         body.insert(field.to_owned(), form.has(field).into());
@@ -294,6 +308,10 @@ pub(super) fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
 
 /// A form that was refused, with the fault beside the field that it is about.
 pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    FormState::refused_each(error, |error| refused_one(t, form, error))
+}
+
+fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
     let param = error.param().unwrap_or_default().split(['.', '[']).next().unwrap_or_default().to_owned();
     let error = match param.as_str() {
         "name" => error.about("name").because("row_name"),
@@ -423,6 +441,19 @@ mod tests {
     fn headers_are_one_a_line() {
         assert_eq!(headers("a: b\n\n c : d:e ").unwrap(), json!({"a": "b", "c": "d:e"}));
         assert_eq!(headers("a b").unwrap_err().param(), Some("headers"));
+    }
+
+    #[test]
+    fn taken_name_and_wrong_address_are_named_together_and_the_credential_stays() {
+        let sent = FormData::parse(b"name=c&base_url=example.com&credential=sk-typed");
+        let error = with_fault_of_url(&sent, ApiError::conflict("already_exists", "x"));
+        let form = refused(Locale::EN, &sent, error).unwrap();
+        assert!(form.text("name", "x").has_fault() && form.text("base_url", "x").has_fault() && form.banner().is_none());
+        assert_eq!(form.secret("credential", "x").kept_from(&form).value, "sk-typed");
+        assert_eq!(form.secret("credential", "x").value, "");
+        let right = FormData::parse(b"base_url=https%3A%2F%2Fexample.com");
+        let (_, others) = with_fault_of_url(&right, ApiError::conflict("already_exists", "x")).split();
+        assert!(others.is_empty());
     }
 
     #[test]

@@ -6,7 +6,7 @@ use super::view::GroupObject;
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, whole_number},
+        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, number_or_text},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -195,7 +195,7 @@ fn behaviour(t: Locale, state: &FormState) -> ControlSection {
 }
 
 /// The fields as the admin API takes them.
-pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn body(form: &FormData) -> Map<String, Value> {
     let mut body = Map::new();
     // One list of checks, or lines.
     let channels: Vec<&str> = form.all("channels").flat_map(|sent| sent.split(['\n', '\r'])).map(str::trim).collect();
@@ -205,10 +205,12 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
         body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
     }
     body.insert("sale_multiplier".to_owned(), form.filled("sale_multiplier").map_or_else(|| "1".to_owned(), decimal).into());
-    body.insert("model_multipliers".to_owned(), model_multipliers(form.value("model_multipliers"))?);
+    // Lines that are no factors are refused by the admin API, with the other faults.
+    let factors = form.value("model_multipliers");
+    body.insert("model_multipliers".to_owned(), model_multipliers(factors).unwrap_or_else(|_| factors.into()));
     body.insert("price_limit".to_owned(), price_limit(form));
     for limit in ["rpm", "tpm", "concurrency"] {
-        body.insert(limit.to_owned(), whole_number(form, limit)?.into());
+        body.insert(limit.to_owned(), number_or_text(form, limit));
     }
     if form.has("budget_amount") {
         let budget = form.filled("budget_amount").map(|amount| {
@@ -222,7 +224,7 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     for flag in FLAGS {
         body.insert(flag.to_owned(), (form.value(flag) == "true").into());
     }
-    Ok(body)
+    body
 }
 
 /// The factors of models, one on each line. Names may have colons.
@@ -273,7 +275,7 @@ mod tests {
             "budget": {"amount": "50", "window": "day", "action": "block"}, "hedge": {"cost_cap": "1"},
             "never_below_cost": false, "trace": true, "self_service": false,
         });
-        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        assert_eq!(Value::Object(body(&form)), expected);
     }
 
     #[test]

@@ -111,14 +111,14 @@ pub(super) fn values(key: &KeyObject) -> FormData {
 }
 
 /// The fields as the admin API takes them.
-pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
     let mut body = Map::new();
     for field in ["groups", "models", "ip_allow"] {
         let names = form.value(field).split([',', '，', '\n']).map(str::trim).filter(|name| !name.is_empty());
         body.insert(field.to_owned(), names.collect());
     }
     for field in ["rpm", "tpm", "concurrency"] {
-        body.insert(field.to_owned(), control::whole_number(form, field)?.into());
+        body.insert(field.to_owned(), control::number_or_text(form, field));
     }
     let expires = form.filled("expires").map(|day| format!("{day}T23:59:59Z"));
     body.insert("expires_at".to_owned(), json!(expires));
@@ -138,11 +138,15 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Result<Map<String, Val
         let signatures = form.filled("signatures_in_ids").map(|word| word == "true");
         body.insert("signatures_in_ids".to_owned(), json!(signatures));
     }
-    Ok(body)
+    body
 }
 
 /// A form that was refused, with the fault beside the field that it is about.
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    FormState::refused_each(error, |error| refused_one(t, form, error))
+}
+
+fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
     let whole = error.param().unwrap_or_default().to_owned();
     let param = whole.split(['.', '[']).next().unwrap_or_default();
     let (field, reason) = match param {
@@ -182,20 +186,30 @@ mod tests {
             "groups": ["a", "b", "c"], "models": [], "ip_allow": ["10.0.0.0/8"], "rpm": 1_000, "tpm": 0, "concurrency": 4,
             "expires_at": "2030-01-31T23:59:59Z", "budget": {"amount": "50", "window": "day", "action": "block"},
         });
-        assert_eq!(Value::Object(body(&form, true).unwrap()), expected);
-        let none = body(&FormData::default(), true).unwrap();
+        assert_eq!(Value::Object(body(&form, true)), expected);
+        let none = body(&FormData::default(), true);
         assert_eq!((&none["expires_at"], &none["budget"], &none["rpm"]), (&Value::Null, &Value::Null, &json!(0)));
-        assert!(!body(&form, false).unwrap().contains_key("budget"));
+        assert!(!body(&form, false).contains_key("budget"));
         let more =
             FormData::parse(b"price_limit=ceiling&max_input=2&max_output=&min_margin=0.1&limit_on=cost&signatures_in_ids=false");
-        let more = body(&more, false).unwrap();
+        let more = body(&more, false);
         assert_eq!(more["price_limit"], json!({"mode": "ceiling", "on": "cost", "max_input": "2"}));
         assert_eq!(more["signatures_in_ids"], json!(false));
         assert!(!none.contains_key("price_limit") && !none.contains_key("signatures_in_ids"));
         for wrong in ["many", "-1", "1.5", "99999999999999999999"] {
             let form = FormData::of(&[("rpm", wrong)]);
-            assert_eq!(body(&form, true).unwrap_err().param(), Some("rpm"), "{wrong}");
+            assert_eq!(body(&form, true)["rpm"], json!(wrong), "the admin API refuses it");
         }
+    }
+
+    #[test]
+    fn every_wrong_field_is_named_at_once() {
+        let errors = vec![ApiError::value("rpm", "x"), ApiError::value("ip_allow[0]", "x"), ApiError::value("budget.amount", "x")];
+        let form = refused(Locale::EN, &FormData::default(), ApiError::first_of(errors).unwrap_err()).unwrap();
+        for field in ["rpm", "ip_allow", "budget_amount"] {
+            assert!(form.text(field, "x").has_fault(), "{field}");
+        }
+        assert!(!form.text("tpm", "x").has_fault() && form.banner().is_none());
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         if count > MAX_AT_ONCE {
             return Err(ApiError::value("count", "expected at most 100").because("too_many_keys"));
         }
-        Ok((form::body(form, true)?, count))
+        Ok((form::body(form, true), count))
     };
     let (mut body, count) = match read() {
         Ok(read) => read,

@@ -6,7 +6,7 @@ use super::view::{MemberObject, role};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, whole_number},
+        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, number_or_text},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -101,7 +101,7 @@ pub(super) fn sections(t: Locale, state: &FormState, several_budgets: bool) -> V
 }
 
 /// The fields as the admin API takes them.
-pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+pub(super) fn body(form: &FormData) -> Map<String, Value> {
     let mut body = Map::new();
     for word in ["role", "status", "billing"] {
         body.extend(form.filled(word).map(|value| (word.to_owned(), value.into())));
@@ -109,7 +109,7 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     body.insert("groups".to_owned(), names(form, "groups").into_iter().collect());
     body.insert("default_group".to_owned(), form.filled("default_group").map_or(Value::Null, Value::from));
     for limit in ["rpm", "tpm", "concurrency"] {
-        body.insert(limit.to_owned(), whole_number(form, limit)?.into());
+        body.insert(limit.to_owned(), number_or_text(form, limit));
     }
     if form.has("budget_amount") {
         let budget = form.filled("budget_amount").map(|amount| {
@@ -118,7 +118,7 @@ pub(super) fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
         });
         body.insert("budget".to_owned(), json!(budget));
     }
-    Ok(body)
+    body
 }
 
 #[cfg(test)]
@@ -134,6 +134,6 @@ mod tests {
             "role": "operator", "status": "active", "billing": "prepaid", "groups": ["a", "b"], "default_group": null, "rpm": 60,
             "tpm": 0, "concurrency": 0, "budget": {"amount": "50", "window": "month", "action": "block"},
         });
-        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        assert_eq!(Value::Object(body(&form)), expected);
     }
 }

@@ -109,6 +109,11 @@ fn faults_are_beside_their_field_and_what_was_typed_stays() {
         assert!(before.rsplit("<input").next().unwrap().contains(&format!("name=\"{field}\"")), "{field}: {page}");
         assert!(field == "rpm" || page.contains("value=\"7\""), "{page}");
     }
+    let several = [("name", "ci"), ("rpm", "many"), ("ip_allow", "here"), ("expires", "soon"), ("budget_amount", "much")];
+    let page = op.post(&admin.gateway, "/keys/new", &several).text();
+    for says in ["Enter a whole number", "Enter addresses or networks", "Enter a day that is not over.", "Enter an amount in USD"] {
+        assert_eq!(page.matches(says).count(), 1, "{says}: {page}");
+    }
     assert_eq!(admin.get("/admin/v1/keys?name=ci")["items"], json!([]));
 }
 

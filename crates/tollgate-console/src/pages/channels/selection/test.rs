@@ -37,11 +37,15 @@ struct StepObject {
 
 pub(super) fn run(request: &Arc<PageRequest>, selection: Selection) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let (count, at_once) = (selection.channels.len().to_string(), AT_ONCE.to_string());
+    let at_once = AT_ONCE.to_string();
+    let about = match selection.channels.len() {
+        1 => t.say_count("selection.test_one", "selection.test_one", 1),
+        count => t.say_with("selection.test_about", &[("count", &count.to_string()), ("at_once", &at_once)]),
+    };
     let page = StagesPage {
         layout: request.layout(t.say("selection.test_title")).below("/channels", t.say("nav.channels")).returns_to("/channels"),
         t,
-        about: t.say_with("selection.test_about", &[("count", &count), ("at_once", &at_once)]),
+        about,
         note: t.say("test.about"),
         back: (request.url("/channels"), t.say("selection.back")),
     };

@@ -1,0 +1,38 @@
+//! Several faults in one error: of the fields of a body, and of rows that are changed together.
+
+use super::ApiError;
+
+/// Further faults of a body that are kept.
+const MAX_OTHERS: usize = 30;
+/// Rows named in the message; `rows` lists all of them.
+const MAX_NAMED_ROWS: usize = 10;
+
+impl ApiError {
+    /// The first of the errors of a body, with the others.
+    pub(crate) fn first_of(errors: Vec<Self>) -> Result<(), Self> {
+        let mut errors = errors.into_iter();
+        let Some(first) = errors.next() else { return Ok(()) };
+        Err(Self { others: errors.take(MAX_OTHERS).collect(), ..first })
+    }
+
+    /// The error without the others, and these.
+    pub(crate) fn split(self) -> (Self, Vec<Self>) {
+        let others = self.others.clone();
+        (Self { others: Vec::new(), ..self }, others)
+    }
+
+    /// 400 if a change of `of` rows has faults, with what is wrong with each row. A fault that all of them have is about what was sent,
+    /// and is returned by itself.
+    pub(crate) fn check_rows(faults: Vec<(String, Self)>, of: usize) -> Result<(), Self> {
+        let Some((_, first)) = faults.first() else { return Ok(()) };
+        if faults.len() == of && faults.iter().all(|(_, fault)| fault == first) {
+            return Err(first.clone());
+        }
+        let named: Vec<String> =
+            faults.iter().take(MAX_NAMED_ROWS).map(|(name, fault)| format!("{name}: {}", fault.message)).collect();
+        let more = faults.len().saturating_sub(MAX_NAMED_ROWS);
+        let more = if more > 0 { format!(" And {more} more.") } else { String::new() };
+        let message = format!("Nothing was changed. {}{more}", named.join(" "));
+        Err(Self { rows: faults, ..Self::invalid("rows_refused", "channels", message) })
+    }
+}
