@@ -139,6 +139,19 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await context.close();
 });
 
+test("a password can be looked at before it is sent", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await page.goto(`${gateway.base}/sign-in`);
+  await page.locator("#password").fill("something");
+  assert.equal(await page.locator("#password").getAttribute("type"), "password");
+  await page.getByLabel("Show password").check();
+  assert.equal(await page.locator("#password").getAttribute("type"), "text");
+  await checkPage(page, faults, "sign-in, password shown");
+  await page.getByLabel("Show password").uncheck();
+  assert.equal(await page.locator("#password").getAttribute("type"), "password");
+  await context.close();
+});
+
 test("new records appear while the log is followed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);

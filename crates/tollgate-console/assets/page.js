@@ -22,6 +22,15 @@ for (const select of document.querySelectorAll("select[data-submit]")) {
   select.addEventListener("change", () => select.form.requestSubmit());
 }
 
+// A password is shown while its box is checked, and sent as a password, so that browsers do not offer it as a text later.
+for (const label of document.querySelectorAll("[data-reveal]")) {
+  const [field, box] = [document.getElementById(label.dataset.reveal), label.querySelector("input")];
+  label.hidden = false;
+  box.checked = false;
+  box.addEventListener("change", () => { field.type = box.checked ? "text" : "password"; });
+  field.form.addEventListener("submit", () => { field.type = "password"; });
+}
+
 document.addEventListener("click", async (event) => {
   const button = event.target.closest("[data-copy]");
   if (!button) return;
