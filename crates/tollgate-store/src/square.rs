@@ -7,7 +7,7 @@ use tollgate_core::{GroupId, Multiplier, Revision, Timestamp};
 
 use crate::{
     Percentiles, PriceChange, PriceHistoryPosition, StoreError,
-    rollup::{DAY, HOUR},
+    rollup::{DAY, FIVE_MINUTES, HOUR},
 };
 
 /// Reads for the model square. Traffic is read from the roll-ups only.
@@ -31,6 +31,7 @@ pub(crate) const MAX_CHANGES: u32 = 10_000;
 /// Width of the buckets of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TrafficWidth {
+    FiveMinutes,
     /// UTC hours.
     Hour,
     /// UTC days.
@@ -41,6 +42,7 @@ impl TrafficWidth {
     /// Microseconds of a bucket.
     pub const fn micros(self) -> i64 {
         match self {
+            Self::FiveMinutes => FIVE_MINUTES,
             Self::Hour => HOUR,
             Self::Day => DAY,
         }

@@ -278,7 +278,8 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let effects = if own.is_some() { PriceEffects::default() } else { previews::preview_effects(&context, &changes).await? };
     if previews::is_dry_run(&context) {
         let row = StoredRow::draft(RowKind::Key, rows::prefix(RowKind::Key), &name, context.now());
-        let standing = Standing::of(&context, &[&row]).await?;
+        // Nothing is known of a key that is not made.
+        let standing = Standing::of(&context, &[]).await?;
         return Ok(ApiResponse::ok(previews::beside(show(&row, &spec, &standing), &effects)));
     }
     let applied = if own.is_some() { context.apply_as(&context.actor(), &changes).await? } else { context.apply(&changes).await? };

@@ -21,6 +21,8 @@ use super::{
 };
 use crate::{api_error::ApiError, square};
 use capability::Capabilities;
+#[cfg(test)]
+pub(super) use document::example_offer;
 pub(super) use document::{ModelOffer, SquareDocument, SquareEntry};
 use filter::{Facet, SquareFilter};
 use unit::TokenUnit;
@@ -96,6 +98,7 @@ struct ModelPage {
     offers: Vec<OfferRow>,
     day: Availability,
     week: Availability,
+    month: Availability,
     parameters: Vec<ParameterRow>,
     by_protocol: Vec<ProtocolLines>,
     /// Of a model that embeds.
@@ -182,6 +185,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         offers: model.groups.iter().map(|row| OfferRow::of((t, unit), row, row.group == offer.group)).collect(),
         day: availability(t, &offer.day),
         week: availability(t, &offer.week),
+        month: availability(t, &offer.month),
         parameters: view::parameters(t, &document, offer),
         by_protocol: if embeds {
             Vec::new()

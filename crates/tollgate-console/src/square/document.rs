@@ -58,7 +58,7 @@ static FIGURES: Object = Object::of(
         read(
             "buckets",
             Kind::List { of: &Kind::NumberOrNull { max: 1 }, max: 31 },
-            "Availability by UTC hour (`day`) or UTC day (`week`), the current one last; null: too few requests.",
+            "Availability by UTC hour (`day`) or UTC day (`week`, `month`), the current one last; null: too few requests.",
         ),
     ],
 );
@@ -68,7 +68,7 @@ static STATE: Object = Object::of(
         read(
             "now",
             Kind::Word(&["available", "degraded", "unavailable"]),
-            "degraded: some requests may fail; unavailable: none can be served.",
+            "degraded: some requests may fail; unavailable: no account can serve it, or nine of ten of its latest requests failed.",
         ),
         read("since", Kind::Time, "Start of the state; null: for as long as is known.").or_null(),
         read("until", Kind::Time, "Of `unavailable`: when it may work again; null: unknown.").or_null(),
@@ -96,6 +96,7 @@ static OFFER: Object = Object::of(
         read("state", Kind::Object(&STATE), "Whether it can be used now."),
         read("day", Kind::Object(&FIGURES), "Traffic of the last 24 UTC hours."),
         read("week", Kind::Object(&FIGURES), "Traffic of the last 7 UTC days."),
+        read("month", Kind::Object(&FIGURES), "Traffic of the last 30 UTC days."),
     ],
 );
 static MODEL: Object = Object::of(
@@ -205,6 +206,7 @@ struct OfferEntry<'a> {
     state: StateEntry,
     day: TrafficFigures,
     week: TrafficFigures,
+    month: TrafficFigures,
 }
 
 #[derive(Serialize)]
@@ -222,7 +224,7 @@ pub(super) struct OfferDocument {
 }
 
 pub(super) fn offer_document(offer: &OfferPart, state: OfferState, traffic: &TrafficPart) -> OfferDocument {
-    let (day, week) = traffic.figures(offer.group.id, &offer.model.spec.name);
+    let [day, week, month] = traffic.figures(offer.group.id, &offer.model.spec.name);
     let entry = OfferEntry {
         group: &offer.group.name,
         kind: if offer.embeds { "embedding" } else { "generation" },
@@ -234,6 +236,7 @@ pub(super) fn offer_document(offer: &OfferPart, state: OfferState, traffic: &Tra
         state: StateEntry { now: state.condition.as_str(), since: state.since.map(time_text), until: state.until.map(time_text) },
         day,
         week,
+        month,
     };
     let json = to_raw_value(&entry).expect("an offer has string keys only");
     OfferDocument { json, parameter_sets: offer.protocols.iter().map(|protocol| protocol.parameter_set).collect() }

@@ -22,7 +22,7 @@ use super::{
 use crate::{api_error::ApiError, gateway_handle::GatewayHandle, state::ConsoleState};
 
 /// How long a snapshot and its traffic are used, in milliseconds.
-const SNAPSHOT_MS: i64 = 10_000;
+const SNAPSHOT_MS: i64 = 3_000;
 const TRAFFIC_MS: i64 = 60_000;
 /// Traffic that is older than this is not used, in milliseconds.
 const STALE_TRAFFIC_MS: i64 = 600_000;
@@ -190,7 +190,8 @@ impl SquareSnapshot {
     ) -> Self {
         let mut documents: HashMap<GroupId, HashMap<String, OfferDocument>> = HashMap::new();
         for offer in &offers.offers {
-            let document = offer_document(offer, offer.state(gateway), &traffic);
+            let state = traffic.state(offer.group.id, &offer.model.spec.name, offer.state(gateway));
+            let document = offer_document(offer, state, &traffic);
             documents.entry(offer.group.id).or_default().insert(offer.model.spec.name.clone(), document);
         }
         Self { catalog, made_at: now, offers, traffic, history, documents, representations: Mutex::default() }

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 
 use serde::Serialize;
-use tollgate_core::{GroupId, Timestamp};
+use tollgate_core::{GroupId, OfferState, Timestamp};
 use tollgate_store::{OfferBucket, OfferTraffic, Percentiles, SquareStore, StoreError, TrafficWidth};
 
 /// Least number of requests of a figure, and of a bucket.
@@ -12,6 +12,9 @@ pub(super) const MIN_SAMPLE: u64 = 20;
 const MIN_BUCKET_SAMPLE: u64 = 5;
 const HOURS: usize = 24;
 const DAYS: usize = 7;
+const DAYS_OF_MONTH: usize = 30;
+/// Five minutes that say how an offer is now, the current ones included.
+const LATEST: i64 = 3;
 
 /// The traffic of all offers.
 #[derive(Debug, Default)]
@@ -19,6 +22,8 @@ pub(super) struct TrafficPart {
     pub(super) read_at: Timestamp,
     day: HashMap<(GroupId, String), OfferTraffic>,
     week: HashMap<(GroupId, String), OfferTraffic>,
+    month: HashMap<(GroupId, String), OfferTraffic>,
+    latest: HashMap<(GroupId, String), OfferTraffic>,
 }
 
 impl TrafficPart {
@@ -28,14 +33,35 @@ impl TrafficPart {
             |all: Vec<OfferTraffic>| all.into_iter().map(|traffic| ((traffic.group, traffic.model.clone()), traffic)).collect();
         let day = store.offer_traffic(since(TrafficWidth::Hour, HOURS), TrafficWidth::Hour).await?;
         let week = store.offer_traffic(since(TrafficWidth::Day, DAYS), TrafficWidth::Day).await?;
-        Ok(Self { read_at: now, day: by_offer(day), week: by_offer(week) })
+        let month = store.offer_traffic(since(TrafficWidth::Day, DAYS_OF_MONTH), TrafficWidth::Day).await?;
+        let five = TrafficWidth::FiveMinutes;
+        let latest = store.offer_traffic(five.bucket(now, LATEST - 1), five).await?;
+        Ok(Self { read_at: now, day: by_offer(day), week: by_offer(week), month: by_offer(month), latest: by_offer(latest) })
     }
 
-    /// The figures of the last 24 hours and of the last 7 days.
-    pub(super) fn figures(&self, group: GroupId, model: &str) -> (TrafficFigures, TrafficFigures) {
+    /// The figures of the last 24 hours, of the last 7 days and of the last 30.
+    pub(super) fn figures(&self, group: GroupId, model: &str) -> [TrafficFigures; 3] {
         let key = (group, model.to_owned());
-        let day = TrafficFigures::of(self.day.get(&key), TrafficWidth::Hour, HOURS, self.read_at);
-        (day, TrafficFigures::of(self.week.get(&key), TrafficWidth::Day, DAYS, self.read_at))
+        let of =
+            |traffic: &HashMap<_, OfferTraffic>, width, count| TrafficFigures::of(traffic.get(&key), width, count, self.read_at);
+        [
+            of(&self.day, TrafficWidth::Hour, HOURS),
+            of(&self.week, TrafficWidth::Day, DAYS),
+            of(&self.month, TrafficWidth::Day, DAYS_OF_MONTH),
+        ]
+    }
+
+    /// The state of an offer with what its latest requests show: those of the latest five minutes that had enough of them.
+    pub(super) fn state(&self, group: GroupId, model: &str, state: OfferState) -> OfferState {
+        let Some(traffic) = self.latest.get(&(group, model.to_owned())) else { return state };
+        let has_enough = |bucket: &&OfferBucket| bucket.answered.saturating_add(bucket.failed) >= MIN_SAMPLE;
+        let bucket = traffic.buckets.iter().rev().find(has_enough).copied().unwrap_or_else(|| {
+            let first = traffic.buckets.first().map(|bucket| bucket.at).unwrap_or_default();
+            let mut sum = OfferBucket { at: first, ..OfferBucket::default() };
+            traffic.buckets.iter().for_each(|bucket| sum.add(bucket));
+            sum
+        });
+        state.with_requests(bucket.answered, bucket.failed, bucket.at)
     }
 
     /// Requests of the last 7 days that were answered; `None` if they are few.

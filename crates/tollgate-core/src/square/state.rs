@@ -96,6 +96,29 @@ impl OfferState {
     }
 }
 
+/// Least number of requests that say something about an offer.
+const MIN_REQUESTS: u64 = 20;
+/// Percentages of failed requests from which on an offer is degraded, and unavailable.
+const DEGRADED_PERCENT: u64 = 5;
+const UNAVAILABLE_PERCENT: u64 = 90;
+
+impl OfferState {
+    /// The state with what its latest requests show: accounts that can be used, of which requests fail all the same, are not enough.
+    /// `since`: when the time of these requests begins. Requests whose caller was at fault are not counted.
+    #[must_use]
+    pub fn with_requests(self, answered: u64, failed: u64, since: Timestamp) -> Self {
+        let all = answered.saturating_add(failed);
+        let fails = |percent: u64| u128::from(failed) * 100 >= u128::from(all) * u128::from(percent);
+        let condition = match self.condition {
+            _ if all < MIN_REQUESTS => return self,
+            OfferCondition::Available | OfferCondition::Degraded if fails(UNAVAILABLE_PERCENT) => OfferCondition::Unavailable,
+            OfferCondition::Available if fails(DEGRADED_PERCENT) => OfferCondition::Degraded,
+            OfferCondition::Available | OfferCondition::Degraded | OfferCondition::Unavailable => return self,
+        };
+        Self { condition, since: Some(since), until: None }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -134,6 +157,25 @@ mod tests {
         check(&[off, AccountStanding::Off { since: Some(at(8)) }], Unavailable, Some(8), None);
         check(&[off, out(9, Some(20))], Unavailable, Some(9), Some(20));
         check(&[], Unavailable, None, None);
+    }
+
+    #[test]
+    fn requests_that_fail_at_accounts_in_use_count() {
+        use OfferCondition::{Available, Degraded, Unavailable};
+        let (available, begins) = (OfferState::of(&[usable(Some(3))]), at(60));
+        let found = |state: OfferState, answered, failed| state.with_requests(answered, failed, begins);
+        assert_eq!(found(available, 0, 19), available, "too few");
+        assert_eq!(found(available, 96, 4), available);
+        let of = |condition| OfferState { condition, since: Some(begins), until: None };
+        assert_eq!(
+            [found(available, 95, 5), found(available, 0, 92), found(available, 9, 91)],
+            [of(Degraded), of(Unavailable), of(Unavailable)]
+        );
+        let degraded = OfferState::of(&[usable(None), out(5, Some(9))]);
+        assert_eq!((found(degraded, 50, 50), found(degraded, 1, 99)), (degraded, of(Unavailable)));
+        let unavailable = OfferState::of(&[out(5, Some(20))]);
+        assert_eq!((found(unavailable, 0, 99), found(unavailable, 99, 0).condition), (unavailable, Unavailable));
+        assert_eq!(available.condition, Available);
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub(super) async fn traffic_of_offers_is_that_of_the_records(store: &Store) {
         (MIDNIGHT, TrafficWidth::Day),
         (TrafficWidth::Day.bucket(last, 6), TrafficWidth::Day),
         (TrafficWidth::Hour.bucket(last, 23), TrafficWidth::Hour),
+        (TrafficWidth::FiveMinutes.bucket(last, 12), TrafficWidth::FiveMinutes),
         (Timestamp(MIDNIGHT.0 + 3 * HOUR), TrafficWidth::Hour),
         (Timestamp(last.0 + 2 * DAY), TrafficWidth::Day),
     ] {

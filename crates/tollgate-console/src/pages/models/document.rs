@@ -54,6 +54,7 @@ pub(crate) struct ModelOffer {
     pub(crate) state: SquareState,
     pub(crate) day: SquareFigures,
     pub(crate) week: SquareFigures,
+    pub(crate) month: SquareFigures,
 }
 
 #[derive(Debug, Deserialize)]
@@ -118,7 +119,7 @@ pub(crate) fn example_offer() -> Value {
         "group": "default", "kind": "generation", "multiplier": "0.9", "price": {"input": "2.16", "output": "10.8"},
         "base_price": {"input": "2.4", "output": "12"}, "next_price": null,
         "protocols": [{"protocol": "openai", "endpoints": ["/v1/chat/completions"], "translated": false, "parameters": "p1"}],
-        "state": {"now": "available", "since": null, "until": null}, "day": figures(24), "week": figures(7),
+        "state": {"now": "available", "since": null, "until": null}, "day": figures(24), "week": figures(7), "month": figures(30),
     })
 }
 
