@@ -19,6 +19,7 @@ use super::{
     locale::Locale,
     models::{ModelCard, SquareDocument, cards},
     operations,
+    overview::sums::WITHOUT_TIMES,
     preferences::Toast,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
@@ -107,7 +108,10 @@ async fn spent(request: &PageRequest, has_groups: bool) -> Result<HashMap<String
         return Ok(HashMap::new());
     }
     let since = format::month_begin(request.state.gateway.now());
-    match request.read::<ApiPage<GroupSpent>>(operations::SUM_USAGE, get(&[("by", "group"), ("since", &since)])).await {
+    match request
+        .read::<ApiPage<GroupSpent>>(operations::SUM_USAGE, get(&[("by", "group"), ("since", &since), WITHOUT_TIMES]))
+        .await
+    {
         Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
         Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
         Err(error) => Err(error),

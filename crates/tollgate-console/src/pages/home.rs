@@ -22,7 +22,9 @@ use super::{
     locale::Locale,
     models::document_for,
     money::{self, Amount},
-    operations, protocols,
+    operations,
+    overview::sums::WITHOUT_TIMES,
+    protocols,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
@@ -181,7 +183,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<Stri
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {
     let since = format!("{}T00:00:00Z", day_text(request.state.gateway.now(), DAYS - 1));
-    let call = of_member(request, &[("by", "day,model"), ("since", &since)])?;
+    let call = of_member(request, &[("by", "day,model"), ("since", &since), WITHOUT_TIMES])?;
     Ok(request.read::<ApiPage<DaySum>>(operations::SUM_USAGE, call).await?.items)
 }
 

@@ -19,6 +19,7 @@ use super::{
     ledger::{EntryObject, LedgerRow},
     locale::Locale,
     money, operations,
+    overview::sums::WITHOUT_TIMES,
     preferences::Toast,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
@@ -129,7 +130,7 @@ async fn spent(request: &PageRequest, members: &[MemberObject]) -> Result<HashMa
     }
     let since = format::month_begin(request.state.gateway.now());
     let ids = ids(members);
-    let query = [("by", "member"), ("since", since.as_str()), ("members", ids.as_str())];
+    let query = [("by", "member"), ("since", since.as_str()), ("members", ids.as_str()), WITHOUT_TIMES];
     match request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&query)).await {
         Ok(sums) => Ok(sums.items.into_iter().map(|sum| (sum.of.clone(), sum)).collect()),
         Err(error) if error.code() == "server_overloaded" => Ok(HashMap::new()),
@@ -202,7 +203,7 @@ async fn member_page(
 ) -> Result<PageReply, PageFailure> {
     let (t, is_admin) = (request.t(), request.is_admin());
     let since = format::month_begin(request.state.gateway.now());
-    let query = [("by", "member"), ("since", since.as_str()), ("member", member.id.as_str())];
+    let query = [("by", "member"), ("since", since.as_str()), ("member", member.id.as_str()), WITHOUT_TIMES];
     let spent = request.read::<ApiPage<MemberSpent>>(operations::SUM_USAGE, get(&query)).await?.items.into_iter().next();
     let path = request.url(&format!("/members/{}", member.id));
     let mut template = MemberPage {

@@ -236,7 +236,8 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&channels)),
     )?;
     let by_model = [of_channel, ("by", "model"), ("sort", "requests")];
-    let (by_nothing, by_account, of_channel) = ([of_channel, ("by", "nothing")], [of_channel, ("by", "account")], [of_channel]);
+    let (by_nothing, by_account, of_channel) =
+        ([of_channel, ("by", "nothing")], [of_channel, ("by", "account"), sums::WITHOUT_TIMES], [of_channel]);
     let (total, by_model, by_account, series) = tokio::try_join!(
         sums::rows(request, period, &by_nothing),
         sums::rows(request, period, &by_model),

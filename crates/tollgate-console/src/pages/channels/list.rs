@@ -146,7 +146,7 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     let since = rfc3339(hour.since);
     let (of_hour, of_day, uptimes, groups) = tokio::try_join!(
         sums::rows(request, &hour, &[("by", "channel")]),
-        sums::rows(request, &today, &[("by", "channel")]),
+        sums::rows(request, &today, &[("by", "channel"), sums::WITHOUT_TIMES]),
         request
             .read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&[("since", &since), ("cells", "30"), ("limit", "1000")])),
         request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),

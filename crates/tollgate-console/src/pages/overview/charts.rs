@@ -172,10 +172,10 @@ async fn all(request: &PageRequest, period: &Period, split: Split, axis: &Axis) 
 
 /// The largest over time: sums by time are asked for each.
 async fn largest(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
-    let found = sums::rows(request, period, &[("by", split.word()), ("sort", "sale"), ("rows", "8")]).await?;
+    let found = sums::rows(request, period, &[("by", split.word()), ("sort", "sale"), ("rows", "8"), sums::WITHOUT_TIMES]).await?;
     let mut parts = Vec::new();
     for SumRow { of: id, name, .. } in found.into_iter().filter(|row| row.figures.sale_nano() > 0 && !row.of.is_empty()) {
-        let rows = sums::rows(request, period, &[("by", step(period).0), (split.word(), &id)]).await?;
+        let rows = sums::rows(request, period, &[("by", step(period).0), (split.word(), &id), sums::WITHOUT_TIMES]).await?;
         let steps = rows.iter().filter_map(|row| Some((row_time(&row.of)?.0, row.figures.sale_nano())));
         parts.push(Part { bars: folded(axis, steps), name: name.unwrap_or_else(|| id.clone()), id });
     }

@@ -24,7 +24,7 @@ pub(super) struct BusyKey {
 }
 
 pub(super) async fn busiest(request: &PageRequest, period: &Period) -> Result<Vec<BusyKey>, ApiError> {
-    let rows = sums::rows(request, period, &[("by", "key"), ("sort", "sale"), ("rows", SHOWN)]).await?;
+    let rows = sums::rows(request, period, &[("by", "key"), ("sort", "sale"), ("rows", SHOWN), sums::WITHOUT_TIMES]).await?;
     let most = rows.first().map_or(0, |row| row.figures.sale_nano()).max(1);
     let key = |row: &SumRow| BusyKey {
         name: row.name.clone().unwrap_or_else(|| row.of.clone()),
