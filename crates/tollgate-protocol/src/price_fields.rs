@@ -81,10 +81,11 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("background", &[Surcharge]),
 ];
 
-/// What a field can do to the price, by its path as the caller spells it. Empty for others.
+/// What a field can do to the price, by its path as the caller spells it. Empty for others. What has an index in its path is a tool that
+/// the conversation adds (`input[1].tools`, `messages[0].content[0].tool`), with the effects of `tools`.
 #[must_use]
 pub fn price_effects(field: &str) -> &'static [PriceEffect] {
-    effects_of(field.bytes())
+    effects_of(if field.contains('[') { "tools" } else { field }.bytes())
 }
 
 /// The same for a member of an object of the body.

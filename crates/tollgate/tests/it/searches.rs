@@ -75,6 +75,46 @@ fn demanded_search_without_a_price_is_refused_by_name() {
     assert_eq!(upstream.received().len(), 0);
 }
 
+/// Tools that a conversation adds to those of the request, at both doors that have them.
+#[test]
+fn tools_that_the_conversation_adds_are_refused_by_name_or_charged() {
+    let upstream = Upstream::start();
+    let responses = |tool: &str| {
+        let tools = json!({"type": "additional_tools", "role": "developer", "tools": [{"type": tool}]});
+        json!({"model": "m", "max_output_tokens": 100, "input": [{"role": "user", "content": "hello"}, tools]})
+    };
+    let messages = |tool: &str| {
+        let definition = json!({"type": tool, "name": "x"});
+        let block = json!({"type": "tool_addition", "tool": {"type": "tool_definition", "definition": definition}});
+        let turns = json!([{"role": "user", "content": "hello"}, {"role": "system", "content": [block]}]);
+        json!({"model": "m", "max_tokens": 100, "messages": turns})
+    };
+    let doors = [
+        ("responses", "/v1/responses", responses("web_search"), responses("code_interpreter"), "input[1].tools"),
+        (
+            "anthropic",
+            "/v1/messages",
+            messages("web_search_20250305"),
+            messages("code_execution_20250825"),
+            "messages[1].content[0].tool",
+        ),
+    ];
+    for (protocol, path, search, code, named) in doors {
+        let send = |gateway: &TestGateway, body: &Value| gateway.send(&Request::post(path, body).bearer(gateway.key()));
+        let limited = gateway_over(&upstream, protocol, ("", ""), (BUDGET, ""));
+        for body in [&search, &code] {
+            let refused = send(&limited, body);
+            assert_eq!((refused.status, &limited.record_of(&refused)["reason"]), (400, &json!("E17")), "{path} {}", refused.text());
+            assert!(refused.text().contains(named), "{path} {}", refused.text());
+        }
+        let priced = gateway_over(&upstream, protocol, PRICED, (BUDGET, ""));
+        let (answer, refused) = (send(&priced, &search), send(&priced, &code));
+        assert_eq!((answer.status, refused.status), (200, 400), "{path} {} {}", answer.text(), refused.text());
+        let free = gateway_over(&upstream, protocol, ("", ""), ("", ""));
+        assert_eq!(send(&free, &code).status, 200, "{path}: nothing is limited");
+    }
+}
+
 #[test]
 fn search_that_cannot_happen_needs_no_price() {
     let upstream = Upstream::start();

@@ -1,5 +1,6 @@
 //! Content of a Messages body: texts and blocks.
 
+use super::tool;
 use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
     summary_builder::{MAX_TURNS, SummaryBuilder},
@@ -47,6 +48,7 @@ fn block(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPat
                 let range = scanner.skip()?;
                 builder.text_of(scanner.slice(range));
             }
+            "tool" if scanner.peek() == ValueKind::Object => tool::added(scanner, builder, &path.member("tool"))?,
             "source" if scanner.peek() == ValueKind::Object => source = read_source(builder, scanner, &path.member("source"))?,
             _ => {
                 scanner.skip()?;

@@ -152,6 +152,33 @@ fn searches_are_limited_where_every_search_tool_is() {
 }
 
 #[test]
+fn tools_that_the_conversation_adds_have_the_price_of_others() {
+    let read = |block: &str, members: &str| {
+        let added = format!(r#"{{"role":"system","content":[{block}]}}"#);
+        let body = format!(r#"{{"model":"m","max_tokens":9,"messages":[{{"role":"user","content":"a"}},{added}]{members}}}"#);
+        messages(&body).unwrap()
+    };
+    let addition =
+        |definition: &str| format!(r#"{{"type":"tool_addition","tool":{{"type":"tool_definition","definition":{definition}}}}}"#);
+    let search = addition(r#"{"name":"web_search","type":"web_search_20250305"}"#);
+    let found = read(&search, "");
+    assert!(found.extras.web_search && found.extras.unseen.tools);
+    assert_eq!(found.fields, ["messages[1].content[0].tool"]);
+    let limited = r#","tools":[{"type":"web_search_20250305","max_uses":2}]"#;
+    assert_eq!((read(&search, limited).max_searches, read("", limited).max_searches), (None, Some(2)), "a limit of `tools` only");
+    assert!(read(&addition(r#"{"type":"code_execution_20250825"}"#), "").extras.server_tools);
+    for free in [
+        addition(r#"{"name":"f","input_schema":{"type":"object"}}"#),
+        addition(r#"{"type":"bash_20250124","name":"bash"}"#),
+        r#"{"type":"tool_addition","tool":{"type":"tool_reference","name":"f"}}"#.to_owned(),
+        r#"{"type":"tool_removal","tool":"f"}"#.to_owned(),
+    ] {
+        let found = read(&free, "");
+        assert!(found.extras == RequestExtras::default() && found.fields.is_empty(), "{free}");
+    }
+}
+
+#[test]
 fn affinity_depends_on_the_beginning_of_the_conversation() {
     let affinity = |body: &str| messages(body).unwrap().affinity.expect("a conversation");
     let first = affinity(&with(r#""system":"s""#));

@@ -20,6 +20,46 @@ pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> 
     Ok(())
 }
 
+/// Reads the tool of a block, which the conversation adds to those of the request (`tool_addition`, whose `definition` is a tool of
+/// `tools`): what Anthropic runs costs the same in both places. The upstream checks it.
+pub(super) fn added(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    let begin = scanner.position();
+    let mut charges = Vec::new();
+    scanner.members(|scanner, name| {
+        match name.word() {
+            "type" => charges.extend(added_charge(scanner)?),
+            "definition" => {
+                scanner.members(|scanner, name| {
+                    if name.word() == "type" {
+                        charges.extend(added_charge(scanner)?);
+                    }
+                    Ok(())
+                })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    })?;
+    builder.text_of(scanner.slice(begin..scanner.position()));
+    if !charges.is_empty() {
+        builder.field(path);
+    }
+    for charge in charges {
+        builder.adds_searches |= charge == ToolCharge::Search;
+        builder.server_tool(charge);
+    }
+    Ok(())
+}
+
+/// The charge for a tool that is defined in the conversation. What only names a tool, or says that it is defined, has none.
+fn added_charge(scanner: &mut Scanner<'_>) -> Result<Option<ToolCharge>, SyntaxError> {
+    let kind = scanner.optional_string()?;
+    Ok(kind.and_then(|kind| match &*kind.decode() {
+        "tool_definition" | "tool_reference" => None,
+        kind => charge_of(kind),
+    }))
+}
+
 /// The `max_uses` of all search tools together.
 #[derive(Debug, Default)]
 struct SearchLimit {

@@ -1,5 +1,6 @@
 //! One item of `input`: a message, a call, a result, a thought.
 
+use super::tool;
 use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind},
     summary_builder::{MAX_TURNS, SummaryBuilder, TurnRole},
@@ -22,6 +23,7 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
             }
             "content" | "output" => content(scanner, builder, &path.member(name.word()))?,
             "summary" => texts(scanner, builder)?,
+            "tools" if scanner.peek() == ValueKind::Array => tool::added(scanner, builder, &path.member("tools"))?,
             "arguments" | "input" | "name" | "encrypted_content" => builder.any_text(scanner)?,
             "type" => {
                 if let Some(kind) = builder.string(scanner, &path.member("type"))? {
@@ -29,7 +31,8 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
                     is_message |= kind != "item_reference";
                     // The conversation is read once more, and its summary is output beyond the limit.
                     builder.extras.unseen.compaction |= kind == "compaction_trigger";
-                    is_kept |= kind == "compaction_trigger";
+                    // A reference is one whatever else the item says.
+                    is_kept |= matches!(&*kind, "compaction_trigger" | "item_reference");
                 }
             }
             "id" => {

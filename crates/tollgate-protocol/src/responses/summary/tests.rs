@@ -97,6 +97,13 @@ fn what_costs_more_is_noticed() {
     let input = |items: &str| summary(&format!("{{\"model\":\"m\",\"input\":[{items}]}}"));
     let reference = input(r#"{"type":"item_reference","id":"msg_1"}"#);
     assert_eq!((reference.extras.unseen.files, reference.first_file.as_deref()), (true, Some("input[0]")));
+    for disguised in [
+        r#"{"type":"item_reference","id":"msg_1","role":"user"}"#,
+        r#"{"type":"message","id":"msg_1","type":"item_reference"}"#,
+        r#"{"type":"item_reference","id":"msg_1","type":"message"}"#,
+    ] {
+        assert!(input(disguised).extras.unseen.files, "{disguised}");
+    }
     for reference in [r#"{"id":"msg_1"}"#, r#"{"id":"msg_1","type":null}"#] {
         assert_eq!(input(reference).first_file.as_deref(), Some("input[0]"), "{reference}");
     }
@@ -186,4 +193,31 @@ fn marks_are_found() {
         summary(&format!(r#"{{"model":"m","input":[{{"type":"reasoning","encrypted_content":"{sealed}"}}]}}"#)).splices.markers
     };
     assert!(marked("tg1.a.x") && !marked("gAAAA"));
+}
+
+#[test]
+fn tools_that_the_conversation_adds_have_the_price_of_others() {
+    let read = |item: &str| summary(&format!(r#"{{"model":"m","input":[{{"role":"user","content":"a"}},{item}]}}"#));
+    let adds = |tools: &str| read(&format!(r#"{{"type":"additional_tools","role":"developer","tools":[{tools}]}}"#));
+    let searches = adds(r#"{"type":"web_search"}"#);
+    assert!(searches.extras.web_search && searches.extras.unseen.tools && searches.offered_searches.is_empty());
+    assert_eq!(searches.fields, ["input[1].tools"]);
+    assert!(adds(r#"{"type":"code_interpreter","container":{"type":"auto"}}"#).extras.server_tools);
+    assert!(adds(r#"{"type":"image_generation"}"#).extras.output_media);
+    let nested =
+        adds(r#"{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},{"type":"mcp","server_label":"x"}]}"#);
+    assert!(nested.extras.server_tools);
+    assert!(read(r#"{"tools":[{"type":"mcp"}],"type":"tool_search_output","call_id":"c"}"#).extras.server_tools);
+    // What callers run, and the list of a remote server's tools, cost nothing more and are not checked.
+    for free in [
+        r#"{"type":"additional_tools","tools":[{"type":"function","name":"f"},{"type":"custom"},{"type":"local_shell"}]}"#,
+        r#"{"type":"mcp_list_tools","id":"mcpl_1","server_label":"x","tools":[{"name":"f","input_schema":{"type":"object"}}]}"#,
+        r#"{"type":"additional_tools","tools":"none"}"#,
+    ] {
+        let found = read(free);
+        assert!(found.extras == RequestExtras::default() && !found.fields.iter().any(|field| field.contains('[')), "{free}");
+    }
+    let (few, many) =
+        (adds(r#"{"type":"function","name":"f"}"#), adds(r#"{"type":"function","name":"f","description":"a long text"}"#));
+    assert!(many.text_bytes > few.text_bytes, "definitions are input");
 }

@@ -13,6 +13,38 @@ pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> 
     Ok(())
 }
 
+/// Reads the tools of an item, which the conversation adds to those of the request: what OpenAI runs costs the same in both places. The
+/// tools of a remote server are listed without types. The upstream checks all of them.
+pub(super) fn added(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+    let begin = scanner.position();
+    let has_charge = added_list(scanner, builder)?;
+    builder.text_of(scanner.slice(begin..scanner.position()));
+    if has_charge {
+        builder.field(path);
+    }
+    Ok(())
+}
+
+/// Whether one of the tools has a charge.
+fn added_list(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<bool, SyntaxError> {
+    let mut has_charge = false;
+    scanner.elements(|scanner, _| {
+        scanner.members(|scanner, name| {
+            match name.word() {
+                "type" => {
+                    let kind = scanner.optional_string()?;
+                    has_charge |= kind.is_some_and(|kind| charge(builder, &kind.decode()));
+                }
+                "tools" => has_charge |= added_list(scanner, builder)?,
+                _ => {}
+            }
+            Ok(())
+        })?;
+        Ok(())
+    })?;
+    Ok(has_charge)
+}
+
 fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.errors.wrong_type(path, "an object");
@@ -43,8 +75,12 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
             return Ok(());
         }
     };
-    if !matches!(&*kind, "function" | "custom" | "namespace") {
-        hosted(builder, &kind, path);
+    if !CALLERS_OWN.contains(&&*kind) {
+        if kind.starts_with(OFFERED_SEARCH) {
+            builder.own_search(path);
+        } else {
+            charge(builder, &kind);
+        }
         return Ok(());
     }
     match tool_name {
@@ -60,15 +96,18 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
 /// How the types of search begin that other upstreams do without (docs/translation.md).
 pub(super) const OFFERED_SEARCH: &str = "web_search";
 
-/// A tool that OpenAI runs, or that the caller runs for a model which knows it.
-fn hosted(builder: &mut SummaryBuilder, kind: &str, path: &JsonPath<'_>) {
-    match kind {
-        kind if kind.starts_with(OFFERED_SEARCH) => builder.own_search(path),
-        "local_shell" | "apply_patch" | "computer" | "computer_use_preview" | "tool_search" | "programmatic_tool_calling" => {}
-        "image_generation" => {
-            builder.extras.output_media = true;
-            builder.server_tool(ToolCharge::Other);
-        }
-        kind => builder.server_tool(ToolCharge::of_chat_tool(kind)),
+/// Tools that the caller defines.
+const CALLERS_OWN: &[&str] = &["function", "custom", "namespace"];
+/// Tools that the caller runs for a model which knows them, and those without a charge.
+const WITHOUT_CHARGE: &[&str] =
+    &["local_shell", "apply_patch", "computer", "computer_use_preview", "tool_search", "programmatic_tool_calling"];
+
+/// Notes what a tool of this type may cost. Returns whether it may cost anything.
+fn charge(builder: &mut SummaryBuilder, kind: &str) -> bool {
+    if CALLERS_OWN.contains(&kind) || WITHOUT_CHARGE.contains(&kind) {
+        return false;
     }
+    builder.extras.output_media |= kind == "image_generation";
+    builder.server_tool(if kind == "image_generation" { ToolCharge::Other } else { ToolCharge::of_chat_tool(kind) });
+    true
 }
