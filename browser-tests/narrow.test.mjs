@@ -72,7 +72,7 @@ test("long names fit on a phone", async () => {
       await new Promise((resolve) => setTimeout(resolve, 100));
     }
     assert.equal(answered[0], 200);
-    const refused = await ask({ max_price: undefined, stop: undefined, model: `${MODEL}-that-is-not-there` });
+    const refused = await ask({ model: `${MODEL}-that-is-not-there` });
     assert.notEqual(refused[0], 200);
     await call(page, "PATCH", `/admin/v1/channels/${CHANNEL}`, { status: "off" });
     let without;

@@ -46,12 +46,7 @@ const LIMIT_FIELDS: &[FieldShape] = &[
 static LIMITS: Object = Object::of("AllowedLimits", LIMIT_FIELDS);
 static GROUP_LIMITS: Object = Object::of(
     "GroupLimits",
-    &[
-        read("group", NAME, "The group."),
-        read("rpm", COUNT, "Requests per minute; null: unlimited.").or_null(),
-        read("tpm", COUNT, "Tokens per minute; null: unlimited.").or_null(),
-        read("concurrency", COUNT, "Concurrent requests; null: unlimited.").or_null(),
-    ],
+    &crate::api::schema::join::<{ LIMIT_FIELDS.len() + 1 }>(&[&[read("group", NAME, "The group.")], LIMIT_FIELDS]),
 );
 const GROUP_LIMITS_ENTRY: Kind = Kind::Object(&GROUP_LIMITS);
 static BUDGET: Object = Object::of(
