@@ -149,11 +149,14 @@ async fn damaged_file_is_refused_and_not_changed() {
 fn locks(path: &Path) -> usize {
     use std::os::unix::fs::MetadataExt as _;
     let (process, inode) = (std::process::id().to_string(), format!(":{}", fs::metadata(path).unwrap().ino()));
-    let list = fs::read_to_string("/proc/locks").unwrap();
-    list.lines()
-        .map(|line| line.split_whitespace().collect::<Vec<_>>())
-        .filter(|line| line[4] == process && line[5].ends_with(&inode))
-        .count()
+    let listed = || {
+        let list = fs::read_to_string("/proc/locks").unwrap();
+        let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.filter(|line| line[4] == process && line[5].ends_with(&inode)).count()
+    };
+    // The kernel writes the list piece by piece: while other programs take and release locks, some are missing in it, and none is in it
+    // that is not held.
+    (0..50).map(|_| listed()).max().unwrap_or(0)
 }
 
 /// Without its locks, another program that opens the database removes the write-ahead log of the running gateway.
