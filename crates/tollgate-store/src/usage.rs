@@ -58,6 +58,13 @@ pub struct RecordConditions {
     /// The caller's own request id.
     pub client_request_id: Option<String>,
     pub address: Option<String>,
+    /// A channel with an attempt of the request, whoever answered it in the end.
+    pub tried_channel: Option<ChannelId>,
+    /// The same of an account.
+    pub tried_account: Option<AccountId>,
+    /// The requested model of a request that was refused because no group of its key offers that model. Such names are the
+    /// caller's, so that [`UsageFilter::model`] does not find them.
+    pub unknown_model: Option<String>,
 }
 
 impl RecordConditions {
@@ -79,6 +86,9 @@ impl RecordConditions {
             && least(self.min_duration_us, Some(record.duration_us))
             && self.client_request_id.as_ref().is_none_or(|id| record.client_request_id.as_ref() == Some(id))
             && self.address.as_ref().is_none_or(|address| record.address.as_ref() == Some(address))
+            && self.tried_channel.is_none_or(|channel| record.attempts.iter().any(|attempt| attempt.channel == channel))
+            && self.tried_account.is_none_or(|account| record.attempts.iter().any(|attempt| attempt.account == account))
+            && self.unknown_model.as_ref().is_none_or(|model| record.group.is_none() && record.model.as_ref() == Some(model))
     }
 }
 

@@ -223,6 +223,9 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
         of(RecordConditions { min_duration_us: Some(90_000), ..none() }),
         of(RecordConditions { client_request_id: Some("theirs-1".to_owned()), ..none() }),
         of(RecordConditions { address: Some("10.0.0.0".to_owned()), client_request_id: Some("theirs-0".to_owned()), ..none() }),
+        of(RecordConditions { tried_channel: Some(attempt.channel), ..none() }),
+        of(RecordConditions { tried_account: Some(sample.attempts[0].account), ..none() }),
+        of(RecordConditions { unknown_model: records[38].model.clone(), ..none() }),
         UsageFilter {
             key: Some(sample.key),
             outcome: Some(Outcome::Refused),

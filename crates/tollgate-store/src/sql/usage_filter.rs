@@ -15,6 +15,7 @@ use super::{
     sum_tables::{ACCOUNT_SUMS, KEY_SUMS, SumTable, TAG_SUMS, USAGE_SUMS},
     tags::{self, OTHER_VALUES},
     usage_reader::LookUp,
+    usage_rows,
 };
 use crate::{RecordConditions, StoreError, TagCondition, UsageFilter};
 
@@ -261,6 +262,7 @@ impl SqlStore {
         };
         let mut tags = Vec::new();
         let mut texts = self.text_conditions(&filter.conditions);
+        self.push_tried(operation, &filter.conditions, &mut texts).await?;
         for TagCondition { name, value } in &filter.tags {
             let tag = self.refs_of(operation, NameKind::TagName, "id = '' AND name", name.as_str()).await?.first().copied();
             let number = self.refs_of(operation, NameKind::TagValue, "id = '' AND name", value).await?.first().copied();
@@ -303,7 +305,35 @@ impl SqlStore {
         let condition = |(column, text): (&str, &Option<String>)| {
             text.as_ref().map(|text| format!(" AND {column} = {}", self.dialect.text(&text.replace('\0', "\u{fffd}"))))
         };
-        texts.into_iter().filter_map(condition).collect()
+        let mut sql: String = texts.into_iter().filter_map(condition).collect();
+        if let Some(model) = &conditions.unknown_model {
+            let begin = usage_rows::begin_of_extra(model);
+            push(&mut sql, format_args!(" AND model IS NULL AND {}", self.dialect.contains("extra", &begin)));
+        }
+        sql
+    }
+
+    /// The conditions that a request tried a channel or an account. The row of a request names one attempt; the others have rows of
+    /// their own, which only requests with several attempts are looked up in.
+    async fn push_tried(&self, operation: &'static str, conditions: &RecordConditions, sql: &mut String) -> Result<(), StoreError> {
+        let RecordConditions { tried_channel, tried_account, .. } = conditions;
+        let tried = [
+            ("channel", NameKind::Channel, tried_channel.map(|id| id.to_string())),
+            ("account", NameKind::Account, tried_account.map(|id| id.to_string())),
+        ];
+        for (column, kind, id) in tried {
+            let Some(id) = id else { continue };
+            let refs = self.refs_of(operation, kind, "id", &id).await?;
+            let refs = if refs.is_empty() { "NULL".to_owned() } else { list(&refs) };
+            push(
+                sql,
+                format_args!(
+                    " AND ({column} IN ({refs}) OR (attempts > 1 AND EXISTS (SELECT 1 FROM attempts AS tried \
+                     WHERE tried.request = usage.id AND tried.{column} IN ({refs}))))"
+                ),
+            );
+        }
+        Ok(())
     }
 
     pub(super) async fn refs_of(

@@ -26,6 +26,11 @@ pub(super) struct ExtraValues {
     pub(super) trace: Vec<TraceEntry>,
 }
 
+/// How the column `extra` of a request for a model that no group offers begins, and no other: a quote within a text is escaped.
+pub(super) fn begin_of_extra(model: &str) -> String {
+    format!("{{\"model\":{}", serde_json::Value::from(model))
+}
+
 /// Numbers of the texts of an attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AttemptRefs {

@@ -266,6 +266,15 @@ pub(crate) struct UsageFilter {
     /// Only requests from this address
     #[arg(long)]
     pub(crate) address: Option<String>,
+    /// Only requests with an attempt on this channel, whichever answered in the end
+    #[arg(long, value_name = "CHANNEL")]
+    pub(crate) tried_channel: Option<String>,
+    /// Only requests with an attempt on this account, given as `CHANNEL/ACCOUNT` or by its id
+    #[arg(long, value_name = "ACCOUNT")]
+    pub(crate) tried_account: Option<String>,
+    /// Only requests that were refused because no group of their key offers this model
+    #[arg(long, value_name = "MODEL")]
+    pub(crate) unknown_model: Option<String>,
 }
 
 /// Grouping of a summary.

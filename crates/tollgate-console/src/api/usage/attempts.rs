@@ -80,8 +80,8 @@ pub(super) async fn attempts(context: RequestContext) -> Result<ApiResponse, Api
     let query = &context.query;
     let by = groupings(query.text("by").unwrap_or("account"))?;
     let filter = AttemptFilter {
-        channel: channel_filter(&context).await?,
-        account: account_filter(&context).await?,
+        channel: channel_filter(&context, "channel").await?,
+        account: account_filter(&context, "account").await?,
         model: query.text("model").map(str::to_owned),
         result: query.0.get("result").and_then(|word| serde_json::from_value(word.clone()).ok()),
         since: query.time("since"),

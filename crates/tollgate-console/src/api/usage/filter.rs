@@ -42,6 +42,9 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("min_duration_ms", COUNT, "Least duration, in milliseconds."),
     both("client_request_id", Kind::Text { min: 1, max: 1_000 }, "Request id sent by the caller."),
     both("address", CODE, "Address of the caller."),
+    both("tried_channel", NAME, "Channel with an attempt of the request, whichever answered in the end, by name or id."),
+    both("tried_account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
+    both("unknown_model", MODEL_NAME, "Requested model name of requests that were refused because no group of the key offers it."),
     both("since", Kind::Time, "Arrival at or after this time."),
     both("until", Kind::Time, "Arrival before this time."),
 ];
@@ -60,13 +63,13 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
         member: context.only_member(row_id(context, RowKind::Member, "member", MemberId::parse).await?)?,
         group: group(context).await?,
         model: query.text("model").map(str::to_owned),
-        channel: channel_filter(context).await?,
-        account: account_filter(context).await?,
+        channel: channel_filter(context, "channel").await?,
+        account: account_filter(context, "account").await?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
         reason: query.text("reason").map(str::to_owned),
         tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
-        conditions: conditions(context)?,
+        conditions: conditions(context).await?,
         since: query.time("since"),
         until: query.time("until"),
         ..UsageFilter::default()
@@ -98,25 +101,25 @@ async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
     Ok(Some(GroupId::parse(name).or(found).unwrap_or(no_group)))
 }
 
-/// The channel that a request asks for.
-pub(super) async fn channel_filter(context: &RequestContext) -> Result<Option<ChannelId>, ApiError> {
-    row_id(context, RowKind::Channel, "channel", ChannelId::parse).await
+/// The channel that a parameter names.
+pub(super) async fn channel_filter(context: &RequestContext, parameter: &str) -> Result<Option<ChannelId>, ApiError> {
+    row_id(context, RowKind::Channel, parameter, ChannelId::parse).await
 }
 
-/// The account that a request asks for.
-pub(super) async fn account_filter(context: &RequestContext) -> Result<Option<AccountId>, ApiError> {
-    let Some(text) = context.query.text("account") else { return Ok(None) };
+/// The account that a parameter names.
+pub(super) async fn account_filter(context: &RequestContext, parameter: &str) -> Result<Option<AccountId>, ApiError> {
+    let Some(text) = context.query.text(parameter) else { return Ok(None) };
     if let Some(id) = AccountId::parse(text) {
         return Ok(Some(id));
     }
     let Some((channel, account)) = text.split_once('/') else {
-        return Err(ApiError::value("account", "expected the account as channel/account, or its id"));
+        return Err(ApiError::value(parameter, "expected the account as channel/account, or its id"));
     };
     let channel = rows::find(context, RowKind::Channel, None, channel).await?;
     Ok(AccountId::parse(&rows::find(context, RowKind::Account, Some(&channel.id), account).await?.id))
 }
 
-fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
+async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
     let query = &context.query;
     let count = |name: &str| query.whole(name).and_then(|count| u64::try_from(count).ok());
     let micros = |name: &str| count(name).map(|ms| ms.saturating_mul(1_000));
@@ -131,6 +134,9 @@ fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
         min_duration_us: micros("min_duration_ms"),
         client_request_id: query.text("client_request_id").map(str::to_owned),
         address: query.text("address").map(str::to_owned),
+        tried_channel: channel_filter(context, "tried_channel").await?,
+        tried_account: account_filter(context, "tried_account").await?,
+        unknown_model: query.text("unknown_model").map(str::to_owned),
     })
 }
 

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Filters by what members do not see.
-const CLOSED_FILTERS: [&str; 3] = ["channel", "account", "min_cost"];
+const CLOSED_FILTERS: [&str; 5] = ["channel", "account", "min_cost", "tried_channel", "tried_account"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageView {

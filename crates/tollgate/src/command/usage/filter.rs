@@ -1,7 +1,7 @@
 //! The filter of the usage commands: as query parameters, and for records that are still in the journal.
 
 use serde_json::json;
-use tollgate_core::{NanoUsd, Outcome};
+use tollgate_core::{AccountId, NanoUsd, Outcome};
 use tollgate_protocol::Protocol;
 use tollgate_store::{RecordConditions, TagCondition, UsageFilter};
 
@@ -55,6 +55,8 @@ fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
             min_duration_us: micros(args.min_duration_ms),
             client_request_id: args.client_request_id.clone(),
             address: args.address.clone(),
+            unknown_model: args.unknown_model.clone(),
+            ..RecordConditions::default()
         },
         ..parse_records(&args.records)?
     })
@@ -97,6 +99,9 @@ pub(super) fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath,
         ("min_duration_ms", number(args.min_duration_ms)),
         ("client_request_id", args.client_request_id.clone()),
         ("address", args.address.clone()),
+        ("tried_channel", args.tried_channel.clone()),
+        ("tried_account", args.tried_account.clone()),
+        ("unknown_model", args.unknown_model.clone()),
         ("since", time("--since", args.records.since.as_ref())?),
         ("until", time("--until", args.records.until.as_ref())?),
     ];
@@ -119,16 +124,23 @@ pub(super) async fn with_ids(admin: &Admin, args: &FilterArgs) -> Result<UsageFi
     if let Some(channel) = &args.channel {
         filter.channel = id(admin, "channels", channel).await?;
     }
+    if let Some(channel) = &args.tried_channel {
+        filter.conditions.tried_channel = id(admin, "channels", channel).await?;
+    }
     if let Some(account) = &args.account {
-        filter.account = match account.split_once('/') {
-            None => serde_json::from_value(json!(account)).ok(),
-            Some((channel, account)) => {
-                let row = admin.get(&ApiPath::of(&["channels", channel, "accounts", account])).await?;
-                serde_json::from_value(row["id"].clone()).ok()
-            }
-        };
+        filter.account = account_id(admin, account).await?;
+    }
+    if let Some(account) = &args.tried_account {
+        filter.conditions.tried_account = account_id(admin, account).await?;
     }
     Ok(filter)
+}
+
+/// The id of an account that is given as `channel/account` or by its id.
+async fn account_id(admin: &Admin, account: &str) -> Result<Option<AccountId>, Failure> {
+    let Some((channel, account)) = account.split_once('/') else { return Ok(AccountId::parse(account)) };
+    let row = admin.get(&ApiPath::of(&["channels", channel, "accounts", account])).await?;
+    Ok(serde_json::from_value(row["id"].clone()).ok())
 }
 
 async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &str) -> Result<Option<T>, Failure> {

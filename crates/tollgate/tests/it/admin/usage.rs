@@ -50,6 +50,7 @@ fn usage_records_are_listed_found_and_summed() {
         "channel=echo&account=echo/echo".to_owned(),
         "protocol=openai&status=2xx&stream=false".to_owned(),
         "address=127.0.0.1&min_tokens=1".to_owned(),
+        "tried_channel=echo&tried_account=echo/echo".to_owned(),
     ] {
         assert_eq!(admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len(), 7, "{query}");
         assert_eq!(admin.get(&format!("/admin/v1/usage/summary?by=nothing&{query}"))["items"][0]["requests"], 7, "{query}");
@@ -74,6 +75,7 @@ fn usage_records_are_listed_found_and_summed() {
         ("usage?model=%00", refused(400, "invalid_value", "model")),
         ("usage?status=4x", refused(400, "invalid_value", "status")),
         ("usage?account=echo", refused(400, "invalid_value", "account")),
+        ("usage?tried_account=echo", refused(400, "invalid_value", "tried_account")),
         ("usage/summary?by=day,day", refused(400, "invalid_value", "by")),
         ("usage/summary?by=user", refused(400, "invalid_value", "by")),
         ("usage/summary?previous=true", refused(400, "missing_required_parameter", "since")),
@@ -84,6 +86,20 @@ fn usage_records_are_listed_found_and_summed() {
     ] {
         assert_eq!(refusal(&admin.call("GET", &format!("/admin/v1/{path}"), None)), expected, "{path}");
     }
+}
+
+#[test]
+fn models_that_no_group_offers_are_found_by_their_name() {
+    let admin = Admin::echo();
+    assert_eq!(admin.gateway.chat(&support::chat("gpt-\"9\"")).status, 404);
+    assert_eq!(admin.gateway.chat(&support::chat("gpt-9")).status, 404);
+    assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);
+    let all = || admin.get("/admin/v1/usage")["items"].as_array().unwrap().len();
+    within_a_second("everything is booked", || all() == 3);
+    let found = |query: &str| admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len();
+    let numbers = ["unknown_model=gpt-9", "unknown_model=gpt-%229%22", "unknown_model=gpt", "unknown_model=echo", "model=gpt-9"];
+    assert_eq!(numbers.map(found), [1, 1, 0, 0, 0]);
+    assert_eq!(admin.get("/admin/v1/usage/summary?by=error&unknown_model=gpt-9")["items"][0]["of"], "E13");
 }
 
 #[test]
