@@ -5,9 +5,8 @@ mod identity;
 mod keys;
 mod offers;
 mod prices;
+mod rows;
 
-use serde::{Serialize, de::DeserializeOwned};
-use subtle::ConstantTimeEq as _;
 use tollgate_core::{
     AccountId, AccountSpec, AdminKeyId, AlertDestinationId, ChannelId, ChannelSpec, GroupId, KeyId, KeyStatus, MemberId,
     MemberStatus, ModelId, Owner, Revision, Role, Secret, SettingId, Timestamp,
@@ -15,15 +14,16 @@ use tollgate_core::{
 
 use crate::{
     Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
-    JobAction, KeySecret, MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle, credential,
+    MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle, credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
-    rows::{BatchRecord, CatalogRow, ChangeTransaction, IdempotentBatch, RowSecret, spec_text},
+    rows::{BatchRecord, ChangeTransaction, IdempotentBatch},
     seal::Sealer,
 };
 
 pub(crate) use keys::OWNER;
 use offers::ChangedOffers;
+use rows::{SecretInput, SecretRequirement};
 
 /// Writes a batch. The caller commits when this is `Ok`, and rolls back otherwise.
 pub(crate) async fn apply(
@@ -89,22 +89,6 @@ struct Batch<'a> {
     /// Idempotency key and fingerprint.
     once: Option<(String, [u8; 32])>,
     changed_offers: ChangedOffers,
-}
-
-/// The secret of a written row.
-enum SecretInput<'a> {
-    /// An existing row keeps its secret.
-    Keep(SecretRequirement),
-    /// An existing secret is removed.
-    NoSecret,
-    Credential(&'a Secret),
-    Key(&'a KeySecret),
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum SecretRequirement {
-    NeedsSecret,
-    NeedsNone,
 }
 
 fn refused(kind: RowKind, name: &str, reason: ChangeRefusal) -> StoreError {
@@ -218,12 +202,6 @@ impl Batch<'_> {
     }
 
     /// Compares in constant time.
-    fn has_credential(&self, row: &CatalogRow, secret: &Secret) -> bool {
-        let RowSecret::Sealed(sealed) = &row.secret else { return false };
-        let opened = self.sealer.open(credential::context(&row.id), sealed);
-        opened.is_ok_and(|there| there.as_slice().ct_eq(secret.expose().as_bytes()).into())
-    }
-
     async fn put_group(&mut self, spec: &GroupSpec) -> Result<(), StoreError> {
         checked(RowKind::Group, &spec.name, check_row(spec))?;
         self.names(RowKind::Group, &spec.name, RowKind::Channel, &spec.channels);
@@ -295,169 +273,6 @@ impl Batch<'_> {
         }
         Ok(())
     }
-
-    // === reading ===
-
-    async fn need(&mut self, kind: RowKind, parent: &str, name: &str) -> Result<CatalogRow, StoreError> {
-        self.rows.by_name(kind, parent, name).await?.ok_or_else(|| refused(kind, name, ChangeRefusal::NotFound))
-    }
-
-    /// Rows owned by a served catalog file are changed in the file only.
-    fn may_write(&self, row: &CatalogRow, name: &str) -> Result<(), StoreError> {
-        if row.owner == Owner::File && self.actor.origin != ChangeOrigin::File {
-            return Err(refused(row.kind, name, ChangeRefusal::OwnedByFile));
-        }
-        Ok(())
-    }
-
-    // === writing ===
-
-    /// Writes a row by name. Does nothing if the stored row is the same.
-    async fn put(
-        &mut self,
-        kind: RowKind,
-        parent: &str,
-        name: &str,
-        spec: &impl Serialize,
-        given: SecretInput<'_>,
-    ) -> Result<(), StoreError> {
-        let owner = self.actor.origin.owner();
-        let spec = spec_text(spec);
-        let there = self.rows.by_name(kind, parent, name).await?;
-        let before = there.as_ref().map(|row| row.spec.clone());
-        let (mut row, fresh) = match there {
-            Some(row) => {
-                self.may_write(&row, name)?;
-                (row, false)
-            }
-            None if matches!(given, SecretInput::Keep(SecretRequirement::NeedsSecret)) => {
-                return Err(refused(kind, name, ChangeRefusal::NeedsSecret));
-            }
-            None => (self.new_row(kind, parent, name), true),
-        };
-        let replaced = match given {
-            SecretInput::Keep(_) => None,
-            SecretInput::NoSecret => Some(RowSecret::None).filter(|none| *none != row.secret),
-            SecretInput::Credential(secret) if self.has_credential(&row, secret) => None,
-            SecretInput::Credential(secret) => {
-                Some(RowSecret::Sealed(self.sealer.seal(credential::context(&row.id), secret.expose().as_bytes())))
-            }
-            SecretInput::Key(secret) => Some(RowSecret::Key(secret.clone())).filter(|secret| *secret != row.secret),
-        };
-        let note = match &replaced {
-            None => "",
-            Some(RowSecret::None) => "secret removed",
-            Some(_) => "secret replaced",
-        };
-        if let Some(secret) = replaced {
-            row.secret = secret;
-        }
-        if !fresh && note.is_empty() && row.spec == spec && row.owner == owner {
-            return Ok(());
-        }
-        row.spec = spec;
-        row.owner = owner;
-        self.rows.put(&row).await?;
-        self.changed(&row, "put", before.as_ref(), note);
-        Ok(())
-    }
-
-    async fn edit<T: Serialize + DeserializeOwned>(
-        &mut self,
-        kind: RowKind,
-        parent: &str,
-        name: &str,
-        action: &'static str,
-        change: impl FnOnce(&mut T) + Send,
-    ) -> Result<(), StoreError> {
-        let row = self.need(kind, parent, name).await?;
-        self.may_write(&row, name)?;
-        self.edit_row(row, action, change).await
-    }
-
-    async fn edit_row<T: Serialize + DeserializeOwned>(
-        &mut self,
-        mut row: CatalogRow,
-        action: &'static str,
-        change: impl FnOnce(&mut T) + Send,
-    ) -> Result<(), StoreError> {
-        let before = row.spec.clone();
-        let mut spec: T = row.read()?;
-        change(&mut spec);
-        row.write(&spec);
-        if row.spec != before {
-            self.rows.put(&row).await?;
-            self.changed(&row, action, Some(&before), "");
-        }
-        Ok(())
-    }
-
-    async fn remove_row(&mut self, mut row: CatalogRow, action: &'static str) -> Result<(), StoreError> {
-        let name = row.name.clone();
-        self.may_write(&row, &name)?;
-        row.removed_at = Some(self.now);
-        let before = row.spec.clone();
-        self.rows.put(&row).await?;
-        self.changed(&row, action, Some(&before), "");
-        Ok(())
-    }
-
-    fn new_row(&self, kind: RowKind, parent: &str, name: &str) -> CatalogRow {
-        let at = self.now;
-        let id = self.rows.id_for(kind, parent, name).unwrap_or_else(|| new_id(kind, at, self.random.bytes()));
-        CatalogRow {
-            id,
-            kind,
-            parent: parent.to_owned(),
-            name: name.to_owned(),
-            owner: self.actor.origin.owner(),
-            spec: String::new(),
-            secret: RowSecret::None,
-            created_at: at,
-            removed_at: None,
-        }
-    }
-
-    fn changed(&mut self, row: &CatalogRow, action: &str, before: Option<&String>, note: &str) {
-        let revision = Revision(self.revision.0 + 1);
-        self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
-        let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
-        let after = if row.removed_at.is_some() { None } else { Some(&row.spec) };
-        self.note_prices(row, before.map(String::as_str), after.map(String::as_str));
-        self.changed_offers.note(row, before.map(String::as_str), after.map(String::as_str));
-        let mut detail = serde_json::json!({ "before": before.map(json), "after": after.map(json), "owner": row.owner });
-        let note = self.price_source.as_ref().map_or_else(|| note.to_owned(), |source| format!("imported from {source}"));
-        if !note.is_empty() {
-            detail["note"] = note.into();
-        }
-        self.audit.push(AuditEvent {
-            revision,
-            at: self.now,
-            origin: self.actor.origin.as_str().to_owned(),
-            actor: self.actor.name.clone(),
-            action: action.to_owned(),
-            kind: AuditKind::Row(row.kind),
-            id: row.id.clone(),
-            name: row.name.clone(),
-            detail: detail.to_string(),
-        });
-    }
-
-    fn record_job(&mut self, id: &str, name: &str, action: JobAction) {
-        self.audit.push(AuditEvent {
-            revision: Revision(self.revision.0 + 1),
-            at: self.now,
-            origin: self.actor.origin.as_str().to_owned(),
-            actor: self.actor.name.clone(),
-            action: action.as_str().to_owned(),
-            kind: AuditKind::Job,
-            id: id.to_owned(),
-            name: name.to_owned(),
-            detail: "{}".to_owned(),
-        });
-    }
-
-    // === the end of a batch ===
 
     fn names(&mut self, kind: RowKind, name: &str, other: RowKind, names: &[String]) {
         self.named.extend(names.iter().map(|named| (kind, name.to_owned(), other, named.clone())));

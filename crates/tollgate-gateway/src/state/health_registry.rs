@@ -1,22 +1,19 @@
 //! Health of accounts, shared by all cores. A change locks one account; routing reads all of them without a lock.
 
+mod entry;
 mod evidence;
 mod suspicion;
 
-use std::sync::{
-    Arc, Mutex, MutexGuard, PoisonError,
-    atomic::{AtomicBool, AtomicU64, Ordering},
-};
+use std::sync::{Arc, atomic::Ordering};
 
-use sha2::{Digest as _, Sha256};
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthSnapshot, HealthState, HealthStatus, HealthView,
-    Observation, Requester, Secret, Timestamp, TransitionCause, observe, start_probe,
+    Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthState, HealthStatus, HealthView, Observation,
+    Requester, Timestamp, TransitionCause, observe, start_probe,
 };
 
 use self::{
-    evidence::Evidence,
-    suspicion::{Reach, Suspicion, may_be_provoked},
+    entry::{HealthEntry, fingerprint},
+    suspicion::{Reach, may_be_provoked},
 };
 use crate::state::{
     account_map::{AccountMap, AccountSnapshot},
@@ -34,71 +31,6 @@ pub struct HealthRegistry {
     pub(crate) suspicions: ChangeSignal,
     /// For those who record the health of accounts in time.
     pub(crate) changes: HealthChanges,
-}
-
-#[derive(Debug, Default)]
-struct HealthEntry {
-    health: Mutex<AccountHealth>,
-    /// The parts routing reads ([`HealthSnapshot`]), updated with every change of `health`.
-    state: AtomicU64,
-    latency: AtomicU64,
-    /// Fingerprint of the current credential. Read and written under the lock of `health`.
-    credential: CurrentCredential,
-    /// The callers whose failures caused the state. Written under the lock of `health`.
-    evidence: Evidence,
-    /// What answers to some callers' requests say against the account. Written under the lock of `health`.
-    suspicion: Suspicion,
-    /// Whether it changed since it was last saved.
-    unsaved: AtomicBool,
-    /// Whether a test ended the state since it was last sent to the other nodes.
-    ended: AtomicBool,
-}
-
-impl HealthEntry {
-    fn new(health: AccountHealth) -> Self {
-        let entry = Self::default();
-        entry.put(&mut entry.health(), health);
-        entry
-    }
-
-    fn health(&self) -> MutexGuard<'_, AccountHealth> {
-        self.health.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn put(&self, current: &mut AccountHealth, health: AccountHealth) {
-        let HealthSnapshot { state, latency } = HealthSnapshot::of(&health);
-        *current = health;
-        self.state.store(state, Ordering::Relaxed);
-        self.latency.store(latency, Ordering::Relaxed);
-    }
-
-    fn snapshot(&self) -> HealthSnapshot {
-        HealthSnapshot { state: self.state.load(Ordering::Relaxed), latency: self.latency.load(Ordering::Relaxed) }
-    }
-
-    /// The health that applies to everyone.
-    fn health_of_all(&self) -> AccountHealth {
-        let health = self.health();
-        AccountHealth { state: self.state_of_all(&health), ..*health }
-    }
-
-    /// The state that applies to everyone, of health that is locked.
-    fn state_of_all(&self, health: &AccountHealth) -> HealthState {
-        if self.evidence.is_of_some() { HealthState::Usable } else { health.state }
-    }
-
-    /// The health as it is shown: that of the callers it concerns.
-    fn shown_health(&self) -> AccountHealth {
-        let health = self.health();
-        match self.suspicion.state() {
-            Some(state) if health.state == HealthState::Usable => AccountHealth { state, concerns_some: true, ..*health },
-            _ => AccountHealth { concerns_some: self.evidence.is_of_some(), ..*health },
-        }
-    }
-
-    fn mark_unsaved(&self) {
-        self.unsaved.store(true, Ordering::Release);
-    }
 }
 
 impl HealthRegistry {
@@ -495,37 +427,6 @@ const fn state_word(state: &HealthState) -> &'static str {
         HealthState::Cooling { .. } => "cooling",
         HealthState::Resting { .. } => "resting",
         HealthState::Probing { .. } => "probing",
-    }
-}
-
-/// The fingerprint of an account's credential: 32 bits of a hash, enough to detect a replaced credential and too few to reveal
-/// anything about it where health is saved and shared. Equal credentials of two accounts have different fingerprints.
-fn fingerprint(account: &Account) -> CredentialFingerprint {
-    let credential = account.credential.as_ref().map_or("", Secret::expose);
-    let hash = Sha256::new().chain_update(account.id.to_string()).chain_update([0]).chain_update(credential).finalize();
-    let first = hash.iter().take(4).fold(0, |bits, byte| (bits << 8) | u32::from(*byte));
-    CredentialFingerprint(first)
-}
-
-/// The fingerprint of an account's current credential, if known.
-#[derive(Debug, Default)]
-struct CurrentCredential(AtomicU64);
-
-impl CurrentCredential {
-    const KNOWN: u64 = 1 << 32;
-
-    fn get(&self) -> Option<CredentialFingerprint> {
-        let bits = self.0.load(Ordering::Relaxed);
-        u32::try_from(bits.checked_sub(Self::KNOWN)?).ok().map(CredentialFingerprint)
-    }
-
-    fn set(&self, fingerprint: CredentialFingerprint) {
-        self.0.store(Self::KNOWN | u64::from(fingerprint.0), Ordering::Relaxed);
-    }
-
-    /// Whether the current credential differs from `fingerprint`. False when either is unknown.
-    fn replaced(&self, fingerprint: Option<CredentialFingerprint>) -> bool {
-        fingerprint.zip(self.get()).is_some_and(|(given, current)| given != current)
     }
 }
 
