@@ -56,7 +56,7 @@ fn session_token<'a>(state: &ConsoleState, headers: &'a HeaderMap) -> Option<&'a
 
 /// Notes the use of a session from time to time.
 async fn touch(state: &ConsoleState, request_meta: &RequestMeta, signed_in: &SignedIn) {
-    if signed_in.needs_touch(state.gateway.now()) {
+    if signed_in.needs_touch(state.gateway.now(), state.gateway.session_times().idle_ms) {
         let address = request_meta.address.map(|address| address.to_string()).unwrap_or_default();
         let touched = state.store.identity.touch_session(&signed_in.session, state.gateway.now(), &address).await;
         // A database that takes no writes at the moment is no reason to sign people out.

@@ -76,13 +76,14 @@ pub(crate) struct SignedIn {
     pub(crate) csrf_token: String,
 }
 
-/// Interval in which the use of a session is noted.
-pub(crate) const TOUCH_INTERVAL_MS: i64 = 60_000;
+/// Longest time without noting the use of a session.
+const TOUCH_INTERVAL_MS: i64 = 60_000;
 
 impl SignedIn {
-    /// Whether the last use is old enough to be noted again.
-    pub(crate) fn needs_touch(&self, now: Timestamp) -> bool {
-        now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS
+    /// Whether the last use is old enough to be noted again: after a tenth of the time that ends a session without requests, so that
+    /// it does not end much earlier.
+    pub(crate) fn needs_touch(&self, now: Timestamp, idle_ms: i64) -> bool {
+        now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS.min(idle_ms / 10)
     }
 }
 

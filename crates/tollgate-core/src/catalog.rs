@@ -275,6 +275,14 @@ pub struct PriceLimit {
     pub on: PriceLimitOn,
 }
 
+impl PriceLimit {
+    /// Whether what it excludes depends on what providers charge.
+    #[must_use]
+    pub const fn is_about_cost(&self) -> bool {
+        matches!(self.on, PriceLimitOn::Cost) || matches!(self.mode, PriceLimitMode::MinMargin(_))
+    }
+}
+
 /// The rule of a price limit; figures in nano-USD per million tokens, margin in millionths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -3,12 +3,15 @@
 
 use std::collections::BTreeMap;
 
-use tollgate_core::{AccountId, AttemptResult, ChannelId, NanoUsd, Timestamp, UsageRecord};
+use tollgate_core::{AccountId, AttemptRecord, AttemptResult, ChannelId, NanoUsd, Timestamp, UsageRecord};
 
 use crate::{
     rollup::{HOUR, bucket, next_bucket},
     usage::{day, hour},
 };
+
+/// The error of attempts whose request the provider rejected.
+pub(crate) const REJECTED: &str = "E52";
 
 /// What attempts are grouped by.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,10 +54,21 @@ pub struct AttemptsRow {
     pub attempts: u64,
     /// Attempts that answered.
     pub answered: u64,
+    /// Attempts that did not answer through no fault of the account: the caller left, the other of two attempts at once answered, or
+    /// the provider rejected the request.
+    pub excused: u64,
     /// Tokens of every kind.
     pub tokens_input: u64,
     pub tokens_output: u64,
     pub cost: NanoUsd,
+}
+
+impl AttemptsRow {
+    /// Attempts that the account failed.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.attempts.saturating_sub(self.answered).saturating_sub(self.excused)
+    }
 }
 
 impl AttemptFilter {
@@ -62,6 +76,11 @@ impl AttemptFilter {
     pub(crate) fn hours(&self) -> (Option<i64>, Option<i64>) {
         (self.since.map(|at| bucket(at, HOUR)), self.until.map(|at| next_bucket(at.0, HOUR)))
     }
+}
+
+fn is_excused(attempt: &AttemptRecord) -> bool {
+    let is_rejected = || attempt.error.as_deref() == Some(REJECTED);
+    attempt.result == AttemptResult::Cancelled || (attempt.result != AttemptResult::Answered && is_rejected())
 }
 
 /// The sums of records in memory.
@@ -97,6 +116,7 @@ pub(crate) fn summary<'a>(
             let sum = sums.entry((of.clone(), and.clone())).or_insert_with(|| AttemptsRow { of, and, ..AttemptsRow::default() });
             sum.attempts += 1;
             sum.answered += u64::from(attempt.result == AttemptResult::Answered);
+            sum.excused += u64::from(is_excused(attempt));
             sum.tokens_input += attempt.tokens.prompt();
             sum.tokens_output += attempt.tokens.completion();
             sum.cost = NanoUsd(sum.cost.0.saturating_add(attempt.cost.map_or(0, |cost| cost.0)));

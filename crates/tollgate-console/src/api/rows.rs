@@ -10,7 +10,7 @@ use super::request_context::{ApplyOutcome, RequestContext};
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
 
 /// Attempts to change a row that is changed concurrently.
-const MAX_ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 32;
 
 /// Prefix of ids of a kind.
 pub(super) const fn prefix(kind: RowKind) -> &'static str {

@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::{AlertCondition, AlertRule};
 use crate::{
-    AccountHealth, AccountId, Availability, Budget, BudgetAction, Catalog, ChannelId, HealthState, IdHash, MemberId, NanoUsd,
-    Subject, Timestamp, Window, catalog_review::sales_below_cost,
+    AccountHealth, AccountId, Availability, Budget, BudgetAction, Catalog, ChannelId, Fault, HealthState, IdHash, MemberId,
+    NanoUsd, Subject, Timestamp, Window, catalog_review::sales_below_cost,
 };
 
 const DAY_MS: i64 = 86_400_000;
@@ -177,9 +177,18 @@ fn unusable(health: &AccountHealth, now: Timestamp) -> Option<(&'static str, Tim
 /// Requests of a channel within some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCounts {
-    /// Without those whose caller left.
+    /// Without those whose caller left, or whose request the provider rejected.
     pub requests: u64,
     pub failed: u64,
+}
+
+impl ErrorCounts {
+    /// Adds the requests with one reason, of which so many were completed and failed. Those that the caller is at fault for are left out.
+    pub fn add(&mut self, reason: &str, completed: u64, failed: u64) {
+        let failed = if Fault::of_error(reason) == Some(Fault::Caller) { 0 } else { failed };
+        self.requests = self.requests.saturating_add(completed).saturating_add(failed);
+        self.failed = self.failed.saturating_add(failed);
+    }
 }
 
 /// A channel of which `percent` of at least `least` requests have failed. `id`: of the channel, which may be removed by now.
@@ -355,6 +364,11 @@ mod tests {
             |requests, failed, percent| error_condition("chn_1", "c", ErrorCounts { requests, failed }, percent, 20).is_some();
         assert!(errors(20, 10, 50) && !errors(20, 9, 50) && !errors(19, 19, 50), "too few requests say nothing");
         assert!(error_condition("chn_1", "c", ErrorCounts::default(), 0, 0).is_none(), "no requests, no share");
+        let mut counts = ErrorCounts::default();
+        for (reason, completed, failed) in [("", 7, 0), ("E52", 0, 90), ("E51", 0, 2), ("usage_excess", 1, 0)] {
+            counts.add(reason, completed, failed);
+        }
+        assert_eq!((counts.requests, counts.failed), (10, 2), "requests that the provider rejects say nothing about the channel");
         let journal = |bytes, threshold| journal_condition("n", bytes, 1, threshold).is_some();
         assert!(journal(5, 5) && !journal(4, 5) && !journal(4, 0));
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     StoreError, SummaryBy,
-    attempts::{AttemptFilter, AttemptsBy, AttemptsRow},
+    attempts::{AttemptFilter, AttemptsBy, AttemptsRow, REJECTED},
     rollup::{DAY, HOUR, MINUTE, bucket, next_bucket},
 };
 
@@ -30,11 +30,15 @@ impl SqlStore {
     ) -> Result<Vec<AttemptsRow>, StoreError> {
         let Some(conditions) = self.conditions_on_attempts(filter).await? else { return Ok(Vec::new()) };
         let (first, second) = (column(by.0), column(by.1));
-        let answered = AttemptResult::Answered.code();
+        let (answered, cancelled) = (AttemptResult::Answered.code(), AttemptResult::Cancelled.code());
+        let rejected = self.refs_of(ATTEMPTS, NameKind::Code, "id = '' AND name", REJECTED).await?;
+        let rejected = if rejected.is_empty() { "NULL".to_owned() } else { list(&rejected) };
         let is_hourly = by.0 == AttemptsBy::Hour || by.1 == AttemptsBy::Hour;
         let sql = format!(
             "SELECT {first}, {second}, CAST(SUM(attempts) AS BIGINT), \
-             CAST(SUM(CASE WHEN result = {answered} THEN attempts ELSE 0 END) AS BIGINT), CAST(SUM(tokens_input) AS BIGINT), \
+             CAST(SUM(CASE WHEN result = {answered} THEN attempts ELSE 0 END) AS BIGINT), \
+             CAST(SUM(CASE WHEN result <> {answered} AND (result = {cancelled} OR error IN ({rejected})) THEN attempts ELSE 0 END) \
+             AS BIGINT), CAST(SUM(tokens_input) AS BIGINT), \
              CAST(SUM(tokens_output) AS BIGINT), CAST(SUM(cost) AS BIGINT) FROM {} WHERE ({}){conditions} GROUP BY 1, 2 \
              ORDER BY 3 DESC, 1, 2 LIMIT {MAX_ROWS}",
             ATTEMPT_SUMS.name,
@@ -46,9 +50,10 @@ impl SqlStore {
             let sums = AttemptsRow {
                 attempts: count(2)?,
                 answered: count(3)?,
-                tokens_input: count(4)?,
-                tokens_output: count(5)?,
-                cost: NanoUsd(number(6)?),
+                excused: count(4)?,
+                tokens_input: count(5)?,
+                tokens_output: count(6)?,
+                cost: NanoUsd(number(7)?),
                 ..AttemptsRow::default()
             };
             Ok((number(0)?, number(1)?, sums))
@@ -64,6 +69,7 @@ impl SqlStore {
             let sum = sums.entry((of.clone(), and.clone())).or_insert_with(|| AttemptsRow { of, and, ..AttemptsRow::default() });
             sum.attempts = sum.attempts.saturating_add(row.attempts);
             sum.answered = sum.answered.saturating_add(row.answered);
+            sum.excused = sum.excused.saturating_add(row.excused);
             sum.tokens_input = sum.tokens_input.saturating_add(row.tokens_input);
             sum.tokens_output = sum.tokens_output.saturating_add(row.tokens_output);
             sum.cost = NanoUsd(sum.cost.0.saturating_add(row.cost.0));

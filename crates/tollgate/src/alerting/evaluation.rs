@@ -9,8 +9,8 @@ use std::{
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 use tollgate_core::{
     AlertCondition, Billing, Budget, ChannelId, DownChannels, ErrorCounts, KeyId, LowBalance, MemberId, MemberStatus, NanoUsd,
-    Outcome, Subject, Timestamp, Window, balance_conditions, budget_conditions, budget_subjects, catalog_conditions,
-    certificate_condition, certificate_expiry, channels_down, error_condition, journal_condition, key_conditions,
+    Subject, Timestamp, Window, balance_conditions, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
+    certificate_expiry, channels_down, error_condition, journal_condition, key_conditions,
 };
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
 use tollgate_store::{
@@ -122,16 +122,13 @@ impl Evaluation {
         }
         let since = Timestamp(now.0 - now.0.rem_euclid(FIVE_MINUTES_US) - FIVE_MINUTES_US);
         let filter = UsageFilter { since: Some(since), ..UsageFilter::default() };
-        let by = Grouping::pair(SummaryBy::Channel, SummaryBy::Outcome).without_times();
+        let by = Grouping::pair(SummaryBy::Channel, SummaryBy::Reason).without_times();
         let mut channels: BTreeMap<String, ErrorCounts> = BTreeMap::new();
         for row in self.sources.store.usage.summary(&filter, by).await? {
-            // Requests without a channel were refused before any was chosen. A caller who leaves, and a gateway that stops, are no
-            // fault of the channel.
-            let is_counted = ![Outcome::CallerLeft.as_str(), Outcome::GatewayStopped.as_str()].contains(&row.and.as_str());
-            if !row.of.is_empty() && is_counted {
-                let counts = channels.entry(row.of).or_default();
-                counts.requests += row.requests;
-                counts.failed += row.requests - row.completed;
+            // Requests without a channel were refused before any was chosen.
+            if !row.of.is_empty() {
+                let failed = row.failed();
+                channels.entry(row.of).or_default().add(&row.and, row.completed, failed);
             }
         }
         let catalog = self.sources.shared.catalog.load();

@@ -11,9 +11,9 @@ pub(crate) enum Key {
         /// A group it reaches; repeat in order of preference
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
-        /// Member that it belongs to
-        #[arg(long, default_value = "owner")]
-        member: String,
+        /// Member that it belongs to; without it the member `owner`, or the one to whom the admin key belongs
+        #[arg(long)]
+        member: Option<String>,
         /// A model it may use, `*` and `?` allowed; repeat
         #[arg(long = "model", value_name = "GLOB")]
         models: Vec<String>,

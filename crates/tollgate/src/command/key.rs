@@ -28,7 +28,10 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
             cli::Key::Create { name, groups, member, models, budget, expires, env, print } => {
                 let expires_at = expires.map(|text| time_flag::parse_expiry("--expires", &text, compose::now())).transpose()?;
                 let models = if models.is_empty() { vec!["*".to_owned()] } else { models };
-                let mut body = json!({"name": name, "member": member, "groups": groups, "models": models});
+                let mut body = json!({"name": name, "groups": groups, "models": models});
+                if let Some(member) = member {
+                    body["member"] = member.into();
+                }
                 if let Some(at) = expires_at {
                     body["expires_at"] = tollgate_console::rfc3339(at).into();
                 }

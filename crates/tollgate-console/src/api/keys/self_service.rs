@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{KeyId, KeyStatus, Visibility};
+use tollgate_core::{KeyId, KeyStatus, PriceLimit, Visibility};
 use tollgate_store::{
     AdminScope, Change, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, StoredRow,
     fields::{Access, FieldShape, Kind, Object},
@@ -193,6 +193,10 @@ pub(super) async fn may_make(context: &RequestContext, key: &KeySpec) -> Result<
     let member: MemberSpec = rows::find(context, RowKind::Member, None, &id).await?.read()?;
     if !key.member.is_empty() && key.member != member.name {
         return Err(ApiError::not_found(RowKind::Member));
+    }
+    if key.price_limit.as_ref().is_some_and(PriceLimit::is_about_cost) {
+        // Whether a request is refused would tell what a model costs, which members do not see.
+        return Err(ApiError::forbidden("A price limit on costs", AdminScope::Operator).about("price_limit"));
     }
     for (name, group) in groups_of(context, key, &member).await? {
         let is_permitted = |group: &&GroupSpec| group.visibility == Visibility::Public || member.groups.contains(&name);

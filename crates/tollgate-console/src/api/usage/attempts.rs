@@ -49,7 +49,13 @@ pub(super) static ROW: Object = Object::of(
         read("and_name", TEXT, "Its name, as `name`.").or_null(),
         read("attempts", COUNT, "Number of attempts."),
         read("answered", COUNT, "Attempts that answered."),
-        read("failed", COUNT, "Attempts that did not answer, those that were cancelled included."),
+        read("failed", COUNT, "Attempts that the account failed."),
+        read(
+            "excused",
+            COUNT,
+            "Attempts that did not answer through no fault of the account: the caller left, the other of two attempts at once answered, \
+             or the provider rejected the request (E52).",
+        ),
         read("tokens_input", COUNT, "Input tokens of every kind."),
         read("tokens_output", COUNT, "Output and thinking tokens."),
         read("cost", USD, "Cost of the attempts, in USD."),
@@ -95,7 +101,7 @@ pub(super) async fn attempts(context: RequestContext) -> Result<ApiResponse, Api
     drop(permit);
     match query.text("sort") {
         Some("attempts") => rows.sort_by_key(|row| std::cmp::Reverse(row.attempts)),
-        Some("failed") => rows.sort_by_key(|row| std::cmp::Reverse(row.attempts - row.answered)),
+        Some("failed") => rows.sort_by_key(|row| std::cmp::Reverse(row.failed())),
         Some("cost") => rows.sort_by_key(|row| std::cmp::Reverse(row.cost.0)),
         Some(_) | None => {}
     }
@@ -103,10 +109,10 @@ pub(super) async fn attempts(context: RequestContext) -> Result<ApiResponse, Api
     let first = GroupNames::find(&context, named(by.0), rows.iter().map(|row| row.of.as_str())).await?;
     let second = GroupNames::find(&context, named(by.1), rows.iter().map(|row| row.and.as_str())).await?;
     let show = |row: &AttemptsRow| {
-        let AttemptsRow { of, and, attempts, answered, tokens_input, tokens_output, cost } = row;
+        let AttemptsRow { of, and, attempts, answered, excused, tokens_input, tokens_output, cost } = row;
         json!({
             "of": of, "name": first.of(of).0, "and": and, "and_name": second.of(and).0, "attempts": attempts, "answered": answered,
-            "failed": attempts.saturating_sub(*answered), "tokens_input": tokens_input, "tokens_output": tokens_output,
+            "failed": row.failed(), "excused": excused, "tokens_input": tokens_input, "tokens_output": tokens_output,
             "cost": cost.to_usd_string(),
         })
     };

@@ -32,6 +32,7 @@ pub(super) async fn attempts(common: &Common, admin: &Admin, wanted: &AttemptSum
         ("attempts", "attempts"),
         ("answered", "answered"),
         ("failed", "failed"),
+        ("excused", "excused"),
         ("in", "tokens_input"),
         ("out", "tokens_output"),
         ("cost USD", "cost"),

@@ -146,12 +146,18 @@ fn members_make_keys_for_themselves_where_every_group_allows_it() {
         assert_eq!(refusal(&make(body.clone())), refused_whole(403, "operator_only"), "{body}");
     }
     assert_eq!(make(json!({"name": "k", "groups": ["echo"], "member": "owner"})).status, 404);
+    // Costs could be found by trying which limit refuses a request.
+    for limit in [json!({"mode": "ceiling", "max_input": "1", "on": "cost"}), json!({"mode": "min_margin", "min_margin": "0.5"})] {
+        let made = make(json!({"name": "k", "groups": ["echo"], "price_limit": limit}));
+        assert_eq!(refusal(&made), refused(403, "operator_only", "price_limit"), "{limit}");
+    }
+    ok(&make(json!({"name": "cheap", "groups": ["echo"], "price_limit": {"mode": "ceiling", "max_input": "1", "on": "sale"}})));
     let again = make(json!({"name": "laptop", "groups": ["echo"]}));
     assert_eq!(refusal(&again), refused_whole(409, "already_exists"));
     it.admin.patch("/admin/v1/members/ann", &json!({"groups": ["hidden"]}));
     ok(&make(json!({"name": "granted", "groups": ["hidden"]})));
     // Members have a bound, operators have none.
-    for number in 3..100 {
+    for number in 4..100 {
         ok(&it.admin.as_operator("POST", "/admin/v1/keys", Some(&json!({"name": format!("k{number}"), "member": "ann"}))));
     }
     let more = json!({"name": "more", "groups": ["echo"], "member": "ann"});
