@@ -161,11 +161,27 @@ pub struct UpstreamLimits {
     pub total: Duration,
     /// Longest silence on a stream to the caller before a keep-alive comment is sent.
     pub keep_alive: Duration,
+    /// How long a stream whose upstream is at work waits for its first content before the status 200 is sent; zero: always.
+    pub answer_after: Duration,
+    /// Longest time in which a stream that has begun brings signs of life but no content.
+    pub stall: Duration,
+}
+
+impl UpstreamLimits {
+    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    pub(crate) fn answer_after(&self) -> Option<Duration> {
+        (!self.answer_after.is_zero()).then_some(self.answer_after)
+    }
 }
 
 impl Default for UpstreamLimits {
     fn default() -> Self {
-        Self { total: Duration::from_mins(10), keep_alive: Duration::from_secs(10) }
+        Self {
+            total: Duration::from_mins(10),
+            keep_alive: Duration::from_secs(10),
+            answer_after: Duration::from_secs(30),
+            stall: Duration::from_mins(30),
+        }
     }
 }
 

@@ -79,6 +79,10 @@ impl<E: NamedEvents> StreamRelay for NamedEventRelay<E> {
         self.body_kind.held_bytes() + self.parser.held_bytes() + self.events.held_bytes()
     }
 
+    fn reads_document(&self) -> bool {
+        matches!(self.body_kind, BodyKind::Document(_))
+    }
+
     fn complete(&self) -> bool {
         self.events.has_ended()
     }

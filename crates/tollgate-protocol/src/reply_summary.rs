@@ -198,6 +198,15 @@ pub trait StreamRelay: Send {
 
     /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
     /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
+    /// Whether what was received is a JSON document instead of a stream: an error, or the answer of an upstream that does not stream.
+    fn reads_document(&self) -> bool {
+        false
+    }
+
+    /// Appends what a stream of the caller's protocol begins with, if nothing was written yet: the caller gets the status before
+    /// there is content, because the model thinks.
+    fn open(&mut self, _: &mut Vec<Bytes>) {}
+
     /// stream ends, since candidates may come one after the other.
     fn may_end_unmarked(&self, candidates: u32) -> bool;
 
@@ -216,7 +225,8 @@ pub trait StreamRelay: Send {
     /// An error event in the caller's protocol; the body is aborted after it.
     fn problem(&mut self, problem: &Problem) -> Bytes;
 
-    /// A keep-alive that the caller's SDKs accept; may be sent between any two pushes after the first content.
+    /// A keep-alive that the caller's SDKs accept; may be sent between any two pushes after [`StreamRelay::open`] or the first
+    /// content.
     fn keep_alive(&self) -> &'static [u8];
 }
 

@@ -411,6 +411,8 @@ pub(crate) fn configured(config: &Config) -> Settings {
         upstream: UpstreamLimits {
             total: config.millis("upstream.total_timeout_ms"),
             keep_alive: config.millis("upstream.keep_alive_ms"),
+            answer_after: config.millis("upstream.answer_after_ms"),
+            stall: config.millis("upstream.stall_timeout_ms"),
         },
         body_memory_bytes: config.count("limits.body_memory_bytes"),
         budgets: config.budgets.clone(),

@@ -1,10 +1,12 @@
 //! Stage 8 of 11: attempt. In: a started attempt; out: an answer that may go to the caller, or how the attempt failed.
 //!
 //! A complete answer is read whole and checked; a large one of the caller's protocol is read until its beginning shows that it is
-//! one, and passed on in pieces ([`relay_whole`]). A stream is read until its first content. Until then another attempt is possible.
+//! one, and passed on in pieces ([`relay_whole`]). A stream is read until its first content, or until its model has been thinking for
+//! long. Until then another attempt is possible.
 
 mod body;
 mod memory;
+mod stream;
 
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
@@ -14,18 +16,17 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, Requester};
-use tollgate_protocol::{Framing, InvalidReply, Method, StreamError, UpstreamProblem, codec};
+use tollgate_protocol::{Framing, InvalidReply, Method, UpstreamProblem, codec};
 
 use self::{
     body::{MAX_BYTES, WholeBody},
     memory::AnswerMemory,
 };
 use super::types::{
-    attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming, may_send_status},
+    attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming},
     failure::{Failure, ProblemAnswer},
     request_bodies::{ResponseConversion, UpstreamRequest},
     stream_memory::StreamMemory,
-    stream_progress::StreamProgress,
     usage_guard::AttemptProgress,
 };
 use crate::{
@@ -45,11 +46,6 @@ const OTHER_REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 /// Limits on reading an error answer, in bytes and in time.
 const MAX_PROBLEM_BYTES: usize = 64 * 1024;
 const MAX_PROBLEM_TIME: Duration = Duration::from_secs(5);
-/// Bytes a stream may send without content, besides [`ECHOES`] of the request.
-const MAX_PRELUDE_BYTES: usize = 1024 * 1024;
-/// Times a stream may repeat the request before its content: Responses send instructions and tools with each of up to three events, and
-/// escapes may lengthen them.
-const ECHOES: usize = 4;
 /// Largest buffer that is allocated before the answer's bytes arrive.
 const MAX_FIRST_BUFFER: usize = 256 * 1024;
 /// Answers of the caller's protocol that are larger are passed on in pieces.
@@ -57,7 +53,7 @@ const PIECES_FROM: usize = 256 * 1024;
 
 /// Sends a started attempt and reads its answer until it is known to be usable.
 pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
-    let StartedAttempt { context, planned, request, progress } = started;
+    let StartedAttempt { context, planned, request, progress, answer_after } = started;
     let attempt = Attempt {
         upstream: &*context.worker.upstream,
         clock: &*context.worker.shared.clock,
@@ -67,6 +63,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
         total: context.head.settings.upstream.total,
+        answer_after,
         memory: context.memory.as_ref(),
     };
     match attempt.run(request, &progress).await {
@@ -99,6 +96,8 @@ struct Attempt<'a> {
     events: bool,
     deadline: Instant,
     total: Duration,
+    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
     memory: Option<&'a Arc<InFlightRequest>>,
 }
@@ -124,7 +123,7 @@ impl Attempt<'_> {
             body,
             sent: SentMark::default(),
         };
-        let prelude_limit = MAX_PRELUDE_BYTES.saturating_add(ECHOES * call.body.len());
+        let prelude_limit = stream::prelude_limit(call.body.len());
         let answer = self.head(call).await?;
         progress.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
@@ -197,18 +196,22 @@ impl Attempt<'_> {
 
     /// The next bytes of a body; `None` at its end.
     async fn next(&self, body: &mut UpstreamBody) -> Result<Option<Bytes>, Failure> {
-        let mut idle_limit = None;
+        self.next_within(body, self.planned.channel.spec.timeouts.idle_ms).await
+    }
+
+    /// The same with this limit of silence.
+    async fn next_within(&self, body: &mut UpstreamBody, limit_ms: u64) -> Result<Option<Bytes>, Failure> {
+        let mut silence_limit = None;
         loop {
             let frame = match poll_once(body.frame()).await {
                 Poll::Ready(frame) => frame,
                 // Without bytes that have arrived already a timer is needed.
                 Poll::Pending => {
-                    let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
-                    let limit = *idle_limit.get_or_insert_with(|| self.clock.instant() + Duration::from_millis(idle_ms));
+                    let limit = *silence_limit.get_or_insert_with(|| self.clock.instant() + Duration::from_millis(limit_ms));
                     match timeout_at(limit.min(self.deadline), body.frame()).await {
                         Ok(frame) => frame,
                         Err(_) if self.deadline < limit => return Err(self.out_of_time(true)),
-                        Err(_) => return Err(Failure::TimedOut { limit_ms: idle_ms }),
+                        Err(_) => return Err(Failure::TimedOut { limit_ms }),
                     }
                 }
             };
@@ -264,7 +267,8 @@ impl Attempt<'_> {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
                     let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
                     let memory = StreamMemory::new(self.memory);
-                    return Ok(CompleteAnswer::InPieces(Streaming { relay, first, rest, memory, idle_ms, whole_by }));
+                    let streaming = Streaming { relay, first, rest, memory, idle_ms, before_content_ms: None, whole_by };
+                    return Ok(CompleteAnswer::InPieces(streaming));
                 }
                 may_be_in_pieces = false;
                 self.declare(memory, declared).await?;
@@ -278,78 +282,6 @@ impl Attempt<'_> {
     /// Waits for memory for an answer of this length. What the upstream has sent stays in its connection meanwhile.
     async fn declare(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
         memory.declared(bytes, self.deadline.saturating_duration_since(self.clock.instant())).await
-    }
-
-    async fn stream(
-        &self,
-        answer: UpstreamAnswer,
-        (framing, prelude_limit): (Framing, usize),
-        conversion: &ResponseConversion,
-        progress: &AttemptProgress,
-    ) -> Result<AttemptAnswer, Failure> {
-        let UpstreamAnswer { headers, mut body, .. } = answer;
-        let mut relay = conversion.relay(framing);
-        let mut first = Vec::new();
-        let mut memory = StreamMemory::new(self.memory);
-        // Bytes since the last progress.
-        let mut received = 0;
-        let mut reached = StreamProgress::default();
-        let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
-        // Comments and empty events count as activity but not as content, so content has a limit of its own.
-        let content_ms = self.planned.channel.spec.timeouts.first_byte_ms.max(idle_ms);
-        let content_limit = Duration::from_millis(content_ms);
-        let mut content_by = self.clock.instant() + content_limit;
-        loop {
-            let piece = match timeout_at(content_by, self.next(&mut body)).await {
-                Ok(piece) => piece?,
-                Err(_) => return Err(Failure::TimedOut { limit_ms: content_ms }),
-            };
-            let pushed = match &piece {
-                Some(piece) => {
-                    received += piece.len();
-                    relay.push(piece, &mut first)
-                }
-                None => relay.finish(&mut first),
-            };
-            if memory.received(piece.as_ref().map_or(0, Bytes::len)) {
-                memory.measured(relay.held_bytes() + first.iter().map(Bytes::len).sum::<usize>());
-                // The upstream is not read meanwhile, so that this is not its time.
-                let before = self.clock.instant();
-                poll_fn(|context| memory.poll_wait(context)).await.map_err(|_| Failure::NoMemory)?;
-                content_by += self.clock.instant().saturating_duration_since(before);
-            }
-            let summary = relay.summary();
-            progress.record_reply(summary);
-            let now_reached = StreamProgress::of(&*relay);
-            if now_reached != reached {
-                // The model works, although the caller gets nothing yet: thoughts that are not shown, a call that is not whole.
-                (reached, received) = (now_reached, 0);
-                content_by = self.clock.instant() + content_limit;
-            }
-            if may_send_status(&summary, &*relay) {
-                let rest = match (piece, pushed) {
-                    (None, Ok(())) => Rest::Ended,
-                    (Some(_), Ok(())) => Rest::Pending(body),
-                    (_, Err(fault)) => Rest::Broken(fault),
-                };
-                return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, whole_by: None }));
-            }
-            match pushed {
-                Err(StreamError::Problem(problem)) => return Err(self.problem_of(*problem, &headers, progress)),
-                Err(StreamError::Malformed(what)) => return Err(Failure::BadAnswer(what)),
-                Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
-                // A complete stream without content is an empty answer.
-                Ok(()) if piece.is_none() => {
-                    let rest = Rest::Ended;
-                    return Ok(AttemptAnswer::Stream(Streaming { relay, first, rest, memory, idle_ms, whole_by: None }));
-                }
-                // An event under way may be the content; it has a limit of its own.
-                Ok(()) if received.saturating_sub(relay.held_bytes()) > prelude_limit => {
-                    return Err(Failure::BadAnswer("too much without content"));
-                }
-                Ok(()) => {}
-            }
-        }
     }
 
     /// The failure for an answer whose content type is wrong: an error object, an HTML page, plain text. `what` is for the log.

@@ -31,6 +31,7 @@ const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; c
 
 pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
     guard.answering();
+    guard.content_begins();
     guard.delivered(summary);
     guard.succeeded();
     if let Some(flush) = guard.finish(Ending::completed()) {

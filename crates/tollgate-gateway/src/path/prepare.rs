@@ -77,7 +77,8 @@ pub(super) async fn prepare<'a>(
         }
         return Err(Refusal::Overloaded);
     };
-    Ok(Preparation::Started(StartedAttempt { context, planned, request, progress }))
+    let answer_after = context.head.settings.upstream.answer_after();
+    Ok(Preparation::Started(StartedAttempt { context, planned, request, progress, answer_after }))
 }
 
 /// Prepares a concurrent hedged attempt. `None` when it cannot be sent.
@@ -98,7 +99,8 @@ pub(super) fn prepare_hedge<'a>(
         return_retry(context.worker);
         return None;
     };
-    Some(StartedAttempt { context, planned, request, progress })
+    let answer_after = context.head.settings.upstream.answer_after();
+    Some(StartedAttempt { context, planned, request, progress, answer_after })
 }
 
 /// Reserves the cost of an attempt on its channel's budgets. Returns what excludes the channel when they do not suffice.

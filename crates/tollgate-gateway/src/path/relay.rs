@@ -1,4 +1,4 @@
-//! Stage 10 of 11: relay. In: an answer whose first content is here; out: a response body that pulls from the upstream as fast
+//! Stage 10 of 11: relay. In: an answer whose status may be sent; out: a response body that pulls from the upstream as fast
 //! as the caller reads, and counts usage as it passes.
 //!
 //! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream; an event that takes many reads
@@ -7,6 +7,7 @@
 //! connection (E59 to E61, E4 when the key was revoked, E63 without memory); a clean end would look like a complete answer.
 
 mod ending;
+mod first_content;
 mod memory;
 mod phase;
 mod read_on;
@@ -59,15 +60,11 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     (head.presented_key, head.other_key) = (None, None);
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
-    let Streaming { relay, first, rest, memory, idle_ms, whole_by } = streaming;
-    // A complete answer has no first token.
-    let first_content_us = if whole_by.is_none() { guard.first_content_us() } else { None };
-    if let Some(us) = first_content_us {
-        guard.record_first_token(us);
-    }
+    let Streaming { relay, first, rest, memory, idle_ms, before_content_ms, whole_by } = streaming;
+    let first_content_us = if before_content_ms.is_none() { first_content::begins(&mut guard, whole_by.is_some()) } else { None };
     let candidates = guard.candidates();
     let idle = Duration::from_millis(idle_ms);
-    let UpstreamLimits { keep_alive, total } = head.settings.upstream;
+    let UpstreamLimits { keep_alive, stall, .. } = head.settings.upstream;
     let clock = Arc::clone(&guard.recorder.shared.clock);
     let interrupt = Box::pin(Arc::clone(&guard.recorder.interrupts).notified_owned());
     let mut relayed = Relayed {
@@ -81,7 +78,8 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         head: Box::new(head),
         phase: Phase::Flowing,
         idle,
-        stall_limit: total.max(idle),
+        before_content: before_content_ms.map(Duration::from_millis),
+        stall_limit: stall.max(idle),
         candidates,
         keep_alive,
         whole_by,
@@ -131,6 +129,8 @@ struct Relayed {
     head: Box<Head>,
     phase: Phase,
     idle: Duration,
+    /// Longest silence of the upstream until the first content; `None` once that is here.
+    before_content: Option<Duration>,
     /// Longest time without progress of the answer; comments and empty deltas do not count.
     stall_limit: Duration,
     /// Candidates that were requested.
@@ -311,7 +311,7 @@ impl Relayed {
         } else if self.progress.finish {
             self.progressed + self.idle
         } else {
-            (self.received + self.idle).min(self.progressed + self.stall_limit)
+            (self.received + self.silence_allowed()).min(self.progressed + self.stall_limit)
         }
     }
 
@@ -326,6 +326,7 @@ impl Relayed {
         if self.memory.received(data.len()) {
             self.measure(data.len());
         }
+        self.note_first_content();
         let progress = StreamProgress::of(&*self.relay);
         if progress != self.progress {
             (self.progress, self.progressed) = (progress, self.received);

@@ -244,6 +244,10 @@ impl StreamEncoder for MessagesStreamEncoder {
         }
     }
 
+    fn open(&mut self, out: &mut BytesMut) {
+        self.start(out);
+    }
+
     fn held_bytes(&self) -> usize {
         self.calls.iter().map(|call| call.id.capacity() + call.name.capacity() + call.args.capacity()).sum()
     }

@@ -67,7 +67,15 @@ pub trait StreamEncoder: Send {
     /// Encodes one event. Events arrive in order: none of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
 
-    /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
+    /// Writes what a stream begins with before any content, unless that is written already. Nothing where the first content brings it.
+    fn open(&mut self, _out: &mut BytesMut) {}
+
+    /// Takes the pieces that stand in front of what is in the buffer: those of texts that are repeated share their memory with the encoder.
+    fn take_pieces(&mut self) -> Vec<Piece> {
+        Vec::new()
+    }
+
+    /// Bytes of memory kept between two events, what was taken as shared pieces included. What is bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
     /// Bytes of the model's output that were pushed and not written yet, because the caller gets them whole: arguments of a call. They

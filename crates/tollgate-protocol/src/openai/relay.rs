@@ -96,6 +96,10 @@ impl StreamRelay for Relay {
         self.opening.held_bytes() + self.parser.held_bytes()
     }
 
+    fn reads_document(&self) -> bool {
+        matches!(self.opening, BodyKind::Document(_))
+    }
+
     fn complete(&self) -> bool {
         self.events.done
     }

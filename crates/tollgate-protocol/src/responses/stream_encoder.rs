@@ -256,6 +256,10 @@ impl StreamEncoder for ResponsesStreamEncoder {
         }
     }
 
+    fn open(&mut self, out: &mut BytesMut) {
+        self.start(out);
+    }
+
     fn held_bytes(&self) -> usize {
         let items: usize = self.items.iter().flatten().map(String::capacity).sum();
         let calls: usize = self.calls.iter().map(OpenCall::held_bytes).sum();

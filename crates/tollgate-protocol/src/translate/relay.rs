@@ -180,6 +180,19 @@ impl StreamRelay for TranslatingRelay {
         self.body_kind.held_bytes() + self.parser.held_bytes() + translator
     }
 
+    fn reads_document(&self) -> bool {
+        matches!(self.body_kind, BodyKind::Document(_))
+    }
+
+    fn open(&mut self, out: &mut Vec<Bytes>) {
+        let translator = &mut self.translator;
+        translator.encoder.open(&mut translator.out);
+        // The beginning is no content, so that `written` remains as it is.
+        if !translator.out.is_empty() {
+            out.push(take_written(&mut translator.out).freeze());
+        }
+    }
+
     fn complete(&self) -> bool {
         self.error.is_none() && self.translator.pipeline.ended()
     }

@@ -88,8 +88,8 @@ table!(
         field!(
             "first_byte_timeout_ms",
             timeouts.first_byte_ms: u64,
-            "Time limit until the answer begins. A stream's first content may take the same time again, or `idle_timeout_ms` if that \
-             is longer; comments do not extend it."
+            "Time limit until the answer begins, and longest silence of a stream before its first content (or `idle_timeout_ms` if that \
+             is longer): comments, pings and the like show that the model works. Raise it for models that think in silence."
         )
         .within(1, DAY_MS),
         field!(

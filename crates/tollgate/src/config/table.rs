@@ -107,6 +107,10 @@ settings! {
         "Longest time for a request without streaming, over all attempts.";
     "upstream.keep_alive_ms": Number(100, DAY_MS), Some("10000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
+    "upstream.answer_after_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>
+        "A stream whose model thinks unseen for this time is answered with 200 and keep-alives, and fails over no more. 0: never.";
+    "upstream.stall_timeout_ms": Number(1, DAY_MS), Some("1800000"), at_run_time: true =>
+        "Longest time in which a stream that was answered brings only signs of life, such as comments, pings and empty deltas.";
     "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";
     "budget.month": Usd, None, at_run_time: true =>

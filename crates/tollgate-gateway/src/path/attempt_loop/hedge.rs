@@ -56,11 +56,13 @@ impl HedgePlan {
 /// Runs an attempt, and concurrently a second one when the first is late.
 pub(super) async fn race<'a>(
     context: &'a RouteContext<'a>,
-    first: StartedAttempt<'a>,
+    mut first: StartedAttempt<'a>,
     hedge: &HedgePlan,
     history: &mut AttemptHistory,
     guard: &mut UsageGuard,
 ) -> AttemptOutcome {
+    // The second attempt gets its time as well before a model that thinks decides the race.
+    first.answer_after = first.answer_after.map(|after| after + hedge.after);
     let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.request.dropped.clone());
     let mut first_attempt = Box::pin(attempt(first));
     if let Ok(outcome) = timeout(hedge.after, &mut first_attempt).await {

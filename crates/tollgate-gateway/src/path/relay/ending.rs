@@ -25,8 +25,9 @@ impl Relayed {
             Break::AccessLost(refusal) => (refusal.clone(), Outcome::GatewayStopped, Observation::Success { latency: None }),
             Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
             Break::Idle => {
-                let is_stalled = self.clock.instant() < self.received + self.idle && !self.progress.finish;
-                let limit = if is_stalled { self.stall_limit } else { self.idle };
+                let silence = self.silence_allowed();
+                let is_stalled = self.clock.instant() < self.received + silence && !self.progress.finish;
+                let limit = if is_stalled { self.stall_limit } else { silence };
                 let limit_ms = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
                 (upstream(UpstreamFailure::StreamIdle { limit_ms }), Outcome::UpstreamBroke, Observation::Timeout)
             }

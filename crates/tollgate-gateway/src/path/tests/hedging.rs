@@ -48,6 +48,21 @@ async fn late_first_token_starts_a_hedge_and_the_first_answer_wins() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn model_that_thinks_does_not_win_before_the_hedge_had_its_time() {
+    // The first attempt shows life all the time, the second begins after 25 s and needs 29 s.
+    let thinks: Vec<_> = (0..200).flat_map(|_| [Piece::Wait(SECOND), ": thinking\n\n".into()]).collect();
+    let mut rig = Rig::grouped(Script::new().streams(thinks).streams(late(SECOND * 29)), 2, |group| {
+        group.hedge = Some(Hedge { cost_cap: NanoUsd(1_000_000_000) });
+    });
+    for _ in 0..1_000 {
+        rig.core.shared.traffic.latency.record("m", 25_000_000, rig.clock.instant());
+    }
+    let got = rig.ask(STREAM).await;
+    assert!(got.body.contains("late"), "{}", got.body);
+    assert_eq!(results(&rig.record()), [(None, AttemptResult::Cancelled), (None, AttemptResult::Answered)]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn losing_attempt_is_cancelled_in_the_callers_trace() {
     let rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
     rig.change_group(|group| group.trace = true);

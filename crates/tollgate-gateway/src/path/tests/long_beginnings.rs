@@ -171,18 +171,22 @@ async fn thoughts_that_are_not_shown_are_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thoughts_that_are_not_shown_end_with_the_time_of_a_request() {
+async fn thoughts_that_are_not_shown_end_with_the_time_of_a_request_that_is_not_answered_before() {
     let thought = json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "up-m",
         "choices": [{ "index": 0, "delta": { "reasoning_content": "y" }, "finish_reason": null }] });
     let thought = event(Protocol::OpenAi, &thought);
-    let thoughts = (0..400).flat_map(|_| [Piece::Wait(2 * SECOND), thought.as_str().into()]);
-    let pieces = [role()].into_iter().chain(thoughts).chain([tail()]).collect();
-    let mut rig = rig(Script::new().streams(pieces), Protocol::OpenAi);
-    let began = tokio::time::Instant::now();
-    let got = read(serve(&rig.core, asked(&rig, Protocol::Anthropic)).await).await;
-    assert_eq!(got.status, 504, "{}", got.body);
-    assert!((599..=602).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
-    assert_eq!(rig.record().reason.as_deref(), Some("E51"));
+    for (answer_after, status, secs, reason) in [(0, 504, 600, Some("E51")), (30, 200, 800, None)] {
+        let thoughts = (0..400).flat_map(|_| [Piece::Wait(2 * SECOND), thought.as_str().into()]);
+        let pieces = [role()].into_iter().chain(thoughts).chain([tail()]).collect();
+        let mut rig = rig(Script::new().streams(pieces), Protocol::OpenAi);
+        let mut incoming = asked(&rig, Protocol::Anthropic);
+        incoming.head.settings.upstream.answer_after = SECOND * answer_after;
+        let began = tokio::time::Instant::now();
+        let got = read(serve(&rig.core, incoming).await).await;
+        assert_eq!(got.status, status, "{}", got.body);
+        assert!((secs - 1..=secs + 2).contains(&began.elapsed().as_secs()), "{:?}", began.elapsed());
+        assert_eq!(rig.record().reason.as_deref(), reason);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,6 @@
 //! An attempt that may be sent, and its answer.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use tokio::time::Instant;
@@ -19,6 +19,8 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) planned: Arc<PlannedAttempt>,
     pub(crate) request: UpstreamRequest,
     pub(crate) progress: Arc<AttemptProgress>,
+    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    pub(crate) answer_after: Option<Duration>,
 }
 
 /// How an attempt ended, and which one it was.
@@ -33,7 +35,7 @@ pub(crate) enum AttemptAnswer {
         /// Whether the body is an event stream.
         events: bool,
     },
-    /// A stream whose first content has arrived, or a complete answer in pieces.
+    /// A stream whose first content has arrived or whose model has been thinking for long, or a complete answer in pieces.
     Stream(Streaming),
 }
 
@@ -48,6 +50,8 @@ pub(crate) struct Streaming {
     pub memory: StreamMemory,
     /// Longest silence allowed to the upstream, in milliseconds.
     pub idle_ms: u64,
+    /// Silence allowed until the first content, in milliseconds, if the status is sent before it: the model thinks.
+    pub before_content_ms: Option<u64>,
     /// Until when a complete answer that is passed on in pieces must have been; `None` for an event stream.
     pub whole_by: Option<Instant>,
 }

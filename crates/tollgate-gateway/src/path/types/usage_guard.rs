@@ -361,15 +361,21 @@ impl UsageGuard {
         cost
     }
 
-    /// The status 200 is sent; content follows.
+    /// The status 200 is sent.
     pub(crate) fn answering(&mut self) {
         self.answered = true;
+        if let Some(facts) = &self.facts
+            && self.has_reservation
+        {
+            self.recorder.shared.counters.attempt_answered(facts.id);
+        }
+    }
+
+    /// The first content is sent.
+    pub(crate) fn content_begins(&mut self) {
         let now = self.recorder.shared.clock.instant();
         if let Some(facts) = &mut self.facts {
             facts.ttft_us.get_or_insert(micros_between(self.started, now));
-            if self.has_reservation {
-                self.recorder.shared.counters.attempt_answered(facts.id);
-            }
         }
     }
 
