@@ -22,6 +22,12 @@ pub(crate) fn take_written(buffer: &mut BytesMut) -> BytesMut {
 pub(crate) fn write_string(out: &mut BytesMut, text: &str) {
     out.reserve(text.len() + 2);
     out.put_u8(b'"');
+    write_escaped(out, text);
+    out.put_u8(b'"');
+}
+
+/// Appends what is between the quotation marks of [`write_string`].
+pub(crate) fn write_escaped(out: &mut BytesMut, text: &str) {
     let bytes = text.as_bytes();
     let mut from = 0;
     for (at, &byte) in bytes.iter().enumerate() {
@@ -52,7 +58,6 @@ pub(crate) fn write_string(out: &mut BytesMut, text: &str) {
         from = at + 1;
     }
     out.put_slice(&bytes[from..]);
-    out.put_u8(b'"');
 }
 
 /// Appends valid JSON without line breaks, with the line separators of [`write_string`] escaped.

@@ -33,6 +33,7 @@ mod protocol;
 mod reply_summary;
 mod responses;
 mod scan;
+mod shared_pieces;
 mod summary;
 mod summary_builder;
 mod target;

@@ -24,7 +24,7 @@ pub use options::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, Tr
 pub use params::{Format, GoogleParams, Label, Located, Params, ThinkingParams};
 pub use part::{Media, MediaSource, Part, PartKind, Signature};
 pub use reply::{AnswerKind, BlockedPrompt, Candidate, Citation, Embeddings, Event, Reply, ReplyContext, TokenLogprob};
-pub use reply_codec::{StreamDecoder, StreamEncoder};
+pub use reply_codec::StreamDecoder;
 pub use request::{
     EmbedRequest, EncodedRequest, Grammar, NamespacedTool, Operation, Request, RequestEcho, Role, Schema, ServerTool, Tool,
     ToolChoice, ToolChoiceMode, Turn, UnsupportedField,
@@ -32,7 +32,7 @@ pub use request::{
 
 pub(crate) use answer_pipeline::{AnswerPipeline, CALL_BYTES_LIMIT, CANDIDATE_LIMIT, CITATION_BYTES_LIMIT, OPEN_CALL_LIMIT};
 pub(crate) use reply::{filtered_sentence, find_or_insert};
-pub(crate) use reply_codec::{ReplyCodec, read_input_tokens};
+pub(crate) use reply_codec::{ReplyCodec, StreamEncoder, read_input_tokens};
 pub(crate) use text_map::TextMap;
 
 pub use crate::{FinishReason, Usage};

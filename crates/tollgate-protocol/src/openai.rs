@@ -23,7 +23,7 @@ mod wire;
 pub(crate) use self::{
     events::{custom_arguments, read_tokens},
     problem::{decode as decode_problem, encode as encode_problem},
-    reply_fields::{carries, write_tokens},
+    reply_fields::{carries, write_token_entries, write_tokens},
 };
 
 use bytes::Bytes;

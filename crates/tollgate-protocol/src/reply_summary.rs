@@ -180,6 +180,12 @@ pub trait StreamRelay: Send {
     /// [`StreamError::Truncated`] when the answer was not complete.
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
+    /// The next of what follows the bytes that [`Self::push`] and [`Self::finish`] appended: output that shares memory with what the
+    /// relay keeps, such as a long text that closing events repeat. It has to be taken before more is pushed or a problem is written.
+    fn next_shared(&mut self) -> Option<Bytes> {
+        None
+    }
+
     fn summary(&self) -> ReplySummary;
 
     /// A number that changes with every piece of text, thought or call that arrives, whether something was written for the caller or the
@@ -192,12 +198,6 @@ pub trait StreamRelay: Send {
     /// bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
-    /// Whether the reply is complete: every candidate finished, and the end was received. The end is the protocol's end marker; where
-    /// it has none, it is the end of the body.
-    fn complete(&self) -> bool;
-
-    /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
-    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
     /// Whether what was received is a JSON document instead of a stream: an error, or the answer of an upstream that does not stream.
     fn reads_document(&self) -> bool {
         false
@@ -207,6 +207,12 @@ pub trait StreamRelay: Send {
     /// there is content, because the model thinks.
     fn open(&mut self, _: &mut Vec<Bytes>) {}
 
+    /// Whether the reply is complete: every candidate finished, and the end was received. The end is the protocol's end marker; where
+    /// it has none, it is the end of the body.
+    fn complete(&self) -> bool;
+
+    /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
+    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
     /// stream ends, since candidates may come one after the other.
     fn may_end_unmarked(&self, candidates: u32) -> bool;
 

@@ -94,3 +94,40 @@ fn calls_that_are_sent_in_one_piece_are_kept_until_they_end() {
         assert!((TEXT..3 * TEXT).contains(&held), "{upstream:?} {caller:?}: {held}");
     }
 }
+
+#[test]
+fn text_that_a_responses_stream_repeats_is_kept_once() {
+    const PIECES: usize = 1_000;
+    let (piece, upstream) = ("quoted \\\" and plain ".repeat(200), Protocol::OpenAi);
+    let length = piece.len() * PIECES;
+    let mut relay = translating_relay(upstream, Protocol::Responses, &ReplyContext::new("r", 1, "m"));
+    let mut text = String::new();
+    let mut push = |relay: &mut dyn StreamRelay, event: &str| {
+        let mut out = Vec::new();
+        relay.push(&Bytes::copy_from_slice(event.as_bytes()), &mut out).expect("a valid stream");
+        let most = relay.held_bytes();
+        out.extend(std::iter::from_fn(|| relay.next_shared()));
+        for bytes in &out {
+            text.push_str(std::str::from_utf8(bytes).expect("UTF-8"));
+        }
+        most
+    };
+    for _ in 0..PIECES {
+        push(
+            &mut *relay,
+            &format!("data: {{\"choices\":[{{\"index\":0,\"delta\":{{\"content\":\"{piece}\"}},\"finish_reason\":null}}]}}\n\n"),
+        );
+    }
+    let held = relay.held_bytes();
+    assert!((length..length + length / 8).contains(&held), "{held} for {length}");
+    let end = "data: {\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let most = push(&mut *relay, end);
+    assert!(most < length + length / 4, "{most} for {length}, with the events at the end");
+    let whole = piece.repeat(PIECES);
+    for event in ["response.output_text.done", "response.content_part.done", "response.output_item.done", "response.completed"] {
+        let data = text.split_once(&format!("event: {event}\ndata: ")).expect(event).1.split_once("\n\n").expect("an end").0;
+        let data: serde_json::Value = serde_json::from_str(data).expect(event);
+        assert_eq!(data.to_string().matches("quoted").count(), PIECES * 200, "{event}");
+        assert!(data.to_string().contains(&whole), "{event}");
+    }
+}

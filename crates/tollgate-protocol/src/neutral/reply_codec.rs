@@ -5,7 +5,7 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 
 use super::{Embeddings, Event, Reply, ReplyContext};
-use crate::{InvalidReply, Protocol, StreamError, lenient::LenientCount};
+use crate::{InvalidReply, Protocol, StreamError, lenient::LenientCount, shared_pieces::Piece};
 
 /// Decodes upstream answers and encodes caller answers of one wire format.
 pub(crate) trait ReplyCodec: Send + Sync {
@@ -63,7 +63,7 @@ pub trait StreamDecoder: Send {
     fn marks_end(&self) -> bool;
 }
 
-pub trait StreamEncoder: Send {
+pub(crate) trait StreamEncoder: Send {
     /// Encodes one event. Events arrive in order: none of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
 

@@ -63,6 +63,12 @@ pub(super) fn write_logprobs(out: &mut BytesMut, tokens: &[TokenLogprob]) {
 /// Writes log probabilities as a list.
 pub(crate) fn write_tokens(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     out.put_u8(b'[');
+    write_token_entries(out, tokens);
+    out.put_u8(b']');
+}
+
+/// Writes the entries of the list of [`write_tokens`].
+pub(crate) fn write_token_entries(out: &mut BytesMut, tokens: &[TokenLogprob]) {
     for (at, token) in tokens.iter().enumerate() {
         write_separator(out, at);
         write_token(out, &token.token, &token.logprob);
@@ -74,7 +80,6 @@ pub(crate) fn write_tokens(out: &mut BytesMut, tokens: &[TokenLogprob]) {
         }
         out.put_slice(b"]}");
     }
-    out.put_u8(b']');
 }
 
 /// Writes token, log probability and bytes; the object stays open.

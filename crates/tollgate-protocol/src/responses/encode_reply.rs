@@ -20,10 +20,7 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
         (None, Some(candidate)) => events(candidate, push),
         (None, None) => {}
     }
-    let status = encoder.close(&mut unwritten);
-    let mut out = BytesMut::new();
-    encoder.write_response(&mut out, status);
-    out.freeze()
+    encoder.into_response()
 }
 
 fn events(candidate: &Candidate, mut push: impl FnMut(Event)) {

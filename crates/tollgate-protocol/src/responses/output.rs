@@ -8,8 +8,8 @@ use super::decode_request::no_echo;
 use crate::{
     Usage,
     json_text::{write_separator, write_string},
-    neutral::{Citation, NamespacedTool, ReplyContext, RequestEcho, TextMap, TokenLogprob},
-    openai::write_tokens,
+    neutral::{Citation, NamespacedTool, ReplyContext, RequestEcho, TextMap},
+    shared_pieces::SharedPieces,
 };
 
 /// The response object of one answer, without what changes while it is written.
@@ -53,12 +53,12 @@ impl ResponseFrame {
         self.echo.members.len() + self.echo.instructions.len() + self.echo.tools.len()
     }
 
-    /// Writes the response object. A response in progress is without instructions and tools, which may be large.
-    pub(super) fn write<'i>(
+    /// Writes the response object with what `items` writes. A response in progress is without instructions and tools, which may be large.
+    pub(super) fn write(
         &self,
-        out: &mut BytesMut,
+        out: &mut SharedPieces,
         status: Status<'_>,
-        items: impl Iterator<Item = &'i String>,
+        items: impl FnOnce(&mut SharedPieces),
         usage: Option<&Usage>,
     ) {
         let in_progress = matches!(status, Status::InProgress);
@@ -94,10 +94,7 @@ impl ResponseFrame {
         out.put_slice(b",\"model\":");
         write_string(out, &self.model);
         out.put_slice(b",\"output\":[");
-        for (at, item) in items.enumerate() {
-            write_separator(out, at);
-            out.put_slice(item.as_bytes());
-        }
+        items(out);
         out.put_slice(b"],\"previous_response_id\":null,\"store\":false,\"tools\":");
         out.put_slice(if in_progress { b"[]" } else { self.echo.tools.as_bytes() });
         out.put_slice(b",\"usage\":");
@@ -130,75 +127,81 @@ pub(super) fn text_of(write: impl FnOnce(&mut BytesMut)) -> String {
     String::from_utf8(out.into()).expect("writers of JSON write UTF-8")
 }
 
-/// A content part: text with what belongs to it, or a refusal.
-pub(super) fn content_part(text: &str, is_refusal: bool, annotations: &str, logprobs: &[TokenLogprob]) -> String {
-    text_of(|out| {
-        if is_refusal {
-            out.put_slice(b"{\"type\":\"refusal\",\"refusal\":");
-            write_string(out, text);
-        } else {
-            out.put_slice(b"{\"type\":\"output_text\",\"text\":");
-            write_string(out, text);
-            out.put_slice(b",\"annotations\":");
-            out.put_slice(annotations.as_bytes());
-            out.put_slice(b",\"logprobs\":");
-            write_tokens(out, logprobs);
-        }
-        out.put_u8(b'}');
-    })
+/// Writes a string whose content is escaped already.
+pub(super) fn quoted(out: &mut SharedPieces, escaped: &SharedPieces) {
+    out.put_u8(b'"');
+    out.append(escaped);
+    out.put_u8(b'"');
 }
 
-/// A message with one content part, or without one yet.
-pub(super) fn message(id: &str, status: &str, part: &str) -> String {
-    text_of(|out| {
-        out.put_slice(b"{\"id\":");
-        write_string(out, id);
-        out.put_slice(format!(",\"type\":\"message\",\"status\":\"{status}\",\"role\":\"assistant\",\"content\":[").as_bytes());
-        out.put_slice(part.as_bytes());
-        out.put_slice(b"]}");
-    })
+/// What a content part has besides its text.
+#[derive(Debug)]
+pub(super) struct TextParts<'a> {
+    pub(super) annotations: &'a str,
+    /// The entries of the list of log probabilities.
+    pub(super) logprobs: &'a SharedPieces,
 }
 
-/// A reasoning item.
-pub(super) fn reasoning(id: &str, status: &str, summary: &str, sealed: Option<&str>) -> String {
-    text_of(|out| {
-        out.put_slice(b"{\"id\":");
-        write_string(out, id);
-        out.put_slice(format!(",\"type\":\"reasoning\",\"status\":\"{status}\",\"summary\":[").as_bytes());
-        if !summary.is_empty() {
-            out.put_slice(summary_part(summary).as_bytes());
-        }
-        out.put_slice(b"],\"encrypted_content\":");
-        match sealed {
-            Some(sealed) => write_string(out, sealed),
-            None => out.put_slice(b"null"),
-        }
+/// Writes a content part: text with what belongs to it, or a refusal.
+pub(super) fn content_part(out: &mut SharedPieces, text: &SharedPieces, parts: Option<&TextParts<'_>>) {
+    let Some(TextParts { annotations, logprobs }) = parts else {
+        out.put_slice(b"{\"type\":\"refusal\",\"refusal\":");
+        quoted(out, text);
         out.put_u8(b'}');
-    })
+        return;
+    };
+    out.put_slice(b"{\"type\":\"output_text\",\"text\":");
+    quoted(out, text);
+    out.put_slice(b",\"annotations\":");
+    out.put_slice(annotations.as_bytes());
+    out.put_slice(b",\"logprobs\":[");
+    out.append(logprobs);
+    out.put_slice(b"]}");
 }
 
-pub(super) fn summary_part(text: &str) -> String {
-    text_of(|out| {
-        out.put_slice(b"{\"type\":\"summary_text\",\"text\":");
-        write_string(out, text);
-        out.put_u8(b'}');
-    })
+/// Writes a message with one content part, or without one yet.
+pub(super) fn message(out: &mut SharedPieces, id: &str, status: &str, part: impl FnOnce(&mut SharedPieces)) {
+    out.put_slice(b"{\"id\":");
+    write_string(out, id);
+    out.put_slice(format!(",\"type\":\"message\",\"status\":\"{status}\",\"role\":\"assistant\",\"content\":[").as_bytes());
+    part(out);
+    out.put_slice(b"]}");
 }
 
-/// An image of the model; `None` while it is being made.
-pub(super) fn image(id: &str, status: &str, mime: &str, data: Option<&str>) -> String {
-    text_of(|out| {
-        out.put_slice(b"{\"id\":");
-        write_string(out, id);
-        out.put_slice(format!(",\"type\":\"image_generation_call\",\"status\":\"{status}\",\"result\":").as_bytes());
-        match data {
-            Some(data) => write_string(out, data),
-            None => out.put_slice(b"null"),
-        }
-        out.put_slice(b",\"output_format\":");
-        write_string(out, mime.trim_start_matches("image/"));
-        out.put_u8(b'}');
-    })
+/// Writes a reasoning item.
+pub(super) fn reasoning(out: &mut SharedPieces, id: &str, status: &str, summary: &SharedPieces, sealed: Option<&str>) {
+    out.put_slice(b"{\"id\":");
+    write_string(out, id);
+    out.put_slice(format!(",\"type\":\"reasoning\",\"status\":\"{status}\",\"summary\":[").as_bytes());
+    if !summary.is_empty() {
+        summary_part(out, summary);
+    }
+    out.put_slice(b"],\"encrypted_content\":");
+    match sealed {
+        Some(sealed) => write_string(out, sealed),
+        None => out.put_slice(b"null"),
+    }
+    out.put_u8(b'}');
+}
+
+pub(super) fn summary_part(out: &mut SharedPieces, text: &SharedPieces) {
+    out.put_slice(b"{\"type\":\"summary_text\",\"text\":");
+    quoted(out, text);
+    out.put_u8(b'}');
+}
+
+/// Writes an image of the model; `None` while it is being made.
+pub(super) fn image(out: &mut SharedPieces, id: &str, status: &str, mime: &str, data: Option<&SharedPieces>) {
+    out.put_slice(b"{\"id\":");
+    write_string(out, id);
+    out.put_slice(format!(",\"type\":\"image_generation_call\",\"status\":\"{status}\",\"result\":").as_bytes());
+    match data {
+        Some(data) => quoted(out, data),
+        None => out.put_slice(b"null"),
+    }
+    out.put_slice(b",\"output_format\":");
+    write_string(out, mime.trim_start_matches("image/"));
+    out.put_u8(b'}');
 }
 
 /// Annotations of the text in `map`, which begins at byte `start` of the answer's texts. Those of other texts are left out.

@@ -6,10 +6,12 @@ use super::{output::ResponseFrame, problem, reply_scan::ResponsesReplyScan, stre
 use crate::{
     Framing, Problem, ReplyEdits, ReplySummary, StreamError, StreamRelay, UpstreamProblem,
     edits::{self, Edits},
+    json_text::write_separator,
     named_events::{NamedEventRelay, NamedEvents},
     neutral::ReplyContext,
     openai::encode_problem,
     passthrough::{ChunkWriter, one_line},
+    shared_pieces::SharedPieces,
     sse::{self, SseEvent},
 };
 
@@ -53,6 +55,13 @@ impl DoneItems {
         if !self.is_full {
             self.bytes += bytes;
             self.items.push(String::from_utf8_lossy(item).into_owned());
+        }
+    }
+
+    fn write(&self, out: &mut BytesMut) {
+        for (at, item) in self.items.iter().enumerate() {
+            write_separator(out, at);
+            out.put_slice(item.as_bytes());
         }
     }
 }
@@ -132,17 +141,17 @@ impl NamedEvents for ResponsesEvents {
         let frame = ResponseFrame::new(&ReplyContext::new(&request_id, now, self.name.as_deref().unwrap_or_default()));
         let mut out = BytesMut::new();
         for kind in ["response.failed", "error"] {
-            let mut data = BytesMut::new();
+            let mut data = SharedPieces::default();
             data.put_slice(format!("{{\"type\":\"{kind}\",\"sequence_number\":{}", self.sequence).as_bytes());
             self.sequence += 1;
             if kind == "error" {
                 error.write(&mut data);
             } else {
                 data.put_slice(b",\"response\":");
-                frame.write(&mut data, error.status(), self.done.items.iter(), None);
+                frame.write(&mut data, error.status(), |out| self.done.write(out), None);
             }
             data.put_u8(b'}');
-            out.put_slice(&sse::named_event(kind, &one_line(&data)));
+            out.put_slice(&sse::named_event(kind, &one_line(&data.into_bytes())));
         }
         out.freeze()
     }

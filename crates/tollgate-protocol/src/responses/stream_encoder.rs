@@ -1,10 +1,10 @@
 //! Encodes a Responses stream: output items one after the other, each with its events, and the whole response at the end. So it keeps
-//! what it has written.
+//! what it has written. The events that end an item and the response repeat its text: it is in memory once, in pieces that they share.
 
 mod call;
 mod items;
 
-use bytes::{BufMut, BytesMut};
+use bytes::{BufMut, Bytes, BytesMut};
 use serde::Deserialize;
 
 use self::{call::OpenCall, items::OpenItem};
@@ -14,13 +14,17 @@ use super::{
 };
 use crate::{
     FinishReason, Protocol, Usage,
-    json_text::write_string,
+    json_text::{write_separator, write_string},
     neutral::{
         CITATION_BYTES_LIMIT, Citation, Event, Media, MediaSource, ReplyContext, Signature, StreamEncoder, TokenLogprob,
         filtered_sentence, signature,
     },
+    shared_pieces::{Piece, SharedPieces},
     upstream_error::CONTEXT_EXCEEDED,
 };
+
+/// What follows the members of an event.
+const EVENT_END: &[u8] = b"}\n\n";
 
 /// State of one stream. A response has one candidate; the first to appear is encoded.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub(super) struct ResponsesStreamEncoder {
     sequence: u64,
     candidate: Option<u32>,
     /// The items so far, `None` for those that are open.
-    items: Vec<Option<String>>,
+    items: Vec<Option<SharedPieces>>,
     /// The open message or thought.
     open: Option<OpenItem>,
     /// The open calls, in the order of their items.
@@ -50,6 +54,10 @@ pub(super) struct ResponsesStreamEncoder {
     has_content: bool,
     end: Option<AnswerEnd>,
     usage: Option<Usage>,
+    /// Pieces in front of what is in the buffer.
+    pieces: Vec<Piece>,
+    /// The text that is being written, escaped.
+    escaped: BytesMut,
 }
 
 #[derive(Debug)]
@@ -79,10 +87,12 @@ impl ResponsesStreamEncoder {
             has_content: false,
             end: None,
             usage: None,
+            pieces: Vec::new(),
+            escaped: BytesMut::new(),
         }
     }
 
-    /// An encoder for a complete answer: [`ResponsesStreamEncoder::write_response`] writes it once the events are pushed.
+    /// An encoder for a complete answer: [`ResponsesStreamEncoder::into_response`] gives it once the events are pushed.
     pub(super) fn complete(from: Protocol, context: &ReplyContext) -> Self {
         Self { streams: false, ..Self::new(from, context) }
     }
@@ -92,9 +102,17 @@ impl ResponsesStreamEncoder {
     }
 
     /// Writes an event; `members` writes what follows its number, with a leading comma.
-    fn event(&mut self, out: &mut BytesMut, kind: &str, members: impl FnOnce(&mut BytesMut)) {
+    fn event(&mut self, out: &mut SharedPieces, kind: &str, members: impl FnOnce(&mut SharedPieces)) {
+        if self.begin_event(out, kind) {
+            members(out);
+            out.put_slice(EVENT_END);
+        }
+    }
+
+    /// Writes an event up to its number. `false` where events are not written.
+    fn begin_event(&mut self, out: &mut SharedPieces, kind: &str) -> bool {
         if !self.streams {
-            return;
+            return false;
         }
         out.put_slice(b"event: ");
         out.put_slice(kind.as_bytes());
@@ -102,28 +120,47 @@ impl ResponsesStreamEncoder {
         out.put_slice(kind.as_bytes());
         out.put_slice(format!("\",\"sequence_number\":{}", self.sequence).as_bytes());
         self.sequence += 1;
-        members(out);
-        out.put_slice(b"}\n\n");
+        true
     }
 
     /// Writes an event with the whole response.
-    fn response_event(&mut self, out: &mut BytesMut, kind: &str, status: Status<'_>) {
-        if self.streams {
-            let mut members = BytesMut::new();
-            members.put_slice(b",\"response\":");
-            self.write_response(&mut members, status);
-            self.event(out, kind, |out| out.put_slice(&members));
+    fn response_event(&mut self, out: &mut SharedPieces, kind: &str, status: Status<'_>) {
+        if self.begin_event(out, kind) {
+            out.put_slice(b",\"response\":");
+            self.write_response(out, status);
+            out.put_slice(EVENT_END);
         }
     }
 
-    pub(super) fn write_response(&self, out: &mut BytesMut, status: Status<'_>) {
+    fn write_response(&self, out: &mut SharedPieces, status: Status<'_>) {
         // Counts of an answer that is not complete are not final.
         let usage = self.usage.as_ref().filter(|_| matches!(status, Status::Completed | Status::Incomplete(_)));
-        self.frame.write(out, status, self.items.iter().flatten(), usage);
+        let items = |out: &mut SharedPieces| {
+            for (at, item) in self.items.iter().flatten().enumerate() {
+                write_separator(out, at);
+                out.append(item);
+            }
+        };
+        self.frame.write(out, status, items, usage);
+    }
+
+    /// Writes to the buffer of the caller of this encoder.
+    fn write_to(&mut self, out: &mut BytesMut, write: impl FnOnce(&mut Self, &mut SharedPieces)) {
+        let mut pieces = SharedPieces::new(std::mem::take(&mut self.pieces), std::mem::take(out));
+        write(self, &mut pieces);
+        (self.pieces, *out) = pieces.into_parts();
+    }
+
+    /// The complete response, of an encoder that writes no events.
+    pub(super) fn into_response(mut self) -> Bytes {
+        let mut out = SharedPieces::default();
+        let status = self.close(&mut out);
+        self.write_response(&mut out, status);
+        out.into_bytes()
     }
 
     /// Writes the first two events, once.
-    fn start(&mut self, out: &mut BytesMut) {
+    fn start(&mut self, out: &mut SharedPieces) {
         if !std::mem::replace(&mut self.started, true) {
             self.response_event(out, "response.created", Status::InProgress);
             self.response_event(out, "response.in_progress", Status::InProgress);
@@ -132,7 +169,7 @@ impl ResponsesStreamEncoder {
 
     // --- parts ---
 
-    fn text(&mut self, out: &mut BytesMut, text: &str, signature: Option<&Signature>) {
+    fn text(&mut self, out: &mut SharedPieces, text: &str, signature: Option<&Signature>) {
         if text.is_empty() && signature.is_none() {
             return;
         }
@@ -147,7 +184,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    fn thought(&mut self, out: &mut BytesMut, text: &str, redacted: Option<&str>, signature: Option<&Signature>) {
+    fn thought(&mut self, out: &mut SharedPieces, text: &str, redacted: Option<&str>, signature: Option<&Signature>) {
         if let Some(data) = redacted {
             self.close_open(out);
             self.sealed_item(out, &carrier::of_redacted(data));
@@ -171,7 +208,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    fn image(&mut self, out: &mut BytesMut, media: &Media) {
+    fn image(&mut self, out: &mut SharedPieces, media: &Media) {
         if let MediaSource::Inline(data) = &media.source {
             self.has_content = true;
             self.image_item(out, &media.mime, data);
@@ -191,7 +228,7 @@ impl ResponsesStreamEncoder {
     // --- end ---
 
     /// Closes everything; returns where the response stands.
-    pub(super) fn close(&mut self, out: &mut BytesMut) -> Status<'static> {
+    fn close(&mut self, out: &mut SharedPieces) -> Status<'static> {
         if let Some(carried) = self.carried.take() {
             self.sealed_item(out, &carrier::of_text(&carried));
         }
@@ -207,15 +244,15 @@ impl ResponsesStreamEncoder {
         incomplete.map_or(Status::Completed, Status::Incomplete)
     }
 
-    fn end(&mut self, out: &mut BytesMut) {
+    fn end(&mut self, out: &mut SharedPieces) {
         let status = self.close(out);
         let kind = if matches!(status, Status::Incomplete(_)) { "response.incomplete" } else { "response.completed" };
         self.response_event(out, kind, status);
     }
 }
 
-impl StreamEncoder for ResponsesStreamEncoder {
-    fn push(&mut self, event: Event, out: &mut BytesMut) {
+impl ResponsesStreamEncoder {
+    fn encode(&mut self, event: Event, out: &mut SharedPieces) {
         match event {
             Event::Text { candidate, text, signature } if self.is_encoded(candidate) => self.text(out, &text, signature.as_ref()),
             Event::Think { candidate, text, redacted, signature } if self.is_encoded(candidate) => {
@@ -255,13 +292,23 @@ impl StreamEncoder for ResponsesStreamEncoder {
             | Event::Unknown { .. } => {}
         }
     }
+}
+
+impl StreamEncoder for ResponsesStreamEncoder {
+    fn push(&mut self, event: Event, out: &mut BytesMut) {
+        self.write_to(out, |encoder, out| encoder.encode(event, out));
+    }
 
     fn open(&mut self, out: &mut BytesMut) {
-        self.start(out);
+        self.write_to(out, Self::start);
+    }
+
+    fn take_pieces(&mut self) -> Vec<Piece> {
+        std::mem::take(&mut self.pieces)
     }
 
     fn held_bytes(&self) -> usize {
-        let items: usize = self.items.iter().flatten().map(String::capacity).sum();
+        let items: usize = self.items.iter().flatten().map(SharedPieces::held_bytes).sum();
         let calls: usize = self.calls.iter().map(OpenCall::held_bytes).sum();
         let logprobs: usize = self.logprobs.iter().map(TokenLogprob::held_bytes).sum();
         let open = self.open.as_ref().map_or(0, OpenItem::held_bytes);
@@ -270,10 +317,12 @@ impl StreamEncoder for ResponsesStreamEncoder {
 
     /// The failed response with the items that are done, then the error in both forms that clients look for. The body ends after it.
     fn problem(&mut self, body: &[u8], out: &mut BytesMut) {
-        self.start(out);
         let error = ErrorBody::of(body);
-        self.response_event(out, "response.failed", error.status());
-        self.event(out, "error", |out| error.write(out));
+        self.write_to(out, |encoder, out| {
+            encoder.start(out);
+            encoder.response_event(out, "response.failed", error.status());
+            encoder.event(out, "error", |out| error.write(out));
+        });
     }
 
     fn keep_alive(&self) -> &'static [u8] {

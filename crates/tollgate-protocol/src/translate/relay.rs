@@ -2,6 +2,8 @@
 //! encoded for the caller. Chunk boundaries do not matter. Memory is bounded by one event, the open calls, and a few facts
 //! per candidate.
 
+use std::collections::VecDeque;
+
 use bytes::{Bytes, BytesMut};
 
 use crate::{
@@ -9,6 +11,7 @@ use crate::{
     json_text::take_written,
     neutral::{AnswerPipeline, Event, ReplyContext, StreamDecoder, StreamEncoder},
     passthrough::{self, BodyKind},
+    shared_pieces::{Piece, SharedPieces},
     sse::{SseEvent, SseParser},
 };
 
@@ -32,6 +35,7 @@ pub fn translating_relay(upstream: Protocol, caller: Protocol, context: &ReplyCo
         caller: codec(caller),
         marks_end,
         written: false,
+        waiting: VecDeque::new(),
         error: None,
     })
 }
@@ -43,6 +47,8 @@ struct TranslatingRelay {
     caller: &'static dyn Codec,
     marks_end: bool,
     written: bool,
+    /// Output that the caller of this relay has not taken, because it shares memory with the encoder. Nothing overtakes it.
+    waiting: VecDeque<Piece>,
     /// The error that ended the stream; later calls return it again.
     error: Option<StreamError>,
 }
@@ -128,14 +134,31 @@ impl TranslatingRelay {
 
     /// Moves the encoded bytes to `out` and records an error.
     fn flush(&mut self, result: Result<(), StreamError>, out: &mut Vec<Bytes>) -> Result<(), StreamError> {
-        if !self.translator.out.is_empty() {
-            self.written = true;
-            out.push(take_written(&mut self.translator.out).freeze());
-        }
+        self.written |= self.take_output(out);
         if let Err(error) = &result {
             self.error = Some(error.clone());
         }
         result
+    }
+}
+
+impl TranslatingRelay {
+    /// Moves the encoded bytes to `out`; from the first piece that shares memory on, they wait. Returns whether there were any.
+    fn take_output(&mut self, out: &mut Vec<Bytes>) -> bool {
+        let EventTranslator { encoder, out: buffer, .. } = &mut self.translator;
+        let pieces = encoder.take_pieces();
+        let any = !pieces.is_empty() || !buffer.is_empty();
+        self.waiting.extend(pieces);
+        if buffer.is_empty() {
+            return any;
+        }
+        let rest = take_written(buffer).freeze();
+        if self.waiting.is_empty() {
+            out.push(rest);
+        } else {
+            self.waiting.push_back(Piece::Own(rest));
+        }
+        any
     }
 }
 
@@ -177,7 +200,9 @@ impl StreamRelay for TranslatingRelay {
     fn held_bytes(&self) -> usize {
         let EventTranslator { decoder, pipeline, encoder, .. } = &self.translator;
         let translator = decoder.held_bytes() + pipeline.held_bytes() + encoder.held_bytes();
-        self.body_kind.held_bytes() + self.parser.held_bytes() + translator
+        // What waits and is shared is the encoder's.
+        let waiting = self.waiting.iter().map(Piece::own_bytes).sum::<usize>();
+        self.body_kind.held_bytes() + self.parser.held_bytes() + translator + waiting
     }
 
     fn reads_document(&self) -> bool {
@@ -188,9 +213,11 @@ impl StreamRelay for TranslatingRelay {
         let translator = &mut self.translator;
         translator.encoder.open(&mut translator.out);
         // The beginning is no content, so that `written` remains as it is.
-        if !translator.out.is_empty() {
-            out.push(take_written(&mut translator.out).freeze());
-        }
+        self.take_output(out);
+    }
+
+    fn next_shared(&mut self) -> Option<Bytes> {
+        self.waiting.pop_front().map(Piece::into_bytes)
     }
 
     fn complete(&self) -> bool {
@@ -209,8 +236,9 @@ impl StreamRelay for TranslatingRelay {
 
     fn problem(&mut self, problem: &Problem) -> Bytes {
         let mut out = BytesMut::new();
-        self.translator.encoder.problem(&self.caller.encode_problem(problem), &mut out);
-        out.freeze()
+        let encoder = &mut self.translator.encoder;
+        encoder.problem(&self.caller.encode_problem(problem), &mut out);
+        SharedPieces::new(encoder.take_pieces(), out).into_bytes()
     }
 
     fn keep_alive(&self) -> &'static [u8] {

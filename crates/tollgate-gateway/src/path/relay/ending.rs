@@ -34,6 +34,7 @@ impl Relayed {
         };
         let problem = refusal.problem(&self.head);
         self.out.extend(self.fresh.drain(..));
+        self.out.extend(std::iter::from_fn(|| self.relay.next_shared()));
         self.out.push_back(self.relay.problem(&problem));
         let id = refusal.id(self.head.from);
         let ending = Ending { status: 200, outcome, reason: Some(id.to_owned()), detail: Some(problem.message) };

@@ -45,6 +45,7 @@ pub(super) fn for_usage(
                 bytes += data.len();
                 let pushed = relay.push(&data, &mut unsent);
                 unsent.clear();
+                while relay.next_shared().is_some() {}
                 if memory.received(data.len()) {
                     memory.measured(relay.held_bytes());
                 }

@@ -167,3 +167,27 @@ async fn caller_that_leaves_while_its_stream_waits_for_memory_returns_what_it_ho
     assert_eq!(rig.core.shared.condition.memory.used(), 0);
     assert_eq!(rig.record().outcome, tollgate_core::Outcome::CallerLeft);
 }
+
+#[tokio::test(start_paused = true)]
+async fn text_that_a_responses_stream_repeats_counts_once() {
+    const PIECES: usize = 400;
+    let text = "x".repeat(10_000);
+    let chunks = (0..PIECES).map(|_| chunk(&text)).collect();
+    let mut rig = Rig::new(Script::new().streams(stream([chunks, vec![tail()]])), 1);
+    let request = rig.core.shared.condition.enter(100, 5_000_000);
+    let mut incoming = rig.responses(r#"{"model":"m","stream":true,"input":"hello"}"#);
+    incoming.body = incoming.body.within(Arc::clone(&request));
+    let mut body = serve(&rig.core, incoming).await.into_body();
+    let (mut received, mut most) = (0, 0);
+    while let Some(frame) = body.frame().await {
+        received += frame.expect("there is memory for one text").into_data().unwrap().len();
+        most = most.max(rig.core.shared.condition.memory.used());
+    }
+    let length = PIECES * text.len();
+    assert!(received > 5 * length, "in pieces, and four times as a whole: {received}");
+    // The first 64 KiB are free.
+    assert!((length - 128 * 1024..length + length / 4).contains(&most), "{most} bytes for {length}");
+    drop((body, request));
+    assert_eq!(rig.core.shared.condition.memory.used(), 0);
+    rig.record();
+}

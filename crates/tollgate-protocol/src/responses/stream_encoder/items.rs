@@ -4,11 +4,18 @@ use bytes::{BufMut, BytesMut};
 
 use super::ResponsesStreamEncoder;
 use crate::{
-    json_text::write_string,
+    json_text::{write_escaped, write_string},
     neutral::{TextMap, TokenLogprob},
-    openai::write_tokens,
-    responses::{carrier, output},
+    openai::{write_token_entries, write_tokens},
+    responses::{
+        carrier,
+        output::{self, TextParts, quoted},
+    },
+    shared_pieces::SharedPieces,
 };
+
+/// Buffers of longer texts are not kept for the next one.
+const LARGE_DELTA: usize = 16 * 1024;
 
 /// An item that receives text.
 #[derive(Debug)]
@@ -20,9 +27,12 @@ pub(super) enum OpenItem {
 #[derive(Debug)]
 pub(super) struct OpenMessage {
     index: usize,
-    text: String,
+    /// The text, escaped, and how long it is without that.
+    text: SharedPieces,
+    text_bytes: usize,
     is_refusal: bool,
-    logprobs: Vec<TokenLogprob>,
+    /// The entries of the list of log probabilities.
+    logprobs: SharedPieces,
     /// Maps byte to character offsets, for citations.
     map: TextMap,
     /// A Gemini signature of the text: an item of its own behind the message.
@@ -32,17 +42,46 @@ pub(super) struct OpenMessage {
 #[derive(Debug)]
 pub(super) struct OpenReasoning {
     index: usize,
-    text: String,
+    /// The text, escaped.
+    text: SharedPieces,
+}
+
+impl OpenMessage {
+    fn new(index: usize, is_refusal: bool) -> Self {
+        Self {
+            index,
+            text: SharedPieces::default(),
+            text_bytes: 0,
+            is_refusal,
+            logprobs: SharedPieces::default(),
+            map: TextMap::default(),
+            signature: None,
+        }
+    }
+
+    fn keep_tokens(&mut self, tokens: &[TokenLogprob]) {
+        if !tokens.is_empty() && !self.is_refusal {
+            let mut entries = BytesMut::new();
+            if !self.logprobs.is_empty() {
+                entries.put_u8(b',');
+            }
+            write_token_entries(&mut entries, tokens);
+            self.logprobs.extend(&entries);
+        }
+    }
+
+    /// Writes its content part.
+    fn write_part(&self, out: &mut SharedPieces, annotations: &str) {
+        let parts = TextParts { annotations, logprobs: &self.logprobs };
+        output::content_part(out, &self.text, (!self.is_refusal).then_some(&parts));
+    }
 }
 
 impl OpenItem {
     pub(super) fn held_bytes(&self) -> usize {
         match self {
-            Self::Message(message) => {
-                let logprobs: usize = message.logprobs.iter().map(TokenLogprob::held_bytes).sum();
-                message.text.capacity() + message.map.held_bytes() + logprobs
-            }
-            Self::Reasoning(reasoning) => reasoning.text.capacity(),
+            Self::Message(message) => message.text.held_bytes() + message.map.held_bytes() + message.logprobs.held_bytes(),
+            Self::Reasoning(reasoning) => reasoning.text.held_bytes(),
         }
     }
 }
@@ -53,7 +92,7 @@ impl ResponsesStreamEncoder {
     }
 
     /// Begins an item: what can be closed is closed, and the next index is taken.
-    pub(super) fn begin_item(&mut self, out: &mut BytesMut) -> usize {
+    pub(super) fn begin_item(&mut self, out: &mut SharedPieces) -> usize {
         self.start(out);
         self.close_open(out);
         self.close_complete_calls(out);
@@ -61,21 +100,26 @@ impl ResponsesStreamEncoder {
         self.items.len() - 1
     }
 
-    pub(super) fn item_added(&mut self, out: &mut BytesMut, index: usize, item: &str) {
+    /// `write` writes the item.
+    pub(super) fn item_added(&mut self, out: &mut SharedPieces, index: usize, write: impl FnOnce(&mut SharedPieces)) {
         self.event(out, "response.output_item.added", |out| {
-            out.put_slice(format!(",\"output_index\":{index},\"item\":{item}").as_bytes());
+            out.put_slice(format!(",\"output_index\":{index},\"item\":").as_bytes());
+            write(out);
         });
     }
 
-    pub(super) fn item_done(&mut self, out: &mut BytesMut, index: usize, item: String) {
+    /// `write` writes the item, which the response at the end repeats.
+    pub(super) fn item_done(&mut self, out: &mut SharedPieces, index: usize, write: impl FnOnce(&mut SharedPieces)) {
+        let item = SharedPieces::written(write);
         self.event(out, "response.output_item.done", |out| {
-            out.put_slice(format!(",\"output_index\":{index},\"item\":{item}").as_bytes());
+            out.put_slice(format!(",\"output_index\":{index},\"item\":").as_bytes());
+            out.append(&item);
         });
         self.items[index] = Some(item);
     }
 
     /// Closes the open message or thought as complete.
-    pub(super) fn close_open(&mut self, out: &mut BytesMut) {
+    pub(super) fn close_open(&mut self, out: &mut SharedPieces) {
         match self.open.take() {
             Some(OpenItem::Message(message)) => self.close_message(out, message, "completed"),
             Some(open @ OpenItem::Reasoning(_)) => {
@@ -88,7 +132,7 @@ impl ResponsesStreamEncoder {
     }
 
     /// Closes what is still open. The last item has the status of the response if it is a message or a call.
-    pub(super) fn close_all(&mut self, out: &mut BytesMut, status: &str) {
+    pub(super) fn close_all(&mut self, out: &mut SharedPieces, status: &str) {
         let last = self.items.len().saturating_sub(1);
         match self.open.take() {
             Some(OpenItem::Message(message)) => {
@@ -106,73 +150,89 @@ impl ResponsesStreamEncoder {
     // --- messages ---
 
     /// Appends text to a message; a refusal is a message of its own.
-    pub(super) fn message_text(&mut self, out: &mut BytesMut, text: &str, is_refusal: bool) {
+    pub(super) fn message_text(&mut self, out: &mut SharedPieces, text: &str, is_refusal: bool) {
         let fits = matches!(&self.open, Some(OpenItem::Message(message)) if message.is_refusal == is_refusal);
         if !fits {
             self.begin_message(out, is_refusal);
         }
         self.has_content = true;
         let tokens = std::mem::take(&mut self.logprobs);
+        let escaped = self.escape(text);
         let Some(OpenItem::Message(message)) = &mut self.open else { return };
-        message.text.push_str(text);
+        message.text.extend(&escaped);
+        message.text_bytes += text.len();
         message.map.push(text);
+        message.keep_tokens(&tokens);
         let index = message.index;
-        message.logprobs.extend(tokens.iter().cloned());
-        if text.is_empty() {
-            return;
+        if !text.is_empty() {
+            let id = self.item_id("msg", index);
+            let kind = if is_refusal { "response.refusal.delta" } else { "response.output_text.delta" };
+            self.event(out, kind, |out| {
+                content_place(out, &id, index);
+                write_delta(out, &escaped);
+                if !is_refusal {
+                    out.put_slice(b",\"logprobs\":");
+                    write_tokens(out, &tokens);
+                }
+            });
         }
-        let id = self.item_id("msg", index);
-        let kind = if is_refusal { "response.refusal.delta" } else { "response.output_text.delta" };
-        self.event(out, kind, |out| {
-            content_place(out, &id, index);
-            out.put_slice(b",\"delta\":");
-            write_string(out, text);
-            if !is_refusal {
-                out.put_slice(b",\"logprobs\":");
-                write_tokens(out, &tokens);
-            }
-        });
+        self.put_back(escaped);
     }
 
-    fn begin_message(&mut self, out: &mut BytesMut, is_refusal: bool) {
+    /// The escaped text in the buffer for it, which is to be put back.
+    pub(super) fn escape(&mut self, text: &str) -> BytesMut {
+        let mut escaped = std::mem::take(&mut self.escaped);
+        write_escaped(&mut escaped, text);
+        escaped
+    }
+
+    pub(super) fn put_back(&mut self, mut escaped: BytesMut) {
+        if escaped.capacity() <= LARGE_DELTA {
+            escaped.clear();
+            self.escaped = escaped;
+        }
+    }
+
+    fn begin_message(&mut self, out: &mut SharedPieces, is_refusal: bool) {
         let index = self.begin_item(out);
         let id = self.item_id("msg", index);
-        self.item_added(out, index, &output::message(&id, "in_progress", ""));
-        let part = output::content_part("", is_refusal, "[]", &[]);
+        self.item_added(out, index, |out| output::message(out, &id, "in_progress", |_| {}));
+        let message = OpenMessage::new(index, is_refusal);
         self.event(out, "response.content_part.added", |out| {
             content_place(out, &id, index);
             out.put_slice(b",\"part\":");
-            out.put_slice(part.as_bytes());
+            message.write_part(out, "[]");
         });
-        let (text, map) = (String::new(), TextMap::default());
-        self.open = Some(OpenItem::Message(OpenMessage { index, text, is_refusal, logprobs: Vec::new(), map, signature: None }));
+        self.open = Some(OpenItem::Message(message));
     }
 
-    fn close_message(&mut self, out: &mut BytesMut, message: OpenMessage, status: &str) {
-        let OpenMessage { index, text, is_refusal, logprobs, map, signature } = message;
+    fn close_message(&mut self, out: &mut SharedPieces, message: OpenMessage, status: &str) {
+        let (index, is_refusal) = (message.index, message.is_refusal);
         let id = self.item_id("msg", index);
-        let annotations = output::annotations(&self.citations, &map, self.text_bytes);
-        let part = output::content_part(&text, is_refusal, &annotations, &logprobs);
+        let annotations = output::annotations(&self.citations, &message.map, self.text_bytes);
         let (kind, member) = if is_refusal { ("response.refusal.done", "refusal") } else { ("response.output_text.done", "text") };
         self.event(out, kind, |out| {
             content_place(out, &id, index);
             out.put_slice(format!(",\"{member}\":").as_bytes());
-            write_string(out, &text);
+            quoted(out, &message.text);
             if !is_refusal {
-                out.put_slice(b",\"logprobs\":");
-                write_tokens(out, &logprobs);
+                out.put_slice(b",\"logprobs\":[");
+                out.append(&message.logprobs);
+                out.put_u8(b']');
             }
         });
         self.event(out, "response.content_part.done", |out| {
             content_place(out, &id, index);
             out.put_slice(b",\"part\":");
-            out.put_slice(part.as_bytes());
+            message.write_part(out, &annotations);
         });
-        self.item_done(out, index, output::message(&id, status, &part));
+        self.item_done(out, index, |out| {
+            output::message(out, &id, status, |out| message.write_part(out, &annotations));
+        });
         if !is_refusal {
-            self.text_bytes += text.len();
+            self.text_bytes += message.text_bytes;
         }
-        if let Some(signature) = signature {
+        if let Some(signature) = message.signature {
             self.sealed_item(out, &carrier::of_text(&signature));
         }
     }
@@ -180,79 +240,88 @@ impl ResponsesStreamEncoder {
     // --- thoughts ---
 
     /// Appends text to a thought.
-    pub(super) fn summary_text(&mut self, out: &mut BytesMut, text: &str) {
+    pub(super) fn summary_text(&mut self, out: &mut SharedPieces, text: &str) {
         if !matches!(self.open, Some(OpenItem::Reasoning(_))) {
             self.begin_reasoning(out);
         }
+        let escaped = self.escape(text);
         let Some(OpenItem::Reasoning(reasoning)) = &mut self.open else { return };
-        reasoning.text.push_str(text);
+        reasoning.text.extend(&escaped);
         let index = reasoning.index;
         let id = self.item_id("rs", index);
         self.event(out, "response.reasoning_summary_text.delta", |out| {
             summary_place(out, &id, index);
-            out.put_slice(b",\"delta\":");
-            write_string(out, text);
+            write_delta(out, &escaped);
         });
+        self.put_back(escaped);
     }
 
-    fn begin_reasoning(&mut self, out: &mut BytesMut) {
+    fn begin_reasoning(&mut self, out: &mut SharedPieces) {
         let index = self.begin_item(out);
         let id = self.item_id("rs", index);
-        self.item_added(out, index, &output::reasoning(&id, "in_progress", "", None));
-        let part = output::summary_part("");
+        let text = SharedPieces::default();
+        self.item_added(out, index, |out| output::reasoning(out, &id, "in_progress", &text, None));
         self.event(out, "response.reasoning_summary_part.added", |out| {
             summary_place(out, &id, index);
             out.put_slice(b",\"part\":");
-            out.put_slice(part.as_bytes());
+            output::summary_part(out, &text);
         });
-        self.open = Some(OpenItem::Reasoning(OpenReasoning { index, text: String::new() }));
+        self.open = Some(OpenItem::Reasoning(OpenReasoning { index, text }));
     }
 
     /// Closes the open thought with what its upstream sealed.
-    pub(super) fn close_reasoning(&mut self, out: &mut BytesMut, sealed: Option<&str>) {
+    pub(super) fn close_reasoning(&mut self, out: &mut SharedPieces, sealed: Option<&str>) {
         let Some(OpenItem::Reasoning(OpenReasoning { index, text })) = self.open.take() else { return };
         let id = self.item_id("rs", index);
         self.event(out, "response.reasoning_summary_text.done", |out| {
             summary_place(out, &id, index);
             out.put_slice(b",\"text\":");
-            write_string(out, &text);
+            quoted(out, &text);
         });
-        let part = output::summary_part(&text);
         self.event(out, "response.reasoning_summary_part.done", |out| {
             summary_place(out, &id, index);
             out.put_slice(b",\"part\":");
-            out.put_slice(part.as_bytes());
+            output::summary_part(out, &text);
         });
-        self.item_done(out, index, output::reasoning(&id, "completed", &text, sealed));
+        self.item_done(out, index, |out| output::reasoning(out, &id, "completed", &text, sealed));
     }
 
     /// A thought without a text.
-    pub(super) fn sealed_item(&mut self, out: &mut BytesMut, sealed: &str) {
+    pub(super) fn sealed_item(&mut self, out: &mut SharedPieces, sealed: &str) {
         let index = self.begin_item(out);
         let id = self.item_id("rs", index);
-        self.item_added(out, index, &output::reasoning(&id, "in_progress", "", None));
-        self.item_done(out, index, output::reasoning(&id, "completed", "", Some(sealed)));
+        let text = SharedPieces::default();
+        self.item_added(out, index, |out| output::reasoning(out, &id, "in_progress", &text, None));
+        self.item_done(out, index, |out| output::reasoning(out, &id, "completed", &text, Some(sealed)));
     }
 
     // --- images ---
 
-    pub(super) fn image_item(&mut self, out: &mut BytesMut, mime: &str, data: &str) {
+    pub(super) fn image_item(&mut self, out: &mut SharedPieces, mime: &str, data: &str) {
         let index = self.begin_item(out);
         let id = self.item_id("ig", index);
-        self.item_added(out, index, &output::image(&id, "in_progress", mime, None));
-        self.item_done(out, index, output::image(&id, "completed", mime, Some(data)));
+        let data = SharedPieces::written(|out| out.extend(&self.escape(data)));
+        self.item_added(out, index, |out| output::image(out, &id, "in_progress", mime, None));
+        self.item_done(out, index, |out| output::image(out, &id, "completed", mime, Some(&data)));
     }
 }
 
+/// Writes the escaped text of a delta, with a leading comma.
+pub(super) fn write_delta(out: &mut SharedPieces, escaped: &[u8]) {
+    out.put_slice(b",\"delta\":\"");
+    out.put_slice(escaped);
+    out.put_u8(b'"');
+}
+
 /// Writes where a content part is, with a leading comma.
-fn content_place(out: &mut BytesMut, id: &str, index: usize) {
+fn content_place(out: &mut SharedPieces, id: &str, index: usize) {
     out.put_slice(b",\"item_id\":");
     write_string(out, id);
     out.put_slice(format!(",\"output_index\":{index},\"content_index\":0").as_bytes());
 }
 
 /// Writes where a summary part is, with a leading comma.
-fn summary_place(out: &mut BytesMut, id: &str, index: usize) {
+fn summary_place(out: &mut SharedPieces, id: &str, index: usize) {
     out.put_slice(b",\"item_id\":");
     write_string(out, id);
     out.put_slice(format!(",\"output_index\":{index},\"summary_index\":0").as_bytes());
