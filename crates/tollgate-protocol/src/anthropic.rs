@@ -39,8 +39,8 @@ impl Codec for Anthropic {
         splice::forward_request(body, summary, edits)
     }
 
-    fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Option<&'static str> {
-        splice::left_out(body, summary)
+    fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Vec<String> {
+        splice::left_out(body, summary).map(str::to_owned).into_iter().collect()
     }
 
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {

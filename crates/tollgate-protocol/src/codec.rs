@@ -44,10 +44,10 @@ pub trait Codec: Send + Sync {
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
-    /// The member that [`Codec::forward_request`] leaves out because the history, without what only another provider can read, does not
-    /// allow it.
-    fn left_out(&self, _body: &[u8], _summary: &RequestSummary) -> Option<&'static str> {
-        None
+    /// What [`Codec::forward_request`] leaves out of the history or because of it: items that only another provider can read, and a member
+    /// that the history without them does not allow.
+    fn left_out(&self, _body: &[u8], _summary: &RequestSummary) -> Vec<String> {
+        Vec::new()
     }
 
     /// Path and query relative to a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.

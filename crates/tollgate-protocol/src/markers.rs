@@ -21,6 +21,12 @@ pub(crate) const SEALED_REASONING: &str = THINKING_SIGNATURE;
 /// finds it, so that only the suffixes of ids are searched for.
 pub(crate) const EXTRA_CONTENT: &str = "extra_content";
 
+/// Prefix of the ids of reasoning items.
+const REASONING_ID: &str = "rs_";
+/// Length of a request's id without its prefix.
+const REQUEST_ID_LENGTH: usize = 26;
+
+static REASONING_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"rs_"));
 static SUFFIXED_IDS: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(ID_MARK));
 static WRAPPED_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new(WRAPPED_SIGNATURE));
 static THINKING_SIGNATURES: LazyLock<memmem::Finder<'static>> = LazyLock::new(|| memmem::Finder::new("\"tg1."));
@@ -38,6 +44,25 @@ pub(crate) fn has_wrapped_signatures(body: &[u8]) -> bool {
 /// Whether a body may contain synthetic thinking blocks.
 pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
     THINKING_SIGNATURES.find(body).is_some()
+}
+
+/// Whether a body may contain reasoning items that translation made.
+pub(crate) fn has_translated_reasoning(body: &[u8]) -> bool {
+    let is_own = |at: usize| {
+        let rest = &body[at + 1..];
+        let end = memchr::memchr(b'"', &rest[..rest.len().min(64)]);
+        end.and_then(|end| std::str::from_utf8(&rest[..end]).ok()).is_some_and(is_translated_reasoning)
+    };
+    REASONING_IDS.find_iter(body).any(is_own)
+}
+
+/// Whether translation gave a reasoning item this id: `rs_`, the digits of the request, `_` and the index of the item. The ids of services
+/// that speak Responses have one underscore.
+pub(crate) fn is_translated_reasoning(id: &str) -> bool {
+    let Some((request, index)) = id.strip_prefix(REASONING_ID).and_then(|rest| rest.split_once('_')) else { return false };
+    let is_request =
+        request.len() == REQUEST_ID_LENGTH && request.bytes().all(|byte| byte.is_ascii_digit() || byte.is_ascii_lowercase());
+    is_request && !index.is_empty() && index.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// The id without its signature suffix, if it has one.
@@ -124,6 +149,24 @@ const fn is_base64url(byte: u8) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn reasoning_items_of_translation_are_told_from_those_of_services() {
+        let own = "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_12";
+        assert!(is_translated_reasoning(own) && has_translated_reasoning(format!("{{\"id\":\"{own}\"}}").as_bytes()));
+        for id in [
+            "rs_68a1b2c3d4e5f60718293a4b5c6d7e8f0123456789abcdef",
+            "rs_1",
+            "rs_tmp_abc",
+            "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_",
+            "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_a",
+            "rs_01K9V2M5X4R7T8W9Y0Z1A2B3C4_1",
+            "msg_01k9v2m5x4r7t8w9y0z1a2b3c4_1",
+        ] {
+            assert!(!is_translated_reasoning(id) && !has_translated_reasoning(format!("\"{id}\"").as_bytes()), "{id}");
+        }
+        assert!(!has_translated_reasoning(b"\"rs_01k9v2m5x4r7t8w9y0z1a2b3c4_12"), "cut");
+    }
 
     #[test]
     fn only_complete_suffixes_are_removed() {

@@ -42,6 +42,10 @@ impl Codec for Responses {
         splice::forward_request(body, summary, edits)
     }
 
+    fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Vec<String> {
+        splice::left_out(body, summary)
+    }
+
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {
         match method {
             Method::CountTokens => "/responses/input_tokens",

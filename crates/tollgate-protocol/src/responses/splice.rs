@@ -8,7 +8,7 @@ use bytes::Bytes;
 use crate::{
     RequestEdits, RequestSummary,
     edits::{Edits, first_member, literal},
-    markers::{SEALED_REASONING, strip_id_suffix},
+    markers::{SEALED_REASONING, is_translated_reasoning, strip_id_suffix},
     scan::{Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
@@ -48,9 +48,16 @@ fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut
     }
 }
 
+/// The items that [`forward_request`] removes because only an upstream of another protocol can read them.
+pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
+    let removed = if summary.splices.markers { clean(body, false, &mut Edits::new()) } else { Ok(Vec::new()) };
+    removed.unwrap_or_default().into_iter().map(|at| format!("input[{at}]")).collect()
+}
+
 /// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids. With
-/// `all`, removes every sealed reasoning item.
-fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
+/// `all`, removes every sealed reasoning item. Returns which items are removed.
+fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<usize>, SyntaxError> {
+    let mut removed = Vec::new();
     Scanner::new(body)?.members(|scanner, name| {
         if name.word() != "input" || scanner.peek() != ValueKind::Array {
             return Ok(());
@@ -67,12 +74,13 @@ fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<(), Syn
             Ok(())
         })?;
         changes.remove_items(&items);
+        removed.extend(items.iter().enumerate().filter(|(_, (_, removed))| *removed).map(|(at, _)| at));
         for found in inside {
             changes.append(found);
         }
         Ok(())
     })?;
-    Ok(())
+    Ok(removed)
 }
 
 /// Cleans one item; true for a thought that is to be removed. Without its thought an item goes without its id: the service finds by
@@ -81,7 +89,7 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
     if scanner.peek() != ValueKind::Object {
         return Ok((scanner.skip()?, false));
     }
-    let (mut reasoning, mut bound, mut marked) = (false, false, false);
+    let (mut reasoning, mut bound, mut marked, mut sealed, mut translated) = (false, false, false, false, false);
     let mut members = Vec::new();
     let range = scanner.object(|scanner, name| {
         let word = name.word();
@@ -95,8 +103,14 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
                 }
             }
             "encrypted_content" => {
-                let is_foreign = |sealed: &str| sealed.starts_with(SEALED_REASONING) || all && !sealed.is_empty();
-                marked |= matches!(scanner.value()?.0, Value::Text(sealed) if is_foreign(sealed.raw()));
+                if let Value::Text(seal) = scanner.value()?.0 {
+                    let seal = seal.raw();
+                    sealed |= !seal.is_empty();
+                    marked |= seal.starts_with(SEALED_REASONING) || all && !seal.is_empty();
+                }
+            }
+            "id" => {
+                translated |= matches!(scanner.value()?.0, Value::Text(id) if is_translated_reasoning(id.raw()));
             }
             _ => {
                 scanner.skip()?;
@@ -108,13 +122,18 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
     if all && bound {
         changes.remove_items(&members);
     }
-    Ok((range, reasoning && marked))
+    // A thought that translation passed on unsealed has only its id, under which the service would look for an item that it never made.
+    Ok((range, reasoning && (marked || translated && !sealed)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Codec, Framing, Method, Target, responses::Responses};
+    use crate::{
+        Codec, Framing, Method, Protocol, Target,
+        responses::{Responses, carrier, output},
+        shared_pieces::SharedPieces,
+    };
 
     fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
         let body = Bytes::copy_from_slice(body.as_bytes());
@@ -162,6 +181,26 @@ mod tests {
         assert_eq!(forward(&body(&[own, foreign]), &edits), body(&[own]));
         let text = r#"{"role":"user","content":"\"tg1.a.SIG"}"#;
         assert_eq!(forward(&body(&[text]), &edits), body(&[text]));
+    }
+
+    #[test]
+    fn thoughts_of_every_other_protocol_are_removed_and_named() {
+        let text = r#"{"role":"user","content":"hi"}"#;
+        let own = r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
+        for from in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {
+            let mark = carrier::unsealed(from);
+            let foreign = SharedPieces::written(|out| {
+                let summary = SharedPieces::written(|out| out.extend(b"a thought"));
+                output::reasoning(out, "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_0", "completed", &summary, mark.as_deref());
+            });
+            let foreign = String::from_utf8(foreign.into_bytes().into()).expect("UTF-8");
+            let body = |items: &[&str]| format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
+            let given = body(&[text, &foreign, own, &foreign, text]);
+            assert_eq!(forward(&given, &RequestEdits::default()), body(&[text, own, text]), "{from:?}");
+            let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+            let summary = Responses.summarise(&target, given.as_bytes()).unwrap();
+            assert_eq!(Responses.left_out(given.as_bytes(), &summary), ["input[1]", "input[3]"]);
+        }
     }
 
     #[test]

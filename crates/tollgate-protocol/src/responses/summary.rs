@@ -88,7 +88,8 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         builder.max_output = None;
     }
     let model = body.model.validated(&mut builder);
-    builder.splices.markers = markers::has_suffixed_ids(bytes) || markers::has_thinking_signatures(bytes);
+    builder.splices.markers =
+        markers::has_suffixed_ids(bytes) || markers::has_thinking_signatures(bytes) || markers::has_translated_reasoning(bytes);
     // Usage is part of every stream.
     builder.build(model, target.method, body.stream && target.method == Method::Chat, true)
 }

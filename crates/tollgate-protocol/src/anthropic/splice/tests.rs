@@ -64,7 +64,7 @@ fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
     let left_out = |body: &str| {
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         let summary = Anthropic.summarise(&target, body.as_bytes()).expect("a valid body");
-        Anthropic.left_out(body.as_bytes(), &summary)
+        Anthropic.left_out(body.as_bytes(), &summary).pop()
     };
     for (thinking, blocks, thinking_left, blocks_left) in [
         (budget, marked.to_owned(), "", ""),
@@ -74,7 +74,7 @@ fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
     ] {
         let given = body(thinking, &blocks);
         assert_eq!(forward(&given, &RequestEdits::default()), body(thinking_left, blocks_left));
-        assert_eq!(left_out(&given), (thinking != thinking_left).then_some("thinking"));
+        assert_eq!(left_out(&given), (thinking != thinking_left).then(|| "thinking".to_owned()));
     }
     let context = r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"#;
     let given = body(&format!("{budget}{context}"), marked);
