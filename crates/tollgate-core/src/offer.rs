@@ -77,7 +77,7 @@ pub enum NotOffered {
     OutsideGroup,
     /// It is offered, but for other methods (E15).
     Method {
-        /// Native methods and OpenAI paths for which it is offered.
+        /// Native methods and paths for which it is offered.
         supports: Vec<&'static str>,
     },
     /// The request asks for what raises its price, the model has no price for it, or no context window that bounds it, and the
@@ -101,7 +101,9 @@ impl Offer {
 /// The extras of a request at the upstreams that serve it.
 pub fn upstream_extras(catalog: &Catalog, offer: &Offer, from: Protocol, summary: &RequestSummary) -> RequestExtras {
     let mut channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
-    summary.extras.at_upstreams(summary.extras.own_search && channels.any(|channel| channel.speaks(from)))
+    summary.extras.at_upstreams(
+        summary.extras.own_search && channels.any(|channel| channel.speaks(from, ModelPurpose::of_method(summary.method))),
+    )
 }
 
 /// Resolves the offer for a request.
@@ -180,20 +182,23 @@ fn protocols(catalog: &Catalog, group: &Group, name: &str, purpose: ModelPurpose
     Protocol::ALL
         .into_iter()
         .filter(|protocol| protocol.spec().caller.is_some())
-        .filter(|protocol| channels().any(|channel| channel.serves_purpose(purpose) && channel.speaks(*protocol)))
+        .filter(|protocol| channels().any(|channel| channel.serves_purpose(purpose) && channel.speaks(*protocol, purpose)))
         .collect()
 }
 
-/// The methods named by E15: native methods and OpenAI paths. All of the purpose when none of `protocols` is a caller protocol.
+/// The methods named by E15: native methods and OpenAI paths, of every protocol of callers, since requests are translated. Those that are
+/// never translated only where an upstream speaks one of `protocols`.
 pub(crate) fn supports(purpose: ModelPurpose, protocols: &[Protocol]) -> Vec<&'static str> {
     // Gemini verbs come before chat paths.
-    let callers = || Protocol::ALL.into_iter().rev().filter_map(|protocol| Some((protocol, protocol.spec().caller?)));
-    let any = callers().any(|(protocol, _)| protocols.contains(&protocol));
-    callers()
-        .filter(|(protocol, _)| !any || protocols.contains(protocol))
-        .flat_map(|(_, caller)| match purpose {
-            ModelPurpose::Generation => caller.generation,
-            ModelPurpose::Embedding => caller.embedding,
+    let callers = Protocol::ALL.into_iter().rev().filter_map(|protocol| Some((protocol, protocol.spec().caller?)));
+    callers
+        .flat_map(|(protocol, caller)| {
+            let methods = match purpose {
+                ModelPurpose::Generation => caller.generation,
+                ModelPurpose::Embedding => caller.embedding,
+            };
+            let is_spoken = protocols.contains(&protocol);
+            methods.iter().filter(move |method| is_spoken || !caller.own.contains(method))
         })
         .copied()
         .collect()
@@ -204,7 +209,9 @@ impl Channel {
     pub(crate) fn serves_purpose(&self, purpose: ModelPurpose) -> bool {
         match purpose {
             ModelPurpose::Generation => true,
-            ModelPurpose::Embedding => self.spec.provider != Provider::Echo && self.spec.protocol.spec().embeddings,
+            ModelPurpose::Embedding => {
+                self.spec.provider != Provider::Echo && self.spec.protocol.spec().embeddings_protocol.is_some()
+            }
         }
     }
 }

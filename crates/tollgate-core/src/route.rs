@@ -20,6 +20,7 @@ use rank::{Candidate, RankCriteria, pick};
 use crate::{
     Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Timestamp,
     TraceEntry,
+    offer::ModelPurpose,
     price_limit::{EffectivePrice, PriceBasis},
 };
 
@@ -271,7 +272,7 @@ impl RouteInput<'_, '_> {
             account: account.clone(),
             mapping_index,
             cost: cost_with_extras(channel, mapping_index, self.now, (self.from, self.summary.extras)).map(Cow::into_owned),
-            protocol: channel.protocol_for(self.from),
+            protocol: channel.protocol_for(self.from, ModelPurpose::of_method(self.summary.method)),
             last_resort,
         })
     }

@@ -2,10 +2,11 @@
 //! explanations and the model square take both from here, so that they say the same of a field.
 
 use tollgate_protocol::{
-    FieldPath, Profile, RemoteMedia, TranslateError, TranslateOptions, effective_profile, encode_request, neutral::Request,
+    FieldPath, Profile, RemoteMedia, TranslateError, TranslateOptions, effective_profile, encode_request,
+    neutral::{Operation, Request},
 };
 
-use crate::{Channel, Group, Model, ModelMapping, OnUnsupported, TranslationPolicy, TranslationSwitches};
+use crate::{Channel, Group, Model, ModelMapping, OnUnsupported, TranslationPolicy, TranslationSwitches, offer::ModelPurpose};
 
 /// Whether the group or the model asks to drop parameters that cannot be translated.
 pub fn is_lenient(group: &Group, model: &Model) -> bool {
@@ -25,7 +26,8 @@ pub fn upstream_profile(channel: &Channel, mapping: &ModelMapping) -> Profile {
 /// Fields of a request that a channel of another protocol cannot express. Remote media counts as available.
 pub fn inexpressible_fields(channel: &Channel, mapping: &ModelMapping, request: &Request, lenient: bool) -> Vec<FieldPath> {
     let options = translate_options(channel, lenient, RemoteMedia::Deferred);
-    match encode_request(channel.spec.protocol, request, &mapping.upstream, &upstream_profile(channel, mapping), &options) {
+    let purpose = if matches!(request.operation, Operation::Embed(_)) { ModelPurpose::Embedding } else { ModelPurpose::Generation };
+    match encode_request(channel.protocol_of(purpose), request, &mapping.upstream, &upstream_profile(channel, mapping), &options) {
         Err(TranslateError::Unsupported { fields, .. }) => fields,
         Ok(_) | Err(_) => Vec::new(),
     }

@@ -63,6 +63,8 @@ pub struct CallerSurface {
     pub generation: &'static [&'static str],
     /// Paths or verbs that embed.
     pub embedding: &'static [&'static str],
+    /// Of these, those that are never translated: only an upstream of the protocol serves them.
+    pub own: &'static [&'static str],
 }
 
 /// The form of errors that callers of a protocol receive (docs/errors.md).

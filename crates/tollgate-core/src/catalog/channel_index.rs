@@ -7,7 +7,7 @@ use indexmap::IndexMap;
 use tollgate_protocol::Protocol;
 
 use super::{Channel, Provider};
-use crate::{Account, AccountId, ChannelId, IdHash};
+use crate::{Account, AccountId, ChannelId, IdHash, offer::ModelPurpose};
 
 /// Upper bound of a channel's weight, so that sums cannot overflow.
 pub(crate) const MAX_WEIGHT: u32 = 1_000_000;
@@ -30,8 +30,8 @@ pub(crate) struct ChannelEntry {
     pub(crate) cooling: bool,
     /// True when the channel is enabled and reachable, has accounts and no budgets: only properties of the request can exclude it.
     pub(crate) unconditional: bool,
-    /// True when it can serve embeddings.
-    pub(crate) embeds: bool,
+    /// The protocol in which it serves embeddings, if it can.
+    embeddings: Option<Protocol>,
 }
 
 /// The account fields that routing reads.
@@ -73,8 +73,14 @@ pub(crate) struct ChannelIndex {
 
 impl ChannelEntry {
     /// True when it accepts requests of this protocol untranslated.
-    pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        self.protocol == protocol || self.echoes && protocol.spec().echoes
+    pub(crate) fn speaks(&self, protocol: Protocol, embeds: bool) -> bool {
+        let spoken = if embeds { self.embeddings } else { Some(self.protocol) };
+        spoken == Some(protocol) || self.echoes && protocol.spec().echoes
+    }
+
+    /// True when it can serve embeddings.
+    pub(crate) const fn embeds(&self) -> bool {
+        self.embeddings.is_some()
     }
 }
 
@@ -97,7 +103,7 @@ impl ChannelIndex {
                     && !channel.accounts.is_empty()
                     && channel.spec.budgets.is_empty()
                     && !channel.needs_private_network,
-                embeds: channel.serves_purpose(crate::offer::ModelPurpose::Embedding),
+                embeddings: channel.serves_purpose(ModelPurpose::Embedding).then(|| channel.protocol_of(ModelPurpose::Embedding)),
             });
             all.accounts.extend(channel.accounts.iter().map(|account| AccountEntry {
                 id: account.id,

@@ -6,10 +6,10 @@ use std::{
 };
 
 use indexmap::IndexMap;
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{Method, Protocol};
 
 use super::{Catalog, Channel, Group, MappingRef, Model, Provider, channel_index::ChannelIndex};
-use crate::{Account, AccountId, ChannelId, GroupId, IdHash, ModelSpec, NameHash, Price, Revision};
+use crate::{Account, AccountId, ChannelId, GroupId, IdHash, ModelSpec, NameHash, Price, Revision, offer::ModelPurpose};
 
 impl Catalog {
     /// Builds a snapshot of these rows, sorted by name, with its indexes. Channel ids of a group that match no row are ignored;
@@ -90,13 +90,26 @@ impl Catalog {
 
 impl Channel {
     /// True when it accepts requests of this protocol untranslated. Echo speaks several protocols.
-    pub(crate) fn speaks(&self, protocol: Protocol) -> bool {
-        self.protocol_for(protocol) == protocol
+    pub(crate) fn speaks(&self, protocol: Protocol, purpose: ModelPurpose) -> bool {
+        self.protocol_for(protocol, purpose) == protocol
     }
 
     /// The protocol spoken to it for a caller of this one.
-    pub(crate) fn protocol_for(&self, caller: Protocol) -> Protocol {
-        if self.spec.provider == Provider::Echo && caller.spec().echoes { caller } else { self.spec.protocol }
+    pub(crate) fn protocol_for(&self, caller: Protocol, purpose: ModelPurpose) -> Protocol {
+        if self.spec.provider == Provider::Echo && caller.spec().echoes { caller } else { self.protocol_of(purpose) }
+    }
+
+    /// The protocol that requests of a method are translated to. Embeddings have one of their own where that of the channel has none.
+    pub fn upstream_protocol(&self, method: Method) -> Protocol {
+        self.protocol_of(ModelPurpose::of_method(method))
+    }
+
+    pub(crate) fn protocol_of(&self, purpose: ModelPurpose) -> Protocol {
+        let own = self.spec.protocol;
+        match purpose {
+            ModelPurpose::Generation => own,
+            ModelPurpose::Embedding => own.spec().embeddings_protocol.unwrap_or(own),
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use tollgate_protocol::{FieldPath, PriceEffect, Protocol, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
-use super::Offer;
+use super::{ModelPurpose, Offer};
 use crate::{
     Caller, Catalog, Price, Timestamp, below_cost, estimate_input, money::UnpricedExtra, price_limit::applies_to_cost,
     route::known_cost,
@@ -65,7 +65,10 @@ pub(super) fn has_known_cost(
     }
     let sale = priced.sale.as_ref().map(|price| (price, offer.sale_multiplier));
     offer.candidates.iter().any(|served| {
-        let Some(channel) = catalog.channel_at(served.channel).filter(|channel| channel.speaks(from)) else { return false };
+        let Some(channel) = catalog.channel_at(served.channel).filter(|channel| channel.speaks(from, ModelPurpose::Generation))
+        else {
+            return false;
+        };
         let Ok(cost) = known_cost(channel, served.mapping as usize, now, (from, extras)) else { return false };
         let is_covered = |multiplier| {
             let cost = Some((&*cost, multiplier));

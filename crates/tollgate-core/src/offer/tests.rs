@@ -147,9 +147,15 @@ fn method_catalog() -> Catalog {
         ..channel("e", &["echo", "odd"])
     };
     let openai = channel("o", &["both", "chat-only"]);
+    let responses = Channel {
+        spec: ChannelSpec { protocol: Protocol::Responses, ..channel("r", &["agent", "beside"]).spec },
+        ..channel("r", &["agent", "beside"])
+    };
+    let beside = Model { spec: ModelSpec { embeddings: true, ..model("beside").spec }, ..model("beside") };
     let vectors = Model { spec: ModelSpec { embeddings: true, ..model("vectors").spec }, ..model("vectors") };
     let odd = Model { spec: ModelSpec { embeddings: true, ..model("odd").spec }, ..model("odd") };
-    catalog(vec![gemini, echo, openai], vec![group("default", &["g", "e", "o"])], vec![vectors, odd])
+    let groups = vec![group("default", &["g", "e", "o", "r"])];
+    catalog(vec![gemini, echo, openai, responses], groups, vec![vectors, odd, beside])
 }
 
 fn request_method(name: &str, method: Method, from: Protocol) -> Result<Offer, NotOffered> {
@@ -175,11 +181,34 @@ fn wrong_method_names_the_supported_ones() {
         Err(NotOffered::Method { supports }) => supports,
         other => panic!("{other:?}"),
     };
-    assert_eq!(supports("vectors", Method::Chat), ["embedContent", "batchEmbedContents"]);
-    assert_eq!(supports("chat-only", Method::Embeddings), ["/v1/chat/completions"]);
-    let all = ["generateContent", "streamGenerateContent", "countTokens", "/v1/chat/completions"];
-    assert_eq!(supports("both", Method::Embeddings), all);
-    assert_eq!(supports("echo", Method::Embeddings), all);
+    assert_eq!(supports("vectors", Method::Chat), ["embedContent", "batchEmbedContents", "/v1/embeddings"]);
+    // Each is translated to whatever its upstream speaks, but for compaction.
+    let all = [
+        "/v1/responses",
+        "/v1/responses/input_tokens",
+        "/v1/messages",
+        "/v1/messages/count_tokens",
+        "generateContent",
+        "streamGenerateContent",
+        "countTokens",
+        "/v1/chat/completions",
+    ];
+    for name in ["chat-only", "both", "echo"] {
+        assert_eq!(supports(name, Method::Embeddings), all, "{name}");
+    }
+    let compacts = supports("agent", Method::Embeddings);
+    assert_eq!(compacts[..3], ["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"]);
+}
+
+#[test]
+fn embeddings_are_offered_beside_responses_where_openais_path_is() {
+    for from in [Protocol::OpenAi, Protocol::Gemini] {
+        assert!(request_method("beside", Method::Embeddings, from).is_ok(), "{from:?}");
+    }
+    let catalog = method_catalog();
+    let offered = visible_model(&catalog, &caller(&catalog, key(&[])), "beside").unwrap();
+    assert!(offered.embeds());
+    assert_eq!(offered.protocols, [Protocol::OpenAi], "those that reach it without translation");
 }
 
 #[test]
@@ -240,12 +269,12 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
     let caller = caller(&hidden, key(&[]));
     let list = visible_models(&hidden, &caller);
     let names: Vec<&str> = list.iter().map(|it| it.model.spec.name.as_str()).collect();
-    assert_eq!(names, ["both", "chat-only", "echo", "odd", "vectors"]);
-    assert_eq!(list[0].protocols, [Protocol::OpenAi, Protocol::Gemini]);
-    assert_eq!(list[1].protocols, [Protocol::OpenAi]);
-    assert_eq!(list[2].protocols, [Protocol::OpenAi, Protocol::Gemini], "echo speaks both");
-    assert_eq!(list[2].methods, [Method::Generate, Method::StreamGenerate, Method::CountTokens]);
-    assert_eq!(list[4].methods, [Method::EmbedContent, Method::BatchEmbedContents]);
+    assert_eq!(names, ["agent", "beside", "both", "chat-only", "echo", "odd", "vectors"]);
+    assert_eq!(list[2].protocols, [Protocol::OpenAi, Protocol::Gemini]);
+    assert_eq!(list[3].protocols, [Protocol::OpenAi]);
+    assert_eq!(list[4].protocols, [Protocol::OpenAi, Protocol::Gemini], "echo speaks both");
+    assert_eq!(list[4].methods, [Method::Generate, Method::StreamGenerate, Method::CountTokens]);
+    assert_eq!(list[6].methods, [Method::EmbedContent, Method::BatchEmbedContents]);
     assert!(visible_model(&hidden, &caller, "chat").is_some(), "a hidden model is usable by name");
     assert!(visible_model(&hidden, &caller, "nowhere").is_none());
 }

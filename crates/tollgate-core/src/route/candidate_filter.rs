@@ -113,10 +113,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         if !self.needs_translation {
             return;
         }
+        let purpose = ModelPurpose::of_method(self.input.summary.method);
         let mut last: Option<(u32, bool)> = None;
         for it in std::mem::take(&mut self.excluded) {
             let channel_disabled = it.account.is_none() && it.why == Exclusion::Disabled;
-            if it.channel.speaks(self.input.from) || channel_disabled || !it.why.yields_to_translation() {
+            if it.channel.speaks(self.input.from, purpose) || channel_disabled || !it.why.yields_to_translation() {
                 self.excluded.push(it);
                 continue;
             }
@@ -158,7 +159,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             share: 0,
             id: last.account()?.id,
             latency_us: 0,
-            needs_translation: !last.channel.speaks(self.input.from),
+            needs_translation: !last.channel.speaks(self.input.from, ModelPurpose::of_method(self.input.summary.method)),
         })
     }
 
@@ -180,12 +181,12 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         let input = self.input;
         let Some((channel_entry, account_entries)) = input.catalog.channel_index.at(mapping_ref.channel) else { return };
         let Some(channel) = input.catalog.channel_at(mapping_ref.channel) else { return };
-        let needs_translation = !channel_entry.speaks(input.from);
+        let needs_translation = !channel_entry.speaks(input.from, self.embeds);
         self.needs_translation |= needs_translation;
         let unconditional = self.unconditional
             && channel_entry.unconditional
             && (!needs_translation || input.translates)
-            && (!self.embeds || channel_entry.embeds);
+            && (!self.embeds || channel_entry.embeds());
         if !unconditional && let Some(why) = self.channel_exclusion(channel, mapping_ref.mapping as usize) {
             self.exclude(channel, None, why, candidate);
             return;
@@ -244,10 +245,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn channel_exclusion(&self, channel: &Channel, mapping_index: usize) -> Option<Exclusion> {
         let input = self.input;
         let Some(mapping) = channel.spec.serves.get(mapping_index) else { return Some(Exclusion::NoMapping) };
-        if !channel.serves_purpose(ModelPurpose::of_method(input.summary.method)) {
+        let purpose = ModelPurpose::of_method(input.summary.method);
+        if !channel.serves_purpose(purpose) {
             return Some(Exclusion::NoMapping);
         }
-        if !input.translates && !channel.speaks(input.from) {
+        if !input.translates && !channel.speaks(input.from, purpose) {
             return Some(Exclusion::OtherProtocol(channel.spec.protocol));
         }
         if channel.accounts.is_empty() {
@@ -347,7 +349,7 @@ pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Optio
 
 /// The extras of a request of a caller's protocol at a channel: those that speak another one do without the caller's own search.
 pub fn extras_at(channel: &Channel, from: Protocol, extras: RequestExtras) -> RequestExtras {
-    extras.at_upstream(channel.speaks(from))
+    extras.at_upstream(channel.speaks(from, ModelPurpose::Generation))
 }
 
 /// Cost price of a mapping for a request of a caller's protocol with these extras; the error says what is unknown.

@@ -184,12 +184,7 @@ impl NoRoute<'_> {
     pub fn other_protocol_methods(&self) -> Option<Vec<&'static str>> {
         let protocols: Option<Vec<Protocol>> = self.excluded.iter().map(|it| it.why.other_protocol()).collect();
         let protocols = protocols.filter(|it| !it.is_empty())?;
-        let mut methods = supports(ModelPurpose::of_method(self.method), &protocols);
-        if self.method == Method::Compact {
-            // Compaction alone has no counterpart; answers are translated.
-            methods.insert(0, "/v1/responses");
-        }
-        Some(methods)
+        Some(supports(ModelPurpose::of_method(self.method), &protocols))
     }
 
     /// Prices that E41 may show. Only limits on the sale price, because callers never see costs; the cheapest candidate if they

@@ -70,7 +70,7 @@ impl CandidateView for Case {
     }
 
     fn untranslatable_fields(&self, channel: &Channel, mapping: &ModelMapping) -> Vec<FieldPath> {
-        assert!(mapping.model == "m" && !channel.speaks(self.from), "called for other protocols only");
+        assert!(mapping.model == "m" && !channel.speaks(self.from, ModelPurpose::Generation), "called for other protocols only");
         self.translation_checks.set(self.translation_checks.get() + 1);
         self.untranslatable.get(&channel.spec.name).cloned().unwrap_or_default()
     }

@@ -63,7 +63,7 @@ impl ParameterTables {
         let channels: Vec<Arc<[Verdict]>> = mappings()
             .filter(|(channel, _)| channel.spec.on || !any_on)
             .map(|(channel, mapping)| {
-                if channel.speaks(from) {
+                if channel.speaks(from, purpose) {
                     samples.iter().map(|_| Verdict::Supported).collect()
                 } else {
                     self.translated((from, embeds), channel, &upstream_profile(channel, mapping), lenient)
@@ -107,7 +107,7 @@ impl ParameterTables {
         profile: &Profile,
         lenient: bool,
     ) -> Arc<[Verdict]> {
-        let to = channel.spec.protocol;
+        let to = channel.protocol_of(if embeds { ModelPurpose::Embedding } else { ModelPurpose::Generation });
         let options = translate_options(channel, lenient, RemoteMedia::Deferred);
         let TranslateOptions { hoist, server_tools, pass_user, .. } = options;
         let mut case = format!("{from:?} {embeds} {to:?} {lenient} {hoist} {server_tools} {pass_user} ");

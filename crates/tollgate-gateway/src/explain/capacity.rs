@@ -183,7 +183,7 @@ impl ExplainContext<'_> {
             account: account.clone(),
             mapping_index: serves,
             cost,
-            protocol: channel.spec.protocol,
+            protocol: channel.upstream_protocol(self.summary.method),
             last_resort: false,
         };
         self.reservation(&planned).map(|reservation| reservation.amount.0)

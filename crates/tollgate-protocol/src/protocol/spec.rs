@@ -63,6 +63,8 @@ pub struct ProtocolSpec {
     /// Body fields that limit the output, in tokens, as paths. The first is written where the caller used none.
     pub output_limit_fields: &'static [&'static str],
     pub embeddings: bool,
+    /// The protocol in which an upstream of this one serves embeddings, at the same base URL with the same credentials.
+    pub embeddings_protocol: Option<Protocol>,
     /// Whether the built-in echo answers in it; in others its answers are translated.
     pub echoes: bool,
     /// Whether a stream that breaks off is aborted after its error event, because a clean end would look like a complete answer.
@@ -125,6 +127,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         generate_method: Method::Chat,
         output_limit_fields: &["max_completion_tokens", "max_tokens"],
         embeddings: true,
+        embeddings_protocol: Some(Protocol::OpenAi),
         echoes: true,
         aborts_broken_streams: true,
         essential_fields: "'model' and 'messages' alone are",
@@ -132,6 +135,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
             model_list_path: "/v1/models",
             generation: &["/v1/chat/completions"],
             embedding: &["/v1/embeddings"],
+            own: &[],
         }),
         error_style: ErrorStyle::OpenAi,
         model_list: lists::OPENAI,
@@ -163,6 +167,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         generate_method: Method::Generate,
         output_limit_fields: &["generationConfig.maxOutputTokens"],
         embeddings: true,
+        embeddings_protocol: Some(Protocol::Gemini),
         echoes: true,
         aborts_broken_streams: true,
         essential_fields: "'contents' alone is",
@@ -170,6 +175,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
             model_list_path: "/v1beta/models",
             generation: &["generateContent", "streamGenerateContent", "countTokens"],
             embedding: &["embedContent", "batchEmbedContents"],
+            own: &[],
         }),
         error_style: ErrorStyle::Gemini,
         model_list: lists::GEMINI,
@@ -203,6 +209,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         generate_method: Method::Chat,
         output_limit_fields: &["max_tokens"],
         embeddings: false,
+        embeddings_protocol: None,
         echoes: false,
         aborts_broken_streams: true,
         essential_fields: "'model', 'max_tokens' and 'messages' alone are",
@@ -210,6 +217,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
             model_list_path: "/v1/models",
             generation: &["/v1/messages", "/v1/messages/count_tokens"],
             embedding: &[],
+            own: &[],
         }),
         error_style: ErrorStyle::Anthropic,
         model_list: lists::ANTHROPIC,
@@ -242,6 +250,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         generate_method: Method::Chat,
         output_limit_fields: &["max_output_tokens"],
         embeddings: false,
+        embeddings_protocol: Some(Protocol::OpenAi),
         echoes: false,
         // A missing terminal event is visible in this protocol, and its clients lose the error of an aborted body.
         aborts_broken_streams: false,
@@ -250,6 +259,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
             model_list_path: "/v1/models",
             generation: &["/v1/responses", "/v1/responses/input_tokens", "/v1/responses/compact"],
             embedding: &[],
+            own: &["/v1/responses/compact"],
         }),
         error_style: ErrorStyle::OpenAi,
         model_list: lists::OPENAI,

@@ -239,6 +239,26 @@ fn what_is_kept_elsewhere_is_not_found() {
         ("/v1/responses/resp_1/input_items", "response_not_found"),
         ("/v1/conversations/conv_1", "unknown_url"),
     ] {
+#[test]
+fn embeddings_are_served_beside_responses() {
+    let upstream = Upstream::start();
+    let catalog = channel("responses", "responses", &upstream.openai_url(), "embed-model", "cooling = false")
+        + &group(&["responses"])
+        + "[[model]]\nname = \"embed-model\"\nembeddings = true\nprice = { input = \"1\" }\n";
+    let gateway = TestGateway::builder(support::PROGRAM).catalog(&catalog).spawn();
+    let chat =
+        gateway.send(&Request::post("/v1/embeddings", &json!({"model": "embed-model", "input": "hello"})).bearer(gateway.key()));
+    assert_eq!((chat.status, &chat.json()["data"][0]["embedding"][0]), (200, &json!(0.5)), "{}", chat.text());
+    let native = json!({"content": {"parts": [{"text": "hello"}]}});
+    let native = gateway.send(&Request::post("/v1beta/models/embed-model:embedContent", &native).bearer(gateway.key()));
+    assert_eq!((native.status, &native.json()["embedding"]["values"][0]), (200, &json!(0.5)), "{}", native.text());
+    assert!(upstream.received().iter().all(|request| request.line.contains("/embeddings")));
+    let answer = ask(&gateway, &body("embed-model"));
+    let error = answer.json()["error"].clone();
+    assert_eq!((answer.status, &error["code"]), (404, &json!("model_not_supported_on_endpoint")));
+    assert!(error["message"].as_str().unwrap().contains("embedContent, batchEmbedContents, /v1/embeddings"), "{error}");
+}
+
         let answer = get(path);
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(code)), "{path}: {}", answer.text());
     }

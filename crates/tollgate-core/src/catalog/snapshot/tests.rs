@@ -87,6 +87,12 @@ fn last_row_by_name_wins_among_duplicate_ids() {
 #[test]
 fn echo_speaks_every_protocol() {
     let echo = Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &[]).spec }, ..channel("e", &[]) };
-    assert!(echo.speaks(Protocol::Gemini) && echo.speaks(Protocol::OpenAi));
-    assert!(!channel("c", &[]).speaks(Protocol::Gemini));
+    let generates = ModelPurpose::Generation;
+    assert!(echo.speaks(Protocol::Gemini, generates) && echo.speaks(Protocol::OpenAi, generates));
+    assert!(!channel("c", &[]).speaks(Protocol::Gemini, generates));
+    let mut responses = channel("r", &[]);
+    responses.spec.protocol = Protocol::Responses;
+    assert!(responses.speaks(Protocol::Responses, generates) && !responses.speaks(Protocol::OpenAi, generates));
+    assert_eq!(responses.upstream_protocol(Method::Embeddings), Protocol::OpenAi, "which is served beside it");
+    assert_eq!(responses.upstream_protocol(Method::Chat), Protocol::Responses);
 }

@@ -313,12 +313,13 @@ impl<'a> RequestBodies<'a> {
         if self.has_sole_account {
             profile.signatures_bound = None;
         }
-        if self.leaves_out_seals(channel.spec.protocol) {
+        let upstream = channel.upstream_protocol(self.summary.method);
+        if self.leaves_out_seals(upstream) {
             profile.signatures_bound = Some(true);
         }
         let fetched = self.media.so_far();
         let fetch_media = channel.spec.translation.fetch_media;
-        let wanted = if fetch_media { pending_media(channel.spec.protocol, request, &profile) } else { Vec::new() };
+        let wanted = if fetch_media { pending_media(upstream, request, &profile) } else { Vec::new() };
         let unfetched = !wanted.iter().all(|address| fetched.contains_key(*address));
         let media = if !fetch_media {
             RemoteMedia::Refused
@@ -331,7 +332,7 @@ impl<'a> RequestBodies<'a> {
             return (Err(no_memory()), false);
         }
         let options = translate_options(channel, self.lenient, media);
-        let encoded = encode_request(channel.spec.protocol, request, &mapping.upstream, &profile, &options);
+        let encoded = encode_request(upstream, request, &mapping.upstream, &profile, &options);
         // Media that was fetched, for instance.
         let more = encoded.as_ref().map_or(0, |encoded| encoded.body.len().saturating_sub(self.body.len()));
         if self.copies.reserve(more) { (encoded, unfetched) } else { (Err(no_memory()), false) }

@@ -61,7 +61,7 @@ impl RequestBodies<'_> {
     async fn fetch(&self, fetcher: &MediaFetcher, planned: &PlannedAttempt) -> FetchedMedia {
         let (channel, serves) = (&planned.channel, planned.mapping());
         let Ok(request) = self.decoded() else { return HashMap::new() };
-        let wanted = pending_media(channel.spec.protocol, request, &upstream_profile(channel, serves));
+        let wanted = pending_media(channel.upstream_protocol(self.summary.method), request, &upstream_profile(channel, serves));
         let fetched: Vec<bool> = {
             let media = self.media.so_far();
             wanted.iter().map(|address| media.contains_key(*address)).collect()
