@@ -35,7 +35,13 @@ fn generate(out: &mut EncodeContext<'_>) -> JsonObject {
     let raw = |given: &Located<String>| Json::Raw(given.value.clone());
     body.put_some("safetySettings", params.google.safety_settings.as_ref().map(raw));
     body.put_some("cachedContent", params.google.cached_content.as_ref().map(|given| Json::text(&given.value)));
-    body.put_some("serviceTier", params.tier.as_ref().map(|given| Json::text(&given.value)));
+    if let Some(tier) = &params.tier {
+        if matches!(tier.value.as_str(), "flex" | "priority") {
+            body.put("serviceTier", Json::text(&tier.value));
+        } else {
+            out.report.refuse(&tier.path);
+        }
+    }
     if let Some(user) = &params.user {
         out.report.drop_field(&user.path);
     }

@@ -59,6 +59,12 @@ impl Request {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true, is_input: false });
     }
 
+    /// Records a parameter that no other protocol can express, and what to do instead.
+    pub(crate) fn refuse_because(&mut self, field: impl Into<FieldPath>, reason: &str) {
+        let reason = Some(reason.to_owned());
+        self.refused.push(UnsupportedField { field: field.into(), reason, droppable: true, is_input: false });
+    }
+
     /// Records a parameter that no other protocol can express and that adds to what the model reads.
     pub(crate) fn refuse_input(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true, is_input: true });

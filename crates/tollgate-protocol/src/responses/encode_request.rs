@@ -171,12 +171,17 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     }
 }
 
+/// Why stop sequences are refused.
+const NO_STOP: &str = "the Responses API of its upstream has no stop sequences; cut the answer off yourself";
+
 /// Refuses parameters that the protocol does not have. What `supported_params` takes by the profile is among them.
 fn refuse_unsupported(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;
+    if let Some(stop) = &params.stop {
+        out.report.refuse_because(&stop.path, NO_STOP);
+    }
     let unsupported = [
-        params.stop.as_ref().map(|given| &given.path),
         params.n.as_ref().map(|given| &given.path),
         params.seed.as_ref().map(|given| &given.path),
         params.presence.as_ref().map(|given| &given.path),

@@ -217,7 +217,16 @@ fn what_would_be_kept_is_refused_by_name() {
             let answer = ask(&gateway, &with(model, name, value));
             let error = answer.json()["error"].clone();
             assert_eq!((answer.status, &error["param"]), (400, &json!(name)), "{model}: {error}");
-            assert!(error["message"].as_str().expect("a message").contains(&format!("'{name}'")), "{error}");
+            let message = error["message"].as_str().expect("a message");
+            assert!(message.contains(&format!("'{name}'")), "{error}");
+            let instead = match name {
+                "previous_response_id" => "send the whole conversation in 'input'",
+                "conversation" => "send the whole conversation in 'input', with 'store': false",
+                "prompt" => "send the text of the prompt in 'instructions' and 'input'",
+                "background" => "use 'stream': true",
+                _ => "",
+            };
+            assert!(message.contains(instead), "{message}");
         }
         let reference = json!([{"role": "user", "content": "hi"}, {"type": "item_reference", "id": "msg_1"}]);
         let answer = ask(&gateway, &with(model, "input", reference));
@@ -230,15 +239,6 @@ fn what_would_be_kept_is_refused_by_name() {
     assert_eq!(ask(&gateway, &with(MODELS[3], "previous_response_id", json!("resp_1"))).status, 200, "it judges itself");
 }
 
-#[test]
-fn what_is_kept_elsewhere_is_not_found() {
-    let gateway = support::echo();
-    let get = |path: &str| gateway.send(&Request::get(path).bearer(gateway.key()));
-    for (path, code) in [
-        ("/v1/responses/resp_1", "response_not_found"),
-        ("/v1/responses/resp_1/input_items", "response_not_found"),
-        ("/v1/conversations/conv_1", "unknown_url"),
-    ] {
 #[test]
 fn embeddings_are_served_beside_responses() {
     let upstream = Upstream::start();
@@ -259,6 +259,15 @@ fn embeddings_are_served_beside_responses() {
     assert!(error["message"].as_str().unwrap().contains("embedContent, batchEmbedContents, /v1/embeddings"), "{error}");
 }
 
+#[test]
+fn what_is_kept_elsewhere_is_not_found() {
+    let gateway = support::echo();
+    let get = |path: &str| gateway.send(&Request::get(path).bearer(gateway.key()));
+    for (path, code) in [
+        ("/v1/responses/resp_1", "response_not_found"),
+        ("/v1/responses/resp_1/input_items", "response_not_found"),
+        ("/v1/conversations/conv_1", "unknown_url"),
+    ] {
         let answer = get(path);
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (404, &json!(code)), "{path}: {}", answer.text());
     }

@@ -8,8 +8,13 @@ use crate::{
     tree::Tree,
 };
 
-/// Why a stored conversation is refused.
+/// What to do instead of naming a stored response.
 const NOT_STORED: &str = "nothing is stored here; send the whole conversation in 'input'";
+/// The same for a stored conversation, a stored prompt, and an answer that is asked for later.
+const NO_CONVERSATIONS: &str = "nothing is stored here; send the whole conversation in 'input', \
+                                with 'store': false and 'include': [\"reasoning.encrypted_content\"]";
+const NO_PROMPTS: &str = "no prompts are stored here; send the text of the prompt in 'instructions' and 'input'";
+const NO_BACKGROUND: &str = "no answers are stored here; leave 'background' out and use 'stream': true for long answers";
 
 /// Fields that cannot change the answer.
 const DROPPED: [&str; 9] = [
@@ -44,16 +49,25 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
     params.top_p = fields.number("top_p")?;
     params.max_tokens = fields.at_least("max_output_tokens", 1)?;
     params.stream = fields.flag("stream")?;
-    // Padding of streams, which nothing here writes.
-    fields.ignore(&["stream_options"]);
     // Usage is part of every answer.
     params.include_usage = true;
+    stream_options(fields, request)?;
     logprobs(fields, request)?;
     reasoning(fields, request)?;
     text(fields, request)?;
     stored(fields, request)?;
     tier(fields, request)?;
     request.dropped.extend(fields.paths(&DROPPED));
+    Ok(())
+}
+
+fn stream_options(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
+    let Some(mut options) = fields.object("stream_options")? else { return Ok(()) };
+    // Padding of streams, which nothing here writes.
+    options.ignore(&["include_obfuscation"]);
+    // A member of chat completions: every answer of this protocol has its usage.
+    request.dropped.extend(options.paths(&["include_usage"]));
+    request.refuse_all(options.rest());
     Ok(())
 }
 
@@ -140,15 +154,14 @@ fn text(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
 
 /// Fields about what the service keeps. What holds a part of the conversation cannot be left out.
 fn stored(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
-    if let Some(previous) = fields.take("previous_response_id") {
-        request.refuse_part_because(previous.path, NOT_STORED);
-    }
-    for name in ["conversation", "prompt"] {
+    for (name, instead) in [("previous_response_id", NOT_STORED), ("conversation", NO_CONVERSATIONS), ("prompt", NO_PROMPTS)] {
         if let Some(field) = fields.take(name) {
-            request.refuse_part(field.path);
+            request.refuse_part_because(field.path, instead);
         }
     }
-    request.refuse_given(fields.bool("background")?.filter(|background| background.value));
+    if let Some(background) = fields.bool("background")?.filter(|background| background.value) {
+        request.refuse_because(background.path, NO_BACKGROUND);
+    }
     if let Some(management) =
         fields.take("context_management").filter(|field| field.value.list().is_none_or(|list| !list.is_empty()))
     {
@@ -177,7 +190,7 @@ fn tier(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     let Some(tier) = fields.text("service_tier")? else { return Ok(()) };
     match tier.value.as_str() {
         "auto" | "default" => {}
-        "flex" | "priority" => request.params.tier = Some(tier),
+        "flex" | "priority" | "scale" | "fast" | "ultrafast" => request.params.tier = Some(tier),
         _ => request.refuse(tier.path),
     }
     Ok(())
