@@ -34,7 +34,8 @@ struct RequiredMembers {
 pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary, Malformed> {
     let mut builder = SummaryBuilder::new(ErrorStyle::Gemini);
     let mut found = RequiredMembers::default();
-    read(bytes, &mut builder, &mut found, target.method).map_err(|fault| fault.malformed(bytes))?;
+    let model = target.model.clone().unwrap_or_default();
+    read(bytes, &mut builder, &mut found, (target.method, &model)).map_err(|fault| fault.malformed(bytes))?;
     match target.method {
         Method::EmbedContent if !found.content => builder.errors.missing(&JsonPath::Root.member("content")),
         Method::BatchEmbedContents if !found.requests => builder.errors.missing(&JsonPath::Root.member("requests")),
@@ -45,7 +46,6 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         }
     }
     builder.splices.markers = markers::has_wrapped_signatures(bytes);
-    let model = target.model.clone().unwrap_or_default();
     builder.build(model, target.method, target.method == Method::StreamGenerate, false)
 }
 
@@ -59,7 +59,12 @@ fn conversation(builder: &mut SummaryBuilder, found: &RequiredMembers, at: &Json
     }
 }
 
-fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers, method: Method) -> Result<(), SyntaxError> {
+fn read(
+    bytes: &[u8],
+    builder: &mut SummaryBuilder,
+    found: &mut RequiredMembers,
+    (method, model): (Method, &str),
+) -> Result<(), SyntaxError> {
     let mut scanner = Scanner::new(bytes)?;
     let range = scanner.object(|scanner, name| {
         let word = name.word();
@@ -76,7 +81,9 @@ fn read(bytes: &[u8], builder: &mut SummaryBuilder, found: &mut RequiredMembers,
             ("requests", Method::BatchEmbedContents) => {
                 builder.members.check_unique(REQUESTS, &name)?;
                 found.requests = true;
-                builder.required_list(scanner, &JsonPath::Root.member("requests"), embed_request)
+                builder.required_list(scanner, &JsonPath::Root.member("requests"), |builder, scanner, path| {
+                    embed_request(builder, scanner, path, model)
+                })
             }
             ("generateContentRequest" | "generate_content_request", Method::CountTokens) if present => {
                 builder.members.check_unique(WHOLE_REQUEST, &name)?;
@@ -161,13 +168,27 @@ fn whole_request(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: 
     Ok(())
 }
 
-fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
+/// One request of a batch. Its model has to be `model`, the one in the path, which alone decides prices and accounts.
+fn embed_request(
+    builder: &mut SummaryBuilder,
+    scanner: &mut Scanner<'_>,
+    path: &JsonPath<'_>,
+    model: &str,
+) -> Result<(), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
         builder.errors.wrong_type(path, "an object");
         return scanner.skip().map(drop);
     }
     let mut found = false;
     scanner.object(|scanner, name| {
+        if name.word() == "model" {
+            if let Value::Text(named) = scanner.value()?.0
+                && !is_model(&named.decode(), model)
+            {
+                builder.errors.invalid(&path.member("model"), "must be the model of the path");
+            }
+            return Ok(());
+        }
         if name.word() != "content" {
             return scanner.skip().map(drop);
         }
@@ -181,6 +202,11 @@ fn embed_request(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: 
         builder.errors.missing(&path.member("content"));
     }
     Ok(())
+}
+
+/// Whether a resource name, `models/m` or a longer one that ends so, or a bare name is that of this model.
+fn is_model(named: &str, model: &str) -> bool {
+    named == model || named.strip_suffix(model).is_some_and(|front| front.ends_with('/'))
 }
 
 /// The charge for a member of a tool; `None`: the caller runs the tool.

@@ -221,8 +221,13 @@ fn embedding_accepts_one_content_or_a_batch() {
     )
     .expect("well formed");
     assert_eq!((one.text_bytes, one.fields), (3, vec!["taskType".to_owned(), "embed_content_config.title".to_owned()]));
-    let batch = r#"{"requests":[{"model":"models/e","content":{"parts":[{"text":"abc"}]}},{"content":{"parts":[{"text":"de"}]}}]}"#;
+    let batch =
+        r#"{"requests":[{"model":"models/gemini-x","content":{"parts":[{"text":"abc"}]}},{"content":{"parts":[{"text":"de"}]}}]}"#;
     assert_eq!(read_as(Method::BatchEmbedContents, batch).expect("well formed").text_bytes, 5);
+    for named in ["gemini-x", "models/gemini-x", "publishers/google/models/gemini-x"] {
+        let body = format!(r#"{{"requests":[{{"model":"{named}","content":{{"parts":[]}}}}]}}"#);
+        assert!(read_as(Method::BatchEmbedContents, &body).is_ok(), "{named}");
+    }
     for (method, body, rest) in [
         (Method::EmbedContent, "{}", "required field 'content' is missing."),
         (Method::EmbedContent, r#"{"content":null}"#, "required field 'content' is missing."),
@@ -231,6 +236,16 @@ fn embedding_accepts_one_content_or_a_batch() {
         (Method::BatchEmbedContents, r#"{"requests":[]}"#, "'requests' must not be empty."),
         (Method::BatchEmbedContents, r#"{"requests":[{}]}"#, "required field 'requests[0].content' is missing."),
         (Method::BatchEmbedContents, r#"{"requests":[7]}"#, "'requests[0]' must be an object."),
+        (
+            Method::BatchEmbedContents,
+            r#"{"requests":[{"content":{}},{"model":"models/other","content":{}}]}"#,
+            "'requests[1].model' must be the model of the path.",
+        ),
+        (
+            Method::BatchEmbedContents,
+            r#"{"requests":[{"model":"other-gemini-x","content":{}}]}"#,
+            "'requests[0].model' must be the model of the path.",
+        ),
     ] {
         assert_eq!(read_as(method, body).expect_err(body).message, format!("The body could not be parsed: {rest}"), "{body}");
     }
