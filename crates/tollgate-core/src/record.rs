@@ -115,6 +115,14 @@ impl UsageRecord {
         self.attempts.iter().rposition(|attempt| attempt.result == AttemptResult::Answered).or(last)
     }
 
+    /// Whether the caller got a complete answer without any content, such as one whose limit was spent on thinking. Images and audio are
+    /// counted apart from the text of an answer.
+    pub const fn is_empty_answer(&self) -> bool {
+        let generates = matches!(self.method, Method::Chat | Method::Generate | Method::StreamGenerate);
+        let Tokens { output, image, audio, .. } = self.tokens;
+        matches!(self.outcome, Outcome::Completed) && generates && output == 0 && image == 0 && audio == 0
+    }
+
     /// Microseconds of the request in which no attempt was under way: the gateway's own work and its waiting for capacity. `None` for
     /// requests without an attempt.
     pub fn overhead_us(&self) -> Option<u64> {

@@ -65,6 +65,10 @@ pub struct RecordConditions {
     /// The requested model of a request that was refused because no group of its key offers that model. Such names are the
     /// caller's, so that [`UsageFilter::model`] does not find them.
     pub unknown_model: Option<String>,
+    /// Whether more than one account was tried.
+    pub failed_over: Option<bool>,
+    /// Whether it was answered without any content.
+    pub empty: Option<bool>,
 }
 
 impl RecordConditions {
@@ -89,6 +93,8 @@ impl RecordConditions {
             && self.tried_channel.is_none_or(|channel| record.attempts.iter().any(|attempt| attempt.channel == channel))
             && self.tried_account.is_none_or(|account| record.attempts.iter().any(|attempt| attempt.account == account))
             && self.unknown_model.as_ref().is_none_or(|model| record.group.is_none() && record.model.as_ref() == Some(model))
+            && self.failed_over.is_none_or(|failed_over| (record.attempts.len() > 1) == failed_over)
+            && self.empty.is_none_or(|empty| record.is_empty_answer() == empty)
     }
 }
 

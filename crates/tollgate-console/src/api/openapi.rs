@@ -186,6 +186,34 @@ fn description(needs: Needs) -> String {
     }
 }
 
+/// A page of these objects, with what the pages of a route have besides.
+fn page_schema(route: &Route, items: &Value) -> Value {
+    let mut page = json!({
+        "type": "object",
+        "required": ["items", "next"],
+        "properties": {
+            "items": {"type": "array", "items": items},
+            "next": {"type": ["string", "null"], "description": "The `after` of the next page."},
+        },
+        "additionalProperties": false,
+    });
+    if matches!(route.response, ResponseSchema::SearchPage(_)) {
+        let about =
+            "Set on a page that ends early because it has read many records: up to this time it searched. `next` continues there.";
+        page["required"] = json!(["items", "next", "searched_until"]);
+        page["properties"]["searched_until"] = json!({"type": ["string", "null"], "format": "date-time", "description": about});
+    }
+    if matches!(route.response, ResponseSchema::SumsPage(_)) {
+        let of_period = "Groups with requests; null where only the largest were summed up: with `sort`, without `previous`.";
+        let before = "The same of the period before; null without `previous`.";
+        page["required"] = json!(["items", "next", "groups", "previous_groups"]);
+        for (name, about) in [("groups", of_period), ("previous_groups", before)] {
+            page["properties"][name] = json!({"type": ["integer", "null"], "minimum": 0, "description": about});
+        }
+    }
+    page
+}
+
 fn responses(route: &Route, schemas: &mut Schemas) -> Value {
     let content = |schema: Value| json!({"description": "Done.", "content": {"application/json": {"schema": schema}}});
     let mut responses = Map::new();
@@ -198,23 +226,11 @@ fn responses(route: &Route, schemas: &mut Schemas) -> Value {
             responses.insert("200".to_owned(), content(schema.clone()));
             responses.insert("201".to_owned(), content(schema));
         }
-        ResponseSchema::Page(object) | ResponseSchema::SearchPage(object) | ResponseSchema::Progress(object) => {
-            let items = schemas.object(object, SchemaDirection::Response);
-            let mut page = json!({
-                "type": "object",
-                "required": ["items", "next"],
-                "properties": {
-                    "items": {"type": "array", "items": items},
-                    "next": {"type": ["string", "null"], "description": "The `after` of the next page."},
-                },
-                "additionalProperties": false,
-            });
-            if matches!(route.response, ResponseSchema::SearchPage(_)) {
-                let about = "Set on a page that ends early because it has read many records: up to this time it searched. `next` continues there.";
-                page["required"] = json!(["items", "next", "searched_until"]);
-                page["properties"]["searched_until"] =
-                    json!({"type": ["string", "null"], "format": "date-time", "description": about});
-            }
+        ResponseSchema::Page(object)
+        | ResponseSchema::SearchPage(object)
+        | ResponseSchema::SumsPage(object)
+        | ResponseSchema::Progress(object) => {
+            let page = page_schema(route, &schemas.object(object, SchemaDirection::Response));
             responses.insert("200".to_owned(), content(page));
             if matches!(route.response, ResponseSchema::Progress(_)) {
                 responses["200"]["content"]["application/jsonl"] = json!({"schema": {"type": "string"}});

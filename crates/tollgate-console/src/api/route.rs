@@ -194,6 +194,8 @@ pub(crate) enum ResponseSchema {
     Page(&'static Object),
     /// 200 and a page of objects that may end early, with `searched_until`.
     SearchPage(&'static Object),
+    /// 200 and a page of sums, with how many groups there are.
+    SumsPage(&'static Object),
     /// 200 and a page of objects, or JSON lines that report progress.
     Progress(&'static Object),
     /// 204.

@@ -149,7 +149,7 @@ pub(super) static ROUTES: &[Route] = &[
             handler!(summary::summary),
         )
         .query(SUMMARY)
-        .returns(ResponseSchema::Page(&summary::ROW)),
+        .returns(ResponseSchema::SumsPage(&summary::ROW)),
     OPERATORS
         .route(
             Method::Get,

@@ -4,7 +4,8 @@
 use std::fmt::{self, Write as _};
 
 use sqlx::Row as _;
-use tollgate_core::{MemberId, RequestId, Timestamp};
+use tollgate_core::{MemberId, Outcome, RequestId, Timestamp};
+use tollgate_protocol::Method;
 
 use super::{
     cells::{Cells, FromCells},
@@ -162,6 +163,12 @@ impl RefFilter {
         if let Some(stream) = stream {
             push(&mut sql, format_args!(" AND stream = {}", i64::from(*stream)));
         }
+        if let Some(failed_over) = self.conditions.failed_over {
+            push(&mut sql, format_args!(" AND attempts {} 1", if failed_over { ">" } else { "<=" }));
+        }
+        if let Some(empty) = self.conditions.empty {
+            push(&mut sql, format_args!(" AND {}({})", if empty { "" } else { "NOT " }, empty_answer()));
+        }
         sql.push_str(&self.texts);
         sql
     }
@@ -181,6 +188,15 @@ impl RefFilter {
 /// The tokens of a record of all kinds.
 const ALL_TOKENS: &str = "(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + \
      tokens_thinking)";
+
+/// What [`tollgate_core::UsageRecord::is_empty_answer`] says of a record.
+fn empty_answer() -> String {
+    let methods = list(&[Method::Chat, Method::Generate, Method::StreamGenerate].map(Coded::code));
+    format!(
+        "outcome = {} AND method IN ({methods}) AND tokens_output = 0 AND tokens_image = 0 AND tokens_audio = 0",
+        Outcome::Completed.code()
+    )
+}
 
 fn saturated(count: u64) -> i64 {
     i64::try_from(count).unwrap_or(i64::MAX)

@@ -245,6 +245,12 @@ pub(crate) struct UsageFilter {
     /// Only streams (true) or complete answers (false)
     #[arg(long)]
     pub(crate) stream: Option<bool>,
+    /// Only requests for which more than one account was tried (true) or at most one (false)
+    #[arg(long)]
+    pub(crate) failed_over: Option<bool>,
+    /// Only requests that were answered without any content (true), or the others (false)
+    #[arg(long)]
+    pub(crate) empty: Option<bool>,
     /// Least sale amount in USD
     #[arg(long, value_name = "USD")]
     pub(crate) min_sale: Option<String>,

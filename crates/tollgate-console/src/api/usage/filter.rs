@@ -35,6 +35,8 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`; of several, separated by commas, all must match."),
     both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
     both("stream", Kind::Flag, "Whether a stream was requested."),
+    both("failed_over", Kind::Flag, "Whether more than one account was tried."),
+    both("empty", Kind::Flag, "Whether the request was answered without any content."),
     both("min_sale", USD, "Least sale amount in USD."),
     both("min_cost", USD, "Least cost of all attempts in USD."),
     both("min_tokens", COUNT, "Least number of tokens of all kinds."),
@@ -123,10 +125,13 @@ async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiErr
     let query = &context.query;
     let count = |name: &str| query.whole(name).and_then(|count| u64::try_from(count).ok());
     let micros = |name: &str| count(name).map(|ms| ms.saturating_mul(1_000));
+    let flag = |name: &str| query.0.get(name).and_then(serde_json::Value::as_bool);
     let usd = |name: &str| query.text(name).and_then(|text| NanoUsd::parse(text).ok());
     Ok(RecordConditions {
         status: query.text("status").map(status).transpose()?,
-        stream: query.0.get("stream").and_then(serde_json::Value::as_bool),
+        stream: flag("stream"),
+        failed_over: flag("failed_over"),
+        empty: flag("empty"),
         min_sale: usd("min_sale"),
         min_cost: usd("min_cost"),
         min_tokens: count("min_tokens"),

@@ -152,6 +152,8 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
         None => Vec::new(),
     };
     drop(permit);
+    let groups = by.wanted.is_none().then_some(rows.len());
+    let previous_groups = before.as_ref().map(|_| earlier.len());
     let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
     if sorted_by != "of" {
         // The rows are in the order of their groups.
@@ -175,7 +177,8 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
         item.extend(more.map(|(field, value)| (field.to_owned(), value)));
         Value::Object(item)
     };
-    Ok(ApiResponse::ok(json!({"items": rows.iter().map(show).collect::<Vec<_>>(), "next": null})))
+    let items: Vec<Value> = rows.iter().map(show).collect();
+    Ok(ApiResponse::ok(json!({"items": items, "next": null, "groups": groups, "previous_groups": previous_groups})))
 }
 
 /// Parses `by`.

@@ -51,11 +51,14 @@ fn usage_records_are_listed_found_and_summed() {
         "protocol=openai&status=2xx&stream=false".to_owned(),
         "address=127.0.0.1&min_tokens=1".to_owned(),
         "tried_channel=echo&tried_account=echo/echo".to_owned(),
+        "failed_over=false&empty=false".to_owned(),
     ] {
         assert_eq!(admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len(), 7, "{query}");
         assert_eq!(admin.get(&format!("/admin/v1/usage/summary?by=nothing&{query}"))["items"][0]["requests"], 7, "{query}");
     }
-    assert_eq!(admin.get("/admin/v1/usage?status=429&min_cost=0.5")["items"], serde_json::json!([]));
+    for none in ["status=429&min_cost=0.5", "failed_over=true", "empty=true"] {
+        assert_eq!(admin.get(&format!("/admin/v1/usage?{none}"))["items"], serde_json::json!([]), "{none}");
+    }
     let pairs = admin.get("/admin/v1/usage/summary?by=account,key&sort=requests&rows=1");
     let row = &pairs["items"][0];
     assert_eq!((&row["name"], &row["and"]), (&Value::from("echo/echo"), &Value::from(key)), "{pairs}");
