@@ -34,6 +34,17 @@ test("the first admin sets a password and finds the console", async () => {
   await page.waitForURL("**/setup/gateway");
   await checkPage(page, faults, "set-up, gateway");
   await screenshot(page, "set-up-gateway.light");
+  await page.getByLabel("Name", { exact: true }).fill("Acme models");
+  await page.getByLabel("Address for callers").fill("api.example.com");
+  await page.locator("main button.primary").click();
+  await page.getByText("Enter an address such as https://api.example.com").waitFor();
+  assert.equal(await page.getByLabel("Address for callers").inputValue(), "api.example.com");
+  await checkPage(page, faults, "set-up, gateway, refused");
+  await page.getByLabel("Address for callers").fill("");
+  await page.getByLabel("Currency of amounts").selectOption("EUR");
+  await page.locator("main button.primary").click();
+  await page.getByText("Enter the units of the currency for one USD").waitFor();
+  await page.getByLabel("Currency of amounts").selectOption("USD");
   await page.locator("main button.primary").click();
   await page.waitForURL("**/setup/channel");
   await checkPage(page, faults, "set-up, channel");

@@ -14,7 +14,7 @@ export async function setPassword(page, gateway) {
 
 export async function signIn(page, gateway) {
   await page.goto(`${gateway.base}/sign-in`);
-  await page.getByLabel("Name or e-mail address").fill("owner");
+  await page.locator("#login").fill("owner");
   await page.locator("#password").fill(PASSWORD);
   await page.locator("main button.primary").click();
   await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));

@@ -19,6 +19,28 @@ for (const form of document.querySelectorAll("[data-pick-file]")) {
   });
 }
 
+// An image fills the field of a setting as a data: URL.
+for (const part of document.querySelectorAll("[data-pick-image]")) {
+  const area = part.querySelector("textarea[name=value]");
+  if (!area) continue;
+  const label = document.createElement("label");
+  label.className = "btn small";
+  label.textContent = part.dataset.pickImage;
+  const input = document.createElement("input");
+  input.type = "file";
+  input.accept = "image/png,image/jpeg,image/webp,image/gif,image/svg+xml";
+  input.className = "vh";
+  label.append(input);
+  area.after(label);
+  input.addEventListener("change", () => {
+    const file = input.files[0];
+    if (!file) return;
+    const reader = new FileReader();
+    reader.addEventListener("load", () => { area.value = reader.result; });
+    reader.readAsDataURL(file);
+  });
+}
+
 // A job says its progress until it has ended; then the page has its result. A connection that is lost comes back by itself.
 const job = document.querySelector("[data-job-events]");
 if (job) {

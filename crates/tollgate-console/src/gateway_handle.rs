@@ -10,7 +10,7 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 use tollgate_store::{AlertDestination, StoreError};
 
-use crate::currency::DisplayCurrency;
+use crate::{appearance::Appearance, currency::DisplayCurrency};
 
 /// The process that the console controls: a running gateway, or a command that works on its data folder.
 #[async_trait]
@@ -69,6 +69,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// The currency in which pages show amounts.
     fn currency(&self) -> DisplayCurrency;
+
+    /// How pages look to readers who have not chosen themselves, and what they announce.
+    fn appearance(&self) -> Appearance;
 
     /// How long members stay signed in.
     fn session_times(&self) -> SessionTimes;
@@ -167,6 +170,14 @@ pub struct EffectiveSetting {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SettingKind {
     Text,
+    /// One line of text of at most this many characters.
+    Line(u64),
+    /// An `http` or `https` address, without a query.
+    HttpUrl,
+    /// A small image as a `data:` URL.
+    Image,
+    /// Name of a time zone, such as `Europe/Berlin`.
+    TimeZone,
     /// A socket address.
     Address,
     /// `true` or `false`.

@@ -6,6 +6,7 @@
 
 mod api;
 mod api_error;
+mod appearance;
 mod auth;
 mod caller;
 mod console;
@@ -28,7 +29,8 @@ mod usage_export;
 mod usage_format;
 mod usage_parquet;
 
-pub use api::{parse_field_args, parse_status, parse_tags, route_fields};
+pub use api::{parse_field_args, parse_status, parse_tags, preferences::is_time_zone, route_fields};
+pub use appearance::{Announcement, Appearance, is_image};
 pub use axum::body::Body;
 pub use caller::is_caller_path;
 pub use console::Console;

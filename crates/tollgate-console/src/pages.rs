@@ -12,11 +12,14 @@ mod channels;
 mod clients;
 mod control;
 mod difference;
+mod docs;
 mod file_faults;
 mod form;
 mod format;
 mod groups;
+mod highlight;
 mod home;
+pub(crate) mod inline;
 mod invite;
 mod keys;
 mod layout;
@@ -89,6 +92,7 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
         menu::ROUTES,
         models::ROUTES,
         status::ROUTES,
+        docs::ROUTES,
         preferences::ROUTES,
         groups::ROUTES,
         pricing::ROUTES,

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_console::{DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
+use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
 use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
@@ -324,6 +324,13 @@ pub(crate) fn session_times(config: &Config) -> SessionTimes {
 /// The currency in which pages show amounts.
 pub(crate) fn currency(config: &Config) -> DisplayCurrency {
     DisplayCurrency::of(config.text("console.currency"), config.text("console.currency_per_usd"))
+}
+
+/// How pages look.
+pub(crate) fn appearance(config: &Config) -> Appearance {
+    let announcement = (config.text("console.announcement"), config.text("console.announcement_level"));
+    let names = (config.text("console.display_name"), config.text("console.logo"));
+    Appearance::of(names, announcement, config.text("console.language"), config.text("console.time_zone"))
 }
 
 /// The OpenID provider of the settings.

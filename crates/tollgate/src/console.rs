@@ -20,9 +20,9 @@ use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency, EffectiveSetting,
-    ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, RequestMeta, SessionTimes,
-    SettingRefusal, is_caller_path, is_set_up_path,
+    AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency,
+    EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, RequestMeta,
+    SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
@@ -416,6 +416,10 @@ impl GatewayHandle for RunningGateway {
 
     fn currency(&self) -> DisplayCurrency {
         compose::currency(&self.settings.current())
+    }
+
+    fn appearance(&self) -> Appearance {
+        compose::appearance(&self.settings.current())
     }
 
     fn session_times(&self) -> SessionTimes {

@@ -94,8 +94,10 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 /// Whether a time zone has this name. A machine without the database of time zones takes every name that can be one; browsers have a
 /// database of their own.
-fn is_time_zone(name: &str) -> bool {
-    let is_name = name.starts_with(|first: char| first.is_ascii_alphabetic())
+#[must_use]
+pub fn is_time_zone(name: &str) -> bool {
+    let is_name = name.len() <= MAX_TIME_ZONE
+        && name.starts_with(|first: char| first.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_+-/".contains(&byte));
     is_name && (time_zones().next().is_none() || jiff::tz::db().get(name).is_ok())
 }

@@ -14,12 +14,27 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
+    appearance::MAX_IMAGE,
     gateway_handle::{CheckedSetting, EffectiveSetting, SettingKind, SettingRefusal},
     response::ApiResponse,
 };
 
 const SOURCES: Kind = Kind::Word(&["default", "database", "file", "environment", "flag"]);
-const TYPES: Kind = Kind::Word(&["text", "address", "flag", "number", "share", "networks", "word", "usd", "rate", "percents"]);
+const TYPES: Kind = Kind::Word(&[
+    "text",
+    "address",
+    "url",
+    "image",
+    "time_zone",
+    "flag",
+    "number",
+    "share",
+    "networks",
+    "word",
+    "usd",
+    "rate",
+    "percents",
+]);
 const WORDS: Kind = Kind::List { of: &NAME, max: 100 };
 const VALUE: Kind = Kind::Form { expected: "a string, a number, or true or false", schema: value_schema };
 /// Longest text of a value, in characters.
@@ -46,8 +61,8 @@ static SETTING: Object = Object::of(
         read("variable", TEXT, "Environment variable for this setting."),
         read("secret", Kind::Flag, "Whether the value is masked."),
         read("type", TYPES, "Type of the value."),
-        read("min", COUNT, "Least number; null: not a number.").or_null(),
-        read("max", COUNT, "Largest number; null: not a number.").or_null(),
+        read("min", COUNT, "Least number, or length of a text in characters; null: no bound.").or_null(),
+        read("max", COUNT, "Largest number, or length of a text in characters; null: no bound.").or_null(),
         read("words", WORDS, "Values of a `word`; null: of another type.").or_null(),
         read("unit", TEXT, "Unit of a number or an amount, such as `ms`; null: a count, or no number.").or_null(),
         read("needs_restart", Kind::Flag, "Whether it is read at the start only."),
@@ -107,6 +122,10 @@ fn show(setting: &EffectiveSetting, stored: Option<&StoredRow>) -> Result<Value,
     let EffectiveSetting { name, value, default, source, variable, secret, kind, unit, needs_restart, writable, doc } = setting;
     let (word, bounds, words) = match *kind {
         SettingKind::Text => ("text", None, None),
+        SettingKind::Line(max) => ("text", Some((0, max)), None),
+        SettingKind::HttpUrl => ("url", None, None),
+        SettingKind::Image => ("image", Some((0, MAX_IMAGE)), None),
+        SettingKind::TimeZone => ("time_zone", None, None),
         SettingKind::Address => ("address", None, None),
         SettingKind::Flag => ("flag", None, None),
         SettingKind::Number(min, max) => ("number", Some((min, max)), None),

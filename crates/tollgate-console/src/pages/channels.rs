@@ -6,6 +6,7 @@ mod as_file;
 mod detail;
 mod explain;
 mod explain_detail;
+mod filter;
 pub(super) mod form;
 mod history;
 mod line_diff;

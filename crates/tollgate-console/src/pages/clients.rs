@@ -2,8 +2,13 @@
 //! table of protocols.
 
 use tollgate_protocol::{Protocol, minimal_body};
+use url::{Url, form_urlencoded::Serializer};
 
-use super::{locale::Locale, protocols};
+use super::{
+    highlight::{self, Token},
+    locale::Locale,
+    protocols,
+};
 
 const TEXT: &str = "Say hello.";
 
@@ -32,6 +37,15 @@ pub(crate) struct ProtocolLines {
 pub(crate) struct Snippet {
     pub(crate) label: &'static str,
     pub(crate) text: String,
+    /// Address with which CC Switch adds this gateway to the client; only with a key that is shown.
+    pub(crate) import: Option<String>,
+}
+
+impl Snippet {
+    /// The text in pieces with the classes of their colours.
+    pub(crate) fn tokens(&self) -> Vec<Token<'_>> {
+        highlight::tokens(&self.text)
+    }
 }
 
 /// The parts of the lines.
@@ -128,7 +142,31 @@ impl Lines<'_> {
                 ("Cherry Studio", self.app()),
             ],
         };
-        clients.into_iter().map(|(label, text)| Snippet { label, text }).collect()
+        clients.into_iter().map(|(label, text)| Snippet { import: self.import(label), label, text }).collect()
+    }
+
+    /// The link that CC Switch opens for the clients that it manages.
+    fn import(&self, client: &str) -> Option<String> {
+        let app = match client {
+            "Claude Code" => "claude",
+            "Codex" => "codex",
+            "Gemini CLI" => "gemini",
+            _ => return None,
+        };
+        if self.access.key.starts_with('$') {
+            return None;
+        }
+        let name = Url::parse(self.access.address).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default();
+        let pairs = [
+            ("resource", "provider"),
+            ("app", app),
+            ("name", &name),
+            ("homepage", self.access.address),
+            ("endpoint", &self.base),
+            ("apiKey", self.access.key),
+            ("model", self.access.model),
+        ];
+        Some(format!("ccswitch://v1/import?{}", Serializer::new(String::new()).extend_pairs(pairs).finish()))
     }
 
     fn path(&self) -> String {
@@ -322,7 +360,7 @@ mod tests {
 
     #[test]
     fn quotes_in_names_end_no_text() {
-        for (_, Snippet { label, text }) in all("sk-tg-abc", "a'; rm -rf / #\"") {
+        for (_, Snippet { label, text, .. }) in all("sk-tg-abc", "a'; rm -rf / #\"") {
             match label {
                 "curl" => assert!(text.contains(r"a'\''; rm -rf / #"), "{text}"),
                 label if label.contains("Python") || label.contains("Node") || label == "LangChain" => {
@@ -342,6 +380,21 @@ mod tests {
         for (_, snippet) in all("sk-tg-abc", "m") {
             assert!(snippet.text.contains("sk-tg-abc") && !snippet.text.contains("TOLLGATE_KEY"), "{}", snippet.text);
         }
+    }
+
+    #[test]
+    fn shown_key_is_imported_with_a_link() {
+        assert!(all("$TOLLGATE_KEY", "m").iter().all(|(_, client)| client.import.is_none()));
+        let clients = all("sk-tg-a&b", "m");
+        let links: Vec<&str> = clients.iter().filter_map(|(_, client)| client.import.as_deref()).collect();
+        assert_eq!(links.len(), 3, "{links:?}");
+        assert!(
+            links.iter().all(|link| link.contains("&name=gate.example.com&") && link.contains("&apiKey=sk-tg-a%26b&")),
+            "{links:?}"
+        );
+        assert!(
+            links.iter().any(|link| link.contains("app=codex") && link.contains("endpoint=https%3A%2F%2Fgate.example.com%2Fv1&"))
+        );
     }
 
     #[test]

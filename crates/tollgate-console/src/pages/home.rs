@@ -127,8 +127,18 @@ fn bases(t: Locale, base: &str) -> Vec<Base> {
     protocols::of_callers().map(|(protocol, _)| of(protocol)).collect()
 }
 
-/// Where callers send requests: the console's address, or that of model requests if the console has its own.
+/// Where callers send requests, as the settings say or as the console knows it.
 pub(super) fn model_url(request: &PageRequest) -> String {
+    let settings = request.state.gateway.settings();
+    let set = settings.iter().find(|setting| setting.name == "console.api_url").and_then(|setting| setting.value.as_deref());
+    match set.filter(|text| !text.is_empty()) {
+        Some(text) => text.trim_end_matches('/').to_owned(),
+        None => own_model_url(request),
+    }
+}
+
+/// Where this process takes requests: the console's address, or that of model requests if the console has its own.
+pub(super) fn own_model_url(request: &PageRequest) -> String {
     let settings = request.state.gateway.settings();
     let value = |name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.clone());
     let filled = |name: &str| value(name).filter(|text| !text.is_empty());

@@ -10,11 +10,17 @@ use super::{
     route::SeenBy,
     undo,
 };
+use crate::appearance::Announcement;
 
 #[derive(Debug)]
 pub(crate) struct Layout {
     pub(crate) t: Locale,
     pub(crate) title: String,
+    /// Of the gateway.
+    pub(crate) name: String,
+    pub(crate) logo: Option<String>,
+    /// What the operator says, on pages of callers and visitors.
+    pub(crate) announcement: Option<Announcement>,
     base: String,
     pub(crate) theme: &'static str,
     /// Zone of times; empty for the browser's.
@@ -104,6 +110,7 @@ const SECTIONS: &[(Section, &[Entry])] = &[
             ("/keys", "key", "k", MEMBER),
             ("/log", "log", "l", MEMBER),
             ("/status", "bolt", "s", SeenBy::Anyone),
+            ("/docs", "doc", "d", SeenBy::Anyone),
             ("/key", "search", "q", SeenBy::Anyone),
         ],
     ),
@@ -159,6 +166,7 @@ fn label(t: Locale, path: &str) -> &'static str {
         "/keys" => t.say("nav.keys"),
         "/log" => t.say("nav.log"),
         "/status" => t.say("nav.status"),
+        "/docs" => t.say("nav.docs"),
         "/key" => t.say("nav.key_check"),
         "/channels" => t.say("nav.channels"),
         "/proxies" => t.say("nav.proxies"),
@@ -172,6 +180,13 @@ fn label(t: Locale, path: &str) -> &'static str {
         "/system" => t.say("nav.system"),
         _ => t.say("nav.profile"),
     }
+}
+
+/// Whether a page is one that callers use; operators read announcements there, too.
+fn is_of_callers(path: &str) -> bool {
+    let used = SECTIONS.iter().filter(|(section, _)| matches!(section, Section::Use)).flat_map(|(_, entries)| *entries);
+    let of_callers = used.filter(|(.., seen_by)| *seen_by != OPERATOR).map(|(entry, ..)| *entry);
+    of_callers.chain(["/menu"]).any(|entry| path == entry || path.strip_prefix(entry).is_some_and(|rest| rest.starts_with('/')))
 }
 
 /// Pages at the bottom of a phone, the first of them that the reader sees; the menu has the rest.
@@ -218,9 +233,16 @@ impl Layout {
         Self {
             t,
             title,
+            name: request.appearance.name.clone(),
+            logo: request.appearance.logo.clone(),
+            announcement: request.appearance.announcement.clone().filter(|_| member.is_none() || is_of_callers(here)),
             base: request.state.identity.settings.base().to_owned(),
             theme: preferences.theme.as_str(),
-            time_zone: request.kept_preferences().and_then(|kept| kept.time_zone.clone()).unwrap_or_default(),
+            time_zone: request
+                .kept_preferences()
+                .and_then(|kept| kept.time_zone.clone())
+                .or_else(|| request.appearance.time_zone.clone())
+                .unwrap_or_default(),
             is_public_shell: member.is_none(),
             member,
             sections: sections.filter(|section| !section.entries.is_empty()).collect(),

@@ -252,9 +252,9 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         searched_until: None,
     };
     let mut query = filter.api_query();
-    query.push(("limit", PAGE));
-    query.extend(filter.after.as_deref().map(|after| ("after", after)));
-    let records: RecordsAnswer = match request.read(operations::LIST_USAGE, get(&query)).await {
+    query.push(("limit", PAGE.to_owned()));
+    query.extend(filter.after.clone().map(|after| ("after", after)));
+    let records: RecordsAnswer = match request.read(operations::LIST_USAGE, get_all(&query)).await {
         Ok(records) => records,
         Err(error) => {
             part.problem = Some(about_filter(t, error)?);
@@ -268,8 +268,9 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         let mut query = filter.api_query();
         let period = filter.period(request.state.gateway.now());
         part.widths = period.widths(t, |width| request.url(&format!("/log?{}", filter.with_bars(width))));
-        query.push(period.bars_or(BARS));
-        match request.read::<Buckets>(operations::DRAW_USAGE, get(&query)).await {
+        let (bars, width) = period.bars_or(BARS);
+        query.push((bars, width.to_owned()));
+        match request.read::<Buckets>(operations::DRAW_USAGE, get_all(&query)).await {
             Ok(buckets) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
             // Some filters can be summed over a shorter time only: the rows are there.
             Err(error) if error.status == http::StatusCode::BAD_REQUEST => part.problem = Some(t.say("log.no_sums").to_owned()),
@@ -277,6 +278,11 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         }
     }
     Ok(part)
+}
+
+/// A call that reads, with these parameters in its query.
+fn get_all(pairs: &[(&str, String)]) -> ApiCall {
+    get(&pairs.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>())
 }
 
 /// A filter that names what is not there, or has a value that cannot be: said above an empty list.

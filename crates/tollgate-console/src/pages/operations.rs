@@ -39,6 +39,9 @@ operations! {
     EXPLAIN = "explain";
     GET_ACCOUNT = "get_account";
     GET_CHANNEL = "get_channel";
+    GET_MODEL = "get_model";
+    MAKE_MODEL = "make_model";
+    CHANGE_MODEL = "change_model";
     GET_CHANNEL_FILE = "get_channel_file";
     IMPORT_PRICES = "import_prices";
     LIST_ACCOUNTS = "list_accounts";

@@ -23,7 +23,7 @@ use self::{
     checklist::Checklist,
     errors::{OwnerErrors, RecentError},
     events::Event,
-    figures::Tile,
+    figures::{Busyness, Tile},
     health::ChannelHealth,
     keys::BusyKey,
     sums::Totals,
@@ -131,8 +131,8 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
         errors::owners(request, period),
         health::channels(request, period),
     )?;
-    let (recent, busiest, events) =
-        tokio::try_join!(errors::recent(request, &outcomes), keys::busiest(request, period), events::latest(request, period))?;
+    let (recent, (busiest, active), events) =
+        tokio::try_join!(errors::recent(request, &outcomes), keys::used(request, period), events::latest(request, period))?;
     let (alerts, load, checklist) = tokio::try_join!(open_alerts(request), load_now(request), checklist::read(request))?;
     let log = |pairs: &[(&str, &str)]| request.url(&format!("/log?{}", period.log_query(pairs)));
     let address = request.url(&format!("/overview?{}&split={}", period.query(), split.word()));
@@ -142,7 +142,13 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
         refresh: period.is_until_now().then_some(address),
         alerts,
         checklist,
-        tiles: figures::tiles(t, &totals, &series, load.in_flight, &log(&[])),
+        tiles: figures::tiles(
+            t,
+            &totals,
+            &series,
+            Busyness { in_flight: load.in_flight, keys: active, all_keys: &request.url("/keys") },
+            &log(&[]),
+        ),
         outcomes: outcome_chart(t, &outcomes, |bucket| request.url(&format!("/log?{}", bucket.query()))),
         owners,
         spend,

@@ -10,7 +10,7 @@ use tollgate_store::AdminScope;
 use url::Url;
 
 use super::{
-    home::model_url,
+    home::{model_url, own_model_url},
     layout::{Layout, Script},
     locale::Locale,
     models::{document_for, group_label},
@@ -104,15 +104,16 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let document = document_for(&request, None, None).await?;
     let generates = |offer: &super::models::ModelOffer| offer.kind == "generation";
     let models = document.data.iter().filter(|model| model.groups.iter().any(generates));
-    let base = model_url(&request);
-    let other = other_origin(&request, &base);
+    // Pages may send requests to where this process takes them; other addresses of it are for people.
+    let own = own_model_url(&request);
+    let other = other_origin(&request, &own);
     let layout = request.layout(t.say("nav.playground")).with(Script::Playground);
     let template = PlaygroundPage {
         icons: layout.icon(""),
         layout,
         t,
-        send: if other.is_some() { base.clone() } else { request.url("") },
-        base,
+        send: if other.is_some() { own } else { request.url("") },
+        base: model_url(&request),
         models: models.take(MAX_MODELS).map(|model| model.id.clone()).collect(),
         choices: protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(t, protocol)).collect(),
         groups: groups_for_keys(&request).await?,

@@ -8,6 +8,7 @@ use serde_json::Map;
 use tollgate_store::MemberPreferences;
 
 use super::{
+    form::FormData,
     locale::{Language, Locale},
     operations,
     reply::{PageFailure, PageReply},
@@ -180,8 +181,14 @@ pub(crate) struct Preferences {
 
 impl Preferences {
     /// Those of the member who has signed in come first, then those of the browser.
-    pub(crate) fn of(headers: &HeaderMap, member: Option<&MemberPreferences>, currency: DisplayCurrency) -> Self {
-        let of_browser = Self::of_browser(headers, currency);
+    /// `usual`: the language of those who have not chosen one, if it is not their browser's.
+    pub(crate) fn of(
+        headers: &HeaderMap,
+        member: Option<&MemberPreferences>,
+        currency: DisplayCurrency,
+        usual: Option<Language>,
+    ) -> Self {
+        let of_browser = Self::of_browser(headers, currency, usual);
         let language = member.and_then(|member| member.language.as_deref()).and_then(Language::of_tag);
         let theme = member.and_then(|member| member.theme.as_deref()).map(Theme::read);
         Self {
@@ -191,12 +198,12 @@ impl Preferences {
         }
     }
 
-    fn of_browser(headers: &HeaderMap, currency: DisplayCurrency) -> Self {
+    fn of_browser(headers: &HeaderMap, currency: DisplayCurrency, usual: Option<Language>) -> Self {
         let accepted = headers.get(header::ACCEPT_LANGUAGE).and_then(|value| value.to_str().ok()).unwrap_or_default();
         let chosen = cookie(headers, LANGUAGE).and_then(Language::of_tag);
         let toast = cookie(headers, TOAST).and_then(|word| Toast::ALL.into_iter().find(|toast| toast.as_str() == word));
         Self {
-            locale: Locale { language: chosen.unwrap_or_else(|| Language::accepted(accepted)), currency },
+            locale: Locale { language: chosen.or(usual).unwrap_or_else(|| Language::accepted(accepted)), currency },
             theme: cookie(headers, THEME).map_or(Theme::System, Theme::read),
             toast,
         }
@@ -226,15 +233,20 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         }
         request.call(operations::CHANGE_PREFERENCES, ApiCall { body, ..ApiCall::default() }).await?;
     }
-    // The browser keeps them for the pages before the sign-in, too.
-    let mut reply = PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/")));
+    Ok(keep(PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/"))), form))
+}
+
+/// Has the browser keep what a form chose, for the pages before the sign-in.
+pub(crate) fn keep(mut reply: PageReply, form: &FormData) -> PageReply {
     if let Some(language) = Language::of_tag(form.value("language")) {
         reply = reply.header("set-cookie", &set(LANGUAGE, language.tag()));
+    } else if form.has("language") {
+        reply = reply.header("set-cookie", &format!("{LANGUAGE}=; Path=/; SameSite=Lax; Max-Age=0"));
     }
     if form.has("theme") {
         reply = reply.header("set-cookie", &set(THEME, Theme::read(form.value("theme")).as_str()));
     }
-    Ok(reply)
+    reply
 }
 
 #[cfg(test)]
@@ -248,7 +260,7 @@ mod tests {
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
         let member = MemberPreferences { language: Some("zh-CN".to_owned()), ..MemberPreferences::default() };
-        let found = Preferences::of(&headers, Some(&member), DisplayCurrency::USD);
+        let found = Preferences::of(&headers, Some(&member), DisplayCurrency::USD, Some(Language::En));
         assert_eq!((found.locale, found.theme), (Locale::ZH_CN, Theme::Dark));
         assert_eq!(LANGUAGES, Language::ALL.map(Language::tag));
         assert_eq!(THEMES, [Theme::Light, Theme::Dark].map(Theme::as_str));
@@ -260,8 +272,14 @@ mod tests {
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, HeaderValue::from_str(cookies).unwrap());
             headers.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_str(languages).unwrap());
-            Preferences::of_browser(&headers, DisplayCurrency::USD)
+            Preferences::of_browser(&headers, DisplayCurrency::USD, None)
         };
+        let chinese = |headers: &HeaderMap| Preferences::of_browser(headers, DisplayCurrency::USD, Some(Language::ZhCn)).locale;
+        let mut headers = HeaderMap::new();
+        headers.insert(header::ACCEPT_LANGUAGE, HeaderValue::from_static("en"));
+        assert_eq!(chinese(&headers), Locale::ZH_CN);
+        headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en"));
+        assert_eq!(chinese(&headers), Locale::EN);
         assert_eq!(of("a=b", "zh-CN,zh;q=0.9,en;q=0.8").locale, Locale::ZH_CN);
         assert_eq!(of("tollgate_language=en", "zh-CN").locale, Locale::EN);
         assert_eq!(of("tollgate_language=tlh", "zh-CN").locale, Locale::ZH_CN);

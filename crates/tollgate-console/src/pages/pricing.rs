@@ -2,6 +2,7 @@
 
 mod by_group;
 mod edit;
+mod facts;
 mod history;
 pub(super) mod import;
 mod simulate;
@@ -34,6 +35,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/pricing/groups", OPERATOR, page!(by_group::save)),
     PageRoute::get("/pricing/model", OPERATOR, page!(edit::show)),
     PageRoute::post("/pricing/model", OPERATOR, page!(edit::save)),
+    PageRoute::get("/pricing/model/facts", OPERATOR, page!(facts::show)),
+    PageRoute::post("/pricing/model/facts", OPERATOR, page!(facts::save)),
     PageRoute::post("/pricing/model/remove", OPERATOR, page!(edit::remove)),
     PageRoute::get("/pricing/unpriced", OPERATOR, page!(unpriced::show)),
     PageRoute::get("/pricing/import", OPERATOR, page!(import::show)),

@@ -118,7 +118,13 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
     Some(match reason {
         "amount" => t.say("problem.amount"),
         "base_url" => t.say("problem.base_url"),
+        "ca_file" => t.say("problem.ca_file"),
+        "parameters" => t.say("problem.parameters"),
         "credential" => t.say("problem.credential"),
+        "http_url" => t.say("problem.http_url"),
+        "image" => t.say("problem.image"),
+        "line" => t.say("problem.line"),
+        "rate" => t.say("problem.rate"),
         "headers" => t.say("problem.headers"),
         "multiplier" => t.say("problem.multiplier"),
         "number_range" => t.say("problem.number_range"),

@@ -12,10 +12,10 @@ use super::{
     form::{FormData, FormState},
     format::{self, TimeText},
     layout::Layout,
-    locale::Locale,
+    locale::{Language, Locale},
     operations,
     password_link::{check_repeated, new_password},
-    preferences::Toast,
+    preferences::{Toast, keep},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
@@ -33,7 +33,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/profile/codes", MEMBER, page!(enable_codes)),
     PageRoute::post("/profile/codes/off", MEMBER, page!(disable_codes)),
     PageRoute::post("/profile/codes/renew", MEMBER, page!(renew_codes)),
-    PageRoute::post("/profile/time-zone", MEMBER, page!(change_time_zone)),
+    PageRoute::post("/profile/time-zone", MEMBER, page!(change_display)),
     PageRoute::post("/profile/sessions/{session}/end", MEMBER, page!(end_session)),
 ];
 
@@ -51,6 +51,8 @@ struct ProfilePage {
     again: Control,
     codes_password: Control,
     time_zone: Control,
+    language: Control,
+    theme: Control,
 }
 
 #[derive(Debug, Deserialize)]
@@ -165,6 +167,8 @@ async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageRep
         again,
         codes_password: form.current_password("password_for_codes", t.say("profile.current_password")),
         time_zone: time_zone(request, form),
+        language: language(request, form),
+        theme: theme(request, form),
     };
     PageReply::page(form.status(), &template)
 }
@@ -177,12 +181,35 @@ fn time_zone(request: &PageRequest, form: &FormState) -> Control {
     control.hint(t.say("profile.time_zone_hint")).max(preferences::MAX_TIME_ZONE)
 }
 
-/// An empty one is the browser's.
-async fn change_time_zone(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+/// A choice of the member as the form shows it: what was typed, else what is kept.
+fn chosen(form: &FormState, field: &'static str, kept: Option<&str>) -> FormState {
+    if form.has(field) { form.clone() } else { FormState::of(FormData::of(&[(field, kept.unwrap_or_default())])) }
+}
+
+fn language(request: &PageRequest, form: &FormState) -> Control {
+    let (t, kept) = (request.t(), request.kept_preferences().and_then(|kept| kept.language.as_deref()));
+    let languages = Language::ALL.map(|language| (language.tag(), language.name()));
+    let choices = std::iter::once(("", t.say("profile.language_of_browser"))).chain(languages);
+    chosen(form, "language", kept).choice("language", t.say("nav.language"), choices)
+}
+
+fn theme(request: &PageRequest, form: &FormState) -> Control {
+    let (t, kept) = (request.t(), request.kept_preferences().and_then(|kept| kept.theme.as_deref()));
+    let choices = [("", t.say("theme.system")), ("light", t.say("theme.light")), ("dark", t.say("theme.dark"))];
+    chosen(form, "theme", kept).choice("theme", t.say("theme.title"), choices)
+}
+
+/// What is empty is the browser's.
+async fn change_display(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let zone = Some(request.form.value("time_zone").trim()).filter(|zone| !zone.is_empty());
-    let body = Map::from_iter([("time_zone".to_owned(), zone.map_or(Value::Null, Value::from))]);
+    let mut body = Map::from_iter([("time_zone".to_owned(), zone.map_or(Value::Null, Value::from))]);
+    for (field, known) in [("language", preferences::LANGUAGES), ("theme", preferences::THEMES)] {
+        if request.form.has(field) {
+            body.insert(field.to_owned(), preferences::choice(known, request.form.value(field)));
+        }
+    }
     match request.call(operations::CHANGE_PREFERENCES, ApiCall { body, ..ApiCall::default() }).await {
-        Ok(_) => Ok(PageReply::redirect(&request.url("/profile")).toast(Toast::Saved)),
+        Ok(_) => Ok(keep(PageReply::redirect(&request.url("/profile")), &request.form).toast(Toast::Saved)),
         Err(error) => refuse(&request, error.because("time_zone"), &["time_zone"]).await,
     }
 }

@@ -12,6 +12,7 @@ use super::{control::Pager, form::FormData, layout::Layout, locale::Locale, pref
 use crate::{
     api::{self, route::Needs},
     api_error::ApiError,
+    appearance::Appearance,
     dispatch::{self, ApiCall},
     identity::SignedIn,
     principal::Principal,
@@ -32,6 +33,7 @@ pub(crate) struct PageRequest {
     pub(crate) form: FormData,
     pub(crate) signed_in: Option<SignedIn>,
     pub(crate) preferences: Preferences,
+    pub(crate) appearance: Appearance,
 }
 
 impl PageRequest {

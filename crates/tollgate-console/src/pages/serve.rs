@@ -14,6 +14,7 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     form::{self, FormData},
+    locale::Language,
     preferences::{self, Preferences},
     problem,
     reply::{PageFailure, PageReply},
@@ -91,7 +92,9 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
     };
     let address = parts.uri.path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
     let kept = signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences);
-    let preferences = Preferences::of(&parts.headers, kept, state.gateway.currency());
+    let appearance = state.gateway.appearance();
+    let usual = appearance.language.as_deref().and_then(Language::of_tag);
+    let preferences = Preferences::of(&parts.headers, kept, state.gateway.currency(), usual);
     let page = PageRequest {
         state: Arc::clone(state),
         meta,
@@ -102,6 +105,7 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
         form: FormData::default(),
         signed_in,
         preferences,
+        appearance,
     };
     (page, session)
 }

@@ -1,6 +1,8 @@
 //! The steps of the first run after the admin's password: the gateway itself, the first channel with its models and a test, and the first
 //! key with lines to copy. Each can be skipped and done again; the overview lists what is left.
 
+mod gateway;
+
 use std::sync::Arc;
 
 use askama::Template;
@@ -23,19 +25,18 @@ use super::{
     operations,
     preferences::Toast,
     reply::{PageFailure, PageReply},
-    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    request::{ApiPage, PageRequest, get, read_answer},
     route::{PageRoute, SeenBy, page},
 };
-use crate::{api_error::ApiError, dispatch::ApiCall};
+use crate::api_error::ApiError;
 
 const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
-const SQUARE_PUBLIC: &str = "square.public";
 const CHANNEL: &str = "/setup/channel";
 const KEY: &str = "/setup/key";
 
 pub(super) static ROUTES: &[PageRoute] = &[
-    PageRoute::get("/setup/gateway", ADMIN, page!(show)),
-    PageRoute::post("/setup/gateway", ADMIN, page!(save)),
+    PageRoute::get("/setup/gateway", ADMIN, page!(gateway::show)),
+    PageRoute::post("/setup/gateway", ADMIN, page!(gateway::save)),
     PageRoute::get(CHANNEL, ADMIN, page!(channel)),
     PageRoute::post(CHANNEL, ADMIN, page!(make_first_channel)),
     PageRoute::get("/setup/channel/{name}", ADMIN, page!(served::show)),
@@ -57,18 +58,6 @@ pub(super) struct SetUpStep {
 pub(super) fn steps(t: Locale, here: usize) -> Vec<SetUpStep> {
     let labels = [t.say("set_up.step_account"), t.say("set_up.step_gateway"), t.say("checklist.channel"), t.say("checklist.key")];
     labels.into_iter().enumerate().map(|(at, label)| SetUpStep { label, is_done: at < here, is_here: at == here }).collect()
-}
-
-#[derive(Debug, Template)]
-#[template(path = "set_up_gateway.html")]
-struct GatewayPage {
-    layout: Layout,
-    t: Locale,
-    steps: Vec<SetUpStep>,
-    address: String,
-    is_public: bool,
-    /// Why visitors' access cannot be changed here; `None`: it can.
-    set_by: Option<String>,
 }
 
 #[derive(Debug, Template)]
@@ -101,43 +90,6 @@ struct MadeKey {
     secret: String,
     link: String,
     by_protocol: Vec<ProtocolLines>,
-}
-
-fn square_setting(request: &PageRequest) -> Result<crate::gateway_handle::EffectiveSetting, ApiError> {
-    let settings = request.state.gateway.settings();
-    settings.into_iter().find(|setting| setting.name == SQUARE_PUBLIC).ok_or_else(ApiError::internal)
-}
-
-async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let (t, setting) = (request.t(), square_setting(&request)?);
-    let set_by = (!setting.writable).then(|| {
-        let source = match setting.source {
-            "flag" => t.say("set_up.source.flag"),
-            "environment" => t.say("set_up.source.environment"),
-            _ => t.say("set_up.source.file"),
-        };
-        t.say_with("set_up.set_by", &[("source", source), ("variable", &setting.variable)])
-    });
-    let template = GatewayPage {
-        layout: request.layout(t.say("set_up.gateway_title")).public_shell(),
-        t,
-        steps: steps(t, 1),
-        address: request.state.identity.settings.url.as_str().trim_end_matches('/').to_owned(),
-        is_public: request.state.gateway.is_square_public(),
-        set_by,
-    };
-    PageReply::ok(&template)
-}
-
-async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let setting = square_setting(&request)?;
-    if setting.writable {
-        let value = request.form.value("square_public") == "on";
-        let body = [("value".to_owned(), value.into())].into_iter().collect();
-        let path = path_of(&[("name", SQUARE_PUBLIC)]);
-        request.call(operations::SET_SETTING, ApiCall { path, body, ..ApiCall::default() }).await?;
-    }
-    Ok(PageReply::redirect(&request.url(CHANNEL)).toast(Toast::Saved))
 }
 
 async fn channel(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

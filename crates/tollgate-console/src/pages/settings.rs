@@ -10,7 +10,7 @@ use tollgate_store::AdminScope;
 use super::{
     control::{self, Control, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
     preferences::Toast,
@@ -19,7 +19,11 @@ use super::{
     route::{PageRoute, SeenBy, page},
     setting_texts,
 };
-use crate::{api_error::ApiError, dispatch::ApiCall};
+use crate::{
+    api::preferences::{MAX_TIME_ZONE, time_zones},
+    api_error::ApiError,
+    dispatch::ApiCall,
+};
 
 const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 
@@ -32,6 +36,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
 
 const SOURCES: [&str; 5] = ["default", "database", "file", "environment", "flag"];
 const PLACES: &[FaultPlace] = &[("value", "value", "")];
+/// Longest value without a bound of its own.
+const LONGEST: usize = 10_000;
 /// Longest value that fits on a line.
 const SHORT: usize = 60;
 
@@ -92,6 +98,8 @@ struct SettingObject {
 
 #[derive(Debug)]
 struct SettingRow {
+    /// The value is shown as an image.
+    is_image: bool,
     name: String,
     doc: String,
     value: Option<String>,
@@ -135,6 +143,7 @@ impl SettingRow {
             },
             variable: setting.variable.clone(),
             needs_restart: setting.needs_restart,
+            is_image: setting.kind == "image",
             is_writable: setting.writable,
             is_overridden: setting.stored.is_some() && setting.source != "database",
         }
@@ -203,10 +212,17 @@ fn control(t: Locale, state: &FormState, setting: &SettingObject) -> Control {
         ("flag", _) => state.choice("value", label, [("true", t.say("settings.yes")), ("false", t.say("settings.no"))]),
         ("word", Some(words)) => state.choice("value", label, words.iter().map(|word| (word.as_str(), word.as_str()))),
         ("number" | "share" | "usd" | "rate", _) => state.number("value", label),
+        ("image", _) => state.area("value", label, 4).max(LONGEST),
+        ("time_zone", _) => state.suggest("value", label, time_zones().collect()).max(MAX_TIME_ZONE),
+        ("text", _) if setting.max.is_some() => {
+            let most = setting.max.and_then(|max| usize::try_from(max).ok()).unwrap_or(LONGEST);
+            if most > SHORT { state.area("value", label, 4).max(most) } else { state.text("value", label).max(most).wide() }
+        }
         _ if state.value("value").chars().nth(SHORT).is_some() => state.area("value", label, 4),
-        _ => state.text("value", label).max(10_000).wide(),
+        _ => state.text("value", label).max(LONGEST).wide(),
     };
-    let bounds = setting.min.zip(setting.max).map(|(min, max)| {
+    let is_number = !["text", "image"].contains(&setting.kind.as_str());
+    let bounds = setting.min.zip(setting.max).filter(|_| is_number).map(|(min, max)| {
         let unit = setting.unit.clone().unwrap_or_default();
         let (min, max) = (min.to_string(), if max >= i64::MAX.unsigned_abs() { "…".to_owned() } else { max.to_string() });
         t.say_with("settings.bounds", &[("min", &min), ("max", &max), ("unit", &unit)]).trim().to_owned()
@@ -236,7 +252,7 @@ fn setting_page(request: &PageRequest, setting: &SettingObject, state: &FormStat
         FormView::new(path, sections, t.say("form.save")).hidden("revision", revision).cancel(request.url("/settings"))
     });
     let template = SettingPage {
-        layout: request.layout(setting.name.clone()).below("/settings", t.say("nav.settings")),
+        layout: request.layout(setting.name.clone()).below("/settings", t.say("nav.settings")).with(Script::Operators),
         t,
         banner: state.banner(),
         row: SettingRow::of(t, setting),
@@ -260,9 +276,25 @@ async fn set(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     match request.call_with(operations::SET_SETTING, call, revision.as_slice()).await {
         Ok(_) => Ok(to_list(&request, Toast::Saved)),
         Err(error) => {
-            let state = control::refused(request.t(), form, error, PLACES)?;
-            setting_page(&request, &read_setting(&request).await?, &state)
+            let setting = read_setting(&request).await?;
+            let places = [("value", "value", reason(&setting))];
+            let state = control::refused(request.t(), form, error, &places)?;
+            setting_page(&request, &setting, &state)
         }
+    }
+}
+
+/// What is said when a setting does not take a value; empty: what the admin API says.
+fn reason(setting: &SettingObject) -> &'static str {
+    match setting.kind.as_str() {
+        "url" => "http_url",
+        "image" => "image",
+        "time_zone" => "time_zone",
+        "rate" => "rate",
+        "usd" => "amount",
+        "number" => "number_range",
+        "text" if setting.max.is_some() => "line",
+        _ => "",
     }
 }
 

@@ -88,6 +88,8 @@ fn only_fields_are_not_escaped() {
         "upstream",
         "control",
         "danger.control",
+        "language",
+        "theme",
         // Other templates of their own.
         "found",
         "part",

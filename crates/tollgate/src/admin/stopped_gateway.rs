@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
+    AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
     ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
@@ -150,6 +150,10 @@ impl GatewayHandle for StoppedGateway {
 
     fn currency(&self) -> DisplayCurrency {
         compose::currency(&self.config.load())
+    }
+
+    fn appearance(&self) -> Appearance {
+        compose::appearance(&self.config.load())
     }
 
     fn session_times(&self) -> SessionTimes {

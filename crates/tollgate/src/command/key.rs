@@ -85,7 +85,7 @@ async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: 
 }
 
 /// Settings that say where callers reach the gateway.
-const ADDRESS_SETTINGS: [&str; 4] = ["console.url", "console.listen", "server.listen", "server.tls_cert"];
+const ADDRESS_SETTINGS: [&str; 5] = ["console.api_url", "console.url", "console.listen", "server.listen", "server.tls_cert"];
 
 /// The gateway's address for callers, without a slash at its end.
 async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> {
@@ -108,8 +108,12 @@ async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> 
     Ok(address_for_callers(read).unwrap_or_else(|| format!("http://{}", local_address(config.listen))))
 }
 
-/// The address that browsers use, where the console has none of its own, else where the gateway listens.
+/// The address that is set for callers; else the one that browsers use, where the console has none of its own; else where the gateway
+/// listens.
 fn address_for_callers<'a>(setting: impl Fn(&'static str) -> Option<&'a str>) -> Option<String> {
+    if let Some(url) = setting("console.api_url") {
+        return Some(url.trim_end_matches('/').to_owned());
+    }
     let shared = setting("console.url").filter(|_| setting("console.listen").is_none());
     // A path is where a proxy serves the console alone.
     if let Some(url) = shared.and_then(|text| Url::parse(text).ok()).filter(|url| url.path() == "/") {
@@ -228,6 +232,8 @@ mod tests {
         let url = ("console.url", "https://gateway.example.com");
         assert_eq!(address(&[listen, url]).as_deref(), Some("https://gateway.example.com"));
         assert_eq!(address(&[listen, url, ("console.listen", "127.0.0.1:1")]).as_deref(), Some("http://127.0.0.1:9000"));
+        let api = ("console.api_url", "https://api.example.com/llm/");
+        assert_eq!(address(&[listen, url, api]).as_deref(), Some("https://api.example.com/llm"));
         assert_eq!(address(&[listen, ("console.url", "https://a.example.com/console")]).as_deref(), Some("http://127.0.0.1:9000"));
     }
 

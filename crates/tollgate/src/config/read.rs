@@ -5,12 +5,15 @@ use std::{collections::BTreeMap, net::IpAddr};
 use ipnet::IpNet;
 use tollgate_store::fields::nearest;
 use toml::de::{DeTable, DeValue};
+use url::Url;
 
-use tollgate_console::SettingKind;
+use tollgate_console::{SettingKind, is_image, is_time_zone};
 use tollgate_core::{Multiplier, NanoUsd};
 
 use super::table::{self, SETTINGS, SettingSpec};
 
+/// Longest address, in bytes.
+const MAX_URL: usize = 500;
 /// Largest rate of a currency.
 const MAX_RATE: Multiplier = Multiplier(1_000_000 * Multiplier::ONE.0);
 
@@ -165,6 +168,10 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
     let text = local.as_deref().unwrap_or(text);
     let is_valid = match setting.kind {
         SettingKind::Text => true,
+        SettingKind::Line(max) => !text.contains(char::is_control) && (text.chars().count() as u64) <= max,
+        SettingKind::HttpUrl => text.is_empty() || is_http_url(text),
+        SettingKind::Image => text.is_empty() || is_image(text),
+        SettingKind::TimeZone => text.is_empty() || is_time_zone(text),
         SettingKind::Networks => networks(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         SettingKind::Flag => ["true", "false"].contains(&text),
@@ -178,7 +185,7 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
     if is_valid {
         return Ok(text.to_owned());
     }
-    let found = if setting.secret { String::new() } else { format!(", not '{text}'") };
+    let found = if setting.secret || setting.kind == SettingKind::Image { String::new() } else { format!(", not '{text}'") };
     Err(format!("{shown} takes {}{found}", expects(setting.kind)))
 }
 
@@ -188,9 +195,22 @@ pub(super) fn networks(text: &str) -> Option<Vec<IpNet>> {
     entries.map(|entry| entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)).ok()).collect()
 }
 
+/// Whether a text is an address that others can be appended to.
+fn is_http_url(text: &str) -> bool {
+    let fits = |url: &Url| {
+        let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();
+        ["http", "https"].contains(&url.scheme()) && is_plain
+    };
+    text.len() <= MAX_URL && Url::parse(text).is_ok_and(|url| fits(&url))
+}
+
 fn expects(kind: SettingKind) -> String {
     match kind {
         SettingKind::Text => "a text in quotes".to_owned(),
+        SettingKind::Line(max) => format!("one line of text of at most {max} characters"),
+        SettingKind::HttpUrl => "an address such as \"https://gateway.example.com\", without a query".to_owned(),
+        SettingKind::Image => "an image as a data: URL of at most 10000 characters, such as \"data:image/png;base64,…\"".to_owned(),
+        SettingKind::TimeZone => "the name of a time zone, such as \"Europe/Berlin\"".to_owned(),
         SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
         SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         SettingKind::Flag => "true or false".to_owned(),
@@ -213,6 +233,10 @@ fn is_percentages(text: &str) -> bool {
 fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
     match kind {
         SettingKind::Text
+        | SettingKind::Line(_)
+        | SettingKind::HttpUrl
+        | SettingKind::Image
+        | SettingKind::TimeZone
         | SettingKind::Networks
         | SettingKind::Address
         | SettingKind::OneOf(_)
@@ -338,6 +362,25 @@ mod tests {
         assert_eq!(networks(" "), Some(Vec::new()));
         let faults = check("[server]\ntrusted_proxies = \"10.0.0.0/8 10.1\"\n", &[]).unwrap_err();
         assert!(faults[0].contains("takes networks with commas between"), "{faults:?}");
+    }
+
+    #[test]
+    fn texts_of_pages_are_bounded() {
+        let check = |name: &str, text: &str| check("", &[(&table::variable(name), text)]);
+        assert_eq!(check("console.display_name", "Acme \u{6a21}\u{578b}").unwrap()["console.display_name"].text, "Acme \u{6a21}\u{578b}");
+        for (name, text) in
+            [("console.display_name", "a\nb"), ("console.display_name", &"x".repeat(61)), ("console.announcement", &"x".repeat(501))]
+        {
+            assert!(check(name, text).unwrap_err()[0].contains("takes one line of text of at most"), "{name}");
+        }
+        for text in ["https://api.example.com", "http://10.0.0.1:8080/llm", ""] {
+            assert!(check("console.api_url", text).is_ok(), "{text}");
+        }
+        for text in ["api.example.com", "ftp://a", "javascript:alert(1)", "https://a?b", "https://u:p@a"] {
+            assert!(check("console.api_url", text).unwrap_err()[0].contains("takes an address such as"), "{text}");
+        }
+        assert!(check("console.time_zone", "Asia/Shanghai").is_ok());
+        assert!(check("console.time_zone", "Mars/Base").unwrap_err()[0].contains("the name of a time zone"));
     }
 
     #[test]

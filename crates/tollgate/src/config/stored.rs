@@ -147,7 +147,7 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 11] = [
+    const APPLIED_ELSEWHERE: [&str; 18] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
@@ -155,6 +155,13 @@ mod tests {
         "usage.retention_days",
         "health.history_days",
         "square.public",
+        "console.api_url",
+        "console.display_name",
+        "console.logo",
+        "console.announcement",
+        "console.announcement_level",
+        "console.language",
+        "console.time_zone",
         "console.session_idle_minutes",
         "console.session_max_hours",
         "console.currency",
@@ -178,7 +185,14 @@ mod tests {
                 SettingKind::Usd | SettingKind::Rate => "2".to_owned(),
                 SettingKind::Percents => "70".to_owned(),
                 SettingKind::Networks => "10.0.0.0/8".to_owned(),
-                SettingKind::Text | SettingKind::Address => panic!("{} has no test value", setting.path),
+                SettingKind::Text
+                | SettingKind::Line(_)
+                | SettingKind::HttpUrl
+                | SettingKind::Image
+                | SettingKind::TimeZone
+                | SettingKind::Address => {
+                    panic!("{} has no test value", setting.path)
+                }
             };
             let mut after = before.clone();
             after.insert(setting.path.to_owned(), other.clone());

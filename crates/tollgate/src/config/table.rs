@@ -2,8 +2,8 @@
 //! environment variables, `tollgate check` and the admin API are derived from it.
 
 use tollgate_console::{
-    CURRENCIES,
-    SettingKind::{self, Address, Flag, Networks, Number, OneOf, Percents, Rate, Share, Text, Usd},
+    Appearance, CURRENCIES,
+    SettingKind::{self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Percents, Rate, Share, Text, TimeZone, Usd},
 };
 
 pub(crate) struct SettingSpec {
@@ -38,7 +38,7 @@ impl SettingSpec {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
             Usd => Some("USD"),
             Percents => Some("%"),
-            Text | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
+            Text | Line(_) | HttpUrl | Image | TimeZone | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
         }
     }
 }
@@ -191,6 +191,20 @@ settings! {
         "PEM file with the private key of `tls_cert`.";
     "console.url": Text, None =>
         "Address of the console as browsers see it, such as \"https://gateway.example.com\": for links, cookies and the check where writes come from.";
+    "console.api_url": HttpUrl, None, at_run_time: true =>
+        "Address of model requests as callers reach it, such as \"https://api.example.com\": for the lines to copy that pages and commands show. Absent: that of console.url, or where the gateway listens.";
+    "console.display_name": Line(60), Some("\"tollgate\""), at_run_time: true =>
+        "Name of this gateway in the head and the title of pages.";
+    "console.logo": Image, None, at_run_time: true =>
+        "Image in the place of tollgate's mark, as a data: URL of at most 10,000 characters (about 7 KB): PNG, JPEG, WebP, GIF or SVG.";
+    "console.announcement": Line(500), None, at_run_time: true =>
+        "Text above the pages of callers and visitors, the model square and the sign-in among them; addresses in it are links. Absent: none.";
+    "console.announcement_level": OneOf(Appearance::LEVELS), Some("\"info\""), at_run_time: true =>
+        "How the announcement looks.";
+    "console.language": OneOf(&["auto", "en", "zh-CN"]), Some("\"auto\""), at_run_time: true =>
+        "Language of pages for readers who have not chosen one; auto: that of their browser.";
+    "console.time_zone": TimeZone, None, at_run_time: true =>
+        "Zone of times on pages for members and visitors who have not chosen one, such as \"Europe/Berlin\"; absent: that of their browser.";
     "console.session_idle_minutes": Number(1, 525_600), Some("720"), at_run_time: true =>
         "Minutes without a request after which a session ends.";
     "console.session_max_hours": Number(1, 8_760), Some("720"), at_run_time: true =>

@@ -12,7 +12,7 @@ use crate::{
         clients::shell,
         locale::{Language, Locale},
         mark::Mark,
-        operations, reasons,
+        operations, problem, reasons,
         request::{PageRequest, get},
     },
 };
@@ -107,7 +107,13 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     let found: Explanation = match request.read(operations::EXPLAIN, get(&pairs)).await {
         Ok(found) => found,
         Err(error) if error.status.is_client_error() && error.status != http::StatusCode::FORBIDDEN => {
-            return Ok(RoutingExplanation { problem: Some(error.message().to_owned()), sentence: None, rows: Vec::new(), command });
+            // The admin API says in English which name is wrong.
+            let problem = match t.language {
+                Language::En => error.message().to_owned(),
+                Language::ZhCn if error.status == http::StatusCode::NOT_FOUND => t.say("explain.not_found").to_owned(),
+                Language::ZhCn => problem::say(t, &error),
+            };
+            return Ok(RoutingExplanation { problem: Some(problem), sentence: None, rows: Vec::new(), command });
         }
         Err(error) => return Err(error),
     };

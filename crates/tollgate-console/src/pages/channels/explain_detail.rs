@@ -1,6 +1,9 @@
 //! Details of an explanation, which the router says in English, in the reader's language.
 
-use crate::pages::{locale::Locale, strip};
+use crate::pages::{
+    locale::{Locale, fill},
+    strip,
+};
 
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
 pub(super) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
@@ -14,7 +17,40 @@ pub(super) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
     Some(parts.join(t.say("list.separator")))
 }
 
+/// What is left of a limit and what the request may need of it, such as `3 of 60 requests left this minute, the request may use 2`.
+fn bound(t: Locale, part: &str) -> Option<String> {
+    let (left, needs) = match part.split_once(", the request may ") {
+        Some((left, needs)) => (left, Some(needs.split_once(' ')?)),
+        None => (part, None),
+    };
+    let (figures, what) = match left.split_once(" USD left") {
+        Some((figures, period)) => (figures, period),
+        None => left.match_indices(' ').nth(2).map(|(at, _)| (&left[..at], &left[at..]))?,
+    };
+    let (left, limit) = figures.split_once(" of ")?;
+    let key = match (what.trim_start(), needs) {
+        ("slots free", _) => t.say("explain.slots_left"),
+        ("requests left this minute", _) => t.say("explain.requests_left"),
+        ("tokens left this minute", _) => t.say("explain.tokens_left"),
+        ("today", _) => t.say("explain.day_left"),
+        ("this month", _) => t.say("explain.month_left"),
+        ("", _) => t.say("explain.budget_left"),
+        _ => return None,
+    };
+    let said = fill(key, &[("left", left), ("limit", limit)]);
+    Some(match needs {
+        Some(("cost", amount)) => {
+            format!("{said}{}{}", t.say("list.separator"), t.say_with("explain.may_cost", &[("amount", amount)]))
+        }
+        Some((_, count)) => format!("{said}{}{}", t.say("list.separator"), t.say_with("explain.may_use", &[("count", count)])),
+        None => said,
+    })
+}
+
 fn say_part(t: Locale, part: &str) -> String {
+    if let Some(said) = bound(t, part) {
+        return said;
+    }
     if let Some(weight) = part.strip_prefix("recent failures: ").and_then(|rest| rest.strip_suffix(" of its weight")) {
         return t.say_with("explain.failures", &[("share", weight)]);
     }
@@ -58,6 +94,14 @@ fn kind_of(t: Locale, kind: &str) -> &str {
     match kind {
         "input" => t.say("price.input"),
         "output" => t.say("price.output"),
+        "cache_read" => t.say("price.cache_read"),
+        "cache_write" => t.say("price.cache_write"),
+        "cache_write_1h" => t.say("price.cache_write_1h"),
+        "thinking" => t.say("price.thinking"),
+        "image" => t.say("price.image"),
+        "audio" => t.say("price.audio"),
+        "web_search" => t.say("price.web_search"),
+        "request" | "per_request" => t.say("price.per_request"),
         _ => kind,
     }
 }
@@ -87,6 +131,22 @@ mod tests {
             let said = say(Locale::ZH_CN, code, &why.detail().unwrap()).unwrap();
             let is_english = said.split(|c: char| !c.is_ascii_alphabetic()).any(|word| word.len() > 3);
             assert!(!is_english, "{said}");
+        }
+        for part in [
+            "3 of 60 requests left this minute",
+            "120 of 9000 tokens left this minute, the request may use 4096",
+            "0 of 4 slots free",
+            "0.01 of 1.00 USD left today, the request may cost 0.25",
+            "5.00 of 100.00 USD left this month",
+            "5.00 of 100.00 USD left, the request may cost 6.00",
+        ] {
+            let said = say(Locale::ZH_CN, "rate", part).unwrap();
+            let is_english =
+                said.split(|c: char| !c.is_ascii_alphabetic()).any(|word| word.len() > 2 && !["USD", "token"].contains(&word));
+            assert!(!is_english, "{said}");
+            for figure in part.split([' ', ',']).filter(|word| word.starts_with(|c: char| c.is_ascii_digit())) {
+                assert!(said.contains(figure), "{figure} is not in {said}");
+            }
         }
         assert_eq!(say(Locale::ZH_CN, "capability", "top_k, seed").as_deref(), Some("top_k, seed"));
         assert_eq!(say(Locale::EN, "private_network", "the base URL is private"), None);

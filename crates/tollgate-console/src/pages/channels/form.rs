@@ -40,6 +40,7 @@ const FIELDS: &[&str] = &[
     "probe_interval_s",
     "headers",
     "proxy",
+    "ca_file",
     "budget_amount",
 ];
 /// Providers that can be chosen, in this order.
@@ -219,7 +220,7 @@ fn values(row: &Map<String, Value>) -> FormData {
         Some(other) => other.to_string(),
     };
     let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
-    pairs.extend(["protocol", "base_url", "proxy"].map(|name| (name, text(name))));
+    pairs.extend(["protocol", "base_url", "proxy", "ca_file"].map(|name| (name, text(name))));
     pairs.extend(
         SWITCHES
             .iter()
@@ -271,7 +272,9 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<
     }
     if is_admin {
         body.insert("private_network".to_owned(), form.has("private_network").into());
-        body.insert("proxy".to_owned(), form.filled("proxy").map_or(Value::Null, Value::from));
+        for field in ["proxy", "ca_file"] {
+            body.insert(field.to_owned(), form.filled(field).map_or(Value::Null, Value::from));
+        }
     }
     body.insert("headers".to_owned(), headers(form.value("headers"))?);
     // Several budgets are changed with the command line.
@@ -318,6 +321,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "base_url" => error.about("base_url").because("base_url"),
         "proxy" => error.about("proxy").because("proxy"),
         "headers" => error.about("headers").because("headers"),
+        "ca_file" => error.about("ca_file").because("ca_file"),
         "accounts" => error.about("credential").because("credential"),
         "budget" => error.about("budget_amount").because("amount"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
@@ -370,6 +374,7 @@ fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection
     ];
     if request.is_admin() {
         controls.push(form.text("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).max(2_000));
+        controls.push(form.text("ca_file", t.say("channels.ca_file")).hint(t.say("channels.ca_file_hint")).max(1_000));
     }
     controls.extend(private_network(request, form));
     ControlSection::new(t.say("channels.connection"), controls)
@@ -380,6 +385,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
     let number = |name, label, hint| form.number(name, label).hint(hint).required();
     let switches = |names: &[&'static str]| names.iter().map(|name| switch(t, form, name)).collect::<Vec<_>>();
     let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
+    let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
     let mut routing = vec![
         number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
         number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
@@ -394,6 +400,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
     let budget = vec![
         form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
         form.choice("budget_window", t.say("keys.budget_window"), windows),
+        form.choice("budget_action", t.say("keys.budget_action"), actions),
     ];
     let translation = switches(&["hoist", "server_tools", "pass_user", "fetch_media"]);
     vec![
@@ -415,7 +422,7 @@ mod tests {
             "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
             "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "probe_interval_s": 0,
             "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
-            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "headers": {"x-a": "***"},
+            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "ca_file": "/etc/ca.pem", "headers": {"x-a": "***"},
             "budget": {"amount": "5.00", "window": "day", "action": "block"},
         });
         row.as_object().unwrap().clone()
@@ -434,7 +441,7 @@ mod tests {
     #[test]
     fn only_admins_send_what_only_they_may_change() {
         let body = body(&values(&row()), &row(), false).unwrap();
-        assert!(!body.contains_key("proxy") && !body.contains_key("private_network"));
+        assert!(["proxy", "ca_file", "private_network"].iter().all(|field| !body.contains_key(*field)));
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::{cmp::Reverse, collections::HashMap, sync::Arc};
 use askama::Template;
 use serde::Deserialize;
 
-use super::state::{ChannelState, provider_name, provider_tone, states};
+use super::{
+    filter::{ChannelChoice, ChannelFilter},
+    state::{ChannelState, provider_name, provider_tone, states},
+};
 use crate::{
     api_error::ApiError,
     pages::{
@@ -29,8 +32,8 @@ use crate::{
 struct ChannelsPage {
     layout: Layout,
     t: Locale,
-    search: String,
-    has_problems_only: bool,
+    filter: ChannelFilter,
+    choices: Vec<ChannelChoice>,
     is_filtered: bool,
     sorts: Vec<(&'static str, &'static str, bool)>,
     count: String,
@@ -83,10 +86,11 @@ struct Sources {
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
     let (mut states, sources) = tokio::try_join!(states(&request), sources(&request))?;
-    let search = query.value("q").trim();
-    let has_problems_only = query.value("problems") == "1";
+    let filter = ChannelFilter::of(query);
+    let groups: Vec<String> = sources.groups.iter().map(|group| group.name.clone()).collect();
+    let choices = filter.choices(t, &states, &groups);
     let all = states.len();
-    states.retain(|state| is_found(state, search) && (!has_problems_only || state.severity() < 2));
+    states.retain(|state| filter.selects(state, &groups_of(state, &sources)));
     let sort = query.value("sort");
     let errors = |state: &ChannelState| {
         let figures = sources.hour.get(&state.name);
@@ -104,9 +108,9 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let template = ChannelsPage {
         layout: request.layout(t.say("nav.channels")).wide().with(Script::Refresh).with(Script::Tables).with(Script::Choose),
         t,
-        is_filtered: !search.is_empty() || has_problems_only,
-        search: query.value("q").to_owned(),
-        has_problems_only,
+        is_filtered: filter.is_set(),
+        filter,
+        choices,
         sorts: [
             ("state", t.say("channels.by_state")),
             ("name", t.say("channels.by_name")),
@@ -130,16 +134,6 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
-/// Whether the name, the address, the provider or a model contains the text, or it is the end of a credential.
-fn is_found(state: &ChannelState, search: &str) -> bool {
-    let (channel, part) = (&state.channel, search.to_lowercase());
-    let texts = [&channel.name, &channel.base_url, &channel.provider];
-    let models = channel.serves.iter().map(|served| &served.model);
-    let mut ends = state.accounts.iter().filter_map(|account| account.credential_end.as_deref());
-    let contains = |text: &String| text.to_lowercase().contains(&part);
-    search.is_empty() || texts.into_iter().chain(models).any(contains) || ends.any(|end| search == end)
-}
-
 async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     let now = request.state.gateway.now();
     let (hour, today) = (Period::last_hour(now), Period::today(now));
@@ -153,6 +147,11 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     )?;
     let by_name = |rows: Vec<SumRow>| rows.into_iter().filter_map(|row| Some((row.name?, row.figures))).collect();
     Ok(Sources { hour: by_name(of_hour), day: by_name(of_day), uptimes: uptimes.items, groups: groups.items })
+}
+
+/// The groups that offer a channel.
+fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&'a str> {
+    sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str()).collect()
 }
 
 fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
@@ -169,7 +168,6 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
     };
     let (requests, rpm) = (sum(|account| account.requests_minute), limit(|account| account.rpm));
-    let groups = sources.groups.iter().filter(|group| group.channels.contains(&state.name)).map(|group| group.name.as_str());
     let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
     ChannelRow {
         id: state.channel.id.clone(),
@@ -201,7 +199,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,
         models: state.channel.serves.len().to_string(),
-        groups: groups.collect::<Vec<_>>().join(", "),
+        groups: groups_of(state, sources).join(", "),
         order: format!("{} / {}", state.channel.priority, state.channel.weight),
     }
 }

@@ -43,15 +43,18 @@ impl Range {
 }
 
 /// Fields that are filled in; those for operators last.
-const FIELDS: [&str; 15] = [
+const FIELDS: [&str; 19] = [
     "model",
     "key",
     "outcome",
     "status",
     "reason",
     "protocol",
+    "stream",
+    "session",
     "min_sale",
     "min_tokens",
+    "min_ttft_ms",
     "min_duration_ms",
     "tags",
     "client_request_id",
@@ -59,12 +62,27 @@ const FIELDS: [&str; 15] = [
     "group",
     "member",
     "channel",
+    "min_cost",
 ];
 /// Those that others than operators cannot ask for.
-const FOR_OPERATORS: [&str; 2] = ["member", "channel"];
+const FOR_OPERATORS: [&str; 3] = ["member", "channel", "min_cost"];
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
 const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
+/// What can be chosen beside outcomes, with the parameter of the admin API that selects it.
+const FURTHER_OUTCOMES: [(&str, (&str, &str)); 3] =
+    [("empty", ("empty", "true")), ("failed_over", ("failed_over", "true")), ("blocked", ("reason", "E67"))];
+/// The tag that clients name their session in.
+const SESSION: &str = "session";
+
+fn outcome_label(t: Locale, word: &str) -> String {
+    match word {
+        "empty" => t.say("log.empty_answer").to_owned(),
+        "failed_over" => t.say("log.failed_over").to_owned(),
+        "blocked" => t.say("reason.content").to_owned(),
+        _ => mark::of_outcome(t, word).word,
+    }
+}
 
 pub(super) fn label(t: Locale, field: &str) -> &'static str {
     match field {
@@ -74,6 +92,10 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
         "status" => t.say("log.status"),
         "reason" => t.say("log.reason"),
         "protocol" => t.say("facet.protocol"),
+        "stream" => t.say("log.stream"),
+        SESSION => t.say("log.session"),
+        "min_ttft_ms" => t.say("log.min_first"),
+        "min_cost" => t.say("log.min_cost"),
         "min_sale" => t.say("log.min_sale"),
         "min_tokens" => t.say("log.min_tokens"),
         "min_duration_ms" => t.say("log.min_duration"),
@@ -149,11 +171,31 @@ impl LogFilter {
         !self.values.is_empty()
     }
 
+    /// The parameters of the admin API without the time. Each is there once: of a code that is chosen and one that is typed, the chosen one.
+    fn parameters(&self) -> Vec<(&str, String)> {
+        let mut pairs: Vec<(&str, String)> = Vec::new();
+        let further = FURTHER_OUTCOMES.iter().find(|(word, _)| *word == self.value("outcome")).map(|(_, pair)| *pair);
+        let session = Some(self.value(SESSION)).filter(|session| !session.is_empty()).map(|session| format!("{SESSION}={session}"));
+        for (field, value) in &self.values {
+            match (*field, further) {
+                (SESSION | "tags", _) | ("outcome", Some(_)) | ("reason", Some(("reason", _))) => {}
+                (field, _) => pairs.push((field, value.clone())),
+            }
+        }
+        pairs.extend(further.map(|(name, value)| (name, value.to_owned())));
+        let typed = Some(self.value("tags")).filter(|tags| !tags.is_empty()).map(str::to_owned);
+        let tags: Vec<String> = typed.into_iter().chain(session).collect();
+        if !tags.is_empty() {
+            pairs.push(("tags", tags.join(",")));
+        }
+        pairs
+    }
+
     /// The parameters of the admin API.
-    pub(super) fn api_query(&self) -> Vec<(&str, &str)> {
-        let mut pairs: Vec<(&str, &str)> = self.values.iter().map(|(field, value)| (*field, value.as_str())).collect();
-        pairs.push(("since", &self.since));
-        pairs.extend(self.until.as_deref().map(|until| ("until", until)));
+    pub(super) fn api_query(&self) -> Vec<(&str, String)> {
+        let mut pairs = self.parameters();
+        pairs.push(("since", self.since.clone()));
+        pairs.extend(self.until.clone().map(|until| ("until", until)));
         pairs
     }
 
@@ -164,7 +206,7 @@ impl LogFilter {
 
     /// What selects new records.
     pub(super) fn live_query(&self) -> String {
-        Serializer::new(String::new()).extend_pairs(self.values.iter().map(|(field, value)| (*field, value.as_str()))).finish()
+        Serializer::new(String::new()).extend_pairs(self.parameters()).finish()
     }
 
     /// The query of the page's own address.
@@ -236,7 +278,14 @@ impl LogFilter {
                 words.iter().map(|word| (*word, label(word), *word == value)).collect::<Vec<_>>()
             };
             let options = match name {
-                "outcome" => words(&OUTCOMES, &|word| mark::of_outcome(t, word).word),
+                "outcome" => {
+                    let all: Vec<&str> = OUTCOMES.into_iter().chain(FURTHER_OUTCOMES.map(|(word, _)| word)).collect();
+                    words(&all, &|word| outcome_label(t, word))
+                }
+                "stream" => words(&["true", "false"], &|word| match word {
+                    "true" => t.say("log.streams").to_owned(),
+                    _ => t.say("log.complete_answers").to_owned(),
+                }),
                 "protocol" => words(&protocols::of_callers().map(|(protocol, _)| protocol.as_str()).collect::<Vec<_>>(), &|word| {
                     protocols::label(t, word).to_owned()
                 }),
@@ -245,9 +294,10 @@ impl LogFilter {
             let hint = match name {
                 "status" => "429, 5xx",
                 "reason" => "E40",
-                "min_sale" => "0.01",
+                "min_sale" | "min_cost" => "0.01",
                 "min_tokens" => "1000",
                 "min_duration_ms" => "5000",
+                "min_ttft_ms" => "2000",
                 "tags" => "project=web",
                 _ => "",
             };
@@ -291,7 +341,7 @@ mod tests {
         assert_eq!((fixed.range, fixed.hidden().len()), (None, 0));
         assert_eq!(fixed.fixed(), ("2026-11-21T00:00".to_owned(), "2026-11-21T00:05".to_owned()));
         let typed = of("range=1h&since=2026-11-21T00:00&until=", false);
-        assert_eq!((typed.range, typed.api_query().last()), (None, Some(&("since", "2026-11-21T00:00:00Z"))));
+        assert_eq!((typed.range, typed.api_query().last()), (None, Some(&("since", "2026-11-21T00:00:00Z".to_owned()))));
     }
 
     #[test]
@@ -315,6 +365,17 @@ mod tests {
         assert_eq!(filter.live_query(), "model=m");
         assert!(filter.hidden().contains(&("follow", "1".to_owned())) && !filter.fixed_query().contains("follow"));
         assert!(!of("follow=yes", false).query(None).contains("follow"));
+    }
+
+    #[test]
+    fn choices_beside_outcomes_are_parameters_of_their_own() {
+        let asked = |query: &str| of(query, true).live_query();
+        assert_eq!(asked("outcome=empty&model=m"), "model=m&empty=true");
+        assert_eq!(asked("outcome=failed_over"), "failed_over=true");
+        assert_eq!(asked("outcome=blocked&reason=E40"), "reason=E67");
+        assert_eq!(asked("outcome=refused&reason=E40"), "outcome=refused&reason=E40");
+        assert_eq!(asked("session=s1&tags=a%3Db&stream=true"), "stream=true&tags=a%3Db%2Csession%3Ds1");
+        assert_eq!(of("outcome=empty&session=s", true).query(None), "outcome=empty&session=s", "the address keeps what was chosen");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::view::{outcome_mark, speed};
 use crate::pages::{
+    docs,
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
@@ -42,6 +43,15 @@ pub(super) struct RecordObject {
     trace: Vec<TraceObject>,
     pub(super) attempts: Vec<AttemptObject>,
     pricing: Option<PricingObject>,
+}
+
+impl RecordObject {
+    /// Whether the caller got a complete answer without any content; the same as the filter of that name selects.
+    pub(super) fn is_empty_answer(&self) -> bool {
+        let generates = ["chat", "generate", "stream"].contains(&self.method.as_str());
+        let tokens = &self.tokens;
+        self.outcome == "completed" && generates && tokens.output == 0 && tokens.image == 0 && tokens.audio == 0
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,6 +138,8 @@ pub(super) struct RecordDetail {
     pub(super) facts: Vec<(&'static str, String)>,
     /// What the caller was told.
     pub(super) problem: Option<String>,
+    /// The error that `/docs` explains.
+    pub(super) explained: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
     /// The middle and the end of the clock that attempts stand on.
     pub(super) half: String,
@@ -208,6 +220,7 @@ impl RecordDetail {
             key_name: record.key_name.clone(),
             facts: facts(t, record),
             problem: problem(t, record),
+            explained: record.reason.clone().filter(|id| docs::is_explained(id)),
             attempts: attempts(t, record),
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),

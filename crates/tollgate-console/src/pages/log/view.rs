@@ -65,6 +65,9 @@ impl LogRow {
 
 /// The outcome with the status that the caller got.
 pub(super) fn outcome_mark(t: Locale, record: &RecordObject) -> Mark {
+    if record.is_empty_answer() {
+        return Mark::new("warn", "minus", format!("{} {}", record.status, t.say("log.empty_answer")));
+    }
     let mark = mark::of_outcome(t, &record.outcome);
     let word = if record.outcome == "completed" { record.status.to_string() } else { format!("{} {}", record.status, mark.word) };
     Mark { word, ..mark }

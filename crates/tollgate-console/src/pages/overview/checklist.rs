@@ -45,7 +45,8 @@ pub(crate) async fn steps(request: &PageRequest) -> Result<Vec<Step>, ApiError> 
     let keys: ApiPage<Anything> = request.read(operations::LIST_KEYS, get(&[("limit", "1")])).await?;
     let records: ApiPage<Anything> = request.read(operations::LIST_USAGE, get(&[("limit", "1")])).await?;
     let settings = request.state.gateway.settings();
-    let has_url = settings.iter().any(|setting| setting.name == "console.url" && setting.source != "default");
+    let has_url =
+        settings.iter().any(|setting| ["console.url", "console.api_url"].contains(&setting.name) && setting.source != "default");
     let has_channel = channels.items.iter().any(|channel| channel.provider != "echo" && channel.status == "on");
     let step = |label, hint, path: &str, is_done| Step { label, hint, link: request.url(path), is_done };
     Ok(vec![

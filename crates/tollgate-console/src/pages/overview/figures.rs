@@ -2,6 +2,7 @@
 
 use super::{
     change,
+    keys::ActiveKeys,
     sums::{Figures, SumsOverTime, Times, Totals},
 };
 use crate::pages::{format, lines::Spark, locale::Locale, money};
@@ -28,7 +29,16 @@ fn millionths(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 1_000_000 / u128::from(whole.max(1))).unwrap_or(1_000_000)
 }
 
-pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight: u64, log: &str) -> Vec<Tile> {
+/// What is known besides sums.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Busyness<'a> {
+    pub(super) in_flight: u64,
+    pub(super) keys: ActiveKeys,
+    /// The list of keys.
+    pub(super) all_keys: &'a str,
+}
+
+pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, busyness: Busyness<'_>, log: &str) -> Vec<Tile> {
     let (now, before) = (&totals.now, &totals.before);
     let link = || Some(log.to_owned());
     let requests = Tile {
@@ -66,14 +76,33 @@ pub(super) fn tiles(t: Locale, totals: &Totals, series: &SumsOverTime, in_flight
     };
     let in_flight = Tile {
         label: t.say("overview.in_flight"),
-        value: format::integer(in_flight),
+        value: format::integer(busyness.in_flight),
         exact: String::new(),
         notes: vec![("live", t.say("overview.in_flight_of").to_owned())],
         spark: None,
         link: None,
     };
-    let [first, added, whole] = spans(t, totals, series, log);
-    vec![requests, completed(t, totals, series, log), spend(t, totals, series, log), tokens, first, added, whole, in_flight]
+    let [first, added] = spans(t, totals, series, log);
+    let keys = active_keys(t, busyness);
+    vec![requests, completed(t, totals, series, log), spend(t, totals, series, log), tokens, first, added, keys, in_flight]
+}
+
+/// How many keys were used.
+fn active_keys(t: Locale, Busyness { keys, all_keys, .. }: Busyness<'_>) -> Tile {
+    let change = change(keys.now, keys.before).map(|(_, text)| text);
+    let notes = match change {
+        Some(text) => vec![("", text), ("", t.say("overview.before").to_owned())],
+        None if keys.before == 0 => vec![("", t.say("overview.nothing_before").to_owned())],
+        None => vec![("", t.say("overview.same").to_owned())],
+    };
+    Tile {
+        label: t.say("overview.active_keys"),
+        value: format::integer(keys.now),
+        exact: String::new(),
+        notes,
+        spark: None,
+        link: Some(all_keys.to_owned()),
+    }
 }
 
 /// A change to the period before.
@@ -130,8 +159,8 @@ fn spend(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
     }
 }
 
-/// The time to the first content, what the gateway adds, and the time to the end.
-fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> [Tile; 3] {
+/// The time to the first content, and what the gateway adds. The time to the end stands beside the first.
+fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> [Tile; 2] {
     let known = |times: Option<Times>| times.filter(|times| times.p99 > 0);
     let tile = |label, times: fn(&Figures) -> Option<Times>, shown: fn(&Times) -> u64, other: (&'static str, fn(&Times) -> u64)| {
         let (is, was) = (known(times(now)), known(times(before)));
@@ -156,9 +185,9 @@ fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
             link: Some(log.to_owned()),
         }
     };
-    [
-        tile(t.say("overview.first_token"), |figures| figures.ttft, |times| times.p50, ("p95", |times| times.p95)),
-        tile(t.say("overview.added"), |figures| figures.overhead, |times| times.p95, ("p50", |times| times.p50)),
-        tile(t.say("overview.whole"), |figures| figures.duration, |times| times.p50, ("p95", |times| times.p95)),
-    ]
+    let mut first = tile(t.say("overview.first_token"), |figures| figures.ttft, |times| times.p50, ("p95", |times| times.p95));
+    let whole = known(now.duration).map(|times| t.say_with("overview.whole", &[("time", &format::micros(t, times.p50))]));
+    first.notes.extend(whole.map(|text| ("", text)));
+    let added = tile(t.say("overview.added"), |figures| figures.overhead, |times| times.p95, ("p50", |times| times.p50));
+    [first, added]
 }

@@ -1,10 +1,13 @@
-//! The keys that were charged the most.
+//! The keys that were used: how many, and those that were charged the most.
+
+use serde::Deserialize;
 
 use super::sums::{self, SumRow};
 use crate::{
     api_error::ApiError,
     pages::{
         money::{self, Amount},
+        operations,
         period::Period,
         request::PageRequest,
     },
@@ -23,8 +26,25 @@ pub(super) struct BusyKey {
     pub(super) percent: u64,
 }
 
-pub(super) async fn busiest(request: &PageRequest, period: &Period) -> Result<Vec<BusyKey>, ApiError> {
-    let rows = sums::rows(request, period, &[("by", "key"), ("sort", "sale"), ("rows", SHOWN), sums::WITHOUT_TIMES]).await?;
+/// How many keys were used in the period, and in the one before.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct ActiveKeys {
+    pub(super) now: u64,
+    pub(super) before: u64,
+}
+
+/// The sums of keys as the admin API answers them.
+#[derive(Debug, Deserialize)]
+struct KeySums {
+    items: Vec<SumRow>,
+    groups: Option<u64>,
+    previous_groups: Option<u64>,
+}
+
+pub(super) async fn used(request: &PageRequest, period: &Period) -> Result<(Vec<BusyKey>, ActiveKeys), ApiError> {
+    let pairs = [("by", "key"), ("sort", "sale"), ("rows", SHOWN), ("previous", "true"), sums::WITHOUT_TIMES];
+    let KeySums { items: rows, groups, previous_groups } = request.read(operations::SUM_USAGE, sums::call(period, &pairs)).await?;
+    let active = ActiveKeys { now: groups.unwrap_or_default(), before: previous_groups.unwrap_or_default() };
     let most = rows.first().map_or(0, |row| row.figures.sale_nano()).max(1);
     let key = |row: &SumRow| BusyKey {
         name: row.name.clone().unwrap_or_else(|| row.of.clone()),
@@ -33,5 +53,6 @@ pub(super) async fn busiest(request: &PageRequest, period: &Period) -> Result<Ve
         link: request.url(&format!("/keys/{}", row.of)),
         percent: u64::try_from(u128::from(row.figures.sale_nano()) * 100 / u128::from(most)).unwrap_or(100),
     };
-    Ok(rows.iter().filter(|row| !row.of.is_empty()).map(key).collect())
+    let shown = rows.iter().filter(|row| !row.of.is_empty() && row.figures.requests > 0).map(key).collect();
+    Ok((shown, active))
 }

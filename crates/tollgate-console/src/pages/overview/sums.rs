@@ -6,6 +6,7 @@ use tollgate_store::SummaryBy;
 
 use crate::{
     api_error::ApiError,
+    dispatch::ApiCall,
     pages::{
         operations,
         period::{Period, row_time},
@@ -94,10 +95,15 @@ pub(in crate::pages) async fn rows(
     period: &Period,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<SumRow>, ApiError> {
+    Ok(request.read::<ApiPage<SumRow>>(operations::SUM_USAGE, call(period, pairs)).await?.items)
+}
+
+/// The call for a summary over a period.
+pub(in crate::pages) fn call(period: &Period, pairs: &[(&str, &str)]) -> ApiCall {
     let times = period.of_sums();
     let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
     query.extend(pairs);
-    Ok(request.read::<ApiPage<SumRow>>(operations::SUM_USAGE, get(&query)).await?.items)
+    get(&query)
 }
 
 /// The word of the grouping by time of which the bars of a period consist, and its length in microseconds.
