@@ -107,7 +107,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         Rest::Ended => relayed.complete(),
         Rest::Broken(fault) => {
             warn(&relayed.head, &fault);
-            relayed.break_off(&Break::Interrupted);
+            relayed.break_off(&Break::of(&fault));
         }
     }
     AnswerBody::of(relayed)
@@ -336,7 +336,7 @@ impl Relayed {
             self.phase = Phase::Ending { until: self.received + LATE_USAGE };
         } else if let Err(fault) = pushed {
             warn(&self.head, &fault);
-            self.break_off(&Break::Interrupted);
+            self.break_off(&Break::of(&fault));
         } else if self.received >= self.silence_limit() {
             // The upstream never pauses, so the timer is never polled.
             self.lose_upstream(&Break::Idle);

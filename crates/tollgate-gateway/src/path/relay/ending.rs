@@ -1,7 +1,7 @@
 //! How a stream ends for its caller, its account and its record.
 
 use tollgate_core::{AttemptResult, Observation, Outcome};
-use tollgate_protocol::StreamError;
+use tollgate_protocol::{Protocol, StreamError, UpstreamProblem};
 
 use super::{
     Relayed,
@@ -9,12 +9,12 @@ use super::{
 };
 use crate::{
     path::types::usage_guard::Ending,
-    refusal::{Refusal, UpstreamFailure},
+    refusal::{Refusal, Rejection, UpstreamFailure},
     request::Head,
 };
 
 impl Relayed {
-    /// E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
+    /// E52, E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
     /// failure in the caller's protocol.
     pub(super) fn break_off(&mut self, why: &Break) {
         self.upstream = None;
@@ -24,6 +24,9 @@ impl Relayed {
             Break::NoMemory => (Refusal::Overloaded, Outcome::GatewayStopped, Observation::Success { latency: None }),
             Break::AccessLost(refusal) => (refusal.clone(), Outcome::GatewayStopped, Observation::Success { latency: None }),
             Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
+            Break::TooLong => {
+                (upstream(UpstreamFailure::Rejected(Box::new(too_long()))), Outcome::UpstreamBroke, Observation::RequestRefused)
+            }
             Break::Idle => {
                 let silence = self.silence_allowed();
                 let is_stalled = self.clock.instant() < self.received + silence && !self.progress.finish;
@@ -62,6 +65,16 @@ impl Relayed {
             Some(flush) => Phase::Flushing { flush: Box::pin(flush.wait()), then },
             None => Phase::Closing(then),
         };
+    }
+}
+
+/// The refusal of a request that is too long, in words and with the code by which clients shorten the conversation. The upstream's own
+/// words may name the account.
+fn too_long() -> Rejection {
+    let message = "prompt is too long: it exceeds the context window of the model".to_owned();
+    Rejection {
+        protocol: Protocol::OpenAi,
+        problem: UpstreamProblem { status: 400, message, context_exceeded: true, ..UpstreamProblem::default() },
     }
 }
 

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use tokio::time::Instant;
+use tollgate_protocol::StreamError;
 
 use crate::refusal::Refusal;
 
@@ -37,6 +38,8 @@ pub(super) enum Close {
 pub(super) enum Break {
     /// The upstream's connection broke, or its bytes are invalid.
     Interrupted,
+    /// The upstream says, after the status was sent, that the request is too long for the model.
+    TooLong,
     /// The upstream was silent for too long.
     Idle,
     /// There is no memory for what has to be kept of the stream, or none within the key's share.
@@ -45,4 +48,14 @@ pub(super) enum Break {
     GatewayStopped,
     /// The caller's key is revoked or disabled, or its member suspended.
     AccessLost(Refusal),
+}
+
+impl Break {
+    /// Of a fault in the upstream's stream.
+    pub(super) fn of(fault: &StreamError) -> Self {
+        match fault {
+            StreamError::Problem(problem) if problem.context_exceeded => Self::TooLong,
+            StreamError::Problem(_) | StreamError::Malformed(_) | StreamError::Truncated => Self::Interrupted,
+        }
+    }
 }

@@ -159,6 +159,25 @@ async fn failure_after_an_early_answer_ends_the_stream_and_costs_the_caller_noth
 }
 
 #[tokio::test(start_paused = true)]
+async fn request_that_is_too_long_is_told_after_the_status_too() {
+    let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":9,\"response\":{\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"Your input exceeds the context window of account canary.\"}}}\n\n";
+    for caller in [Protocol::Responses, Protocol::OpenAi, Protocol::Anthropic] {
+        let mut pieces = thinks(Protocol::Responses, 1);
+        pieces.pop();
+        pieces.push(failed.into());
+        let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| speaks(channel, Protocol::Responses));
+        let got = read(serve(&rig.core, asked_by(&rig, caller)).await).await;
+        let words = if caller == Protocol::Anthropic { "prompt is too long" } else { "\"code\":\"context_length_exceeded\"" };
+        assert!(got.status == 200 && got.body.contains(words) && !got.body.contains("canary"), "{caller:?}: {}", got.body);
+        assert!(caller != Protocol::Responses || got.body.contains("event: response.failed\n"), "{}", got.body);
+        let record = rig.record();
+        assert_eq!((record.reason.as_deref(), record.sale), (Some("E52"), Some(NanoUsd::ZERO)));
+        let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
+        assert_eq!(rig.registry.of(account).failures, 0, "the account is not to blame");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn document_that_trickles_is_no_sign_of_thinking() {
     let pieces =
         [vec!["{\"error\":".into()], repeated(4, SECOND * 15, " "), vec!["{\"message\":\"x\",\"code\":503}}".into()]].concat();
