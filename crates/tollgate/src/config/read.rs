@@ -367,10 +367,15 @@ mod tests {
     #[test]
     fn texts_of_pages_are_bounded() {
         let check = |name: &str, text: &str| check("", &[(&table::variable(name), text)]);
-        assert_eq!(check("console.display_name", "Acme \u{6a21}\u{578b}").unwrap()["console.display_name"].text, "Acme \u{6a21}\u{578b}");
-        for (name, text) in
-            [("console.display_name", "a\nb"), ("console.display_name", &"x".repeat(61)), ("console.announcement", &"x".repeat(501))]
-        {
+        assert_eq!(
+            check("console.display_name", "Acme \u{6a21}\u{578b}").unwrap()["console.display_name"].text,
+            "Acme \u{6a21}\u{578b}"
+        );
+        for (name, text) in [
+            ("console.display_name", "a\nb"),
+            ("console.display_name", &"x".repeat(61)),
+            ("console.announcement", &"x".repeat(501)),
+        ] {
             assert!(check(name, text).unwrap_err()[0].contains("takes one line of text of at most"), "{name}");
         }
         for text in ["https://api.example.com", "http://10.0.0.1:8080/llm", ""] {
