@@ -58,7 +58,7 @@ pub struct RecordConditions {
     /// The caller's own request id.
     pub client_request_id: Option<String>,
     pub address: Option<String>,
-    /// A channel with an attempt of the request, whoever answered it in the end.
+    /// A channel with an attempt of the request, whichever channel answered it in the end.
     pub tried_channel: Option<ChannelId>,
     /// The same of an account.
     pub tried_account: Option<AccountId>,

@@ -11,7 +11,7 @@ pub(crate) enum Key {
         /// A group it reaches; repeat in order of preference
         #[arg(long = "group", value_name = "GROUP")]
         groups: Vec<String>,
-        /// Member that it belongs to; without it the member `owner`, or the one to whom the admin key belongs
+        /// Member that it belongs to; without it the member `owner`, or the member of the admin key
         #[arg(long)]
         member: Option<String>,
         /// A model it may use, `*` and `?` allowed; repeat

@@ -1,3 +1,5 @@
+//! Tests of the names and labels of metrics.
+
 use super::*;
 
 #[test]
