@@ -1,14 +1,15 @@
 //! Runs the console next to the gateway, on threads of its own so that it cannot delay model requests. Requests arrive through the
 //! gateway's fallback queue, or on a separate address (`console.listen`).
 
+mod socket;
 mod threads;
 
 use std::{
     io,
     net::{IpAddr, SocketAddr},
-    os::fd::{AsFd as _, OwnedFd},
+    os::fd::OwnedFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::Duration,
@@ -42,34 +43,13 @@ use tollgate_gateway::{
 };
 use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
+use self::socket::ConsoleSocket;
 use crate::{alerting, channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
 /// Interval of checks for the first admin.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The listening socket of the console's own address, while it is open.
-#[derive(Clone, Debug, Default)]
-struct ConsoleSocket(Arc<Mutex<Option<OwnedFd>>>);
-
-impl ConsoleSocket {
-    /// The socket, for another process.
-    fn duplicate(&self) -> io::Result<Option<OwnedFd>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(OwnedFd::try_clone).transpose()
-    }
-
-    fn open(&self, listener: &TcpListener) {
-        match listener.as_fd().try_clone_to_owned() {
-            Ok(socket) => *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket),
-            Err(error) => tracing::warn!(%error, "the console cannot be handed over in an upgrade"),
-        }
-    }
-
-    fn close(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-}
 
 /// The console's own address.
 #[derive(Clone, Debug)]

@@ -71,6 +71,10 @@ pub(super) fn varied() -> Vec<UsageRecord> {
             source: TokenSource::Provider,
             web_searches: n % 2,
         };
+        if n.is_multiple_of(15) {
+            // A complete answer that thinking used up.
+            (record.tokens.output, record.tokens.image, record.tokens.audio) = (0, 0, 0);
+        }
         record.outcome = [Outcome::Completed, Outcome::Refused, Outcome::UpstreamBroke][usize::try_from(n % 3).unwrap()];
         if n % 12 == 5 {
             record.outcome = if n.is_multiple_of(5) { Outcome::GatewayStopped } else { Outcome::CallerLeft };
