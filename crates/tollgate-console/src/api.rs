@@ -5,6 +5,7 @@ pub(crate) mod check;
 pub(crate) mod conditions;
 mod member_ids;
 mod openapi;
+mod recorded_rows;
 pub(crate) mod request_context;
 pub(crate) mod route;
 mod row_names;

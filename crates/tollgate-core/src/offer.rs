@@ -47,6 +47,12 @@ impl Caller {
         }
         Self { key, groups }
     }
+
+    /// The group in which a request counts that none of them served: the first that offers its model, else the caller's first one.
+    pub fn group_of_unserved(&self, catalog: &Catalog, model: Option<&str>) -> Option<Arc<Group>> {
+        let offering = model.and_then(|model| offering_groups(catalog, self.into(), model).next());
+        offering.or_else(|| self.groups.first()).cloned()
+    }
 }
 
 /// A model as offered to a caller.

@@ -25,7 +25,7 @@ pub struct UsageRecord {
     pub key_name: String,
     #[n(4)]
     pub member: MemberId,
-    /// Group that served it; `None` when refused before one was chosen.
+    /// Group that served it, or the one in which a request that was refused before counts; `None` if its key has no group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(5)]
     pub group: Option<GroupId>,
@@ -113,6 +113,12 @@ impl UsageRecord {
     pub fn subject(&self) -> Option<usize> {
         let last = self.attempts.len().checked_sub(1);
         self.attempts.iter().rposition(|attempt| attempt.result == AttemptResult::Answered).or(last)
+    }
+
+    /// The model, if a group of the key offered it. Any other name is what the caller wrote.
+    pub fn offered_model(&self) -> Option<&str> {
+        let is_unknown = self.attempts.is_empty() && matches!(self.reason.as_deref(), Some("E13" | "E14"));
+        self.model.as_deref().filter(|_| self.group.is_some() && !is_unknown)
     }
 
     /// Whether the caller got a complete answer without any content, such as one whose limit was spent on thinking. Images and audio are

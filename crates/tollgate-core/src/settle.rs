@@ -42,7 +42,7 @@ pub struct RequestFacts {
     pub id: RequestId,
     pub at: Timestamp,
     pub key: Arc<Key>,
-    /// Group that served it; `None` when refused before one was chosen.
+    /// Group that served it, or the one in which a refused request counts.
     pub group: Option<Arc<Group>>,
     pub protocol_in: Protocol,
     pub method: Method,

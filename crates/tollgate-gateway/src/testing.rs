@@ -21,9 +21,9 @@ use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, Key, KeyId, Member,
-    MemberId, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource, Tokens,
-    UsageRecord,
+    Account, AccountId, AccountSpec, AttemptRecord, AttemptResult, Catalog, Channel, ChannelId, ChannelSpec, GroupId, Key, KeyId,
+    Member, MemberId, ModelMapping, Multiplier, NanoUsd, Outcome, Owner, RequestId, Revision, Secret, Tags, Timestamp, TokenSource,
+    Tokens, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
@@ -86,7 +86,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         key: key().id,
         key_name: "first".to_owned(),
         member: key().member.id,
-        group: None,
+        group: Some(GroupId::from_parts(Timestamp(0), [6; 10])),
         group_name: Some("default".to_owned()),
         protocol_in: Protocol::OpenAi,
         protocol_out: Some(Protocol::OpenAi),

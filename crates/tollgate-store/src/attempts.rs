@@ -94,7 +94,7 @@ pub(crate) fn summary<'a>(
         |record: &&UsageRecord| since.is_none_or(|since| record.at.0 >= since) && until.is_none_or(|until| record.at.0 < until);
     let mut sums: BTreeMap<(String, String), AttemptsRow> = BTreeMap::new();
     for record in records.filter(is_within) {
-        let model = record.group.and(record.model.as_deref()).unwrap_or_default();
+        let model = record.offered_model().unwrap_or_default();
         let wanted = record.attempts.iter().filter(|attempt| {
             filter.channel.is_none_or(|channel| attempt.channel == channel)
                 && filter.account.is_none_or(|account| attempt.account == account)

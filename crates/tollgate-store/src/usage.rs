@@ -92,7 +92,10 @@ impl RecordConditions {
             && self.address.as_ref().is_none_or(|address| record.address.as_ref() == Some(address))
             && self.tried_channel.is_none_or(|channel| record.attempts.iter().any(|attempt| attempt.channel == channel))
             && self.tried_account.is_none_or(|account| record.attempts.iter().any(|attempt| attempt.account == account))
-            && self.unknown_model.as_ref().is_none_or(|model| record.group.is_none() && record.model.as_ref() == Some(model))
+            && self
+                .unknown_model
+                .as_ref()
+                .is_none_or(|model| record.offered_model().is_none() && record.model.as_ref() == Some(model))
             && self.failed_over.is_none_or(|failed_over| (record.attempts.len() > 1) == failed_over)
             && self.empty.is_none_or(|empty| record.is_empty_answer() == empty)
     }
@@ -107,7 +110,7 @@ impl UsageFilter {
             && self.member.is_none_or(|member| record.member == member)
             && (self.members.is_empty() || self.members.contains(&record.member))
             && self.group.is_none_or(|group| record.group == Some(group))
-            && self.model.as_ref().is_none_or(|model| record.group.is_some() && record.model.as_ref() == Some(model))
+            && self.model.as_ref().is_none_or(|model| record.offered_model() == Some(model))
             && self.channel.is_none_or(|channel| subject().is_some_and(|attempt| attempt.channel == channel))
             && self.account.is_none_or(|account| subject().is_some_and(|attempt| attempt.account == account))
             && self.protocol.is_none_or(|protocol| record.protocol_in == protocol)

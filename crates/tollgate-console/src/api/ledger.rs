@@ -15,6 +15,7 @@ use tollgate_store::{
 
 use super::{
     member_ids::{self, MEMBERS},
+    recorded_rows,
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
@@ -131,15 +132,8 @@ async fn find_member(context: &RequestContext, text: &str) -> Result<(MemberId, 
 
 /// What the query selects, of what the sender may see.
 async fn filter(context: &RequestContext) -> Result<LedgerFilter, ApiError> {
-    let member = match context.query.text("member") {
-        None => None,
-        Some(text) => match MemberId::parse(text) {
-            Some(id) => Some(id),
-            None => Some(find_member(context, text).await?.0),
-        },
-    };
     Ok(LedgerFilter {
-        member: context.only_member(member)?,
+        member: recorded_rows::member(context).await?,
         kind: context.query.text("kind").and_then(LedgerKind::parse),
         before: context.query.whole("after").map(LedgerPosition),
         limit: context.limit(),

@@ -12,7 +12,7 @@ mod view;
 use serde_json::json;
 use tollgate_core::{MAX_TAGS, RequestId};
 use tollgate_store::{
-    AdminScope, Page, SortOrder, UsageCursor, UsageFilter,
+    AdminScope, Page, RowKind, SortOrder, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -86,7 +86,7 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("key", Kind::Id("key_"), "Key id."),
     read("key_name", TEXT, "Key name."),
     read("member", Kind::Id("mbr_"), "Member id."),
-    read("group", TEXT, "Group that served it.").or_null(),
+    read("group", TEXT, "Group that served it or refused it.").or_null(),
     read("protocol_in", TEXT, "Protocol of the caller."),
     read("protocol_out", TEXT, "Protocol of the channel.").or_null(),
     read("method", TEXT, "API method."),
@@ -108,12 +108,16 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("attempts", Kind::List { of: &ATTEMPT_ENTRY, max: 100 }, "Attempts, in order."),
 ];
 static RECORD: Object = Object::of("UsageRecord", RECORD_FIELDS);
-/// A record with the lines of its amounts.
+/// A record with its member and the lines of its amounts.
 static RECORD_DETAIL: Object = Object::of(
     "UsageRecordDetail",
-    &super::schema::join::<{ RECORD_FIELDS.len() + 1 }>(&[
+    &super::schema::join::<{ RECORD_FIELDS.len() + 3 }>(&[
         RECORD_FIELDS,
-        &[read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about.")],
+        &[
+            read("member_name", TEXT, "Name of the member, or its last one if it was removed; null: unknown.").or_null(),
+            read("member_removed", Kind::Flag, "Whether the member was removed."),
+            read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about."),
+        ],
     ]),
 );
 const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
@@ -218,6 +222,9 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let record = found.filter(|record| context.objects.contains(record.member)).ok_or_else(missing)?;
     let record = UsageView::of(&context).record(record);
     let mut detail = usage_format::json(&record);
+    let member = context.state.store.listing.row(RowKind::Member, &record.member.to_string(), context.objects).await?;
+    detail["member_removed"] = member.as_ref().is_none_or(|member| member.removed_at.is_some()).into();
+    detail["member_name"] = member.map(|member| member.name).into();
     detail["pricing"] = pricing::pricing(&context, &record).await?;
     Ok(ApiResponse::ok(detail))
 }

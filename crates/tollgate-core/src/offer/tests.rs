@@ -252,6 +252,16 @@ fn unknown_model_is_reported_first() {
     assert_eq!(refused.unwrap_err(), NotOffered::Unknown);
 }
 
+#[test]
+fn unserved_requests_count_in_the_group_that_offers_their_model_or_the_first() {
+    let catalog = catalog(vec![channel("c", &["m"])], vec![group("a", &[]), group("b", &["c"])], vec![]);
+    let of = |groups: &[&str], model| caller(&catalog, key(groups)).group_of_unserved(&catalog, model).map(|it| it.name.clone());
+    assert_eq!(of(&["a", "b"], Some("m")).as_deref(), Some("b"));
+    assert_eq!(of(&["a", "b"], Some("other")).as_deref(), Some("a"));
+    assert_eq!(of(&["b", "a"], None).as_deref(), Some("b"));
+    assert_eq!(of(&["removed"], None), None, "a key without groups");
+}
+
 // === Lists ===
 
 #[test]

@@ -88,6 +88,8 @@ pub(crate) struct TracedRequest {
     pub(crate) protocol: Protocol,
     pub(crate) method: Method,
     pub(crate) model: Option<String>,
+    /// Whether a group of the key offers the model.
+    pub(crate) is_offered: bool,
     pub(crate) stream: bool,
     pub(crate) status: u16,
     pub(crate) outcome: Outcome,
@@ -161,6 +163,7 @@ impl TracedRequest {
             protocol: record.protocol_in,
             method: record.method,
             model: record.model.clone(),
+            is_offered: record.offered_model().is_some(),
             stream: record.stream,
             status: record.status,
             outcome: record.outcome,

@@ -59,7 +59,7 @@ impl SquareStore for MemoryStore {
         let usage = self.usage.lock().await;
         let mut offers: BTreeMap<(GroupId, &str), OfferParts> = BTreeMap::new();
         for record in usage.all().filter(|record| record.at >= since) {
-            let (Some(group), Some(model)) = (record.group, &record.model) else { continue };
+            let (Some(group), Some(model)) = (record.group, record.offered_model()) else { continue };
             let Some(bucket) = bucket_of(record, width) else { continue };
             let parts = offers.entry((group, model)).or_default();
             let sum = parts.buckets.entry(bucket.at).or_insert(OfferBucket { at: bucket.at, ..OfferBucket::default() });

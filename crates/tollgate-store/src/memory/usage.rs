@@ -222,7 +222,7 @@ fn group(record: &UsageRecord, by: SummaryBy) -> String {
         SummaryBy::Day => day(record.at),
         SummaryBy::Hour => hour(record.at),
         SummaryBy::FiveMinutes => five_minutes(record.at),
-        SummaryBy::Model => record.group.and(record.model.clone()).unwrap_or_default(),
+        SummaryBy::Model => record.offered_model().unwrap_or_default().to_owned(),
         SummaryBy::Key => record.key.to_string(),
         SummaryBy::Member => record.member.to_string(),
         SummaryBy::Group => record.group_name.clone().unwrap_or_default(),

@@ -62,8 +62,8 @@ pub(super) struct RecordRefs {
 impl RecordRefs {
     pub(super) fn of<'a>(record: &'a UsageRecord, names: &mut NameLookup<'a>) -> Self {
         let subject = record.subject();
-        // Without a group no group offers the model: callers must not fill the dictionary.
-        let model = record.group.and(record.model.as_deref());
+        // Callers must not fill the dictionary with names of models that do not exist.
+        let model = record.offered_model();
         Self {
             key: names.number(NameKind::Key, Some(record.key.uuid()), &record.key_name),
             member: names.number(NameKind::Member, Some(record.member.uuid()), ""),

@@ -21,7 +21,7 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     // Read before the database, so that a record that is booked in between is not missed.
     let mut backlog = admin.journal_backlog(common)?;
     match admin.get(&ApiPath::of(&["usage", id])).await {
-        Ok(record) => print(common, &with_member_name(admin, record).await),
+        Ok(record) => print(common, &record),
         Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND && backlog.keep_only(parsed) => {
             let mut found = None;
             let each = |record: &tollgate_core::UsageRecord| {
@@ -38,12 +38,19 @@ pub(crate) async fn show(common: &Common, admin: &Admin, id: &str) -> Result<(),
     Ok(())
 }
 
-/// Adds the name of the record's member, which the log does not have: a member may be renamed. Null for one that was removed.
+/// Adds the name of the record's member, as the admin API does for records in the database. Null for one that was removed.
 async fn with_member_name(admin: &Admin, mut record: Value) -> Value {
     let id = record["member"].as_str().unwrap_or_default().to_owned();
     let name = admin.get(&ApiPath::of(&["members", &id])).await.map_or(Value::Null, |mut member| member["name"].take());
+    record["member_removed"] = name.is_null().into();
     record["member_name"] = name;
     record
+}
+
+/// The member's name, or the id of one whose name is not known, and whether it was removed.
+fn member(record: &Value) -> String {
+    let name = record["member_name"].as_str().or(record["member"].as_str()).unwrap_or("–");
+    if record["member_removed"] == true { format!("{name} (removed)") } else { name.to_owned() }
 }
 
 fn print(common: &Common, record: &Value) {
@@ -94,7 +101,7 @@ fn priced(record: &Value) -> Vec<(String, &Value)> {
 
 /// Facts of the request itself, one a row.
 fn facts(record: &Value) -> Vec<Vec<String>> {
-    const FACTS: [(&str, &str); 21] = [
+    const FACTS: [(&str, &str); 20] = [
         ("request", "id"),
         ("arrived", "at"),
         ("status", "status"),
@@ -103,7 +110,6 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("told the caller", "detail"),
         ("key", "key_name"),
         ("key id", "key"),
-        ("member", "member_name"),
         ("member id", "member"),
         ("group", "group"),
         ("model", "model"),
@@ -119,6 +125,7 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
     ];
     let mut rows: Vec<Vec<String>> =
         FACTS.iter().map(|(name, member)| vec![(*name).to_owned(), shown(member, &record[*member])]).collect();
+    insert_before(&mut rows, "member id", "member", member(record));
     let counts =
         record["tokens"].as_object().into_iter().flatten().filter(|(_, count)| count.as_u64().is_some_and(|count| count > 0));
     let counts: Vec<String> = counts.map(|(kind, count)| format!("{kind} {}", cell(count))).collect();

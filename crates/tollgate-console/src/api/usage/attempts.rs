@@ -8,11 +8,12 @@ use tollgate_store::{
 };
 
 use super::{
-    filter::{account_filter, channel_filter},
+    filter::channel_filter,
     summary::{GroupNames, check_range},
 };
 use crate::{
     api::{
+        recorded_rows,
         request_context::RequestContext,
         schema::{COUNT, MODEL_NAME, NAME, TEXT, USD, both, read},
     },
@@ -87,7 +88,7 @@ pub(super) async fn attempts(context: RequestContext) -> Result<ApiResponse, Api
     let by = groupings(query.text("by").unwrap_or("account"))?;
     let filter = AttemptFilter {
         channel: channel_filter(&context, "channel").await?,
-        account: account_filter(&context, "account").await?,
+        account: recorded_rows::account(&context, "account").await?,
         model: query.text("model").map(str::to_owned),
         result: query.0.get("result").and_then(|word| serde_json::from_value(word.clone()).ok()),
         since: query.time("since"),

@@ -1,17 +1,17 @@
 //! The filter of usage records, as query parameters.
 
-use tollgate_core::{AccountId, ChannelId, GroupId, MAX_TAGS, MemberId, NanoUsd, Outcome, TagName, Timestamp};
+use tollgate_core::{ChannelId, GroupId, MAX_TAGS, NanoUsd, Outcome, TagName, Timestamp};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
-    RecordConditions, RowFilter, RowKind, TagCondition, UsageFilter,
+    RecordConditions, RowKind, TagCondition, UsageFilter,
     fields::{FieldShape, Kind},
 };
 
 use super::view::UsageView;
 use crate::{
     api::{
+        recorded_rows,
         request_context::RequestContext,
-        rows,
         schema::{COUNT, MODEL_NAME, NAME, both},
     },
     api_error::ApiError,
@@ -25,7 +25,7 @@ const USD: Kind = Kind::Usd { min: 0, max: i64::MAX };
 pub(super) const FILTER: &[FieldShape] = &[
     both("key", NAME, "Key id, or key name if it is unambiguous."),
     both("member", NAME, "Member, by name or id."),
-    both("group", NAME, "Group that served the request, by name or id."),
+    both("group", NAME, "Group that served the request or refused it, by name or id."),
     both("model", MODEL_NAME, "Requested model name; one that a group offers."),
     both("channel", NAME, "Channel that answered or was the last to be tried, by name or id."),
     both("account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
@@ -55,18 +55,14 @@ pub(super) const FILTER: &[FieldShape] = &[
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
     UsageView::of(context).allow_filters(query)?;
-    let key = match query.text("key") {
-        None => None,
-        Some(text) => Some(rows::key_id(context, text).await?),
-    };
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
     Ok(UsageFilter {
-        key,
-        member: context.only_member(row_id(context, RowKind::Member, "member", MemberId::parse).await?)?,
+        key: recorded_rows::key(context).await?,
+        member: recorded_rows::member(context).await?,
         group: group(context).await?,
         model: query.text("model").map(str::to_owned),
         channel: channel_filter(context, "channel").await?,
-        account: account_filter(context, "account").await?,
+        account: recorded_rows::account(context, "account").await?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
         reason: query.text("reason").map(str::to_owned),
@@ -78,47 +74,18 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     })
 }
 
-/// A row's id. Ids may be those of removed rows.
-async fn row_id<T>(
-    context: &RequestContext,
-    kind: RowKind,
-    parameter: &str,
-    parse: fn(&str) -> Option<T>,
-) -> Result<Option<T>, ApiError> {
-    let Some(text) = context.query.text(parameter) else { return Ok(None) };
-    match parse(text) {
-        Some(id) => Ok(Some(id)),
-        None => Ok(parse(&rows::find(context, kind, None, text).await?.id)),
-    }
-}
-
 /// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
 async fn group(context: &RequestContext) -> Result<Option<GroupId>, ApiError> {
     let Some(name) = context.query.text("group").filter(|_| context.is_caller_view()) else {
-        return row_id(context, RowKind::Group, "group", GroupId::parse).await;
+        return recorded_rows::id(context, RowKind::Group, "group", GroupId::parse).await;
     };
-    let named = RowFilter { name: Some(name.to_owned()), ..RowFilter::of(RowKind::Group, 1) };
-    let found = context.state.store.listing.page(&named).await?.pop().and_then(|row| GroupId::parse(&row.id));
-    let no_group = GroupId::from_parts(Timestamp(0), [0; 10]);
-    Ok(Some(GroupId::parse(name).or(found).unwrap_or(no_group)))
+    let found = recorded_rows::group_of_any(context, name).await?;
+    Ok(Some(found.unwrap_or(GroupId::from_parts(Timestamp(0), [0; 10]))))
 }
 
 /// The channel that a parameter names.
 pub(super) async fn channel_filter(context: &RequestContext, parameter: &str) -> Result<Option<ChannelId>, ApiError> {
-    row_id(context, RowKind::Channel, parameter, ChannelId::parse).await
-}
-
-/// The account that a parameter names.
-pub(super) async fn account_filter(context: &RequestContext, parameter: &str) -> Result<Option<AccountId>, ApiError> {
-    let Some(text) = context.query.text(parameter) else { return Ok(None) };
-    if let Some(id) = AccountId::parse(text) {
-        return Ok(Some(id));
-    }
-    let Some((channel, account)) = text.split_once('/') else {
-        return Err(ApiError::value(parameter, "expected the account as channel/account, or its id"));
-    };
-    let channel = rows::find(context, RowKind::Channel, None, channel).await?;
-    Ok(AccountId::parse(&rows::find(context, RowKind::Account, Some(&channel.id), account).await?.id))
+    recorded_rows::id(context, RowKind::Channel, parameter, ChannelId::parse).await
 }
 
 async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
@@ -140,7 +107,7 @@ async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiErr
         client_request_id: query.text("client_request_id").map(str::to_owned),
         address: query.text("address").map(str::to_owned),
         tried_channel: channel_filter(context, "tried_channel").await?,
-        tried_account: account_filter(context, "tried_account").await?,
+        tried_account: recorded_rows::account(context, "tried_account").await?,
         unknown_model: query.text("unknown_model").map(str::to_owned),
     })
 }

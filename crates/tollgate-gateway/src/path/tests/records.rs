@@ -18,8 +18,18 @@ async fn refusals_after_authentication_leave_one_record_with_their_reason() {
         let record = rig.record();
         assert_eq!((record.outcome, record.status, record.reason.as_deref()), (Outcome::Refused, status, Some(reason)));
         assert!(got.body.contains(&record.detail.unwrap().replace('"', "\\\"")), "the record has the caller's message");
+        assert_eq!(record.group_name.as_deref(), Some("default"), "it counts in the key's group");
         assert_eq!(rig.script.seen().len(), 0, "nothing was sent");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn refusal_before_the_body_counts_in_the_first_group_of_the_key() {
+    let limits = tollgate_core::Limits { rpm: 1, ..tollgate_core::Limits::default() };
+    let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits = limits);
+    assert_eq!((rig.ask(CHAT).await.status, rig.ask(CHAT).await.status), (200, 429));
+    let record = rig.records().remove(1);
+    assert_eq!((record.reason.as_deref(), record.model, record.group_name.as_deref()), (Some("E31"), None, Some("default")));
 }
 
 #[tokio::test(start_paused = true)]

@@ -15,9 +15,9 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, DeliveredContent, InputCount, LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome, PlannedAttempt,
-    Provider, RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input,
-    estimate_output, settle, settle_attempt,
+    AttemptResult, Caller, DeliveredContent, InputCount, LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome,
+    PlannedAttempt, Provider, RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds,
+    count_input, estimate_output, settle, settle_attempt,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -442,6 +442,11 @@ impl UsageGuard {
         facts.outcome = ending.outcome;
         facts.reason = ending.reason;
         facts.detail = ending.detail;
+        if facts.group.is_none() {
+            // The request ended before a group was to serve it.
+            let catalog = self.recorder.shared.catalog.load();
+            facts.group = Caller::of(&catalog, Arc::clone(&facts.key)).group_of_unserved(&catalog, facts.model.as_deref());
+        }
         let now = self.recorder.shared.clock.instant();
         facts.duration_us = micros_between(self.started, now);
         let attempts = irregular::excesses(&facts);

@@ -6,7 +6,7 @@ use tollgate_protocol::Protocol;
 use tollgate_store::{RecordConditions, TagCondition, UsageFilter};
 
 use crate::{
-    admin::{Admin, ApiPath},
+    admin::{Admin, AdminError, ApiPath},
     cli::{RecordFilter, UsageFilter as FilterArgs},
     command::time_flag,
     failure::Failure,
@@ -152,6 +152,11 @@ async fn id<T: serde::de::DeserializeOwned>(admin: &Admin, path: &str, name: &st
     if let Ok(id) = serde_json::from_value(json!(name)) {
         return Ok(Some(id));
     }
-    let mut row = admin.get(&ApiPath::of(&[path, name])).await?;
-    Ok(serde_json::from_value(row["id"].take()).ok())
+    match admin.get(&ApiPath::of(&[path, name])).await {
+        Ok(mut row) => Ok(serde_json::from_value(row["id"].take()).ok()),
+        Err(AdminError::Refused(refusal)) if refusal.status == http::StatusCode::NOT_FOUND => Err(Failure::Machine(format!(
+            "records that are still in the journal cannot be selected by '{name}', which was removed; name it by its id"
+        ))),
+        Err(error) => Err(error.into()),
+    }
 }

@@ -106,6 +106,41 @@ fn models_that_no_group_offers_are_found_by_their_name() {
 }
 
 #[test]
+fn records_of_removed_rows_are_found_by_the_names_they_had() {
+    let admin = Admin::echo();
+    let member = admin.post("/admin/v1/members", &json!({"name": "leaver"}))["id"].as_str().unwrap().to_owned();
+    let key = admin.post("/admin/v1/keys", &json!({"name": "laptop", "member": "leaver", "groups": ["echo"]}));
+    let request = Request::post("/v1/chat/completions", &support::chat("echo")).bearer(key["key"].as_str().unwrap());
+    let answer = admin.gateway.send(&request);
+    assert_eq!(answer.status, 200, "{}", text(&answer));
+    let id = answer.header("x-request-id").unwrap().to_owned();
+    let items = |query: &str| admin.get(query)["items"].as_array().unwrap().len();
+    within_a_second("it is booked", || items("/admin/v1/usage") == 1);
+    admin.delete(&format!("/admin/v1/keys/{}", key["id"].as_str().unwrap()));
+    admin.delete("/admin/v1/members/leaver");
+    admin.delete("/admin/v1/channels/echo");
+    for query in ["member=leaver", "key=laptop", "channel=echo", "account=echo/echo", "tried_account=echo/echo"] {
+        assert_eq!(items(&format!("/admin/v1/usage?{query}")), 1, "{query}");
+        assert_eq!(items(&format!("/admin/v1/usage/summary?by=nothing&{query}")), 1, "{query}");
+    }
+    assert_eq!(items("/admin/v1/usage/attempts?by=account&account=echo/echo"), 1);
+    admin.get("/admin/v1/ledger?member=leaver");
+    let one = admin.get(&format!("/admin/v1/usage/{id}"));
+    assert_eq!((&one["member_name"], &one["member_removed"]), (&json!("leaver"), &json!(true)));
+    let shown = String::from_utf8(admin.gateway.run(&["usage", "show", &id]).stdout).unwrap();
+    assert!(shown.contains("leaver (removed)"), "{shown}");
+
+    admin.post("/admin/v1/members", &json!({"name": "leaver"}));
+    assert_eq!(items("/admin/v1/usage?member=leaver"), 0, "the row that has the name now");
+    admin.delete("/admin/v1/members/leaver");
+    let several = admin.call("GET", "/admin/v1/usage?member=leaver", None);
+    assert_eq!(refusal(&several), refused(400, "invalid_value", "member"));
+    assert!(text(&several).contains(&member), "{}", text(&several));
+    assert_eq!(items(&format!("/admin/v1/usage?member={member}")), 1);
+    assert_eq!(admin.call("GET", "/admin/v1/usage?member=nobody", None).status, 404);
+}
+
+#[test]
 fn every_record_is_exported_as_json_lines() {
     let (admin, ids) = with_records(5);
     let export = |query: &str| {

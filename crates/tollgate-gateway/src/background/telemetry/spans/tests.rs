@@ -28,6 +28,7 @@ fn traced(record: &UsageRecord) -> TracedRequest {
         protocol: record.protocol_in,
         method: record.method,
         model: record.model.clone(),
+        is_offered: record.offered_model().is_some(),
         stream: record.stream,
         status: record.status,
         outcome: record.outcome,
@@ -129,11 +130,11 @@ fn parent_and_failed_attempts_are_shown() {
 fn refusals_are_errors_of_the_gateway_only_if_it_could_not_serve() {
     let mut record = usage_record("anything that a caller writes");
     record.attempts.clear();
-    record.group_name = None;
     record.outcome = Outcome::Refused;
     record.tokens = Tokens::default();
-    for (status, reason, code) in [(404, "E20", StatusCode::Unset), (503, "E40", StatusCode::Error)] {
+    for (status, reason, code) in [(404, "E13", StatusCode::Unset), (503, "E40", StatusCode::Error)] {
         (record.status, record.reason) = (status, Some(reason.to_owned()));
+        record.group = record.group.filter(|_| reason == "E13");
         let [span] = spans_of(&traced(&record)).try_into().unwrap();
         assert_eq!(span.name, "chat", "no name that callers choose");
         assert_eq!(span.status.unwrap().code, code as i32);
