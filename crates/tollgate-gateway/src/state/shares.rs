@@ -93,8 +93,8 @@ impl KeyShare {
     }
 
     /// Counts a refused request, and says how it is recorded.
-    pub(crate) fn count_refusal(&self, error: &'static str, now: Instant) -> RefusalRecord {
-        refusals::count(self.holdings().map(|held| &held.refusals), error, now)
+    pub(crate) fn count_refusal(&self, error: &'static str, model: Option<&str>, now: Instant) -> RefusalRecord {
+        refusals::count(self.holdings().map(|held| &held.refusals), error, model, now)
     }
 
     /// Counts a request that makes its first attempt.

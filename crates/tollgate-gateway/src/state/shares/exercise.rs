@@ -143,7 +143,7 @@ fn starts() -> Take {
 
 fn refusals() -> Take {
     let now = PausedClock::start().instant();
-    Box::new(move |taker| matches!(taker.share.count_refusal("E31", now), RefusalRecord::Own))
+    Box::new(move |taker| matches!(taker.share.count_refusal("E31", None, now), RefusalRecord::Own))
 }
 
 fn retries() -> Take {

@@ -2,6 +2,7 @@
 //! record, so that a caller that is refused cannot fill the database.
 
 use std::{
+    hash::{DefaultHasher, Hash as _, Hasher as _},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -14,15 +15,26 @@ use tokio::time::Instant;
 use super::bounds::Bound;
 
 const MINUTE: Duration = Duration::from_mins(1);
+/// Models of which a key's refusals with one error are counted apart. Any name may be asked for.
+const MAX_MODELS: usize = 8;
 
 /// The refusals of one key, or of one member with all its keys.
 #[derive(Debug, Default)]
 pub(super) struct RefusalWindows(Mutex<Vec<RefusalWindow>>);
 
-/// Refusals of one kind. There are as many kinds as error ids.
+/// What refusals are counted by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RefusalKind {
+    error: &'static str,
+    /// Hash of the model's name; `None` for those without a model, and those of all further models of the key. Two models with the same
+    /// hash would share a record.
+    model: Option<u64>,
+}
+
+/// Refusals of one kind.
 #[derive(Debug)]
 struct RefusalWindow {
-    error: &'static str,
+    kind: RefusalKind,
     ends: Instant,
     recorded: u32,
     counted: Option<Arc<RepeatedRefusals>>,
@@ -50,12 +62,17 @@ pub(crate) enum RefusalRecord {
     Counted,
 }
 
-/// Counts a refused request of a key and its member. When the key has no further record of its own, one more record counts its
-/// refusals; when the member has none, one more record counts those of all its keys.
-pub(super) fn count([key, member]: [&RefusalWindows; 2], error: &'static str, now: Instant) -> RefusalRecord {
+/// Counts a refused request of a key and its member. When the key has no further record of its own for the error and the model, one more
+/// record counts these refusals; when the member has none for the error, one more record counts those of all its keys and models.
+pub(super) fn count([key, member]: [&RefusalWindows; 2], error: &'static str, model: Option<&str>, now: Instant) -> RefusalRecord {
     let [of_key, of_member] = Bound::RecordedRefusals.share().of_callers();
     let [mut key, mut member] = [key, member].map(|windows| windows.0.lock().unwrap_or_else(PoisonError::into_inner));
-    let (key, member) = (window(&mut key, error, now), window(&mut member, error, now));
+    for windows in [&mut key, &mut member] {
+        windows.retain(|window| window.ends > now);
+    }
+    let model = model.map(hash);
+    let kind = kind_of(&key, error, model);
+    let (key, member) = (window(&mut key, kind, now), window(&mut member, RefusalKind { error, model: None }, now));
     if key.has_counted() {
         return RefusalRecord::Counted;
     }
@@ -70,11 +87,24 @@ pub(super) fn count([key, member]: [&RefusalWindows; 2], error: &'static str, no
     key.share_record()
 }
 
-/// The window of a kind of refusal at this time.
-fn window<'a>(windows: &'a mut Vec<RefusalWindow>, error: &'static str, now: Instant) -> &'a mut RefusalWindow {
-    windows.retain(|window| window.ends > now);
-    let at = windows.iter().position(|window| window.error == error).unwrap_or_else(|| {
-        windows.push(RefusalWindow { error, ends: now + MINUTE, recorded: 0, counted: None });
+fn hash(model: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    model.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The kind of a refusal: its model counts if it is one of the first ones.
+fn kind_of(windows: &[RefusalWindow], error: &'static str, model: Option<u64>) -> RefusalKind {
+    let kind = RefusalKind { error, model };
+    let models = windows.iter().filter(|window| window.kind.error == error && window.kind.model.is_some()).count();
+    let is_known = windows.iter().any(|window| window.kind == kind);
+    if is_known || models < MAX_MODELS { kind } else { RefusalKind { error, model: None } }
+}
+
+/// The window of a kind of refusal.
+fn window(windows: &mut Vec<RefusalWindow>, kind: RefusalKind, now: Instant) -> &mut RefusalWindow {
+    let at = windows.iter().position(|window| window.kind == kind).unwrap_or_else(|| {
+        windows.push(RefusalWindow { kind, ends: now + MINUTE, recorded: 0, counted: None });
         windows.len() - 1
     });
     &mut windows[at]
@@ -96,5 +126,47 @@ impl RefusalWindow {
         let counted = Arc::new(RepeatedRefusals(AtomicU64::new(1)));
         self.counted = Some(Arc::clone(&counted));
         RefusalRecord::Shared(counted, self.ends)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// How many of `count` refusals of a model are recorded each, share a record that they begin, and are counted in it.
+    fn refuse(windows: [&RefusalWindows; 2], model: Option<&str>, count: usize, now: Instant) -> [usize; 3] {
+        let mut found = [0; 3];
+        for _ in 0..count {
+            found[match super::count(windows, "E13", model, now) {
+                RefusalRecord::Own => 0,
+                RefusalRecord::Shared(..) => 1,
+                RefusalRecord::Counted => 2,
+            }] += 1;
+        }
+        found
+    }
+
+    #[test]
+    fn refusals_of_several_models_did_share_a_record() {
+        let (key, member) = (RefusalWindows::default(), RefusalWindows::default());
+        let now = Instant::now();
+        assert_eq!(refuse([&key, &member], Some("a"), 15, now), [10, 1, 4]);
+        assert_eq!(refuse([&key, &member], Some("b"), 12, now), [10, 1, 1]);
+        assert_eq!(refuse([&key, &member], Some("a"), 1, now + MINUTE), [1, 0, 0], "the next minute");
+    }
+
+    #[test]
+    fn models_beyond_the_eighth_share_a_record_until_the_minute_ends() {
+        let (key, member) = (RefusalWindows::default(), RefusalWindows::default());
+        let now = Instant::now();
+        for number in 0..MAX_MODELS {
+            assert_eq!(refuse([&key, &member], Some(&format!("m{number}")), 1, now), [1, 0, 0]);
+        }
+        let of_others: Vec<_> = (0..12).map(|number| refuse([&key, &member], Some(&format!("o{number}")), 1, now)).collect();
+        assert_eq!(of_others.iter().map(|found| found[0]).sum::<usize>(), 10);
+        assert_eq!(of_others[10..], [[0, 1, 0], [0, 0, 1]]);
+        assert_eq!(refuse([&key, &member], None, 1, now), [0, 0, 1], "nor do refusals without a model");
+        assert_eq!(key.0.lock().unwrap().len(), MAX_MODELS + 1);
+        assert_eq!(refuse([&key, &member], Some("o1"), 1, now + MINUTE), [1, 0, 0]);
     }
 }

@@ -108,6 +108,7 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("state/shares/in_flight.rs", "MAX_DELAYED", Row("refusals that are delayed")),
     ("state/shares/in_flight.rs", "MAX_LINGERING", Row("refused connections that are read on")),
     ("state/shares/recent.rs", "MAX_COUNT", FIGURE),
+    ("state/shares/refusals.rs", "MAX_MODELS", Shared(Bound::RecordedRefusals)),
     ("state/shares/start_queue.rs", "MAX_WAITING", Shared(Bound::Starts)),
     ("state/shares/trace_places.rs", "Pool::new(Bound::Traces)", Shared(Bound::Traces)),
     ("state/token_count_rate.rs", "max_capacity(KEYS)", Row("token counts of a key")),
