@@ -29,7 +29,8 @@ async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
     Ok(sums.first().map_or((NanoUsd::ZERO, 0), |sum| (sum.sale, sum.requests)))
 }
 
-/// The least of what the balance and the budgets that block leave; `None` without any. Of several groups, the one that leaves most
+/// The least of what the balance and the budgets that block leave; `None` without any. Nothing is left when a budget of the gateway is
+/// spent. Of several groups, the one that leaves most
 /// counts: it serves requests while the others refuse them.
 async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd>, ApiError> {
     let budgets = key::budgets(request, caller).await?;
@@ -38,7 +39,8 @@ async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd
     let groups: Option<Vec<NanoUsd>> = caller.groups.iter().map(|group| of_group(&group.name)).collect();
     let most_of_groups = groups.and_then(|left| left.into_iter().max());
     let balance = key::balance(request).await?.map(|left| left.max(NanoUsd::ZERO));
-    Ok(own.chain(most_of_groups).chain(balance).min())
+    let of_gateway = key::spent_budgets_of_gateway(request).await?.first().map(|_| NanoUsd::ZERO);
+    Ok(own.chain(most_of_groups).chain(balance).chain(of_gateway).min())
 }
 
 /// What may be spent from now on, what has been spent, and with how many requests, in USD.

@@ -40,16 +40,28 @@ impl BudgetState {
     }
 
     fn show(&self, now: Timestamp) -> Value {
-        let renews_at = match self.budget.window {
-            Window::Day => Some(Timestamp::of_day(now.day() + 1)),
-            Window::Month => Some(Timestamp::of_month(now.month() + 1)),
-            Window::Total => None,
-        };
         json!({
             "of": self.of, "group": self.group, "amount": self.budget.amount.to_usd_string(), "window": self.budget.window, "action": self.budget.action,
-            "spent": self.spent.to_usd_string(), "left": self.left().to_usd_string(), "renews_at": renews_at.map(time_value),
+            "spent": self.spent.to_usd_string(), "left": self.left().to_usd_string(), "renews_at": renews_at(self.budget.window, now),
         })
     }
+}
+
+/// When a budget renews; null: never.
+fn renews_at(window: Window, now: Timestamp) -> Option<Value> {
+    window.ends(now).map(time_value)
+}
+
+/// The gateway's own budgets that are spent and refuse requests. Callers are not told what all of them spend together.
+pub(super) async fn spent_budgets_of_gateway(request: &CallerRequest) -> Result<Vec<Window>, ApiError> {
+    let gateway = &request.state.gateway;
+    let mut spent = Vec::new();
+    for budget in gateway.budgets().into_iter().filter(|budget| budget.action == BudgetAction::Block) {
+        if request.read(gateway.spent(Subject::Gateway, budget.window)).await? >= budget.amount {
+            spent.push(budget.window);
+        }
+    }
+    Ok(spent)
 }
 
 /// The budgets of the key, of its member and of its groups.
@@ -101,10 +113,13 @@ pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
     let group_limits: Vec<Value> = caller.groups.iter().filter_map(|group| group_limits(&group.name, group.limits)).collect();
     let now = state.gateway.now();
     let budgets: Vec<Value> = budgets(request, &caller).await?.iter().map(|budget| budget.show(now)).collect();
+    let of_gateway = spent_budgets_of_gateway(request).await?;
+    let of_gateway: Vec<Value> = of_gateway.into_iter().map(|it| json!({"window": it, "renews_at": renews_at(it, now)})).collect();
     Ok(json!({
         "object": "key", "id": key.id, "name": key.name, "prefix": key.prefix, "suffix": key.suffix, "member": key.member.name,
         "created_at": time_value(key.created_at), "expires_at": key.expires_at.map(time_value), "groups": groups, "models": models,
         "limits": limits(key.limits), "member_limits": limits(key.member.limits), "group_limits": group_limits, "budgets": budgets,
+        "spent_gateway_budgets": of_gateway,
         "balance": balance(request).await?.map(NanoUsd::to_usd_string),
     }))
 }

@@ -24,6 +24,7 @@ use super::{
     clients::{self, Access, ProtocolLines},
     control::{ControlSection, Danger, check_typed_name},
     form::FormState,
+    format::TimeText,
     home::model_url,
     layout::{Layout, Script},
     locale::Locale,
@@ -96,6 +97,8 @@ struct KeyPage {
     secret: Option<String>,
     key: KeyDetail,
     budgets: Vec<BudgetRow>,
+    /// When each budget of the whole gateway renews that is spent.
+    gateway_renewals: Vec<Option<TimeText>>,
     by_protocol: Vec<ProtocolLines>,
     /// Model that the playground begins with.
     model: String,
@@ -195,6 +198,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         by_protocol: clients::by_protocol(t, access, |_| true),
         model,
         budgets,
+        gateway_renewals: allowance.as_ref().map_or_else(Vec::new, |allowance| allowance.gateway_renewals(t)),
         may_make: !groups_for_keys(request).await?.is_empty(),
         locked: key
             .locked_by

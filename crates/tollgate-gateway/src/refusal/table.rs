@@ -319,7 +319,9 @@ fn insufficient_funds(funds: &FundsStatus, at: Timestamp) -> RefusalRow {
             Some(at) => format!("; it renews on {}.", time(at)),
             None => ". Ask the operator to raise it.".to_owned(),
         };
-        format!("The {what} {owner} is spent ({figures}){then}")
+        // What all callers spend together is not for any of them to know.
+        let figures = if funds.subject == Subject::Gateway { String::new() } else { format!(" ({figures})") };
+        format!("The {what} {owner} is spent{figures}{then}")
     };
     let (code, reason) = ("insufficient_quota", "RESOURCE_QUOTA_EXCEEDED");
     let row = RefusalRow::new(429, code, code, "RESOURCE_EXHAUSTED", reason, message).stop().quota(subject);

@@ -63,6 +63,14 @@ static BUDGET: Object = Object::of(
     ],
 );
 const BUDGET_ENTRY: Kind = Kind::Object(&BUDGET);
+static SPENT_BUDGET: Object = Object::of(
+    "SpentGatewayBudget",
+    &[
+        read("window", Kind::Word(&["day", "month", "total"]), "The time it is for."),
+        read("renews_at", Kind::Time, "When it renews; null: never.").or_null(),
+    ],
+);
+const SPENT_BUDGET_ENTRY: Kind = Kind::Object(&SPENT_BUDGET);
 static ALLOWANCE: Object = Object::of(
     "KeyAllowance",
     &[
@@ -84,6 +92,11 @@ static ALLOWANCE: Object = Object::of(
             "Limits of its groups, each for all keys of the group together; groups without limits are left out.",
         ),
         read("budgets", Kind::List { of: &BUDGET_ENTRY, max: 3_000 }, "Budgets of the key, of the member and of the groups."),
+        read(
+            "spent_gateway_budgets",
+            Kind::List { of: &SPENT_BUDGET_ENTRY, max: 3 },
+            "Budgets of the whole gateway that are spent and refuse requests. Their amounts are for operators.",
+        ),
         read("balance", USD, "Balance of a prepaid member; null for others.").or_null(),
     ],
 );

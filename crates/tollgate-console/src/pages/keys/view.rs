@@ -93,6 +93,7 @@ pub(super) struct Allowance {
     pub(super) groups: Vec<String>,
     pub(super) models: Vec<String>,
     pub(super) budgets: Vec<BudgetLeft>,
+    spent_gateway_budgets: Vec<SpentBudget>,
     balance: Option<String>,
     limits: AllowedLimits,
     member_limits: AllowedLimits,
@@ -112,11 +113,22 @@ impl Allowance {
         &self.member_limits
     }
 
+    /// When each budget of the whole gateway renews that is spent; `None`: never.
+    pub(super) fn gateway_renewals(&self, t: Locale) -> Vec<Option<TimeText>> {
+        self.spent_gateway_budgets.iter().map(|spent| format::time(t, spent.renews_at.as_deref()?)).collect()
+    }
+
     /// The limits of groups, each with the label of the group.
     pub(super) fn group_limits(&self, t: Locale) -> Vec<(String, Vec<String>)> {
         let limits = self.group_limits.iter();
         limits.map(|of| (t.say_with("home.budget_of_group", &[("group", &of.group)]), limit_lines(t, &of.limits))).collect()
     }
+}
+
+/// A budget of the whole gateway that is spent.
+#[derive(Debug, Deserialize)]
+struct SpentBudget {
+    renews_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

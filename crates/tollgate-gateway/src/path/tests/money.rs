@@ -222,7 +222,7 @@ async fn refusal_names_the_exhausted_budget() {
     assert!(group.contains("The monthly budget of this API key's group is spent"), "{group}");
     let all = Budget { amount: NanoUsd(0), window: Window::Total, action: BudgetAction::Block };
     let gateway = refused(Rig::budgeted(Script::new(), &[all])).await;
-    assert!(gateway.contains("The budget of this gateway is spent (0.00 of 0.00 USD). Ask the operator to raise it."), "{gateway}");
+    assert!(gateway.contains("The budget of this gateway is spent. Ask the operator to raise it."), "{gateway}");
 }
 
 #[tokio::test(start_paused = true)]

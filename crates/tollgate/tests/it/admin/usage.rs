@@ -7,7 +7,7 @@ use parquet::{
 use serde_json::{Value, json};
 use tollgate_testkit::Request;
 
-use super::{Admin, refusal, refused, refused_whole, text, within_a_second};
+use super::{Admin, ok, refusal, refused, refused_whole, text, within_a_second};
 use crate::support;
 
 fn with_records(count: usize) -> (Admin, Vec<String>) {
@@ -288,5 +288,12 @@ fn clients_of_other_gateways_find_what_is_left_of_budgets_that_block() {
         assert_eq!((&usage["code"], &usage["data"]["total_available"]), (&json!(true), &json!(3_500_000)), "{usage}");
         assert_eq!((&usage["data"]["name"], &usage["data"]["unlimited_quota"]), (&json!("billing"), &json!(false)));
     }
+
+    assert_eq!(get("/v1/key")["spent_gateway_budgets"], json!([]));
+    ok(&admin.call("PUT", "/admin/v1/settings/budget.total", Some(&json!({"value": "0"}))));
+    within_a_second("the gateway's budget is in force", || get("/v1/key")["spent_gateway_budgets"] != json!([]));
+    assert_eq!(get("/v1/key")["spent_gateway_budgets"], json!([{"window": "total", "renews_at": null}]));
+    let balance = get("/user/balance");
+    assert_eq!((&balance["is_available"], balance["balance"].as_f64()), (&json!(false), Some(0.0)), "{balance}");
     assert_eq!(refusal(&admin.gateway.send(&Request::get("/user/balance"))), refused_whole(401, "missing_api_key"));
 }
