@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio::{io::AsyncWriteExt as _, net::UnixListener, time::timeout};
 use tokio_util::sync::CancellationToken;
 use tollgate_gateway::state::{runtime_state::RuntimeState, shared::Shared};
+use url::Url;
 
 /// Longest wait for the gateway, and for a command to read.
 const TIMEOUT: Duration = Duration::from_secs(2);
@@ -26,6 +27,9 @@ const MAX_BYTES: u64 = 64 * 1024 * 1024;
 pub(crate) struct Report {
     /// Where it serves callers, which a flag may have set.
     pub(crate) listen: SocketAddr,
+    /// Where browsers reach its console; empty from a gateway of an earlier build.
+    #[serde(default)]
+    pub(crate) console: String,
     pub(crate) state: RuntimeState,
 }
 
@@ -42,8 +46,9 @@ pub(crate) fn ask(data: &Path) -> Option<Report> {
     serde_json::from_slice(&text).ok()
 }
 
-/// Answers commands until `stop` is cancelled, one at a time. The caller holds the lock of the folder.
-pub(crate) async fn serve(shared: Arc<Shared>, listen: SocketAddr, data: PathBuf, stop: CancellationToken) {
+/// Answers commands until `stop` is cancelled, one at a time. `console` is the console's address for browsers. The caller holds the lock
+/// of the folder.
+pub(crate) async fn serve(shared: Arc<Shared>, (listen, console): (SocketAddr, Url), data: PathBuf, stop: CancellationToken) {
     let path = path(&data);
     // A killed process may have left one.
     let _ = fs::remove_file(&path);
@@ -65,7 +70,8 @@ pub(crate) async fn serve(shared: Arc<Shared>, listen: SocketAddr, data: PathBuf
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
-        let text = serde_json::to_vec(&Report { listen, state: RuntimeState::of(&shared) }).unwrap_or_default();
+        let text = serde_json::to_vec(&Report { listen, console: console.to_string(), state: RuntimeState::of(&shared) })
+            .unwrap_or_default();
         // A command that does not read is not waited for.
         let _ = timeout(TIMEOUT, stream.write_all(&text)).await;
     }

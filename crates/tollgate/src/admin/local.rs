@@ -6,9 +6,10 @@ use http::{Request, Response};
 use tollgate_console::{Body, Console, RequestMeta};
 use tollgate_core::RequestId;
 use tollgate_store::{AccessMode, Actor, ChangeOrigin, Store};
+use url::Url;
 
 use super::stopped_gateway::StoppedGateway;
-use crate::{cli::Common, compose, failure::Failure};
+use crate::{cli::Common, compose, failure::Failure, runtime_socket};
 
 /// Handling of a data folder that has no database yet.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -32,7 +33,13 @@ impl LocalAdmin {
             FolderPolicy::MustExist => compose::open(common).await?,
             FolderPolicy::CreateIfMissing => compose::open_as(&config, AccessMode::Command).await?,
         };
-        let identity = compose::identity(&config, config.console.unwrap_or(config.listen))?;
+        let mut identity = compose::identity(&config, config.console.unwrap_or(config.listen))?;
+        if config.console_url.is_none()
+            && let Some(url) = runtime_socket::ask(&config.data).and_then(|report| Url::parse(&report.console).ok())
+        {
+            // Links are to be opened at the gateway that runs, which may have been started with flags that this command does not see.
+            identity.url = url;
+        }
         let gateway = Arc::new(StoppedGateway::load(store.clone(), config).await?);
         Ok(Self { console: Console::new(store.clone(), gateway, identity, None, None), actor: compose::actor(), store })
     }

@@ -3,7 +3,7 @@
 mod announcement;
 mod ending;
 
-use std::{net::SocketAddr, sync::Arc};
+use std::sync::Arc;
 
 use tokio::{
     signal::unix::{SignalKind, signal},
@@ -114,7 +114,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     // Tasks below that change the state a new process takes over end when that process serves.
     let left = stop_background.child_token();
     let background = TaskTracker::new();
-    let reports = spawn_background(&background, config, listening.address(), &components, &left);
+    let reports = spawn_background(&background, config, &components, &left);
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, senders, .. } = components;
@@ -134,6 +134,8 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     background.spawn(cancel_with(left.clone(), stop_jobs.clone()));
     let known = (&shared, &registry, &records);
     let console = console::start(&settings, &store, known, listening.address(), console_socket, stop_jobs)?;
+    let addresses = (listening.address(), compose::console_url(config, console.address().unwrap_or(listening.address())));
+    background.spawn(runtime_socket::serve(Arc::clone(&shared), addresses, config.data.clone(), left.clone()));
     // The first process of an upgrade has shown what is shown once.
     let first_start = if is_upgrade { None } else { Some(&store) };
     announce(common, config, listening.address(), console.address(), first_start).await?;
@@ -257,7 +259,6 @@ fn spawn_redis(
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,
-    listen: SocketAddr,
     components: &ServeComponents,
     stop: &CancellationToken,
 ) -> mpsc::Receiver<Vec<AccessReport>> {
@@ -301,7 +302,6 @@ fn spawn_background(
         .run(stop.clone()),
     );
     background.spawn(traffic_snapshot::run(Arc::clone(&components.shared), config.data.clone(), stop.clone()));
-    background.spawn(runtime_socket::serve(Arc::clone(&components.shared), listen, config.data.clone(), stop.clone()));
     background.spawn(upgrade::adopt::watch(
         Arc::clone(&components.folder),
         compose::journal_folder(&config.data),
