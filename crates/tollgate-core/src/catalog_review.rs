@@ -1,12 +1,15 @@
 //! Likely mistakes in a valid catalog: addresses that cannot be reached, rows that no request can reach, models that bounded keys
-//! cannot use, prices below cost.
+//! cannot use, prices below cost or without output.
 
+mod output_prices;
 mod reachability;
 
 use std::{
     collections::{BTreeSet, HashSet},
     fmt,
 };
+
+pub use output_prices::output_price_warning;
 
 use crate::{
     Account, Budget, BudgetAction, Caller, Catalog, Channel, ChannelSpec, Glob, Group, Key, KeyStatus, Multiplier, NanoUsd,
@@ -27,6 +30,7 @@ pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Ti
     for channel in catalog.channels.values() {
         channel_warnings(channel, &mut warnings);
         reachability::channel_warnings(channel, &in_groups, &mut warnings);
+        output_prices::channel_warnings(catalog, channel, &mut warnings);
     }
     let bounded = bounded_groups(catalog, keys);
     for group in catalog.groups.values() {
@@ -38,6 +42,7 @@ pub fn catalog_warnings(catalog: &Catalog, keys: &[std::sync::Arc<Key>], now: Ti
     for key in keys {
         reachability::key_warnings(catalog, key, &mut warnings);
     }
+    warnings.extend(catalog.models.values().filter_map(|model| output_price_warning(&model.spec)));
     warnings.extend(unserved_prices(catalog));
     let more = warnings.len().saturating_sub(MAX_WARNINGS);
     if more > 0 {

@@ -56,7 +56,7 @@ pub use catalog::{
     OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, SaleMultipliers,
     StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
 };
-pub use catalog_review::{catalog_warnings, is_unexpanded};
+pub use catalog_review::{catalog_warnings, is_unexpanded, output_price_warning};
 pub use certificate::certificate_expiry;
 pub use fault::Fault;
 pub use health::{
@@ -68,9 +68,10 @@ pub use ids::{
     AccountId, AdminKeyId, AlertDestinationId, AlertId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId,
     MemberId, ModelId, NameHash, RequestId, Revision, SessionId, SettingId,
 };
-pub use margin::{amount_margin, price_margin};
+pub use margin::{amount_margin, percent_down, price_margin};
 pub use money::{
-    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, Rates, ScheduledPrice, UnpricedExtra, parse_usd,
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedOptions, Rates, ScheduledPrice, UnpricedExtra,
+    parse_usd,
 };
 pub use offer::{
     Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, upstream_extras, visible_model,

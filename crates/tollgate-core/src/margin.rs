@@ -13,6 +13,14 @@ pub fn amount_margin(sale: NanoUsd, cost: NanoUsd) -> Option<i64> {
     share(i128::from(sale.0), i128::from(cost.0))
 }
 
+/// A share, as decimals write it, in percent with one digit after the point. Rounded down, so that a margin that is not all of the sale
+/// is not shown as 100 %.
+pub fn percent_down(share: f64) -> f64 {
+    /// Shares have four digits, which binary fractions may be just below.
+    const BELOW: f64 = 1e-6;
+    (share.mul_add(1_000.0, BELOW)).floor() / 10.0
+}
+
 fn share(sale: i128, cost: i128) -> Option<i64> {
     const SCALE: i128 = 1_000_000;
     if sale <= 0 {
@@ -25,6 +33,15 @@ fn share(sale: i128, cost: i128) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn share_of_nearly_all_was_shown_as_all() {
+        let shown = |share| format!("{:.1}", percent_down(share));
+        assert_eq!(
+            [0.9996, 1.0, 0.8, 0.1666, 0.0, -1.0, -0.0001].map(shown),
+            ["99.9", "100.0", "80.0", "16.6", "0.0", "-100.0", "-0.1"]
+        );
+    }
 
     #[test]
     fn margin_is_the_part_of_the_sale_price_that_the_cost_leaves() {

@@ -9,7 +9,7 @@ use std::fmt;
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
-pub use extras::UnpricedExtra;
+pub use extras::{PricedOptions, UnpricedExtra};
 pub use price::Rates;
 
 use crate::Timestamp;

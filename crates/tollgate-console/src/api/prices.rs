@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use serde_json::{Value, json};
 use tollgate_core::{
     Catalog, Channel, Group, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Timestamp, below_cost, cost_of,
-    price_margin,
+    output_price_warning, price_margin,
 };
 use tollgate_store::{
     AdminScope, Change, ImportedPrice, RowKind,
@@ -33,7 +33,7 @@ pub(super) use import::{
     BODY_BYTES as IMPORT_BODY_BYTES, FILE as LIST_FILE, FORMAT as LIST_FORMAT, MODELS, OVERWRITE, ROUTES as IMPORT_ROUTES, SOURCE,
     TARGET,
 };
-pub(super) use simulate::{LINES, ROUTES as SIMULATION_ROUTES, show_lines};
+pub(super) use simulate::{LINE_FIELDS, ROUTES as SIMULATION_ROUTES, show_lines};
 pub(super) use unpriced::ROUTES as UNPRICED_ROUTES;
 
 static COST: Object = Object::of(
@@ -58,6 +58,7 @@ static PRICES: Object = Object::of(
         price("price", "Sale price, before the group's multiplier; null: not priced."),
         read("source", TEXT, "What the sale price was imported from; null: set by hand.").or_null(),
         read("imported_at", Kind::Time, "When it was imported.").or_null(),
+        read("warning", TEXT, "What the sale price probably does not mean, and what to do; null: nothing.").or_null(),
         read(
             "sale_multiplier",
             Kind::Factor { max: i64::MAX },
@@ -142,8 +143,9 @@ impl<'a> PriceTable<'a> {
             })
             .collect();
         let (source, imported_at) = self.source(model, None);
+        let warning = self.catalog.models.get(model).and_then(|model| output_price_warning(&model.spec));
         json!({
-            "model": model, "price": schedule.cloned().show(), "source": source, "imported_at": imported_at,
+            "model": model, "price": schedule.cloned().show(), "warning": warning, "source": source, "imported_at": imported_at,
             "sale_multiplier": multiplier.to_decimal(), "served_by": served,
         })
     }

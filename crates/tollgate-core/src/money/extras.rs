@@ -28,7 +28,39 @@ impl UnpricedExtra {
     }
 }
 
+/// Options of a request that change its unit prices. Searches are lines of their own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PricedOptions {
+    /// The service tier and its factor, which is in the unit prices.
+    pub tier: Option<(ServiceTier, Multiplier)>,
+    pub server_tools: bool,
+    pub output_media: bool,
+}
+
 impl Price {
+    /// What this list is for requests with the options that it has prices for, without options first.
+    pub fn with_options(&self) -> impl Iterator<Item = (PricedOptions, Self)> {
+        let tiers = [(ServiceTier::Priority, self.priority), (ServiceTier::Flex, self.flex)];
+        let tiers = tiers.into_iter().filter_map(|(tier, factor)| Some(Some((tier, factor?))));
+        let flags = |is_priced: bool| [false, true].into_iter().filter(move |flag| is_priced || !flag);
+        let (tools, media) = (self.has(|price| price.server_tools), self.has(|price| price.output_media));
+        std::iter::once(None).chain(tiers).flat_map(move |tier| {
+            let options = flags(tools).flat_map(move |server_tools| {
+                flags(media).map(move |output_media| PricedOptions { tier, server_tools, output_media })
+            });
+            options.map(|options| {
+                let tier = options.tier.map_or(ServiceTier::Standard, |(tier, _)| tier);
+                let PricedOptions { server_tools, output_media, .. } = options;
+                (options, self.with_extras(RequestExtras { tier, server_tools, output_media, ..RequestExtras::default() }).0)
+            })
+        })
+    }
+
+    /// Whether the list or one of its tiers has a figure.
+    fn has(&self, figure: fn(&Self) -> Option<i64>) -> bool {
+        figure(self).is_some() || self.tiers.iter().any(|tier| figure(&tier.price).is_some())
+    }
+
     /// The list for a request with these extras. What it has no price for is left at the usual price and named.
     pub(crate) fn with_extras(&self, extras: RequestExtras) -> (Self, Vec<UnpricedExtra>) {
         let mut unpriced = Vec::new();

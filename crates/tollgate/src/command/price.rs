@@ -85,7 +85,7 @@ fn source(of: &Value, price: &Value) -> String {
 /// A share such as `"0.1666"` in percent.
 fn percent(share: &Value) -> String {
     let parsed = share.as_str().and_then(|share| share.parse::<f64>().ok());
-    parsed.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", share * 100.0))
+    parsed.map_or_else(|| "–".to_owned(), |share| format!("{:.1} %", tollgate_core::percent_down(share)))
 }
 
 async fn set(common: &Common, admin: &Admin, model: &str, price: &str) -> Result<(), Failure> {
@@ -99,6 +99,9 @@ async fn set(common: &Common, admin: &Admin, model: &str, price: &str) -> Result
     let answer = admin.send(AdminRequest::of(Method::PUT, &target, &body)).await?.body;
     let shown = short(&answer["price"]);
     output::result(common, &answer, &format!("the sale price of {model} is {shown}"));
+    if let Some(warning) = answer["warning"].as_str() {
+        output::remark(&format!("warning: {warning}"));
+    }
     Ok(())
 }
 

@@ -94,7 +94,11 @@ fn priced(record: &Value) -> Vec<(String, &Value)> {
     let title = |(of, priced): (String, &Value)| {
         let tier = priced["tier"].as_u64().map_or_else(String::new, |tokens| format!(", prices above {tokens} tokens"));
         let (amount, exact, multiplier) = (cell(&priced["amount"]), cell(&priced["exact"]), cell(&priced["multiplier"]));
-        format!("{of}: {amount} USD, rounded from {exact}, with the multiplier {multiplier}{tier}:")
+        let factor = priced["service_tier_factor"].as_str().map_or_else(String::new, |factor| format!(" (a factor of {factor})"));
+        let options: Vec<&str> = priced["options"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        let options =
+            if options.is_empty() { String::new() } else { format!(", unit prices of {}{factor}", options.join(" and ")) };
+        format!("{of}: {amount} USD, rounded from {exact}, with the multiplier {multiplier}{tier}{options}:")
     };
     all.filter(|(_, priced)| priced.is_object()).map(|(of, priced)| (title((of, priced)), priced)).collect()
 }

@@ -48,16 +48,15 @@ static LINE: Object = Object::of(
         read("amount", TEXT, "Exact product of both and the factor in USD; null beyond 128 bits.").or_null(),
     ],
 );
-pub(in crate::api) static LINES: Object = Object::of(
-    "PriceLines",
-    &[
-        read("amount", USD, "Sum of the lines in USD, rounded once, half up; null above 10,000 USD.").or_null(),
-        read("exact", TEXT, "The sum before rounding.").or_null(),
-        read("multiplier", FACTOR, "Factor of the group on the model, or of the account."),
-        read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
-        read("lines", Kind::List { of: &Kind::Object(&LINE), max: 10 }, "Its lines."),
-    ],
-);
+const LINE_ENTRY: Kind = Kind::Object(&LINE);
+pub(in crate::api) const LINE_FIELDS: &[FieldShape] = &[
+    read("amount", USD, "Sum of the lines in USD, rounded once, half up; null above 10,000 USD.").or_null(),
+    read("exact", TEXT, "The sum before rounding.").or_null(),
+    read("multiplier", FACTOR, "Factor of the group on the model, or of the account."),
+    read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
+    read("lines", Kind::List { of: &LINE_ENTRY, max: 10 }, "Its lines."),
+];
+pub(in crate::api) static LINES: Object = Object::of("PriceLines", LINE_FIELDS);
 static ACCOUNT: Object = Object::of(
     "SimulatedAccount",
     &[

@@ -1,9 +1,10 @@
 //! How the amounts of a usage record come about: unit prices and tier from the history of prices, the multipliers that the record has,
-//! and the lines. What does not add up to the recorded amount is not shown, so that no figure is ever wrong: options of a request
-//! (service tiers, tools) have prices of their own.
+//! and the lines. A record does not say which options with prices of their own (service tiers, tools, media) its request had: they are those with
+//! which the prices give the recorded amount. What does not add up to it is not shown, so that no figure is ever wrong.
 
 use serde_json::{Value, json};
-use tollgate_core::{Multiplier, NanoUsd, Price, Revision, Tokens, UsageRecord, price_lines};
+use tollgate_core::{Multiplier, NanoUsd, Price, PriceLines, PricedOptions, Revision, Tokens, UsageRecord, price_lines};
+use tollgate_protocol::ServiceTier;
 use tollgate_store::{
     PriceHistoryFilter, PriceHistoryPosition,
     fields::{Kind, Object},
@@ -11,13 +12,29 @@ use tollgate_store::{
 
 use crate::{
     api::{
-        prices::{LINES, show_lines},
+        prices::{LINE_FIELDS, show_lines},
         request_context::RequestContext,
-        schema::read,
+        schema::{join, read},
     },
     api_error::ApiError,
 };
 
+static LINES: Object = Object::of(
+    "RecordedPriceLines",
+    &join::<{ LINE_FIELDS.len() + 2 }>(&[
+        LINE_FIELDS,
+        &[
+            read("options", Kind::List { of: &Kind::Word(OPTIONS), max: 3 }, "Options of the request that are in the unit prices."),
+            read(
+                "service_tier_factor",
+                Kind::Factor { max: i64::MAX },
+                "Factor of the service tier in them; null: the usual tier.",
+            )
+            .or_null(),
+        ],
+    ]),
+);
+const OPTIONS: &[&str] = &["priority", "flex", "server_tools", "output_media"];
 pub(super) static PRICING: Object = Object::of(
     "Pricing",
     &[
@@ -58,11 +75,23 @@ async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&
 /// The lines that add up to an amount; null if the prices do not.
 fn lines(price: Option<&Price>, multiplier: Multiplier, tokens: &Tokens, amount: Option<NanoUsd>) -> Value {
     let Some(price) = price else { return Value::Null };
-    let priced = price_lines(tokens, price, multiplier);
-    if priced.total().is_none() || priced.total() != amount || priced.charged().next().is_none() {
-        return Value::Null;
-    }
-    show_lines(&priced)
+    let adds_up = |priced: &PriceLines| priced.total().is_some() && priced.total() == amount && priced.charged().next().is_some();
+    let mut lists = price.with_options().map(|(options, list)| (options, price_lines(tokens, &list, multiplier)));
+    let Some((options, priced)) = lists.find(|(_, priced)| adds_up(priced)) else { return Value::Null };
+    let mut shown = show_lines(&priced);
+    shown["options"] = words(options).into();
+    shown["service_tier_factor"] = options.tier.map(|(_, factor)| factor.to_decimal()).into();
+    shown
+}
+
+fn words(options: PricedOptions) -> Vec<&'static str> {
+    let tier = options.tier.and_then(|(tier, _)| match tier {
+        ServiceTier::Priority => Some("priority"),
+        ServiceTier::Flex => Some("flex"),
+        ServiceTier::Standard | ServiceTier::Other => None,
+    });
+    let tools = options.server_tools.then_some("server_tools");
+    tier.into_iter().chain(tools).chain(options.output_media.then_some("output_media")).collect()
 }
 
 #[cfg(test)]
@@ -80,5 +109,24 @@ mod tests {
         assert_eq!(lines(Some(&price), Multiplier(2_000_000), &tokens, Some(NanoUsd(3_000))), Value::Null, "another multiplier");
         assert_eq!(lines(Some(&price), Multiplier::ONE, &Tokens::default(), Some(NanoUsd::ZERO)), Value::Null, "nothing used");
         assert_eq!(lines(None, Multiplier::ONE, &tokens, Some(NanoUsd(3_000))), Value::Null);
+    }
+
+    #[test]
+    fn lines_of_service_tiers_and_tools_were_not_shown() {
+        let price = Price {
+            input: Some(1_000_000_000),
+            priority: Some(Multiplier(2_000_000)),
+            flex: Some(Multiplier(500_000)),
+            server_tools: Some(7_000),
+            ..Price::free()
+        };
+        let tokens = Tokens { input: 30, ..Tokens::default() };
+        let of = |amount| lines(Some(&price), Multiplier(1_500_000), &tokens, Some(NanoUsd(amount)));
+        let options = |amount| of(amount)["options"].clone();
+        assert_eq!([45_000, 90_000, 22_500].map(options), [json!([]), json!(["priority"]), json!(["flex"])]);
+        assert_eq!(options(90_000 + 21_000), json!(["priority", "server_tools"]));
+        let flex = of(22_500);
+        assert_eq!((&flex["service_tier_factor"], &flex["multiplier"]), (&json!("0.5"), &json!("1.5")));
+        assert_eq!(flex["lines"][0]["unit_price"], "0.50");
     }
 }

@@ -112,6 +112,8 @@ struct LinesObject {
     amount: Option<String>,
     exact: Option<String>,
     multiplier: String,
+    options: Vec<String>,
+    service_tier_factor: Option<String>,
     lines: Vec<LineObject>,
 }
 
@@ -186,6 +188,8 @@ impl AttemptRow {
 pub(super) struct PriceTable {
     pub(super) lines: Vec<PriceLine>,
     pub(super) multiplier: String,
+    /// The service tier and its factor, which is in the unit prices.
+    pub(super) service_tier: Option<(&'static str, String)>,
     pub(super) exact: Option<Amount>,
     pub(super) amount: Amount,
 }
@@ -349,6 +353,10 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     PriceTable {
         lines: lines.lines.iter().map(line).collect(),
         multiplier: lines.multiplier.clone(),
+        service_tier: lines.service_tier_factor.clone().map(|factor| {
+            let is_flex = lines.options.iter().any(|option| option == "flex");
+            (if is_flex { t.say("pricing.flex") } else { t.say("pricing.priority") }, factor)
+        }),
         exact: lines.exact.as_deref().map(|exact| money::exact(t, exact)),
         amount: lines.amount.as_deref().map_or_else(Amount::none, |amount| money::exact(t, amount)),
     }

@@ -37,6 +37,8 @@ struct ModelPricePage {
     danger: Option<Danger>,
     entries: Vec<EntryRow>,
     may_add: bool,
+    /// Whether the price leaves out output.
+    has_no_output: bool,
     costs: Vec<CostRow>,
 }
 
@@ -95,6 +97,7 @@ fn price_page(request: &PageRequest, prices: &PricesObject, state: &FormState) -
         danger,
         may_add: chosen < entries.len(),
         entries: rows.collect(),
+        has_no_output: prices.warning.is_some(),
         costs: prices.served_by.iter().map(|cost| CostRow::of(t, cost, &now)).collect(),
     };
     PageReply::page(state.status(), &template)

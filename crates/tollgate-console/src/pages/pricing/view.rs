@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use tollgate_core::percent_down;
 
 use crate::pages::{
     format::{self, TimeText},
@@ -15,6 +16,7 @@ pub(super) struct PricesObject {
     pub(super) model: String,
     /// One, a list over time, or null.
     pub(super) price: Value,
+    pub(super) warning: Option<String>,
     pub(super) source: Option<String>,
     pub(super) imported_at: Option<String>,
     pub(super) sale_multiplier: String,
@@ -67,9 +69,9 @@ impl CostRow {
 
 /// A share as the admin API writes it, in percent with one decimal.
 pub(super) fn percent(share: &str) -> String {
-    let (sign, digits) = share.strip_prefix('-').map_or(("", share), |digits| ("−", digits));
-    let tenths = digits.parse::<f64>().unwrap_or(0.0) * 100.0;
-    format!("{sign}{tenths:.1} %")
+    let percent = percent_down(share.parse().unwrap_or(0.0));
+    let sign = if percent < 0.0 { "−" } else { "" };
+    format!("{sign}{:.1} %", percent.abs())
 }
 
 /// Input and output of a price as people compare them.
@@ -104,6 +106,8 @@ pub(super) struct PriceRow {
     pub(super) costs: Vec<CostRow>,
     pub(super) more: usize,
     pub(super) is_below_cost: bool,
+    /// Whether the price leaves out output.
+    pub(super) has_no_output: bool,
     /// The first of what sells below its cost.
     pub(super) below_cost: Option<String>,
 }
@@ -130,6 +134,7 @@ impl PriceRow {
             imported_at: prices.imported_at.as_deref().and_then(|at| format::date(t, at)),
             below_cost: costs.iter().find_map(|cost| cost.below_cost.clone()),
             is_below_cost: costs.iter().any(|cost| cost.below_cost.is_some()),
+            has_no_output: prices.warning.is_some(),
             more: costs.len().saturating_sub(CHANNELS),
             costs: costs.into_iter().take(CHANNELS).collect(),
         }
