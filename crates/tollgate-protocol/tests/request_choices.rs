@@ -368,6 +368,33 @@ fn token_count_refuses_the_same_parts_at_every_upstream() {
 }
 
 #[test]
+fn unknown_member_of_a_token_count_was_left_out_without_a_word() {
+    let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5, "surprise": 1});
+    for to in [OpenAi, Gemini, Responses] {
+        let count =
+            |options: &TranslateOptions<'_>| translate_as((Anthropic, to), Method::CountTokens, &body, &profile(to), options);
+        assert_eq!(unsupported(count(&TranslateOptions::default())).0, ["surprise"], "{to:?}");
+        let lenient = count(&TranslateOptions { lenient: true, ..TranslateOptions::default() });
+        assert!(matches!(lenient, Err(TranslateError::NoCounter) | Ok(_)), "{to:?}: {lenient:?}");
+    }
+}
+
+#[test]
+fn tool_result_named_no_loss_of_its_error_flag() {
+    let calls = json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
+    let results = json!([{"type": "tool_result", "tool_use_id": "t", "content": "r", "is_error": true}]);
+    let body = json!({"model": "m", "max_tokens": 9, "messages": [
+        {"role": "user", "content": "hi"}, {"role": "assistant", "content": calls}, {"role": "user", "content": results},
+    ]});
+    for (to, dropped) in
+        [(OpenAi, &["messages[2].content[0].is_error"][..]), (Responses, &["messages[2].content[0].is_error"]), (Gemini, &[])]
+    {
+        let encoded = translate((Anthropic, to), &body, &TranslateOptions::default()).unwrap();
+        assert_eq!(encoded.dropped, dropped, "{to:?}");
+    }
+}
+
+#[test]
 fn token_count_is_never_streamed() {
     let body = json!({"model": "m", "stream": true, "messages": [{"role": "user", "content": "a"}]});
     for to in [Gemini, Responses] {

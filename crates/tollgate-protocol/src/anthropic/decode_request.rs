@@ -39,7 +39,10 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
     if !counts_tokens && request.params.max_tokens.is_none() {
         return Err(Malformed::missing(FROM, "max_tokens"));
     }
-    request.refuse_all(fields.rest());
+    // Parameters that are known and do not change a count are accepted in one; what is unknown might.
+    for field in fields.rest() {
+        if counts_tokens { request.refuse_input(field) } else { request.refuse(field) }
+    }
     normalise(&mut request)?;
     Ok(request)
 }

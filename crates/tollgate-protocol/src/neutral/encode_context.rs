@@ -56,6 +56,13 @@ pub(crate) enum UpstreamMedia {
 }
 
 impl<'a> EncodeContext<'a> {
+    /// Names that a tool result is an error, for an upstream whose results do not say so. Native results keep it in their text.
+    pub(crate) fn drop_error_flag(&mut self, part: &Part) {
+        if self.request.origin == Protocol::Anthropic && matches!(part.kind, PartKind::Result { is_error: true, .. }) {
+            self.report.drop_field(&format!("{}.is_error", part.path));
+        }
+    }
+
     pub(crate) fn new(
         to: Protocol,
         request: &'a Request,

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::{Part, PartKind, Request, Role, Turn, signature};
 use crate::{Malformed, Protocol};
 
-/// Normalises the turns. Fails for a call without a result that further turns follow, and for a result without a call.
+/// Normalises the turns. Fails for two calls of one turn with the same id, for a call without a result that further turns follow, and for a result without a call.
 pub(crate) fn normalise(request: &mut Request) -> Result<(), Malformed> {
     let mut turns = merge_model_turns(std::mem::take(&mut request.turns));
     if request.origin == Protocol::Gemini {
@@ -101,6 +101,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
             out.push(turn);
             continue;
         }
+        check_ids(&turn, origin)?;
         let (mut results, mut others) = (Vec::new(), Vec::new());
         let mut path = None;
         while let Some(next) = rest.next_if(|next| next.role != Role::Model) {
@@ -122,6 +123,25 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
         out.append(&mut others);
     }
     Ok(out)
+}
+
+/// Calls of one turn need different ids: which of them a result answers would be a guess.
+fn check_ids(turn: &Turn, origin: Protocol) -> Result<(), Malformed> {
+    let mut seen = HashSet::new();
+    for part in &turn.parts {
+        let PartKind::Call { id, .. } = &part.kind else { continue };
+        if !seen.insert(id.as_str()) {
+            let call = match origin {
+                Protocol::Gemini => "functionCall",
+                Protocol::OpenAi => "tool call",
+                Protocol::Responses => "function_call",
+                Protocol::Anthropic => "tool_use",
+            };
+            let why = format!("has the id '{id}' of another {call} before it; give each an id of its own");
+            return Err(Malformed::invalid(origin, &part.path, &why));
+        }
+    }
+    Ok(())
 }
 
 /// The results in the order of the calls, each with the id and name of its call.
@@ -273,6 +293,19 @@ mod tests {
         let fault = normal(vec![turn(Role::Model, vec![call("a", "f")]), text(Role::User, "x")]).unwrap_err();
         assert_eq!((fault.kind, fault.violations[0].field.as_str()), (MalformedKind::InvalidValue, "call f"));
         assert!(fault.message.contains("tool call 'a' has no result"), "{}", fault.message);
+    }
+
+    #[test]
+    fn results_of_two_calls_with_one_id_were_guessed() {
+        let turns = vec![
+            turn(Role::Model, vec![call("a", "f"), call("a", "g")]),
+            turn(Role::ToolResults, vec![result("a", ""), result("a", "")]),
+        ];
+        let fault = normal(turns).unwrap_err();
+        assert_eq!((fault.kind, fault.violations[0].field.as_str()), (MalformedKind::InvalidValue, "call g"));
+        assert!(fault.message.contains("has the id 'a' of another tool call"), "{}", fault.message);
+        let again = || [turn(Role::Model, vec![call("a", "f")]), turn(Role::ToolResults, vec![result("a", "")])];
+        assert_eq!(normal([again(), again()].concat()).unwrap(), ["f(a)", "f=a", "f(a)", "f=a"], "in turns of their own");
     }
 
     #[test]

@@ -61,7 +61,10 @@ impl Blocks<'_> {
         let kind = fields.required_text("type")?;
         let mut signature = None;
         let kind = match kind.as_str() {
-            "text" => PartKind::Text(fields.required_text("text")?),
+            "text" => {
+                self.drop_citations(&mut fields);
+                PartKind::Text(fields.required_text("text")?)
+            }
             "thinking" => {
                 let value = fields.text_or_empty("signature")?;
                 signature = thinking_signature(value);
@@ -90,6 +93,12 @@ impl Blocks<'_> {
             _ => PartKind::Opaque { protocol: FROM, raw: item.compact() },
         };
         Ok(vec![Part { kind, signature, path: path.to_owned() }])
+    }
+
+    /// Names the sources of a text in the history, which no other protocol takes back.
+    fn drop_citations(&mut self, fields: &mut Fields<'_, '_>) {
+        let given = fields.take("citations").filter(|field| field.value.list().is_some_and(|list| !list.is_empty()));
+        self.request.dropped.extend(given.map(|field| field.path));
     }
 
     fn image(&mut self, fields: &mut Fields<'_, '_>, path: &str) -> Result<Vec<Part>, Malformed> {

@@ -147,6 +147,7 @@ fn results(out: &mut EncodeContext<'_>, turn: &Turn, messages: &mut Vec<Json>) {
     let mut following = Vec::new();
     for part in &turn.parts {
         let PartKind::Result { call_id, content, media, .. } = &part.kind else { continue };
+        out.drop_error_flag(part);
         messages.push(Json::object([
             ("role", Json::text("tool")),
             ("tool_call_id", Json::text(out.ids.get(call_id))),

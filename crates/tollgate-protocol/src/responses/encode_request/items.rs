@@ -154,6 +154,7 @@ fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool)
 
 fn result(out: &mut EncodeContext<'_>, part: &Part) -> Option<Json> {
     let PartKind::Result { call_id, name, content, media, .. } = &part.kind else { return None };
+    out.drop_error_flag(part);
     let is_custom = out.request.tools.iter().any(|tool| tool.custom && tool.name == *name);
     let kind = if is_custom { "custom_tool_call_output" } else { "function_call_output" };
     let media: Vec<Json> = media.iter().filter_map(|item| media_part(out, item)).collect();
