@@ -14,11 +14,12 @@ use crate::{
 };
 
 impl Relayed {
-    /// E52, E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
+    /// E52, E54, E56, E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
     /// failure in the caller's protocol.
     pub(super) fn break_off(&mut self, why: &Break) {
         self.upstream = None;
-        let upstream = |failure| Refusal::Upstream { model: String::new(), failure };
+        let model = self.guard.as_ref().and_then(|guard| guard.model()).unwrap_or_default();
+        let upstream = |failure| Refusal::Upstream { model: model.to_owned(), failure };
         let (refusal, outcome, observation) = match why {
             Break::GatewayStopped => (Refusal::ShuttingDown, Outcome::GatewayStopped, Observation::Success { latency: None }),
             Break::NoMemory => (Refusal::Overloaded, Outcome::GatewayStopped, Observation::Success { latency: None }),
@@ -26,6 +27,14 @@ impl Relayed {
             Break::Interrupted => (upstream(UpstreamFailure::StreamInterrupted), Outcome::UpstreamBroke, Observation::BadAnswer),
             Break::TooLong => {
                 (upstream(UpstreamFailure::Rejected(Box::new(too_long()))), Outcome::UpstreamBroke, Observation::RequestRefused)
+            }
+            Break::RateLimited(retry_after) => {
+                let failure = UpstreamFailure::RateLimited { retry_after: *retry_after };
+                (upstream(failure), Outcome::UpstreamBroke, Observation::RateLimited { until: None })
+            }
+            Break::Overloaded(retry_after) => {
+                let failure = UpstreamFailure::Overloaded { retry_after: *retry_after };
+                (upstream(failure), Outcome::UpstreamBroke, Observation::BadAnswer)
             }
             Break::Idle => {
                 let silence = self.silence_allowed();

@@ -40,6 +40,10 @@ pub(super) enum Break {
     Interrupted,
     /// The upstream says, after the status was sent, that the request is too long for the model.
     TooLong,
+    /// The upstream says, after the status was sent, that the account is at its limit. Seconds to wait, if it says so.
+    RateLimited(Option<u32>),
+    /// The upstream says, after the status was sent, that it is overloaded.
+    Overloaded(Option<u32>),
     /// The upstream was silent for too long.
     Idle,
     /// There is no memory for what has to be kept of the stream, or none within the key's share.
@@ -55,6 +59,10 @@ impl Break {
     pub(super) fn of(fault: &StreamError) -> Self {
         match fault {
             StreamError::Problem(problem) if problem.context_exceeded => Self::TooLong,
+            StreamError::Problem(problem) if problem.status == 429 && !problem.quota_exhausted => {
+                Self::RateLimited(problem.retry_after)
+            }
+            StreamError::Problem(problem) if matches!(problem.status, 503 | 529) => Self::Overloaded(problem.retry_after),
             StreamError::Problem(_) | StreamError::Malformed(_) | StreamError::Truncated => Self::Interrupted,
         }
     }

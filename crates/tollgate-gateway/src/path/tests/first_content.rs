@@ -153,7 +153,7 @@ async fn failure_after_an_early_answer_ends_the_stream_and_costs_the_caller_noth
         let got = read(serve(&rig.core, asked_by(&rig, caller)).await).await;
         assert!(got.status == 200 && got.aborted && got.body.contains(error), "{}", got.body);
         let record = rig.record();
-        assert_eq!((record.outcome, record.reason.as_deref()), (Outcome::UpstreamBroke, Some("E59")));
+        assert_eq!((record.outcome, record.reason.as_deref()), (Outcome::UpstreamBroke, Some("E56")));
         assert_eq!((record.sale, record.attempts[0].result), (Some(NanoUsd::ZERO), AttemptResult::Broke));
     }
 }
@@ -174,6 +174,27 @@ async fn request_that_is_too_long_is_told_after_the_status_too() {
         assert_eq!((record.reason.as_deref(), record.sale), (Some("E52"), Some(NanoUsd::ZERO)));
         let account = rig.core.shared.catalog.load().channels[0].accounts[0].id;
         assert_eq!(rig.registry.of(account).failures, 0, "the account is not to blame");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_of_the_upstream_lost_their_codes_after_the_status() {
+    for (code, ours, id) in
+        [("rate_limit_exceeded", "upstream_rate_limited", "E54"), ("server_is_overloaded", "upstream_overloaded", "E56")]
+    {
+        let failed = format!(
+            "event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":9,\"response\":{{\"error\":{{\"code\":\"{code}\",\"message\":\"Limit of account canary.\"}}}}}}\n\n"
+        );
+        for caller in [Protocol::Responses, Protocol::OpenAi] {
+            let mut pieces = thinks(Protocol::Responses, 1);
+            pieces.pop();
+            pieces.push(failed.as_str().into());
+            let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| speaks(channel, Protocol::Responses));
+            let got = read(serve(&rig.core, asked_by(&rig, caller)).await).await;
+            let word = format!("\"code\":\"{ours}\"");
+            assert!(got.status == 200 && got.body.contains(&word) && !got.body.contains("canary"), "{caller:?}: {}", got.body);
+            assert_eq!(rig.record().reason.as_deref(), Some(id));
+        }
     }
 }
 

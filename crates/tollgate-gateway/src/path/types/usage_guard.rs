@@ -420,6 +420,11 @@ impl UsageGuard {
         }
     }
 
+    /// The requested model, once it is known.
+    pub(crate) fn model(&self) -> Option<&str> {
+        self.facts.as_deref()?.model.as_deref()
+    }
+
     pub(crate) fn requester(&self) -> Option<Requester> {
         self.facts.as_deref().map(|facts| facts.key.requester())
     }
