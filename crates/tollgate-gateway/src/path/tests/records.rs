@@ -33,6 +33,17 @@ async fn refusal_before_the_body_counts_in_the_first_group_of_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn requests_that_are_wrong_themselves_do_not_count_against_the_minute() {
+    let limits = tollgate_core::Limits { rpm: 1, ..tollgate_core::Limits::default() };
+    let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits = limits);
+    for body in ["{", r#"{"model":"m","messages":[]}"#, r#"{"model":"none","messages":[{"role":"user","content":"x"}]}"#] {
+        assert!(matches!(rig.ask(body).await.status, 400 | 404), "{body}");
+    }
+    assert_eq!((rig.ask(CHAT).await.status, rig.ask(CHAT).await.status), (200, 429));
+    rig.records();
+}
+
+#[tokio::test(start_paused = true)]
 async fn unauthenticated_request_leaves_no_record() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
