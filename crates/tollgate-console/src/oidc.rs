@@ -94,16 +94,20 @@ struct Known {
 
 /// Why a sign-in at the provider failed: a sentence for the log. The browser is not told.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OidcFailure(pub(crate) String);
+pub(crate) struct OidcFailure {
+    sentence: String,
+    /// Whether the provider says that the code is not valid, as it does of one that is sent a second time (`invalid_grant`, RFC 6749).
+    pub(crate) is_code_refused: bool,
+}
 
 impl fmt::Display for OidcFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.sentence)
     }
 }
 
 fn failure(text: impl Into<String>) -> OidcFailure {
-    OidcFailure(text.into())
+    OidcFailure { sentence: text.into(), is_code_refused: false }
 }
 
 /// What the browser keeps between leaving for the provider and coming back.
@@ -307,12 +311,17 @@ async fn send<T: DeserializeOwned>(gateway: &dyn GatewayHandle, request: Request
     let address = request.uri().to_string();
     let response = gateway.fetch(request).await.map_err(|fault| failure(format!("{address}: {fault}")))?;
     if response.status() != http::StatusCode::OK {
-        // Error answers of a token endpoint name the fault, such as `invalid_client`.
-        let named = serde_json::from_slice::<Value>(response.body()).ok();
-        let named = named.and_then(|body| body["error"].as_str().map(|error| error.chars().take(100).collect::<String>()));
-        return Err(failure(format!("{address} answered {} {}", response.status().as_u16(), named.unwrap_or_default())));
+        return Err(error_answer(&address, response.status(), response.body()));
     }
     serde_json::from_slice(response.body()).map_err(|error| failure(format!("{address}: the answer cannot be read: {error}")))
+}
+
+/// The failure that an error answer tells of. That of a token endpoint names the fault, such as `invalid_client`.
+fn error_answer(address: &str, status: http::StatusCode, body: &[u8]) -> OidcFailure {
+    let named = serde_json::from_slice::<Value>(body).ok();
+    let named = named.and_then(|body| body["error"].as_str().map(|error| error.chars().take(100).collect::<String>()));
+    let is_code_refused = named.as_deref() == Some("invalid_grant");
+    OidcFailure { sentence: format!("{address} answered {} {}", status.as_u16(), named.unwrap_or_default()), is_code_refused }
 }
 
 #[cfg(test)]
@@ -320,6 +329,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn code_that_was_used_before_was_taken_for_a_fault_of_the_provider() {
+        let of = |status: http::StatusCode, body: &str| error_answer("https://id.example.com/token", status, body.as_bytes());
+        let replayed = of(http::StatusCode::BAD_REQUEST, r#"{"error":"invalid_grant","error_description":"used"}"#);
+        assert!(replayed.is_code_refused && replayed.to_string() == "https://id.example.com/token answered 400 invalid_grant");
+        assert!(!of(http::StatusCode::UNAUTHORIZED, r#"{"error":"invalid_client"}"#).is_code_refused);
+        assert!(!of(http::StatusCode::BAD_GATEWAY, "<html>").is_code_refused);
+    }
 
     #[test]
     fn address_is_verified_by_the_document_that_has_it() {

@@ -42,12 +42,24 @@ impl Default for Multiplier {
     }
 }
 
-/// Error for text that is not a decimal amount.
+/// Error for text that is not a decimal amount, or a larger one than can be kept.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a decimal amount with at most {max_decimals} decimals: '{text}'")]
+#[error("{}", self.sentence())]
 pub struct ParseMoneyError {
     pub text: String,
     pub max_decimals: u32,
+    /// Whether it is an amount that is too large.
+    pub is_too_large: bool,
+}
+
+impl ParseMoneyError {
+    fn sentence(&self) -> String {
+        let Self { text, max_decimals, .. } = self;
+        if self.is_too_large {
+            return format!("'{text}' is too large; the most is {}", decimal::print(i64::MAX, *max_decimals, 0));
+        }
+        format!("not a decimal amount with at most {max_decimals} decimals: '{text}'")
+    }
 }
 
 /// A price list: nano-USD per million tokens by kind, and nano-USD per request. Missing kinds fall back: `cache_read`,

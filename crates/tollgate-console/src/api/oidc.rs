@@ -137,7 +137,7 @@ async fn callback(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let redeemed = provider.redeem(&*context.state.gateway, &callback_url(&context), code, &state).await;
     let claims = redeemed.map_err(|fault| {
         tracing::warn!(%fault, "a sign-in at the OpenID provider failed");
-        ApiError::oidc_failed()
+        if fault.is_code_refused { ApiError::oidc_refused() } else { ApiError::oidc_failed() }
     })?;
     let person = identify(&provider.settings, &claims).map_err(|reason| {
         let reason = match reason {

@@ -61,8 +61,8 @@ static SETTING: Object = Object::of(
         read("variable", TEXT, "Environment variable for this setting."),
         read("secret", Kind::Flag, "Whether the value is masked."),
         read("type", TYPES, "Type of the value."),
-        read("min", COUNT, "Least number, or length of a text in characters; null: no bound.").or_null(),
-        read("max", COUNT, "Largest number, or length of a text in characters; null: no bound.").or_null(),
+        read("min", COUNT, "Least number, amount in USD, or length of a text in characters; null: no bound.").or_null(),
+        read("max", COUNT, "Largest number, amount in whole USD, or length of a text in characters; null: no bound.").or_null(),
         read("words", WORDS, "Values of a `word`; null: of another type.").or_null(),
         read("unit", TEXT, "Unit of a number or an amount, such as `ms`; null: a count, or no number.").or_null(),
         read("needs_restart", Kind::Flag, "Whether it is read at the start only."),
@@ -115,6 +115,9 @@ pub(super) static ROUTES: &[Route] = &[
         .at_revision(),
 ];
 
+/// Largest amount, in whole USD, and largest rate of a setting.
+const MAX_USD: u64 = i64::MAX as u64 / 1_000_000_000;
+const MAX_RATE: u64 = 1_000_000;
 /// More than there are settings.
 const MAX_STORED: u32 = 1_000;
 
@@ -132,8 +135,8 @@ fn show(setting: &EffectiveSetting, stored: Option<&StoredRow>) -> Result<Value,
         SettingKind::Share => ("share", Some((0, 1)), None),
         SettingKind::Networks => ("networks", None, None),
         SettingKind::OneOf(words) => ("word", None, Some(words)),
-        SettingKind::Usd => ("usd", None, None),
-        SettingKind::Rate => ("rate", None, None),
+        SettingKind::Usd => ("usd", Some((0, MAX_USD)), None),
+        SettingKind::Rate => ("rate", Some((0, MAX_RATE)), None),
         SettingKind::Percents => ("percents", None, None),
     };
     let stored_value = stored.map(StoredRow::read::<StoredSetting>).transpose()?.map(|stored| stored.value);

@@ -221,7 +221,7 @@ fn control(t: Locale, state: &FormState, setting: &SettingObject) -> Control {
         _ if state.value("value").chars().nth(SHORT).is_some() => state.area("value", label, 4),
         _ => state.text("value", label).max(LONGEST).wide(),
     };
-    let is_number = !["text", "image"].contains(&setting.kind.as_str());
+    let is_number = !["text", "image", "usd", "rate"].contains(&setting.kind.as_str());
     let bounds = setting.min.zip(setting.max).filter(|_| is_number).map(|(min, max)| {
         let unit = setting.unit.clone().unwrap_or_default();
         let (min, max) = (min.to_string(), if max >= i64::MAX.unsigned_abs() { "…".to_owned() } else { max.to_string() });

@@ -5,7 +5,13 @@ use super::ParseMoneyError;
 /// Parses digits with at most `decimals` of them after the point, as an integer of that scale. No sign, exponent or grouping. The
 /// integer part may be omitted, the fraction after a point may not.
 pub(super) fn parse(text: &str, decimals: u32) -> Result<i64, ParseMoneyError> {
-    parse_or_none(text, decimals).ok_or_else(|| ParseMoneyError { text: text.to_owned(), max_decimals: decimals })
+    parse_or_none(text, decimals).ok_or_else(|| {
+        let is_amount = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.parse::<f64>().is_ok();
+        // Digits beyond the scale are a fault of their own.
+        let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction).trim_end_matches('0');
+        let is_too_large = is_amount && fraction.len() <= decimals as usize && !text.ends_with('.');
+        ParseMoneyError { text: text.to_owned(), max_decimals: decimals, is_too_large }
+    })
 }
 
 fn parse_or_none(text: &str, decimals: u32) -> Option<i64> {

@@ -33,6 +33,11 @@ fn invalid_amounts_are_rejected() {
 fn error_names_the_text_and_the_allowed_decimals() {
     let error = Multiplier::parse("1.2345678").unwrap_err();
     assert_eq!(error.to_string(), "not a decimal amount with at most 6 decimals: '1.2345678'");
+    let large = NanoUsd::parse("99999999999999").unwrap_err();
+    assert_eq!(large.to_string(), "'99999999999999' is too large; the most is 9223372036.854775807");
+    for other in ["1e30", "99999999999999.", "1.0000000001", "", ".", "99999999999999.0000000001"] {
+        assert!(NanoUsd::parse(other).unwrap_err().to_string().starts_with("not a decimal amount"), "{other}");
+    }
     assert_eq!(NanoUsd::parse("-x").unwrap_err().text, "-x");
 }
 

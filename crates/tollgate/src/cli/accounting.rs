@@ -294,6 +294,9 @@ pub(crate) enum GroupBy {
     Day,
     /// UTC hour; requires --since and a range of at most 31 days
     Hour,
+    /// Five minutes; requires --since and a range of at most 5 days
+    #[value(name = "five_minutes")]
+    FiveMinutes,
     /// Model
     Model,
     /// Key

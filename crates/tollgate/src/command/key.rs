@@ -11,7 +11,7 @@ use crate::{
     cli::{self, ClientLines, Common, KeyName},
     command::{
         ready::local_address,
-        resource::{self, Resource, Rows},
+        resource::{self, Resource, Rows, cell},
         time_flag,
     },
     compose,
@@ -54,7 +54,7 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
                 report(common, &key, "disabled");
                 Ok(())
             }
-            cli::Key::Allowance(KeyName { key }) => rows.show(&["keys", &id(admin, &key).await?, "allowance"]).await,
+            cli::Key::Allowance(KeyName { key }) => allowance(common, admin, &key).await,
             cli::Key::Revoke(KeyName { key }) => revoke(common, admin, &key).await,
         }
     })
@@ -181,10 +181,70 @@ fn report(common: &Common, key: &Value, done: &str) {
     output::result(common, &json!({"id": key["id"], "status": key["status"]}), &done);
 }
 
+/// What a key may use, and what is left of its budgets.
+async fn allowance(common: &Common, admin: &Admin, name: &str) -> Result<(), Failure> {
+    let shown = admin.get(&ApiPath::of(&["keys", &id(admin, name).await?, "allowance"])).await?;
+    if common.json {
+        output::json(&shown);
+        return Ok(());
+    }
+    output::table(&[], &allowance_facts(&shown));
+    let titles = ["budget of", "window", "amount USD", "spent USD", "left USD", "when spent", "renews"];
+    let row = |budget: &Value| {
+        let of = match budget["group"].as_str() {
+            Some(group) => format!("group {group}"),
+            None => cell(&budget["of"]),
+        };
+        let members = ["window", "amount", "spent", "left", "action", "renews_at"];
+        std::iter::once(of).chain(members.iter().map(|member| cell(&budget[*member]))).collect()
+    };
+    let budgets: Vec<Vec<String>> = shown["budgets"].as_array().into_iter().flatten().map(row).collect();
+    if !budgets.is_empty() {
+        output::line("");
+        output::table(&titles, &budgets);
+    }
+    for spent in shown["spent_gateway_budgets"].as_array().into_iter().flatten() {
+        let then = spent["renews_at"].as_str().map_or_else(String::new, |at| format!("; it renews at {at}"));
+        output::line(&format!("the gateway's own budget ({}) is spent{then}", cell(&spent["window"])));
+    }
+    Ok(())
+}
+
+/// The members of an allowance but its budgets, one a row; limits in words.
+fn allowance_facts(allowance: &Value) -> Vec<Vec<String>> {
+    let words = |limits: &Value| {
+        let set = ["rpm", "tpm", "concurrency"].into_iter().filter_map(|name| Some(format!("{name} {}", limits[name].as_u64()?)));
+        let set: Vec<String> = set.collect();
+        if set.is_empty() { "–".to_owned() } else { set.join(", ") }
+    };
+    let of_groups = |limits: &Value| {
+        let each = limits.as_array().into_iter().flatten().map(|group| format!("{}: {}", cell(&group["group"]), words(group)));
+        let each: Vec<String> = each.collect();
+        if each.is_empty() { "–".to_owned() } else { each.join("; ") }
+    };
+    let fact = |(name, value): (&String, &Value)| {
+        let text = match name.as_str() {
+            "budgets" | "spent_gateway_budgets" | "object" => return None,
+            "limits" | "member_limits" => words(value),
+            "group_limits" => of_groups(value),
+            _ => cell(value),
+        };
+        Some(vec![name.replace('_', " "), text])
+    };
+    allowance.as_object().into_iter().flatten().filter_map(fact).collect()
+}
+
+/// Longest time for which the secret before stays valid, as the admin API allows it.
+const MAX_OVERLAP_S: i64 = 30 * 86_400;
+
 async fn rotate(common: &Common, admin: &Admin, name: &str, overlap: Option<&str>) -> Result<(), Failure> {
     let mut body = json!({});
     if let Some(text) = overlap {
-        body["overlap_s"] = time_flag::parse_duration("--overlap", text)?.into();
+        let overlap_s = time_flag::parse_duration("--overlap", text)?;
+        if overlap_s > MAX_OVERLAP_S {
+            return Err(Failure::Usage(format!("--overlap is at most 30d, not '{text}'")));
+        }
+        body["overlap_s"] = overlap_s.into();
     }
     let target = ApiPath::of(&["keys", &id(admin, name).await?, "rotate"]);
     let key = admin.send(AdminRequest::of(Method::POST, &target, &body)).await?.body;
@@ -235,6 +295,25 @@ mod tests {
         let api = ("console.api_url", "https://api.example.com/llm/");
         assert_eq!(address(&[listen, url, api]).as_deref(), Some("https://api.example.com/llm"));
         assert_eq!(address(&[listen, ("console.url", "https://a.example.com/console")]).as_deref(), Some("http://127.0.0.1:9000"));
+    }
+
+    #[test]
+    fn allowance_was_shown_as_raw_json() {
+        let allowance = json!({
+            "object": "key", "name": "ci", "groups": ["a", "b"], "limits": {"rpm": 60, "tpm": null, "concurrency": 2},
+            "member_limits": {"rpm": null, "tpm": null, "concurrency": null},
+            "group_limits": [{"group": "a", "rpm": null, "tpm": 1_000, "concurrency": null}], "budgets": [{}], "balance": null,
+        });
+        let facts = allowance_facts(&allowance);
+        let expected = [
+            ["name", "ci"],
+            ["groups", "a, b"],
+            ["limits", "rpm 60, concurrency 2"],
+            ["member limits", "–"],
+            ["group limits", "a: tpm 1000"],
+            ["balance", "–"],
+        ];
+        assert_eq!(facts, expected);
     }
 
     #[test]

@@ -128,6 +128,13 @@ async fn history(common: &Common, admin: &Admin, arguments: &PriceHistory) -> Re
         .with("limit", &arguments.limit.to_string())
         .maybe("channel", arguments.channel.as_deref());
     let (items, _) = admin.page(&target).await?;
+    if items.is_empty() {
+        let model = &arguments.model.model;
+        let (models, _) = admin.page(&ApiPath::of(&["prices"]).with("model", model)).await?;
+        if models.is_empty() {
+            return Err(Failure::Machine(format!("there is no model '{model}'; `tollgate price list` shows them")));
+        }
+    }
     let row = |change: &Value| {
         let text = |member: &str| change[member].as_str().unwrap_or_default().to_owned();
         let price = change["channel"].as_str().map_or_else(|| "sale".to_owned(), |channel| format!("cost of {channel}"));

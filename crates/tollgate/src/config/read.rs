@@ -219,7 +219,7 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::OneOf(words) => format!("one of \"{}\"", words.join("\", \"")),
         SettingKind::Percents => "at most ten whole percentages of 1 to 100 with commas between".to_owned(),
         SettingKind::Rate => "a number of 0.000001 to 1000000 with at most six decimals, such as \"7.1\"".to_owned(),
-        SettingKind::Usd => "an amount in USD of at least 0, such as \"250\" or \"0.50\"".to_owned(),
+        SettingKind::Usd => "an amount in USD of 0 to 9223372036, such as \"250\" or \"0.50\"".to_owned(),
     }
 }
 

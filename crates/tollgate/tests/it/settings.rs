@@ -85,7 +85,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
             }
             "flag" => (json!("maybe"), "true or false".to_owned()),
             "word" => (json!("other"), "one of \"".to_owned()),
-            "usd" => (json!(-1), "an amount in USD of at least 0".to_owned()),
+            "usd" => (json!(-1), "an amount in USD of 0 to 9223372036".to_owned()),
             "rate" => (json!("0"), "a number of 0.000001 to 1000000 with at most six decimals".to_owned()),
             "percents" => (json!("50,101"), "whole percentages of 1 to 100".to_owned()),
             "text" => {

@@ -1,6 +1,8 @@
 //! The filter of usage records, as query parameters.
 
-use tollgate_core::{ChannelId, GroupId, MAX_TAGS, NanoUsd, Outcome, TagName, Timestamp};
+use std::net::IpAddr;
+
+use tollgate_core::{ChannelId, Fault, GroupId, MAX_TAGS, NanoUsd, Outcome, TagName, Timestamp};
 use tollgate_protocol::Protocol;
 use tollgate_store::{
     RecordConditions, RowKind, TagCondition, UsageFilter,
@@ -55,6 +57,11 @@ pub(super) const FILTER: &[FieldShape] = &[
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
     UsageView::of(context).allow_filters(query)?;
+    if let (Some(since), Some(until)) = (query.time("since"), query.time("until"))
+        && since > until
+    {
+        return Err(ApiError::value("since", "it is after 'until'; swap the two"));
+    }
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
     Ok(UsageFilter {
         key: recorded_rows::key(context).await?,
@@ -65,7 +72,7 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
         account: recorded_rows::account(context, "account").await?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
-        reason: query.text("reason").map(str::to_owned),
+        reason: query.text("reason").map(reason).transpose()?,
         tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
         conditions: conditions(context).await?,
         since: query.time("since"),
@@ -105,11 +112,30 @@ async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiErr
         min_ttft_us: micros("min_ttft_ms"),
         min_duration_us: micros("min_duration_ms"),
         client_request_id: query.text("client_request_id").map(str::to_owned),
-        address: query.text("address").map(str::to_owned),
+        address: query.text("address").map(address).transpose()?,
         tried_channel: channel_filter(context, "tried_channel").await?,
         tried_account: recorded_rows::account(context, "tried_account").await?,
         unknown_model: query.text("unknown_model").map(str::to_owned),
     })
+}
+
+/// A reason as records have it: error ids in either case, and other codes as they are.
+fn reason(text: &str) -> Result<String, ApiError> {
+    let id = text.to_ascii_uppercase();
+    if !id.strip_prefix('E').is_some_and(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())) {
+        return Ok(text.to_owned());
+    }
+    match Fault::of_error(&id) {
+        Some(_) => Ok(id),
+        None => Err(ApiError::value("reason", format!("there is no error {id}; docs/errors.md lists them"))),
+    }
+}
+
+/// An address as records have it.
+fn address(text: &str) -> Result<String, ApiError> {
+    let parsed = text.parse::<IpAddr>();
+    let message = "expected one IP address, such as 203.0.113.7; networks are not searched for";
+    parsed.map(|address| address.to_string()).map_err(|_| ApiError::value("address", message))
 }
 
 /// The tags of a filter.
@@ -141,6 +167,19 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    #[test]
+    fn reasons_and_addresses_that_no_record_has_found_nothing() {
+        assert_eq!(reason("e13").unwrap(), "E13");
+        for known in ["E64", "E14", "gateway_stopped", "overflow", "Else"] {
+            assert_eq!(reason(known).unwrap(), known);
+        }
+        assert!(reason("E999").is_err() && reason("e0").is_err());
+        assert_eq!(address("2001:DB8::1").unwrap(), "2001:db8::1");
+        for wrong in ["10.0.0.0/8", "localhost", "127.0.0.1:80"] {
+            assert!(address(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn outcome_and_protocol_names_match_the_records() {

@@ -22,6 +22,9 @@ pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, w
     if wanted.by.contains(&SumGroup::Word(GroupBy::Hour)) && args.records.since.is_none() {
         return Err(Failure::Usage("a summary by hour covers at most 31 days: set --since".to_owned()));
     }
+    if wanted.by.contains(&SumGroup::Word(GroupBy::FiveMinutes)) && args.records.since.is_none() {
+        return Err(Failure::Usage("a summary by five minutes covers at most 5 days: set --since".to_owned()));
+    }
     if wanted.previous && args.records.since.is_none() {
         return Err(Failure::Usage("the period before ends at --since: set it".to_owned()));
     }
@@ -69,6 +72,7 @@ pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, w
             | GroupBy::Month
             | GroupBy::Day
             | GroupBy::Hour
+            | GroupBy::FiveMinutes
             | GroupBy::Model
             | GroupBy::Group
             | GroupBy::Protocol

@@ -96,6 +96,14 @@ fn import_writes_new_prices_and_keeps_those_set_by_hand() {
     let first = admin.get("/admin/v1/prices/gpt-fast/history?channel=main&limit=1");
     let rest = admin.get(&format!("/admin/v1/prices/gpt-fast/history?channel=main&after={}", first["next"].as_str().unwrap()));
     assert_eq!((first["items"][0]["after"]["input"].as_str(), rest["items"].as_array().unwrap().len()), (Some("0.24"), 1));
+    let (code, said) = run(&admin, &["price", "history", "ghost"]);
+    assert!(code != Some(0) && said.contains("there is no model 'ghost'"), "{code:?} {said}");
+    let (code, said) = run(&admin, &["price", "set", "gpt-input", "input:0.2"]);
+    assert!(code == Some(0) && said.contains("its price has no output"), "{code:?} {said}");
+    let (_, said) = run(&admin, &["price", "set", "gpt-input", "input:0.2,output:0"]);
+    assert!(!said.contains("warning"), "{said}");
+    let (code, said) = run(&admin, &["usage", "summary", "--by", "five_minutes", "--since", "2026-11-20", "--until", "2026-11-21"]);
+    assert_eq!(code, Some(0), "{said}");
     let (_, said) = run(&admin, &["price", "history", "gpt-fast"]);
     assert!(said.contains("cost of main") && said.contains("our contract"), "{said}");
 }

@@ -83,6 +83,9 @@ fn usage_records_are_listed_found_and_summed() {
         ("usage/summary?by=user", refused(400, "invalid_value", "by")),
         ("usage/summary?previous=true", refused(400, "missing_required_parameter", "since")),
         ("usage/histogram?since=2026-11-02T00:00:00Z&until=2026-11-01T00:00:00Z", refused(400, "invalid_value", "since")),
+        ("usage?since=2026-11-02T00:00:00Z&until=2026-11-01T00:00:00Z", refused(400, "invalid_value", "since")),
+        ("usage?reason=e999", refused(400, "invalid_value", "reason")),
+        ("usage?address=10.0.0.0/8", refused(400, "invalid_value", "address")),
         ("usage?member=unknown", refused_whole(404, "not_found")),
         ("usage/req_00000000000000000000000000", refused_whole(404, "not_found")),
         ("usage/x", refused_whole(404, "not_found")),
@@ -137,7 +140,7 @@ fn records_of_removed_rows_are_found_by_the_names_they_had() {
     assert_eq!(refusal(&several), refused(400, "invalid_value", "member"));
     assert!(text(&several).contains(&member), "{}", text(&several));
     assert_eq!(items(&format!("/admin/v1/usage?member={member}")), 1);
-    assert_eq!(admin.call("GET", "/admin/v1/usage?member=nobody", None).status, 404);
+    assert_eq!(admin.call("GET", "/admin/v1/usage?member=unknown", None).status, 404);
 }
 
 #[test]

@@ -176,11 +176,15 @@ fn keys_are_rotated_and_disabled_by_commands() {
     let rotated: Value = serde_json::from_str(&run(&["key", "rotate", "ci", "--overlap", "2h", "--json"])).unwrap();
     within_a_second("the new secret is known", || it.status(rotated["key"].as_str().unwrap()) == 200);
     assert!(rotated["previous_until"].is_string() && it.status(&it.secret) == 200, "{rotated}");
-    assert!(run(&["key", "allowance", "ci"]).contains("echo"));
+    let allowance = run(&["key", "allowance", "ci"]);
+    assert!(allowance.contains("echo") && !allowance.contains('{'), "{allowance}");
     assert!(run(&["key", "disable", "ci"]).starts_with("disabled ci"));
     within_a_second("it is disabled", || it.status(&it.secret) == 401);
-    let wrong = it.admin.gateway.run(&["key", "rotate", "ci", "--overlap", "soon"]);
-    assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+    for overlap in ["soon", "31d"] {
+        let wrong = it.admin.gateway.run(&["key", "rotate", "ci", "--overlap", overlap]);
+        assert_eq!(wrong.status.code(), Some(2), "{wrong:?}");
+        assert!(String::from_utf8_lossy(&wrong.stderr).contains("--overlap"), "{wrong:?}");
+    }
 }
 
 #[test]
