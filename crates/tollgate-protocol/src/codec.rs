@@ -50,6 +50,11 @@ pub trait Codec: Send + Sync {
         Vec::new()
     }
 
+    /// [`Codec::forward_request`] and [`Codec::left_out`] together.
+    fn forward(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Vec<String>) {
+        (self.forward_request(body, summary, edits), self.left_out(body, summary))
+    }
+
     /// Path and query relative to a channel's base URL, such as `/chat/completions` or `/models/m:generateContent`.
     fn upstream_path(&self, method: Method, upstream_model: &str, framing: Framing) -> String;
 

@@ -39,11 +39,15 @@ impl Codec for Responses {
     }
 
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
-        splice::forward_request(body, summary, edits)
+        splice::forward(body, summary, edits).0
     }
 
     fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Vec<String> {
         splice::left_out(body, summary)
+    }
+
+    fn forward(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Vec<String>) {
+        splice::forward(body, summary, edits)
     }
 
     fn upstream_path(&self, method: Method, _upstream_model: &str, _framing: Framing) -> String {

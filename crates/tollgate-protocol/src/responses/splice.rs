@@ -12,8 +12,10 @@ use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
-/// Applies the edits; returns the same buffer where nothing changes.
-pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
+/// Applies the edits; returns the same buffer where nothing changes. Also returns what [`left_out`] does: an item that is removed is read
+/// once for both.
+pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Vec<String>) {
+    let mut left = Vec::new();
     let mut changes = Edits::new();
     if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
         && name != summary.model
@@ -27,11 +29,13 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
     }
     if summary.splices.markers || edits.drop_signatures {
         let mut cleaned = Edits::new();
-        if clean(body, edits.drop_signatures, &mut cleaned).is_ok() {
+        if let Ok(removed) = clean(body, edits.drop_signatures, &mut cleaned) {
             changes.append(cleaned);
+            // Without signatures more is removed than what only another provider can read.
+            left = if edits.drop_signatures { left_out(body, summary) } else { paths(removed) };
         }
     }
-    changes.apply_to(body)
+    (changes.apply_to(body), left)
 }
 
 /// Inserts the output limit, or lowers a larger one.
@@ -48,10 +52,14 @@ fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut
     }
 }
 
-/// The items that [`forward_request`] removes because only an upstream of another protocol can read them.
+/// The items that [`forward`] removes because only an upstream of another protocol can read them.
 pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
     let removed = if summary.splices.markers { clean(body, false, &mut Edits::new()) } else { Ok(Vec::new()) };
-    removed.unwrap_or_default().into_iter().map(|at| format!("input[{at}]")).collect()
+    paths(removed.unwrap_or_default())
+}
+
+fn paths(positions: Vec<usize>) -> Vec<String> {
+    positions.into_iter().map(|at| format!("input[{at}]")).collect()
 }
 
 /// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids. With
@@ -139,7 +147,7 @@ mod tests {
         let body = Bytes::copy_from_slice(body.as_bytes());
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         let summary = Responses.summarise(&target, &body).expect("a valid body");
-        String::from_utf8(forward_request(&body, &summary, edits).into()).expect("UTF-8")
+        String::from_utf8(super::forward(&body, &summary, edits).0.into()).expect("UTF-8")
     }
 
     #[test]
@@ -147,7 +155,7 @@ mod tests {
         let body = Bytes::from_static(br#"{ "model":"m","input":"hi","x_new":[1.0,{"y":null}] , "store" : true}"#);
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
         let summary = Responses.summarise(&target, &body).unwrap();
-        assert_eq!(forward_request(&body, &summary, &RequestEdits::default()).as_ptr(), body.as_ptr());
+        assert_eq!(super::forward(&body, &summary, &RequestEdits::default()).0.as_ptr(), body.as_ptr());
     }
 
     #[test]
@@ -166,7 +174,7 @@ mod tests {
         let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
         let summary = Responses.summarise(&target, &body).unwrap();
         let edits = RequestEdits { upstream_model: Some("up"), max_output: Some(9), ..RequestEdits::default() };
-        assert_eq!(forward_request(&body, &summary, &edits), r#"{"model":"up","input":"hi"}"#);
+        assert_eq!(super::forward(&body, &summary, &edits).0, r#"{"model":"up","input":"hi"}"#);
     }
 
     #[test]
@@ -200,6 +208,11 @@ mod tests {
             let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
             let summary = Responses.summarise(&target, given.as_bytes()).unwrap();
             assert_eq!(Responses.left_out(given.as_bytes(), &summary), ["input[1]", "input[3]"]);
+            for drop_signatures in [false, true] {
+                let edits = RequestEdits { drop_signatures, ..RequestEdits::default() };
+                let (_, left) = Responses.forward(&given.clone().into(), &summary, &edits);
+                assert_eq!(left, ["input[1]", "input[3]"], "{drop_signatures}");
+            }
         }
     }
 

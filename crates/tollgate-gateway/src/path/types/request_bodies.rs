@@ -239,9 +239,9 @@ impl<'a> RequestBodies<'a> {
         if drop_signatures {
             dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
         }
-        dropped.extend(codec.left_out(self.body, summary));
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
-        let body = codec.forward_request(self.body, summary, &edits);
+        let (body, left_out) = codec.forward(self.body, summary, &edits);
+        dropped.extend(left_out);
         if body.as_ptr() != self.body.as_ptr() {
             self.copies.reserve_edited(body.len());
         }
