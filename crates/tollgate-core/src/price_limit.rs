@@ -163,22 +163,17 @@ impl PriceRules {
 
     /// True when a limit applies to the candidates' cost.
     pub(crate) fn applies_to_cost(&self) -> bool {
-        self.limits.iter().flatten().any(|(_, limit)| applies_to_cost(limit))
+        self.limits.iter().flatten().any(|(_, limit)| limit.is_about_cost())
     }
 
     /// Excludes a candidate of this cost.
     pub(crate) fn cost_exclusion(&self, cost: Option<EffectivePrice>) -> Option<Exclusion> {
-        self.limits.iter().flatten().filter(|(_, limit)| applies_to_cost(limit)).find_map(|(level, limit)| match limit.mode {
+        self.limits.iter().flatten().filter(|(_, limit)| limit.is_about_cost()).find_map(|(level, limit)| match limit.mode {
             PriceLimitMode::PricedOnly => cost.is_none().then_some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)),
             PriceLimitMode::Ceiling { .. } => ceiling(*level, limit, cost),
             PriceLimitMode::MinMargin(min_margin) => margin(self.sale, cost, min_margin),
         })
     }
-}
-
-/// True when a limit applies to the candidates' cost.
-pub(crate) fn applies_to_cost(limit: &PriceLimit) -> bool {
-    limit.on == PriceLimitOn::Cost || matches!(limit.mode, PriceLimitMode::MinMargin(_))
 }
 
 fn ceiling(level: LimitLevel, limit: &PriceLimit, price: Option<EffectivePrice>) -> Option<Exclusion> {

@@ -116,7 +116,7 @@ pub use square::{
     OfferBucket, OfferChange, OfferChangeKind, OfferTraffic, OfferedSince, SquareStore, StreamedAnswers, TrafficWidth,
 };
 pub use usage::{
-    BookedRecords, Grouping, LogPosition, OTHER_VALUES_LABEL, Page, Percentiles, RecordConditions, SortOrder, SummaryBy,
+    BookedRecords, Grouping, LogPosition, OTHER_VALUES_LABEL, Page, Percentiles, RecordConditions, SortOrder, Summary, SummaryBy,
     SummaryFigure, SummaryRow, TagCondition, UsageCursor, UsageFilter,
 };
 pub use verify::{ConsistencyRule, Mismatch, VerifyReport};
@@ -193,7 +193,12 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     /// Sums over the selected records: the 10,000 groups with most requests. Ignores the order, cursor and limit of the filter. Sums
     /// that no roll-up has are read from at most 500,000 records.
-    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError>;
+    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
+        Ok(self.counted_summary(filter, by).await?.rows)
+    }
+
+    /// As [`Self::summary`], with the number of groups.
+    async fn counted_summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Summary, StoreError>;
 
     /// Sums over attempts by two groupings: the 10,000 groups with most attempts.
     async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError>;

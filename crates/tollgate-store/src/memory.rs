@@ -23,7 +23,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Re
 use crate::{
     Actor, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, BookedRecords, CatalogRows, CatalogStore, Change, ChangedRow,
     Grouping, HealthStore, KeyHash, KeyHasher, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, OfferChange, Page,
-    PriceChange, RandomSource, RowKind, StoreError, SummaryRow, UsageFilter, UsageStore,
+    PriceChange, RandomSource, RowKind, StoreError, Summary, UsageFilter, UsageStore,
     apply::apply,
     assemble::{self, GroupIds},
     catalog_rows::PRICE_LIMITED,
@@ -237,8 +237,9 @@ impl UsageStore for MemoryStore {
         Ok(ids.iter().copied().filter(|id| usage.has(*id)).collect())
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
-        Ok(self.usage.lock().await.summary(filter, by))
+    async fn counted_summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Summary, StoreError> {
+        let rows = self.usage.lock().await.summary(filter, by);
+        Ok(Summary { groups: rows.len(), rows })
     }
 
     async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {

@@ -302,6 +302,14 @@ impl From<SummaryBy> for Grouping {
     }
 }
 
+/// Sums by group.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    pub rows: Vec<SummaryRow>,
+    /// Groups with requests, those included that [`Grouping::wanted`] leaves out; at most 10,000.
+    pub groups: usize,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SummaryRow {
     /// Values of the first and of the second grouping; empty for records without one.

@@ -204,12 +204,9 @@ fn page_schema(route: &Route, items: &Value) -> Value {
         page["properties"]["searched_until"] = json!({"type": ["string", "null"], "format": "date-time", "description": about});
     }
     if matches!(route.response, ResponseSchema::SumsPage(_)) {
-        let of_period = "Groups with requests; null where only the largest were summed up: with `sort`, without `previous`.";
-        let before = "The same of the period before; null without `previous`.";
-        page["required"] = json!(["items", "next", "groups", "previous_groups"]);
-        for (name, about) in [("groups", of_period), ("previous_groups", before)] {
-            page["properties"][name] = json!({"type": ["integer", "null"], "minimum": 0, "description": about});
-        }
+        let about = "Groups with requests, whatever `rows` allows.";
+        page["required"] = json!(["items", "next", "groups"]);
+        page["properties"]["groups"] = json!({"type": "integer", "minimum": 0, "maximum": 10_000, "description": about});
     }
     page
 }

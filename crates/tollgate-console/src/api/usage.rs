@@ -5,7 +5,7 @@ mod export;
 mod filter;
 pub(crate) mod histogram;
 mod pricing;
-mod summary;
+pub(crate) mod summary;
 mod tail;
 mod view;
 

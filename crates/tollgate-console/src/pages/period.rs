@@ -5,7 +5,7 @@ use url::form_urlencoded::Serializer;
 
 use super::{form::FormData, locale::Locale};
 use crate::{
-    api::usage::histogram::Axis,
+    api::usage::{histogram::Axis, summary::previous},
     time::{begin_of_sums, parse_rfc3339, rfc3339},
 };
 
@@ -105,6 +105,12 @@ impl Period {
     pub(crate) fn of_sums(&self) -> Vec<(&'static str, String)> {
         let until = (!self.is_until_now()).then(|| ("until", rfc3339(self.until)));
         [("since", rfc3339(self.since))].into_iter().chain(until).collect()
+    }
+
+    /// The period before, as the admin API's `previous` has it.
+    pub(crate) fn before(&self) -> Self {
+        let until = (!self.is_until_now()).then_some(self.until);
+        Self::fixed(self.since.0.saturating_sub(previous::length(self.since, until, self.until)), self.since.0)
     }
 
     /// The query that selects it.

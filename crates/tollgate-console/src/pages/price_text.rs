@@ -29,8 +29,9 @@ pub(crate) const KINDS: [&str; 12] = [
     "output_media",
 ];
 
-pub(crate) fn label(t: Locale, kind: &str) -> &'static str {
-    match kind {
+/// The words for a kind of figures; `None` for kinds that have none.
+pub(crate) fn known_label(t: Locale, kind: &str) -> Option<&'static str> {
+    let label = match kind {
         "input" => t.say("price.input"),
         "output" => t.say("price.output"),
         "cache_read" => t.say("price.cache_read"),
@@ -39,11 +40,19 @@ pub(crate) fn label(t: Locale, kind: &str) -> &'static str {
         "thinking" => t.say("price.thinking"),
         "image" => t.say("price.image"),
         "audio" => t.say("price.audio"),
-        "per_request" => t.say("price.per_request"),
+        // The router says `request`.
+        "per_request" | "request" => t.say("price.per_request"),
         "web_search" => t.say("price.web_search"),
         "server_tools" => t.say("price.server_tools"),
-        _ => t.say("pricing.output_media"),
-    }
+        "output_media" => t.say("pricing.output_media"),
+        _ => return None,
+    };
+    Some(label)
+}
+
+/// The words for a kind of figures, or the kind itself.
+pub(crate) fn label<'a>(t: Locale, kind: &'a str) -> &'a str {
+    known_label(t, kind).unwrap_or(kind)
 }
 
 /// The entry of a schedule that is in force, or the price itself. Entries are in the order of their times.
@@ -74,7 +83,7 @@ fn lines_of(t: Locale, price: &Value, kinds: &[&str]) -> Vec<PriceFigure> {
     if price["free"] == true {
         return vec![PriceFigure { label: t.say("price.free"), amount: String::new() }];
     }
-    let line = |kind: &&str| Some(PriceFigure { label: label(t, kind), amount: format::usd(price[*kind].as_str()?) });
+    let line = |kind: &&str| Some(PriceFigure { label: known_label(t, kind)?, amount: format::usd(price[*kind].as_str()?) });
     kinds.iter().filter_map(line).collect()
 }
 

@@ -3,10 +3,7 @@
 use tollgate_protocol::{FieldPath, PriceEffect, Protocol, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
 use super::{ModelPurpose, Offer};
-use crate::{
-    Caller, Catalog, Price, Timestamp, below_cost, estimate_input, money::UnpricedExtra, price_limit::applies_to_cost,
-    route::known_cost,
-};
+use crate::{Caller, Catalog, Price, PriceLimit, Timestamp, below_cost, estimate_input, money::UnpricedExtra, route::known_cost};
 
 /// The sale price of a request with its options.
 pub(super) struct PricedRequest {
@@ -60,7 +57,7 @@ pub(super) fn has_known_cost(
     now: Timestamp,
 ) -> bool {
     let group = &offer.group;
-    if !group.never_below_cost && ![group.price_limit, caller.key.price_limit].iter().flatten().any(applies_to_cost) {
+    if !group.never_below_cost && ![group.price_limit, caller.key.price_limit].iter().flatten().any(PriceLimit::is_about_cost) {
         return true;
     }
     let sale = priced.sale.as_ref().map(|price| (price, offer.sale_multiplier));

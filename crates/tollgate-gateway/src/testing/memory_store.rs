@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use tollgate_core::{AccountHealth, AccountId, Key, KeyId, RequestId, Timestamp, UsageRecord};
 use tollgate_store::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, KeyHash, KeyStore, KeyUse, KeyUseFilter, LastUse,
-    LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
 };
 
 /// The in-memory store.
@@ -160,8 +160,8 @@ impl UsageStore for MemoryStore {
         Ok(ids.iter().copied().filter(|id| stored.contains(id)).collect())
     }
 
-    async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
-        Ok(Vec::new())
+    async fn counted_summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Summary, StoreError> {
+        Ok(Summary::default())
     }
 
     async fn attempts(&self, _filter: &AttemptFilter, _by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {

@@ -36,7 +36,7 @@ use tollgate_gateway::{
 };
 use tollgate_store::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, HealthStore, Journal, JournalOptions, KeyHash, KeyHasher,
-    KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError, SummaryRow, UsageFilter, UsageStore,
+    KeyStore, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError, Summary, UsageFilter, UsageStore,
 };
 
 use crate::corpus::Names;
@@ -110,8 +110,8 @@ impl UsageStore for Memory {
         Ok(std::collections::HashSet::new())
     }
 
-    async fn summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
-        Ok(Vec::new())
+    async fn counted_summary(&self, _filter: &UsageFilter, _by: Grouping) -> Result<Summary, StoreError> {
+        Ok(Summary::default())
     }
 
     async fn attempts(&self, _filter: &AttemptFilter, _by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {

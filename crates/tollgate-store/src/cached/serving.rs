@@ -14,7 +14,7 @@ use crate::{
     KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore,
     LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange,
     PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges,
-    SquareStore, StoreError, StoredRow, SummaryRow, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport,
+    SquareStore, StoreError, StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport,
     WorkControl, assemble, rows::RowSecret,
 };
 
@@ -177,8 +177,8 @@ impl UsageStore for CachedStore {
         self.within(BATCH_TIMEOUT, self.sql()?.known(ids)).await
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
-        self.within(BATCH_TIMEOUT, self.sql()?.summary(filter, by)).await
+    async fn counted_summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Summary, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.counted_summary(filter, by)).await
     }
 
     async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError> {

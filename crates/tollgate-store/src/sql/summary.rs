@@ -30,7 +30,7 @@ use super::{
     usage_filter::{ArrivalRange, RefFilter, bind_ids},
 };
 use crate::{
-    Grouping, StoreError, SummaryBy, SummaryFigure, SummaryRow, UsageFilter, UsageStore as _,
+    Grouping, StoreError, Summary, SummaryBy, SummaryFigure, SummaryRow, UsageFilter, UsageStore as _,
     rollup::{MINUTE, MONTH, bucket},
     sampled_times::{add_sampled_times, sample_of},
     usage::has_times,
@@ -78,10 +78,10 @@ struct SummaryQuery<'a> {
 }
 
 impl SqlStore {
-    pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
+    pub(super) async fn summarise_usage(&self, filter: &UsageFilter, by: Grouping) -> Result<Summary, StoreError> {
         let refs = self.ref_filter(SUMMARY, filter).await?;
         if refs.selects_nothing() {
-            return Ok(Vec::new());
+            return Ok(Summary::default());
         }
         let pruned_until = self.pruned_until().await?;
         let (since, until) = widen_to_pruned_hours(filter.since, filter.until, pruned_until);
@@ -100,11 +100,13 @@ impl SqlStore {
             query.table = None;
         }
         if query.table.is_none() && !self.find_matching_times(&mut query, pruned_until).await? {
-            return Ok(Vec::new());
+            return Ok(Summary::default());
         }
         let times = async { if has_times(filter, by) { self.times(&query).await } else { Ok(TimesByGroup::default()) } };
         let (rows, mut times) = tokio::try_join!(self.sums(&query), times)?;
+        let all = rows.len();
         let rows = self.possibly_largest(by, rows).await?;
+        let left_out = all - rows.len();
         let rows = rows.into_iter().map(|(groups, figures)| (groups, summary_row(&figures)));
         // The groups as the query has them, and as they were asked for.
         let rows: Vec<(GroupRefs, GroupRefs, SummaryRow)> =
@@ -126,7 +128,8 @@ impl SqlStore {
         if let Some(sample) = sample_of(filter, by).filter(|_| !rows.is_empty()) {
             add_sampled_times(&mut rows, &self.page(&sample).await?.items, by);
         }
-        Ok(rows)
+        // Several names of one key were counted above, but none of them was left out.
+        Ok(Summary { groups: rows.len() + left_out, rows })
     }
 
     /// The largest groups of a query.

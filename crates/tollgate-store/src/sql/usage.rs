@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     AttemptFilter, AttemptsBy, AttemptsRow, BookedRecords, Grouping, KeyUse, KeyUseFilter, LastUse, LogPosition, Page, StoreError,
-    SummaryRow, UsageFilter, UsageStore, usage::with_time_of_id,
+    Summary, UsageFilter, UsageStore, usage::with_time_of_id,
 };
 
 pub(super) const IDS_AT_ONCE: usize = 500;
@@ -153,7 +153,7 @@ impl UsageStore for SqlStore {
         Ok(known)
     }
 
-    async fn summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Vec<SummaryRow>, StoreError> {
+    async fn counted_summary(&self, filter: &UsageFilter, by: Grouping) -> Result<Summary, StoreError> {
         self.summarise_usage(filter, by).await
     }
 

@@ -1,12 +1,12 @@
 //! Sums over usage records by one or two groupings, with the names of rows, and those of the period before.
 
 mod names;
-mod previous;
+pub(crate) mod previous;
 
 use serde_json::{Map, Value, json};
 use tollgate_core::{NanoUsd, TagName, Timestamp};
 use tollgate_store::{
-    Grouping, Percentiles, SummaryBy, SummaryFigure, SummaryRow,
+    Grouping, Percentiles, Summary, SummaryBy, SummaryFigure, SummaryRow,
     fields::{FieldShape, Kind, Object},
 };
 
@@ -146,14 +146,12 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     // A row of the period before may be of a small one of this.
     let by = Grouping { wanted: most.filter(|_| sorted_by != "of" && !has_previous), ..by };
     let permit = context.acquire_heavy_permit().await?;
-    let rows = context.with_query_timeout(context.state.store.usage.summary(&filter, by)).await?;
+    let Summary { rows, groups } = context.with_query_timeout(context.state.store.usage.counted_summary(&filter, by)).await?;
     let earlier = match &before {
         Some(period) => context.with_query_timeout(context.state.store.usage.summary(&period.filter, by)).await?,
         None => Vec::new(),
     };
     drop(permit);
-    let groups = by.wanted.is_none().then_some(rows.len());
-    let previous_groups = before.as_ref().map(|_| earlier.len());
     let mut rows = previous::side_by_side(rows, earlier, by, before.as_ref());
     if sorted_by != "of" {
         // The rows are in the order of their groups.
@@ -178,7 +176,7 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
         Value::Object(item)
     };
     let items: Vec<Value> = rows.iter().map(show).collect();
-    Ok(ApiResponse::ok(json!({"items": items, "next": null, "groups": groups, "previous_groups": previous_groups})))
+    Ok(ApiResponse::ok(json!({"items": items, "next": null, "groups": groups})))
 }
 
 /// Parses `by`.

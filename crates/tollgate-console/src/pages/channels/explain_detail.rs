@@ -2,7 +2,7 @@
 
 use crate::pages::{
     locale::{Locale, fill},
-    strip,
+    price_text, strip,
 };
 
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
@@ -79,30 +79,14 @@ fn say_part(t: Locale, part: &str) -> String {
                 "key" => t.say("log.key"),
                 _ => t.say("explain.request"),
             };
-            let values = [("on", on), ("kind", kind_of(t, kind)), ("price", *price), ("level", level), ("limit", *limit)];
+            let values = [("on", on), ("kind", price_text::label(t, kind)), ("price", *price), ("level", level), ("limit", *limit)];
             t.say_with("explain.above", &values)
         }
         [kind, "sells", "for", sale, "and", "costs", cost, ..] => {
-            t.say_with("explain.sells", &[("kind", kind_of(t, kind)), ("sale", sale), ("cost", cost)])
+            t.say_with("explain.sells", &[("kind", price_text::label(t, kind)), ("sale", sale), ("cost", cost)])
         }
         [_] => strip::reason(t, part),
         _ => part.to_owned(),
-    }
-}
-
-fn kind_of(t: Locale, kind: &str) -> &str {
-    match kind {
-        "input" => t.say("price.input"),
-        "output" => t.say("price.output"),
-        "cache_read" => t.say("price.cache_read"),
-        "cache_write" => t.say("price.cache_write"),
-        "cache_write_1h" => t.say("price.cache_write_1h"),
-        "thinking" => t.say("price.thinking"),
-        "image" => t.say("price.image"),
-        "audio" => t.say("price.audio"),
-        "web_search" => t.say("price.web_search"),
-        "request" | "per_request" => t.say("price.per_request"),
-        _ => kind,
     }
 }
 

@@ -9,7 +9,7 @@ use crate::pages::{
     locale::Locale,
     mark::Mark,
     money::{self, Amount},
-    protocols, reasons,
+    price_text, protocols, reasons,
 };
 
 /// A record of the admin API. `pricing` is there if one record was asked for.
@@ -196,7 +196,7 @@ pub(super) struct PriceTable {
 
 #[derive(Debug)]
 pub(super) struct PriceLine {
-    pub(super) kind: &'static str,
+    pub(super) kind: String,
     pub(super) count: String,
     pub(super) unit_price: Amount,
     pub(super) amount: Amount,
@@ -345,7 +345,7 @@ fn result(t: Locale, attempt: &AttemptObject) -> Mark {
 
 fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     let line = |line: &LineObject| PriceLine {
-        kind: kind(t, &line.kind),
+        kind: price_text::label(t, &line.kind).to_owned(),
         count: format::integer(line.count),
         unit_price: money::exact(t, &line.unit_price),
         amount: line.amount.as_deref().map_or_else(Amount::none, |amount| money::exact(t, amount)),
@@ -359,21 +359,6 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
         }),
         exact: lines.exact.as_deref().map(|exact| money::exact(t, exact)),
         amount: lines.amount.as_deref().map_or_else(Amount::none, |amount| money::exact(t, amount)),
-    }
-}
-
-fn kind(t: Locale, word: &str) -> &'static str {
-    match word {
-        "input" => t.say("price.input"),
-        "output" => t.say("price.output"),
-        "cache_read" => t.say("price.cache_read"),
-        "cache_write" => t.say("price.cache_write"),
-        "cache_write_1h" => t.say("price.cache_write_1h"),
-        "thinking" => t.say("price.thinking"),
-        "image" => t.say("price.image"),
-        "audio" => t.say("price.audio"),
-        "web_search" => t.say("price.web_search"),
-        _ => t.say("price.per_request"),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::pages::{
     format::{self, TimeText},
     locale::Locale,
     money::Amount,
-    protocols,
+    price_text, protocols,
 };
 
 /// A price of one kind of token, after the multiplier and before it if that differs.
@@ -155,28 +155,12 @@ const MAIN: [&str; 3] = ["input", "output", "cache_read"];
 const OTHERS: [&str; 8] =
     ["cache_write", "cache_write_1h", "thinking", "image", "audio", "per_request", "web_search", "server_tools"];
 
-fn kind_label(t: Locale, kind: &str) -> &'static str {
-    match kind {
-        "input" => t.say("price.input"),
-        "output" => t.say("price.output"),
-        "cache_read" => t.say("price.cache_read"),
-        "cache_write" => t.say("price.cache_write"),
-        "cache_write_1h" => t.say("price.cache_write_1h"),
-        "thinking" => t.say("price.thinking"),
-        "image" => t.say("price.image"),
-        "audio" => t.say("price.audio"),
-        "per_request" => t.say("price.per_request"),
-        "web_search" => t.say("price.web_search"),
-        _ => t.say("price.server_tools"),
-    }
-}
-
 fn prices(t: Locale, unit: TokenUnit, price: &Value, base: &Value, kinds: &[&str]) -> Vec<PriceText> {
     let text = |kind: &&str| {
         let price = price[*kind].as_str()?;
         let base = base[*kind].as_str().filter(|base| *base != price);
         Some(PriceText {
-            label: kind_label(t, kind),
+            label: price_text::known_label(t, kind)?,
             price: unit.show(t, kind, price),
             base: base.map(|base| unit.show(t, kind, base)),
         })
@@ -197,7 +181,8 @@ impl ModelCard {
             (protocols::tone(&offered.protocol), protocols::label(t, &offered.protocol))
         };
         let vendor = model.vendor.clone();
-        let column = |kind: &str| (kind_label(t, kind), prices(t, unit, &offer.price, &offer.base_price, &[kind]).pop());
+        let column =
+            |kind: &'static str| (price_text::label(t, kind), prices(t, unit, &offer.price, &offer.base_price, &[kind]).pop());
         Some(Self {
             columns: MAIN.map(column).into(),
             link: path_of_name(&model.id),

@@ -64,7 +64,7 @@ struct Lines {
 
 #[derive(Debug)]
 struct LineRow {
-    kind: &'static str,
+    kind: String,
     count: String,
     unit_price: String,
     amount: String,
@@ -233,7 +233,7 @@ impl Lines {
     fn of(t: Locale, lines: &LinesObject) -> Self {
         let amount = |amount: &Option<String>| amount.as_deref().map_or_else(|| "–".to_owned(), format::usd);
         let line = |line: &LineObject| LineRow {
-            kind: price_text::label(t, &line.kind),
+            kind: price_text::label(t, &line.kind).to_owned(),
             count: format::integer(line.count),
             unit_price: format::usd(&line.unit_price),
             amount: amount(&line.amount),

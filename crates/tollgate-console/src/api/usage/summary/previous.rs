@@ -24,11 +24,16 @@ pub(super) fn period(filter: &UsageFilter, now: Timestamp) -> Result<PreviousPer
         let message = "Missing required parameter: 'since'. The period before ends there.";
         return Err(ApiError::invalid("missing_required_parameter", "since", message));
     };
-    let length = filter.until.unwrap_or(now).0.saturating_sub(since.0).max(0);
-    let length = if filter.until.is_none() && length >= ROUNDED_US { (length + GRID_US - 1) / GRID_US * GRID_US } else { length };
+    let length = length(since, filter.until, now);
     let begin = Timestamp(since.0.saturating_sub(length));
     let filter = UsageFilter { since: Some(begin), until: Some(since), ..filter.clone() };
     Ok(PreviousPeriod { filter, since: begin.0, length })
+}
+
+/// The length of the period before that from `since` to `until`, or until now, in microseconds.
+pub(crate) fn length(since: Timestamp, until: Option<Timestamp>, now: Timestamp) -> i64 {
+    let length = until.unwrap_or(now).0.saturating_sub(since.0).max(0);
+    if until.is_none() && length >= ROUNDED_US { (length + GRID_US - 1) / GRID_US * GRID_US } else { length }
 }
 
 /// The rows with those of the period before, in the order of their groups. A group that only the period before has is a row of zeros.
