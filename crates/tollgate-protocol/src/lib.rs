@@ -67,7 +67,7 @@ pub use target::{Framing, Method, Target};
 pub use translate::{
     decode_request, encode_count, encode_request, pending_media, translate_problem, translate_reply, translating_relay,
 };
-pub use upstream_error::{CONTEXT_EXCEEDED, names_context_limit};
+pub use upstream_error::{CONTEXT_EXCEEDED, RefusedOutputLimit, names_context_limit};
 pub use whole_relay::relay_whole;
 
 pub fn codec(protocol: Protocol) -> &'static dyn Codec {

@@ -39,6 +39,23 @@ pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
 /// Marks what a Responses upstream sealed.
 pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
+/// Marks the text of a thought that the caller does not see (in base64): chat upstreams seal nothing, and some refuse a history with tool
+/// calls but without it (DeepSeek's `reasoning_content`).
+pub(crate) const HIDDEN_THOUGHT: &str = "tg1.o.";
+/// Longest thought that is carried unseen, in bytes.
+pub(crate) const HIDDEN_THOUGHT_LIMIT: usize = 1024 * 1024;
+
+/// A thought of a chat upstream as the signature of a block without a text.
+pub(crate) fn hidden_thought(text: &str) -> String {
+    format!("{HIDDEN_THOUGHT}{}", STANDARD.encode(text))
+}
+
+/// The text of such a signature; `None` for other signatures.
+pub(crate) fn open_hidden_thought(signature: &str) -> Option<String> {
+    let text = STANDARD.decode(signature.strip_prefix(HIDDEN_THOUGHT)?).ok()?;
+    String::from_utf8(text).ok()
+}
+
 /// The item that carries the data of a redacted thinking block.
 pub(crate) fn redacted_item(data: &str) -> String {
     format!("{ANTHROPIC_REDACTED}{data}")

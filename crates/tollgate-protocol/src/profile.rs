@@ -95,6 +95,8 @@ profile! {
     /// The last turn may be a model turn.
     prefill: bool,
     forced_tools: bool,
+    /// Accepts an effort beside function tools, on chat channels. Without, the effort is `none` where there are tools.
+    effort_with_tools: bool,
     /// Function calls must be returned with their signature.
     signature_required: bool,
     /// Signatures of Gemini and sealed thoughts of Responses are accepted only by the account that issued them.

@@ -3,6 +3,7 @@
 mod context;
 mod google;
 mod origin;
+mod output_limit;
 
 use serde_json::Value;
 
@@ -10,6 +11,7 @@ use crate::UpstreamProblem;
 
 pub use context::{CONTEXT_EXCEEDED, names_context_limit};
 use origin::ErrorBodyForm;
+pub use output_limit::RefusedOutputLimit;
 
 /// Largest error body that is parsed, in bytes.
 const BODY_LIMIT: usize = 1024 * 1024;

@@ -383,7 +383,7 @@ fn unknown_member_of_a_token_count_was_left_out_without_a_word() {
 fn tool_result_named_no_loss_of_its_error_flag() {
     let calls = json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
     let results = json!([{"type": "tool_result", "tool_use_id": "t", "content": "r", "is_error": true}]);
-    let body = json!({"model": "m", "max_tokens": 9, "messages": [
+    let body = json!({"model": "m", "max_tokens": 90, "messages": [
         {"role": "user", "content": "hi"}, {"role": "assistant", "content": calls}, {"role": "user", "content": results},
     ]});
     for (to, dropped) in

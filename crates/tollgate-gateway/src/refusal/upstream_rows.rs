@@ -1,7 +1,7 @@
 //! Refusals for lack of a usable account, and after upstream failures.
 
 use tollgate_core::{LimitLevel, MissingPrice, NanoUsd, NoRouteCause, PriceFigures, PriceKind};
-use tollgate_protocol::{CONTEXT_EXCEEDED, ErrorStyle, Protocol, names_context_limit};
+use tollgate_protocol::{CONTEXT_EXCEEDED, ErrorStyle, Protocol, RefusedOutputLimit, names_context_limit};
 
 use super::{
     Rejection, UpstreamFailure,
@@ -210,7 +210,11 @@ fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
     } else {
         message
     };
-    let message = if is_unclear(rejection, &message, from) { format!("{TOO_LONG}: {message}") } else { message };
+    let message = match refused_limit(rejection, &message, from) {
+        Some(limit) => format!("{}: {message}", limit.in_messages_words()),
+        None if is_unclear(rejection, &message, from) => format!("{TOO_LONG}: {message}"),
+        None => message,
+    };
     let native_status = match status {
         404 => "NOT_FOUND",
         502 => "UNAVAILABLE",
@@ -245,8 +249,17 @@ fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
 
 /// Whether clients of the Messages API would not know from another provider's words that the request is too long for the model.
 fn is_unclear(rejection: &Rejection, message: &str, from: Protocol) -> bool {
-    let is_foreign = rejection.protocol != Protocol::Anthropic && from.spec().error_style == ErrorStyle::Anthropic;
-    is_foreign && rejection.problem.context_exceeded && !names_context_limit(message)
+    is_foreign(rejection, from) && rejection.problem.context_exceeded && !names_context_limit(message)
+}
+
+/// The output limit that another provider refused, for clients of the Messages API: Claude Code repeats the request with a lower one.
+fn refused_limit(rejection: &Rejection, message: &str, from: Protocol) -> Option<RefusedOutputLimit> {
+    if is_foreign(rejection, from) && rejection.problem.status == 400 { RefusedOutputLimit::read(message) } else { None }
+}
+
+/// Whether a client of the Messages API gets the words of another provider.
+fn is_foreign(rejection: &Rejection, from: Protocol) -> bool {
+    rejection.protocol != Protocol::Anthropic && from.spec().error_style == ErrorStyle::Anthropic
 }
 
 /// Whether a 404 is about something that the request names: a model, or another object of the provider, such as a file or a vector store.

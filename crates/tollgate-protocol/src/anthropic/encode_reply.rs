@@ -10,6 +10,7 @@ use crate::{
         Candidate, Part, PartKind, Reply, ReplyContext, Signature,
         signature::{self, SealedItem, signature_item},
     },
+    opaque_state::{HIDDEN_THOUGHT_LIMIT, hidden_thought},
 };
 
 /// Encodes the first candidate; the protocol has only one.
@@ -121,6 +122,9 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
             PartKind::Think { text, .. } => {
                 if context.include_thoughts {
                     blocks.run(true, text);
+                } else if context.carry_thinking && from == Protocol::OpenAi && (1..=HIDDEN_THOUGHT_LIMIT).contains(&text.len()) {
+                    blocks.close();
+                    blocks.thinking("", &hidden_thought(text));
                 }
                 if let Some(signature) = part.signature.as_ref().filter(|signature| SealedItem::of(Some(signature)).is_some())
                     && context.carry_thinking

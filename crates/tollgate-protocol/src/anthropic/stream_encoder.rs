@@ -11,6 +11,7 @@ use crate::{
         Event, ReplyContext, Signature, StreamEncoder,
         signature::{self, SealedItem, signature_item},
     },
+    opaque_state::{HIDDEN_THOUGHT_LIMIT, hidden_thought},
 };
 
 /// Maximum length of a refusal that is repeated as explanation, in bytes.
@@ -26,6 +27,8 @@ pub(super) struct MessagesStreamEncoder {
     carry_thinking: bool,
     /// Signature of thinking that its upstream did not seal.
     signature: String,
+    /// The thought of a chat upstream that the caller does not see and gets as a signature.
+    hidden: String,
     id_signatures: bool,
     candidate: Option<u32>,
     started: bool,
@@ -63,6 +66,7 @@ impl MessagesStreamEncoder {
             include_thoughts: context.include_thoughts,
             carry_thinking: context.carry_thinking,
             signature: foreign_signature(from),
+            hidden: String::new(),
             id_signatures: context.id_signatures,
             candidate: None,
             started: false,
@@ -95,7 +99,7 @@ impl MessagesStreamEncoder {
     }
 
     fn open_block(&mut self, out: &mut BytesMut, block: TextBlock) {
-        if self.open == Some(block) {
+        if self.open == Some(block) && self.hidden.is_empty() {
             return;
         }
         self.close_block(out);
@@ -123,12 +127,15 @@ impl MessagesStreamEncoder {
             }
             self.stop_block(out);
         }
+        self.write_hidden(out);
     }
 
     fn thought(&mut self, out: &mut BytesMut, text: &str, signature: Option<&Signature>) {
         if self.include_thoughts && !text.is_empty() {
             self.open_block(out, TextBlock::Thinking);
             self.delta(out, "thinking_delta", "thinking", text);
+        } else if self.carry_thinking && self.from == Protocol::OpenAi && self.hidden.len() + text.len() <= HIDDEN_THOUGHT_LIMIT {
+            self.hidden.push_str(text);
         }
         if let Some(signature) = signature.filter(|_| self.carry_thinking && SealedItem::of(signature).is_some()) {
             self.open_block(out, TextBlock::Thinking);
@@ -136,6 +143,18 @@ impl MessagesStreamEncoder {
             self.delta(out, "signature_delta", "signature", &signature_item(signature));
             self.stop_block(out);
         }
+    }
+
+    /// Writes a block without a text for what the caller does not see of the thought before.
+    fn write_hidden(&mut self, out: &mut BytesMut) {
+        let hidden = std::mem::take(&mut self.hidden);
+        if hidden.is_empty() {
+            return;
+        }
+        self.open_block(out, TextBlock::Thinking);
+        self.open = None;
+        self.delta(out, "signature_delta", "signature", &hidden_thought(&hidden));
+        self.stop_block(out);
     }
 
     fn stop_block(&mut self, out: &mut BytesMut) {
@@ -249,7 +268,8 @@ impl StreamEncoder for MessagesStreamEncoder {
     }
 
     fn held_bytes(&self) -> usize {
-        self.calls.iter().map(|call| call.id.capacity() + call.name.capacity() + call.args.capacity()).sum()
+        let calls = self.calls.iter().map(|call| call.id.capacity() + call.name.capacity() + call.args.capacity());
+        self.hidden.capacity() + calls.sum::<usize>()
     }
 
     fn unwritten_output_bytes(&self) -> usize {

@@ -193,9 +193,9 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Reports a depth of thinking for a model that does not think. Coding agents send one with every model name that they do not
-    /// know, so that for Anthropic callers it is dropped.
+    /// know, so that for callers of Messages and Responses it is dropped.
     pub(crate) fn refuse_thinking(&mut self, source: SettingSource<'_>) {
-        if self.request.origin == Protocol::Anthropic {
+        if matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) {
             self.report.drop_field(source.path().trim_end_matches(".budget_tokens"));
         } else {
             self.report.refuse(source.path());

@@ -63,18 +63,19 @@ fn choice(position: usize, choice: CompletionChoice<'_>, calls: &mut u32, out: &
 fn calls(candidate: u32, message: &ChoiceMessage<'_>, calls: &mut u32, out: &mut Vec<Event>) -> Result<(), InvalidReply> {
     let listed = message.tool_calls.iter().flatten().map(|call| {
         let id = call.id.as_ref().map(|id| id.0.clone()).unwrap_or_default();
-        match (&call.function, &call.custom) {
-            (Some(function), _) => (id, function.name.as_ref(), function.arguments().0),
-            (None, Some(custom)) => (id, custom.name.as_ref(), events::custom_arguments(custom.input)),
-            (None, None) => (id, None, String::new()),
-        }
+        let (name, args) = match (&call.function, &call.custom) {
+            (Some(function), _) => (function.name.as_ref(), function.arguments().0),
+            (None, Some(custom)) => (custom.name.as_ref(), events::custom_arguments(custom.input)),
+            (None, None) => (None, String::new()),
+        };
+        (id, name, args, call.signature())
     });
-    let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments().0));
-    for (id, name, fragment) in listed.chain(single) {
+    let single = message.function_call.iter().map(|call| (String::new(), call.name.as_ref(), call.arguments().0, None));
+    for (id, name, fragment, signature) in listed.chain(single) {
         let name = name.filter(|name| !name.0.is_empty()).ok_or(InvalidReply::Unreadable("a call without a name"))?;
         let call = *calls;
         *calls = calls.wrapping_add(1);
-        out.push(Event::CallOpen { candidate, call, id, name: name.0.clone(), custom: false, signature: None });
+        out.push(Event::CallOpen { candidate, call, id, name: name.0.clone(), custom: false, signature });
         out.push(Event::CallArgs { candidate, call, fragment });
         out.push(Event::CallDone { candidate, call });
     }

@@ -7,7 +7,10 @@ use crate::{
     Malformed, Method, Protocol,
     json_writer::{Json, JsonObject},
     neutral::{
-        EmbedRequest, Format, Grammar, Located, Operation, Tool, ToolChoice, ToolChoiceMode, encode_context::EncodeContext, schema,
+        EmbedRequest, Format, Grammar, Located, Operation, Tool, ToolChoice, ToolChoiceMode,
+        effort::{as_effort, thinking_setting},
+        encode_context::EncodeContext,
+        schema,
     },
 };
 
@@ -216,5 +219,12 @@ fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     {
         out.report.drop_field(&include.path);
     }
-    out.effort_word()
+    let word = out.effort_word();
+    if out.profile.effort_with_tools != Some(false) || out.request.tools.is_empty() {
+        return word;
+    }
+    if let Some((_, source)) = as_effort(&thinking_setting(out.request)) {
+        out.report.adjust(source.path(), &source.in_terms("none"));
+    }
+    Some("none".to_owned())
 }

@@ -9,7 +9,7 @@ use super::{
 use crate::{
     Codec, FinishReason, StreamError,
     lenient::{LenientText, TextJoiner},
-    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, StreamDecoder, find_or_insert},
+    neutral::{CALL_BYTES_LIMIT, CANDIDATE_LIMIT, Event, OPEN_CALL_LIMIT, Signature, StreamDecoder, find_or_insert},
 };
 
 /// Decodes a chat completions stream. Fragments of several calls may interleave; a call is complete at the end of the stream.
@@ -42,6 +42,7 @@ struct PendingCall {
     /// Arguments received before the call could be opened.
     early_args: String,
     args: TextJoiner,
+    signature: Option<Signature>,
     opened: bool,
 }
 
@@ -50,6 +51,7 @@ struct Fragment {
     id: String,
     name: String,
     args: LenientText,
+    signature: Option<Signature>,
 }
 
 impl StreamDecoder for ChatStreamDecoder {
@@ -96,7 +98,8 @@ impl StreamDecoder for ChatStreamDecoder {
     }
 
     fn held_bytes(&self) -> usize {
-        self.calls.iter().map(|call| call.early_args.capacity()).sum()
+        let signature = |call: &PendingCall| call.signature.as_ref().map_or(0, |signature| signature.value.capacity());
+        self.calls.iter().map(|call| call.early_args.capacity() + signature(call)).sum()
     }
 
     fn harmless_tail(&self) -> fn(&[u8]) -> bool {
@@ -139,19 +142,19 @@ impl ChatStreamDecoder {
         let filled = |text: Option<LenientText>| text.map(|text| text.0).unwrap_or_default();
         for call in message.tool_calls.unwrap_or_default() {
             let index = call.index.given();
+            let signature = call.signature();
             let id = filled(call.id);
-            let fragment = match (call.function, call.custom) {
-                (Some(function), _) => Fragment { index, id, args: function.arguments(), name: filled(function.name) },
-                (None, Some(custom)) => {
-                    Fragment { index, id, args: events::custom_arguments(custom.input).into(), name: filled(custom.name) }
-                }
-                (None, None) => Fragment { index, id, args: LenientText::default(), name: String::new() },
+            let (args, name) = match (call.function, call.custom) {
+                (Some(function), _) => (function.arguments(), filled(function.name)),
+                (None, Some(custom)) => (events::custom_arguments(custom.input).into(), filled(custom.name)),
+                (None, None) => (LenientText::default(), String::new()),
             };
-            self.fragment(candidate, fragment, out)?;
+            self.fragment(candidate, Fragment { index, id, name, args, signature }, out)?;
         }
         if let Some(function) = message.function_call {
             let args = function.arguments();
-            self.fragment(candidate, Fragment { index: Some(0), id: String::new(), args, name: filled(function.name) }, out)?;
+            let (id, name) = (String::new(), filled(function.name));
+            self.fragment(candidate, Fragment { index: Some(0), id, name, args, signature: None }, out)?;
         }
         Ok(())
     }
@@ -166,6 +169,7 @@ impl ChatStreamDecoder {
         if call.name.is_empty() {
             call.name = fragment.name;
         }
+        call.signature = call.signature.take().or(fragment.signature);
         let args = call.args.join(fragment.args);
         if call.opened {
             out.push(Event::CallArgs { candidate, call: call.number, fragment: args });
@@ -222,7 +226,7 @@ impl PendingCall {
         self.opened = true;
         let (candidate, call) = (self.candidate, self.number);
         let (id, name) = (self.id.clone(), self.name.clone());
-        out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature: None });
+        out.push(Event::CallOpen { candidate, call, id, name, custom: false, signature: self.signature.take() });
         out.push(Event::CallArgs { candidate, call, fragment: std::mem::take(&mut self.early_args) });
     }
 }

@@ -10,8 +10,10 @@ use serde::{
 use serde_json::value::RawValue;
 
 use crate::{
+    Protocol,
     json_text::compact,
     lenient::{LenientCount, LenientText, TextJoiner, part_of},
+    neutral::Signature,
 };
 
 #[derive(Deserialize)]
@@ -99,6 +101,23 @@ pub(super) struct ToolCall<'a> {
     #[serde(borrow)]
     pub function: Option<Function<'a>>,
     pub custom: Option<Custom<'a>>,
+    pub extra_content: Option<&'a RawValue>,
+}
+
+impl ToolCall<'_> {
+    /// The signature that Google's chat endpoint gives a call (Gemini API docs, "OpenAI compatibility").
+    pub(super) fn signature(&self) -> Option<Signature> {
+        #[derive(Deserialize)]
+        struct ExtraContent {
+            google: Google,
+        }
+        #[derive(Deserialize)]
+        struct Google {
+            thought_signature: String,
+        }
+        let extra = serde_json::from_str::<ExtraContent>(self.extra_content?.get()).ok()?;
+        Some(Signature { owner: Protocol::Gemini, value: extra.google.thought_signature })
+    }
 }
 
 #[derive(Deserialize)]

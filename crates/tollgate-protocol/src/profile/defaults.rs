@@ -32,6 +32,7 @@ fn openai(provider: &str, model: &str) -> Profile {
         n_max: Some(128),
         stop_max: Some(4),
         forced_tools: Some(true),
+        effort_with_tools: Some(true),
         prefill: Some(true),
         // Compatible servers all accept the older name, and only some the newer one.
         max_tokens_field: Some(if provider == "compatible" { "max_tokens" } else { "max_completion_tokens" }.to_owned()),
@@ -42,9 +43,8 @@ fn openai(provider: &str, model: &str) -> Profile {
     let name = model.rsplit('/').next().unwrap_or(model);
     let efforts: &[&str] = match name {
         _ if name.starts_with("gpt-5-chat") => return base,
-        _ if ["gpt-5.1", "gpt-5.2", "gpt-5.3", "gpt-5.4", "gpt-5.5"].iter().any(|known| name.starts_with(known)) => {
-            &["none", "low", "medium", "high", "xhigh"]
-        }
+        // 5.1 and all later ones.
+        _ if name.starts_with("gpt-5.") => &["none", "low", "medium", "high", "xhigh"],
         _ if name.starts_with("gpt-5") => &["minimal", "low", "medium", "high"],
         _ if ["o1", "o3", "o4"].iter().any(|known| name == *known || name.starts_with(&format!("{known}-"))) => {
             &["low", "medium", "high"]
@@ -61,8 +61,16 @@ fn openai(provider: &str, model: &str) -> Profile {
         n_max: Some(8),
         stop_max: Some(0),
         max_tokens_field: Some("max_completion_tokens".to_owned()),
+        effort_with_tools: Some(!is_gpt_5_4_or_later(name)),
         ..base
     }
+}
+
+/// Whether chat completions refuse function tools beside an effort: "Function tools with reasoning_effort are not supported for gpt-5.6 in
+/// /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+fn is_gpt_5_4_or_later(name: &str) -> bool {
+    let minor = name.strip_prefix("gpt-5.").map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count());
+    minor.and_then(|digits| name["gpt-5.".len()..][..digits].parse::<u32>().ok()).is_some_and(|minor| minor >= 4)
 }
 
 // === Gemini ===

@@ -144,8 +144,12 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     let params = &request.params;
     body.put_some("temperature", allowed.temperature.map(Json::number));
     body.put_some("top_p", allowed.top_p.map(Json::number));
-    body.put_some("max_output_tokens", params.max_tokens.as_ref().map(|given| Json::uint(given.value)));
-    let mut include = vec!["reasoning.encrypted_content"];
+    body.put_some("max_output_tokens", output_limit(out).map(Json::uint));
+    let mut include = Vec::new();
+    // OpenAI refuses it for models that do not think: "Encrypted content is not supported with this model."
+    if !matches!(out.profile.thinking, Some(Thinking::None) | None) {
+        include.push("reasoning.encrypted_content");
+    }
     if allowed.logprobs {
         include.push("message.output_text.logprobs");
         body.put_some("top_logprobs", allowed.top_logprobs.map(|count| Json::Int(count.into())));
@@ -164,11 +168,23 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
             out.report.drop_field(&user.path);
         }
     }
-    body.put("include", Json::texts(&include));
+    if !include.is_empty() {
+        body.put("include", Json::texts(&include));
+    }
     body.put("store", Json::Bool(false));
     if params.stream {
         body.put("stream", Json::Bool(true));
     }
+}
+
+/// The limit of output tokens, which OpenAI's Responses API does not take below 16. Agents ask for one token to see whether a model answers.
+fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
+    const LEAST: u64 = 16;
+    let Located { value, path } = out.request.params.max_tokens.as_ref()?;
+    if *value < LEAST {
+        out.report.adjust(path, &LEAST.to_string());
+    }
+    Some(LEAST.max(*value))
 }
 
 /// Why stop sequences are refused.

@@ -121,7 +121,7 @@ fn minimal_body(from: Protocol) -> Value {
     match from {
         OpenAi => json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]}),
         Gemini => json!({"contents": [{"parts": [{"text": "hi"}]}]}),
-        Anthropic => json!({"model": "m", "max_tokens": 9, "messages": [{"role": "user", "content": "hi"}]}),
+        Anthropic => json!({"model": "m", "max_tokens": 90, "messages": [{"role": "user", "content": "hi"}]}),
         Responses => json!({"model": "m", "input": "hi"}),
     }
 }

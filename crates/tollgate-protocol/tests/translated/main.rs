@@ -1,6 +1,7 @@
 //! Tests of translation: streamed and complete answers agree, everything sent validates against the schemas, and no
 //! upstream input causes a panic or an empty success.
 
+mod agents;
 mod answers;
 mod anthropic_rules;
 mod assembled;

@@ -98,6 +98,12 @@ table!(
         field!("prefill", prefill: Option<bool>, "The conversation may end with an assistant turn."),
         field!("forced_tools", forced_tools: Option<bool>, "Accepts `tool_choice` any, required or named."),
         field!(
+            "effort_with_tools",
+            effort_with_tools: Option<bool>,
+            "Accepts `reasoning_effort` beside function tools, on a chat channel; else it is `none` where there are tools (GPT-5.4 and \
+             later)."
+        ),
+        field!(
             "signature_required",
             signature_required: Option<bool>,
             "Function calls must be returned with their signatures (Gemini 3). On a chat channel: the model is Gemini; signatures \

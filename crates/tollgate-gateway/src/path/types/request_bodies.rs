@@ -49,6 +49,8 @@ pub(crate) struct RequestBodies<'a> {
     /// Fields dropped so far, and the output limit that is written into the body.
     dropped: Vec<FieldPath>,
     output_limit: Option<OutputLimit>,
+    /// The model's output limit, which is sent where the protocol requires one and the caller gave none.
+    max_output: Option<u64>,
     /// Whether one account alone serves the model, so that every signature in the history is its own.
     has_sole_account: bool,
     /// Whether the sealed thoughts of Responses are left out, because an account refused them.
@@ -125,6 +127,7 @@ impl<'a> RequestBodies<'a> {
             id_signatures: caller.key.signatures_in_ids.unwrap_or(offer.group.signatures_in_ids),
             dropped,
             output_limit: output_limit.cloned(),
+            max_output: offer.model.spec.max_output,
             has_sole_account: has_sole_account(catalog, offer),
             without_seals: AtomicBool::new(false),
             decoded: OnceLock::new(),
@@ -310,6 +313,7 @@ impl<'a> RequestBodies<'a> {
             Err(fault) => return (Err(fault.clone()), false),
         };
         let mut profile = upstream_profile(channel, mapping);
+        profile.default_max_tokens = mapping.profile.default_max_tokens.or(self.max_output).or(profile.default_max_tokens);
         if self.has_sole_account {
             profile.signatures_bound = None;
         }

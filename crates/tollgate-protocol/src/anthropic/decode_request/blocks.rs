@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::FROM;
+use super::{super::reply_fields::foreign_signature, FROM};
 use crate::{
     Malformed, Protocol,
     markers::THINKING_SIGNATURE,
@@ -12,7 +12,7 @@ use crate::{
         signature::split_id,
     },
     object::{Field, Fields},
-    opaque_state::RESPONSES_SEAL,
+    opaque_state::{RESPONSES_SEAL, open_hidden_thought},
     tree::Tree,
 };
 
@@ -32,10 +32,14 @@ enum Source {
     Unreadable,
 }
 
-/// The signature of a thinking block: Anthropic's own, or what a Responses upstream sealed. Other marked blocks have none.
+/// The signature of a thinking block: Anthropic's own, what a Responses upstream sealed, or the mark of a chat upstream, which seals
+/// nothing. Other marked blocks have none.
 fn thinking_signature(value: String) -> Option<Signature> {
     if let Some(sealed) = value.strip_prefix(RESPONSES_SEAL) {
         return Some(Signature { owner: Protocol::Responses, value: sealed.to_owned() });
+    }
+    if value == foreign_signature(Protocol::OpenAi) {
+        return Some(Signature { owner: Protocol::OpenAi, value: String::new() });
     }
     let is_genuine = !value.is_empty() && !value.starts_with(THINKING_SIGNATURE);
     is_genuine.then_some(Signature { owner: FROM, value })
@@ -67,9 +71,13 @@ impl Blocks<'_> {
             }
             "thinking" => {
                 let value = fields.text_or_empty("signature")?;
-                signature = thinking_signature(value);
-                let text = fields.text_or_empty("thinking")?;
-                PartKind::Think { text, redacted: None }
+                let shown = fields.text_or_empty("thinking")?;
+                let hidden = open_hidden_thought(&value);
+                signature = match hidden {
+                    Some(_) => Some(Signature { owner: Protocol::OpenAi, value: String::new() }),
+                    None => thinking_signature(value),
+                };
+                PartKind::Think { text: hidden.unwrap_or(shown), redacted: None }
             }
             "redacted_thinking" => PartKind::Think { text: String::new(), redacted: Some(fields.required_text("data")?) },
             "image" => return self.image(&mut fields, path),

@@ -4,7 +4,7 @@ use super::FROM;
 use crate::{
     Malformed,
     neutral::{Format, Located, Request, Schema, effort::is_effort},
-    object::Fields,
+    object::{Field, Fields},
 };
 
 /// Fields that change neither the answer nor its price at other providers.
@@ -12,6 +12,9 @@ const BOOKKEEPING: &[&str] = &["tags", "user_profile_id", "fallback_credit_token
 
 /// Fields that name skills and tools, which are part of the prompt.
 const READ_BY_THE_MODEL: [&str; 2] = ["container", "mcp_servers"];
+
+/// Models to answer instead.
+const FALLBACKS: &str = "fallbacks";
 
 /// Edits of the history that remove thinking, which is not sent to other providers anyway.
 const CLEARS_THINKING: &str = "clear_thinking_";
@@ -40,15 +43,23 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
         request.refuse_part(thread.path);
     }
     for name in READ_BY_THE_MODEL {
-        if let Some(field) = fields.take(name) {
+        if let Some(field) = fields.take(name).filter(|field| !is_empty_list(field)) {
             request.refuse_input(field.path);
         }
+    }
+    if let Some(field) = fields.take(FALLBACKS).filter(|field| !is_empty_list(field)) {
+        request.refuse(field.path);
     }
     context_management(fields, request)?;
     thinking(fields, request)?;
     fields.ignore(&["cache_control", "diagnostics"]);
     request.dropped.extend(fields.paths(BOOKKEEPING));
     Ok(())
+}
+
+/// Whether a field asks for nothing.
+fn is_empty_list(field: &Field<'_, '_>) -> bool {
+    field.value.list().is_some_and(<[_]>::is_empty)
 }
 
 fn context_management(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {

@@ -6,6 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, fenced},
+        signature::{PLACEHOLDER, google},
     },
     tree::compact,
 };
@@ -98,6 +99,9 @@ fn user_message(content: Json) -> Json {
 /// Encodes a model turn; `None` if it contains only thoughts.
 fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
+    let is_gemini = out.profile.signature_required == Some(true);
+    let is_signed = |part: &Part| part.is_call() && google(part.signature.as_ref()).is_some();
+    let mut needs_placeholder = is_gemini && !turn.parts.iter().any(is_signed);
     for part in &turn.parts {
         match &part.kind {
             PartKind::Text(text) => content.push_str(text),
@@ -105,7 +109,11 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
             PartKind::Think { .. } => out.drop_thought(part),
             PartKind::Code { language, text } => content.push_str(&fenced(language, text)),
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
-            PartKind::Call { id, name, args, custom } => calls.push(call(out, id, name, args, *custom)),
+            PartKind::Call { id, name, args, custom } => {
+                let placeholder = std::mem::take(&mut needs_placeholder).then_some(PLACEHOLDER);
+                let signature = google(part.signature.as_ref()).filter(|_| is_gemini).or(placeholder);
+                calls.push(call(out, id, name, (args, *custom), signature));
+            }
             PartKind::Media(media) => out.refuse_media(media),
             PartKind::Result { .. } | PartKind::Opaque { .. } => out.report.refuse_part(&part.path, None),
         }
@@ -130,7 +138,8 @@ fn is_own_thought(out: &EncodeContext<'_>, part: &Part) -> bool {
     out.request.origin == Protocol::OpenAi || sealed_by == Some(Protocol::OpenAi)
 }
 
-fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool) -> Json {
+/// `signature`: Google's, where the model is Gemini behind a chat endpoint.
+fn call(out: &EncodeContext<'_>, id: &str, name: &str, (args, custom): (&str, bool), signature: Option<&str>) -> Json {
     let name = Json::text(out.names.get(name));
     let (kind, inner) = if custom {
         ("custom", Json::object([("name", name), ("input", Json::text(args))]))
@@ -139,7 +148,12 @@ fn call(out: &EncodeContext<'_>, id: &str, name: &str, args: &str, custom: bool)
         let args = if as_given { args.to_owned() } else { compact(args) };
         ("function", Json::object([("name", name), ("arguments", Json::Text(args))]))
     };
-    Json::object([("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)])
+    let mut call = JsonObject(vec![("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)]);
+    if let Some(signature) = signature {
+        let google = Json::object([("thought_signature", Json::text(signature))]);
+        call.put("extra_content", Json::object([("google", google)]));
+    }
+    call.json()
 }
 
 /// Encodes one `tool` message per result, then their media in one user message.
