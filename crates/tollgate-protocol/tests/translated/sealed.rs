@@ -109,7 +109,9 @@ fn request(caller: Protocol, turns: &[Value]) -> Value {
     let list: Vec<&Value> = std::iter::once(&first).chain(turns).collect();
     match caller {
         Protocol::Gemini => json!({ "contents": list }),
-        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => json!({ "model": "m", "max_tokens": 100, "messages": list }),
+        Protocol::OpenAi | Protocol::Anthropic | Protocol::Responses => {
+            json!({ "model": "m", "max_tokens": 100, "messages": list })
+        }
     }
 }
 
