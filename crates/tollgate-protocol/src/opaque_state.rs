@@ -40,7 +40,7 @@ pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
 pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
 /// Marks the text of a thought that the caller does not see (in base64): chat upstreams seal nothing, and some refuse a history with tool
-/// calls but without it (DeepSeek's `reasoning_content`).
+/// calls but without it (`reasoning_content` of `DeepSeek`).
 pub(crate) const HIDDEN_THOUGHT: &str = "tg1.o.";
 /// Longest thought that is carried unseen, in bytes.
 pub(crate) const HIDDEN_THOUGHT_LIMIT: usize = 1024 * 1024;

@@ -79,14 +79,12 @@ pub(crate) struct Scanner<'a> {
 
 impl<'a> Scanner<'a> {
     pub(crate) fn new(body: &'a [u8]) -> Result<Self, SyntaxError> {
-        match simdutf8::basic::from_utf8(body) {
-            Ok(body) => Ok(Self { body, at: 0, depth: 0, nodes: 0, max_nodes: MAX_NODES }),
-            // Only the slower check says where.
-            Err(_) => {
-                let valid = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
-                Err(SyntaxError::new(valid, "invalid UTF-8"))
-            }
+        if let Ok(body) = simdutf8::basic::from_utf8(body) {
+            return Ok(Self { body, at: 0, depth: 0, nodes: 0, max_nodes: MAX_NODES });
         }
+        // Only the slower check says where.
+        let valid = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
+        Err(SyntaxError::new(valid, "invalid UTF-8"))
     }
 
     #[inline]

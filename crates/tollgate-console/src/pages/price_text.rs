@@ -51,7 +51,7 @@ pub(crate) fn known_label(t: Locale, kind: &str) -> Option<&'static str> {
 }
 
 /// The words for a kind of figures, or the kind itself.
-pub(crate) fn label<'a>(t: Locale, kind: &'a str) -> &'a str {
+pub(crate) fn label(t: Locale, kind: &str) -> &str {
     known_label(t, kind).unwrap_or(kind)
 }
 

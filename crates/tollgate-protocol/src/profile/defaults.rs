@@ -66,8 +66,8 @@ fn openai(provider: &str, model: &str) -> Profile {
     }
 }
 
-/// Whether chat completions refuse function tools beside an effort: "Function tools with reasoning_effort are not supported for gpt-5.6 in
-/// /v1/chat/completions. To use function tools, use /v1/responses or set reasoning_effort to 'none'."
+/// Whether chat completions refuse function tools beside an effort: "Function tools with `reasoning_effort` are not supported for gpt-5.6
+/// in /v1/chat/completions. To use function tools, use /v1/responses or set `reasoning_effort` to 'none'."
 fn is_gpt_5_4_or_later(name: &str) -> bool {
     let minor = name.strip_prefix("gpt-5.").map(|rest| rest.bytes().take_while(u8::is_ascii_digit).count());
     minor.and_then(|digits| name["gpt-5.".len()..][..digits].parse::<u32>().ok()).is_some_and(|minor| minor >= 4)
