@@ -9,7 +9,8 @@ use crate::Protocol;
 /// that has a meaning in that protocol is set.
 pub fn effective_profile(provider: &str, protocol: Protocol, upstream_model: &str, stated: &Profile) -> Profile {
     let defaults = match protocol {
-        Protocol::OpenAi | Protocol::Responses => openai(provider, upstream_model),
+        Protocol::OpenAi => openai(provider, upstream_model),
+        Protocol::Responses => responses(provider, upstream_model),
         Protocol::Gemini => gemini(upstream_model),
         Protocol::Anthropic => anthropic(upstream_model, stated),
     };
@@ -64,6 +65,17 @@ fn openai(provider: &str, model: &str) -> Profile {
         effort_with_tools: Some(!is_gpt_5_4_or_later(name)),
         ..base
     }
+}
+
+/// Beginnings of the names of OpenAI's models that do not think.
+const NOT_THINKING: [&str; 4] = ["gpt-3.5", "gpt-4", "gpt-5-chat", "chatgpt-"];
+
+/// As on chat channels, but whether a model of another name thinks is not known: it is asked for its sealed thoughts.
+fn responses(provider: &str, model: &str) -> Profile {
+    let profile = openai(provider, model);
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let is_known = profile.thinking != Some(Thinking::None) || NOT_THINKING.iter().any(|known| name.starts_with(known));
+    if is_known { profile } else { Profile { thinking: None, ..profile } }
 }
 
 /// Whether chat completions refuse function tools beside an effort: "Function tools with `reasoning_effort` are not supported for gpt-5.6

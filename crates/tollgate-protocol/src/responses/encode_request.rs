@@ -147,7 +147,7 @@ fn write_params(out: &mut EncodeContext<'_>, body: &mut JsonObject) {
     body.put_some("max_output_tokens", output_limit(out).map(Json::uint));
     let mut include = Vec::new();
     // OpenAI refuses it for models that do not think: "Encrypted content is not supported with this model."
-    if !matches!(out.profile.thinking, Some(Thinking::None) | None) {
+    if out.profile.thinking != Some(Thinking::None) {
         include.push("reasoning.encrypted_content");
     }
     if allowed.logprobs {

@@ -67,9 +67,12 @@ fn gpt_of_chat_channels_does_not_think_beside_tools() {
 
 #[test]
 fn sealed_thoughts_are_only_asked_of_models_that_think() {
-    for (model, include) in
-        [("gpt-4o", json!(null)), ("gpt-5-chat-latest", json!(null)), ("o3", json!(["reasoning.encrypted_content"]))]
-    {
+    for (model, include) in [
+        ("gpt-4o", json!(null)),
+        ("gpt-5-chat-latest", json!(null)),
+        ("o3", json!(["reasoning.encrypted_content"])),
+        ("of-another-name", json!(["reasoning.encrypted_content"])),
+    ] {
         let (body, dropped) = translate(Anthropic, (Responses, model), &messages(&json!({}))).expect("a request");
         assert_eq!((&body["include"], &body["store"], dropped.len()), (&include, &json!(false), 0), "{model}");
     }
