@@ -219,7 +219,13 @@ fn errors_have_the_form_of_the_protocol() {
     for (path, body, status, kind, word) in [
         ("/v1/messages", body("none"), 404, "not_found_error", "'none'"),
         ("/v1/messages", json!({"model": "chat-model", "messages": []}), 400, "invalid_request_error", "'messages'"),
-        ("/v1/messages", with("mcp_servers", json!([])), 400, "invalid_request_error", "'mcp_servers'"),
+        (
+            "/v1/messages",
+            with("mcp_servers", json!([{"type": "url", "url": "https://example.com", "name": "s"}])),
+            400,
+            "invalid_request_error",
+            "'mcp_servers'",
+        ),
         ("/v1/messages", with("max_tokens", json!("9")), 400, "invalid_request_error", "'max_tokens'"),
         ("/v1/messages/batches", body("chat-model"), 404, "not_found_error", "batch processing"),
         ("/v1/v1/messages", body("chat-model"), 404, "not_found_error", "/v1/messages?"),

@@ -486,7 +486,7 @@ fn sealed_elsewhere() -> [(&'static str, Value, &'static str); 3] {
         ),
         (
             "/v1/messages",
-            json!({"model": MODELS[3], "max_tokens": 9, "messages": [
+            json!({"model": MODELS[3], "max_tokens": 90, "messages": [
                 {"role": "user", "content": "hi"},
                 {"role": "assistant", "content": [thinking, {"type": "tool_use", "id": "c", "name": "f", "input": {}}]},
                 {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
