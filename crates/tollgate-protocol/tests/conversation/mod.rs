@@ -72,7 +72,8 @@ fn exchange() -> impl Strategy<Value = Exchange> {
 
 fn params() -> impl Strategy<Value = Params> {
     let tenths = || proptest::option::of((0_u8..=10).prop_map(|tenths| f64::from(tenths) / 10.0));
-    (tenths(), tenths(), 1_u32..9_000, proptest::collection::vec("[a-z]{1,3}", 0..4), any::<bool>())
+    // Requests to Responses upstreams have a limit of 16 or more.
+    (tenths(), tenths(), 16_u32..9_000, proptest::collection::vec("[a-z]{1,3}", 0..4), any::<bool>())
         .prop_map(|(temperature, top_p, max_tokens, stop, schema)| Params { temperature, top_p, max_tokens, stop, schema })
 }
 

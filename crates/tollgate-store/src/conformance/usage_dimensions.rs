@@ -100,7 +100,7 @@ pub(super) fn varied() -> Vec<UsageRecord> {
         if n.is_multiple_of(19) {
             (record.group, record.group_name) = (None, None);
         }
-        if n % 19 == 11 {
+        if n % 19 == 12 {
             // No group of the key offers the model, which counts in the key's first group.
             (record.attempts, record.cost, record.protocol_out) = (Vec::new(), Some(NanoUsd(0)), None);
             (record.outcome, record.reason, record.model) = (Outcome::Refused, Some("E13".to_owned()), Some("wished".to_owned()));
@@ -239,7 +239,7 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
         of(RecordConditions { tried_channel: Some(attempt.channel), ..none() }),
         of(RecordConditions { tried_account: Some(sample.attempts[0].account), ..none() }),
         of(RecordConditions { unknown_model: records[38].model.clone(), ..none() }),
-        UsageFilter { group: records[11].group, ..of(RecordConditions { unknown_model: records[11].model.clone(), ..none() }) },
+        UsageFilter { group: records[12].group, ..of(RecordConditions { unknown_model: records[12].model.clone(), ..none() }) },
         UsageFilter {
             key: Some(sample.key),
             outcome: Some(Outcome::Refused),
