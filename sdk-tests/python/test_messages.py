@@ -152,7 +152,8 @@ def test_refusals(base, messages):
         messages.messages.create(model="no-such-model", max_tokens=50, messages=user("hi"))
     assert caught.value.body["error"]["type"] == "not_found_error"
     with pytest.raises(anthropic.BadRequestError) as caught:
-        messages.messages.create(model="chat-model", max_tokens=50, messages=user("hi"), extra_body={"mcp_servers": []})
+        servers = [{"type": "url", "url": "https://example.com", "name": "s"}]
+        messages.messages.create(model="chat-model", max_tokens=50, messages=user("hi"), extra_body={"mcp_servers": servers})
     assert "'mcp_servers'" in caught.value.body["error"]["message"]
     for how in ({"api_key": KEY + "x"}, {"api_key": None, "auth_token": KEY + "x"}):
         with pytest.raises(anthropic.AuthenticationError):
