@@ -204,11 +204,11 @@ test("a code is redeemed only once, and only in the browser that began", async (
   await victim.follow(`${base.url}/admin/v1/oidc/start`, isCallback);
   assert.deepEqual(await refusal({ response: await victim.get(url) }), [401, "challenge_ended"], "it is of another state");
   const forged = url.replace(/code=[^&]*/, "code=forged");
-  assert.deepEqual(await refusal({ response: await attacker.get(forged) }), [502, "oidc_failed"]);
+  assert.deepEqual(await refusal({ response: await attacker.get(forged) }), [401, "oidc_refused"]);
   const kept = new Map(attacker.cookies.get(base.url));
   assert.equal((await attacker.get(url)).status, 303);
   attacker.cookies.set(base.url, kept);
-  assert.deepEqual(await refusal({ response: await attacker.get(url) }), [502, "oidc_failed"], "it was redeemed before");
+  assert.deepEqual(await refusal({ response: await attacker.get(url) }), [401, "oidc_refused"], "it was redeemed before");
 });
 
 test("a public client with elliptic keys signs in with its proof alone", async () => {
