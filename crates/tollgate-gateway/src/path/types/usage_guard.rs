@@ -4,7 +4,7 @@
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
 //! dropped because the caller left or the task died.
 
-mod failures;
+mod attempts;
 mod irregular;
 mod open_attempt;
 mod repeated_refusals;
@@ -15,15 +15,14 @@ use http::HeaderValue;
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
-    AttemptResult, Caller, DeliveredContent, InputCount, LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome,
-    PlannedAttempt, Provider, RateStatuses, RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds,
-    count_input, estimate_output, settle, settle_attempt,
+    AttemptResult, Caller, DeliveredContent, InputCount, LatencySample, Multiplier, Observation, Offer, Outcome, RateStatuses,
+    RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output, settle,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
 
 pub(crate) use open_attempt::AttemptProgress;
-use open_attempt::{OpenAttempt, micros_between, start_entry};
+use open_attempt::{OpenAttempt, micros_between};
 pub(crate) use repeated_refusals::RefusedEnd;
 
 use crate::{
@@ -34,7 +33,6 @@ use crate::{
     },
     request::Head,
     state::{
-        account_limiter::Permit,
         authenticator::KnownKey,
         hedge_budget::HedgeReservation,
         shares::KeyShare,
@@ -240,125 +238,6 @@ impl UsageGuard {
         let unsent =
             |facts: &RequestFacts| facts.attempts.iter().filter(|attempt| attempt.result == AttemptResult::NotSent).count();
         self.attempts() - self.facts.as_deref().map_or(0, unsent)
-    }
-
-    /// Begins an attempt and writes its beginning to the journal. `None` when the journal cannot be written and the policy is to
-    /// refuse.
-    pub(crate) fn begin_attempt(
-        &mut self,
-        planned: &Arc<PlannedAttempt>,
-        permit: Permit,
-        policy: JournalFailurePolicy,
-    ) -> Option<Arc<AttemptProgress>> {
-        self.attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.attempt.as_ref()?, policy)
-    }
-
-    /// Begins a concurrent hedged attempt; otherwise as [`Self::begin_attempt`].
-    pub(crate) fn begin_hedge(
-        &mut self,
-        planned: &Arc<PlannedAttempt>,
-        permit: Permit,
-        policy: JournalFailurePolicy,
-    ) -> Option<Arc<AttemptProgress>> {
-        self.hedge_attempt = Some(self.open_attempt(planned, permit));
-        self.write_begin(self.hedge_attempt.as_ref()?, policy)
-    }
-
-    fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
-        let clock = &self.recorder.shared.clock;
-        let now = clock.now();
-        if planned.channel.spec.provider != Provider::Echo {
-            let by = self.facts.as_deref().map(|facts| facts.key.requester());
-            self.recorder.health.begin_request(planned.account.id, by, now);
-        }
-        OpenAttempt::begin(Arc::clone(planned), permit, clock, now)
-    }
-
-    fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
-        let progress = Arc::clone(attempt.progress());
-        let Some(facts) = self.facts.as_deref() else { return Some(progress) };
-        // Recovery takes the attempt written last as the one under way, and a concurrent one as cancelled.
-        let others = [&self.attempt, &self.hedge_attempt].into_iter().flatten().filter(|other| !other.is_on(attempt.account()));
-        let concurrent = others.map(OpenAttempt::facts).collect::<Vec<_>>();
-        let Some(begin) = start_entry(facts, attempt, &concurrent) else { return Some(progress) };
-        if let Err(fault) = self.recorder.journal.begin(&begin) {
-            tracing::error!(request.id = %begin.id, %fault, "the journal did not take the beginning of an attempt");
-            return (policy == JournalFailurePolicy::Continue).then_some(progress);
-        }
-        Some(progress)
-    }
-
-    /// Swaps the attempt under way and the hedged attempt.
-    pub(crate) const fn promote_hedge(&mut self) {
-        std::mem::swap(&mut self.attempt, &mut self.hedge_attempt);
-    }
-
-    /// Ends the hedged attempt, and settles the cost of hedging.
-    pub(crate) fn end_hedge(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
-        let Some(hedge_attempt) = self.hedge_attempt.take() else { return };
-        let cost = self.close(hedge_attempt, true, result, error, observation);
-        if let Some(reservation) = self.hedge_reservation.take() {
-            reservation.settle(cost);
-        }
-        if let Some(attempt) = &self.attempt {
-            // So that recovery finds the right attempt under way. If this is not written, only the account's name is wrong.
-            let _ = self.write_begin(attempt, JournalFailurePolicy::Continue);
-        }
-    }
-
-    /// Records what has been read of the attempt's answer.
-    pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
-        if let Some(attempt) = &self.attempt {
-            attempt.progress().record_reply(summary);
-        }
-    }
-
-    pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
-        if let Some(attempt) = self.attempt.take() {
-            self.close(attempt, false, result, error, observation);
-        }
-    }
-
-    /// Returns the cost of the attempt, if it is known and needed.
-    fn close(
-        &mut self,
-        attempt: OpenAttempt,
-        hedged: bool,
-        result: AttemptResult,
-        error: Option<&str>,
-        observation: Option<Observation>,
-    ) -> Option<NanoUsd> {
-        let (mut facts, mut permit) = attempt.close(result, error);
-        facts.hedged = hedged;
-        if let Some(pieces) = facts.reply_summary.map(|summary| summary.unknown).filter(|pieces| *pieces > 0) {
-            self.recorder.shared.metrics.unknown_content(&facts.planned.channel.spec.name, pieces);
-        }
-        // The answer still counts, but an account that reports its limit in it takes no further request.
-        let limited = facts.reply_summary.is_some_and(|summary| summary.account_refused);
-        let observation = observation.map(|observed| {
-            if limited && matches!(observed, Observation::Success { .. }) { Observation::Refused } else { observed }
-        });
-        if let Some(observation) = observation
-            && facts.planned.channel.spec.provider != Provider::Echo
-        {
-            let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
-            let (channel, by) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.requester()));
-            self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, by);
-        }
-        let all = self.facts.as_deref_mut()?;
-        let cost = if result == AttemptResult::NotSent {
-            permit.mark_unsent();
-            Some(NanoUsd::ZERO)
-        } else if permit.counts() || hedged {
-            let record = settle_attempt(&facts, &all.size());
-            permit.used_tokens(record.tokens.prompt().saturating_add(record.tokens.completion()));
-            record.cost
-        } else {
-            None
-        };
-        all.attempts.push(facts);
-        cost
     }
 
     /// The status 200 is sent.

@@ -23,8 +23,8 @@ impl UsageGuard {
         self.facts.as_ref().is_some_and(|facts| facts.stream)
     }
 
-    /// Ends a refused request. The first refusals of a key with an error and a model in a minute are recorded as every request is; the others
-    /// are counted in one record, which is written when the minute ends. Requests that were sent to an upstream have a record of
+    /// Ends a refused request. The first refusals of a key with an error and a model in a minute are recorded as every request is; the
+    /// others are counted in one record, which is written when the minute ends. Requests that were sent to an upstream have a record of
     /// their own in any case.
     pub(crate) fn refuse(mut self, ending: Ending, error: &'static str) -> RefusedEnd {
         let now = self.recorder.shared.clock.instant();
