@@ -40,14 +40,14 @@ pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
 pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
 /// Marks the text of a thought that the caller does not see (in base64): chat upstreams seal nothing, and some refuse a history with tool
-/// calls but without it (`reasoning_content` of `DeepSeek`).
+/// calls but without it (`reasoning_content` of DeepSeek).
 pub(crate) const HIDDEN_THOUGHT: &str = "tg1.o.";
-/// Longest thought that is carried unseen, in bytes.
+/// How much of a thought is carried unseen, in bytes.
 pub(crate) const HIDDEN_THOUGHT_LIMIT: usize = 1024 * 1024;
 
-/// A thought of a chat upstream as the signature of a block without a text.
+/// A thought of a chat upstream as the signature of a block without a text. Only its beginning is carried if it is too long.
 pub(crate) fn hidden_thought(text: &str) -> String {
-    format!("{HIDDEN_THOUGHT}{}", STANDARD.encode(text))
+    format!("{HIDDEN_THOUGHT}{}", STANDARD.encode(&text[..text.floor_char_boundary(HIDDEN_THOUGHT_LIMIT)]))
 }
 
 /// The text of such a signature; `None` for other signatures.

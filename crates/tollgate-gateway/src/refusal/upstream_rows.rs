@@ -254,7 +254,11 @@ fn is_unclear(rejection: &Rejection, message: &str, from: Protocol) -> bool {
 
 /// The output limit that another provider refused, for clients of the Messages API: Claude Code repeats the request with a lower one.
 fn refused_limit(rejection: &Rejection, message: &str, from: Protocol) -> Option<RefusedOutputLimit> {
-    if is_foreign(rejection, from) && rejection.problem.status == 400 { RefusedOutputLimit::read(message) } else { None }
+    if is_foreign(rejection, from) && matches!(rejection.problem.status, 400 | 422) {
+        RefusedOutputLimit::read(message)
+    } else {
+        None
+    }
 }
 
 /// Whether a client of the Messages API gets the words of another provider.

@@ -10,7 +10,7 @@ use crate::{
         Candidate, Part, PartKind, Reply, ReplyContext, Signature,
         signature::{self, SealedItem, signature_item},
     },
-    opaque_state::{HIDDEN_THOUGHT_LIMIT, hidden_thought},
+    opaque_state::hidden_thought,
 };
 
 /// Encodes the first candidate; the protocol has only one.
@@ -122,7 +122,7 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
             PartKind::Think { text, .. } => {
                 if context.include_thoughts {
                     blocks.run(true, text);
-                } else if context.carry_thinking && from == Protocol::OpenAi && (1..=HIDDEN_THOUGHT_LIMIT).contains(&text.len()) {
+                } else if context.carry_thinking && from == Protocol::OpenAi && !text.is_empty() {
                     blocks.close();
                     blocks.thinking("", &hidden_thought(text));
                 }

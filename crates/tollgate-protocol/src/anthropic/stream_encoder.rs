@@ -29,6 +29,8 @@ pub(super) struct MessagesStreamEncoder {
     signature: String,
     /// The thought of a chat upstream that the caller does not see and gets as a signature.
     hidden: String,
+    /// Whether it is longer than what is carried of it.
+    is_hidden_cut: bool,
     id_signatures: bool,
     candidate: Option<u32>,
     started: bool,
@@ -67,6 +69,7 @@ impl MessagesStreamEncoder {
             carry_thinking: context.carry_thinking,
             signature: foreign_signature(from),
             hidden: String::new(),
+            is_hidden_cut: false,
             id_signatures: context.id_signatures,
             candidate: None,
             started: false,
@@ -134,8 +137,10 @@ impl MessagesStreamEncoder {
         if self.include_thoughts && !text.is_empty() {
             self.open_block(out, TextBlock::Thinking);
             self.delta(out, "thinking_delta", "thinking", text);
-        } else if self.carry_thinking && self.from == Protocol::OpenAi && self.hidden.len() + text.len() <= HIDDEN_THOUGHT_LIMIT {
-            self.hidden.push_str(text);
+        } else if self.carry_thinking && self.from == Protocol::OpenAi && !self.is_hidden_cut {
+            let kept = text.floor_char_boundary(HIDDEN_THOUGHT_LIMIT - self.hidden.len());
+            self.hidden.push_str(&text[..kept]);
+            self.is_hidden_cut = kept < text.len();
         }
         if let Some(signature) = signature.filter(|_| self.carry_thinking && SealedItem::of(signature).is_some()) {
             self.open_block(out, TextBlock::Thinking);
@@ -148,6 +153,7 @@ impl MessagesStreamEncoder {
     /// Writes a block without a text for what the caller does not see of the thought before.
     fn write_hidden(&mut self, out: &mut BytesMut) {
         let hidden = std::mem::take(&mut self.hidden);
+        self.is_hidden_cut = false;
         if hidden.is_empty() {
             return;
         }

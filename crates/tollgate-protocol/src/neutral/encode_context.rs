@@ -71,7 +71,7 @@ impl<'a> EncodeContext<'a> {
         options: &'a TranslateOptions<'a>,
     ) -> Self {
         let mut report = CompatibilityReport::new(request, options);
-        report_foreign_state(request, to, &mut report);
+        report_foreign_state(request, to, profile, &mut report);
         Self { request, profile, options, model, report, names: Names::of(request, to), ids: Ids::of(request), to }
     }
 
@@ -176,6 +176,11 @@ impl<'a> EncodeContext<'a> {
         if !matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) && is_sent {
             self.report.drop_field(&part.path);
         }
+    }
+
+    /// Whether the model is Gemini behind a chat endpoint, which gives and takes Google's signatures.
+    pub(crate) fn is_gemini_behind_chat(&self) -> bool {
+        is_gemini_behind_chat(self.to, self.profile)
     }
 
     /// True when every tool named by the tool choice is declared; otherwise the request is malformed.
@@ -288,7 +293,7 @@ impl<'a> EncodeContext<'a> {
 
 /// Reports what only the upstream that sealed it can read, and what only OpenAI's protocols have. Responses callers send the former as
 /// items of their own, so that nothing else shows the loss.
-fn report_foreign_state(request: &Request, to: Protocol, report: &mut CompatibilityReport<'_>) {
+fn report_foreign_state(request: &Request, to: Protocol, profile: &Profile, report: &mut CompatibilityReport<'_>) {
     if to != Protocol::Responses {
         for label in &request.params.labels {
             report.drop_field(&label.path);
@@ -301,6 +306,10 @@ fn report_foreign_state(request: &Request, to: Protocol, report: &mut Compatibil
         let owner = part.signature.as_ref().map(|signature| signature.owner);
         let is_foreign = match &part.kind {
             PartKind::Think { redacted: Some(_), .. } => to != Protocol::Anthropic,
+            // A thought without a text holds the signature of the call behind it.
+            PartKind::Think { text, .. } if text.is_empty() && owner == Some(Protocol::Gemini) => {
+                to != Protocol::Gemini && !is_gemini_behind_chat(to, profile)
+            }
             PartKind::Think { .. } => owner != Some(to),
             PartKind::Text(text) => text.is_empty() && owner != Some(to),
             PartKind::Media(_)
@@ -314,6 +323,10 @@ fn report_foreign_state(request: &Request, to: Protocol, report: &mut Compatibil
             report.drop_field(&part.path);
         }
     }
+}
+
+fn is_gemini_behind_chat(to: Protocol, profile: &Profile) -> bool {
+    to == Protocol::OpenAi && profile.signature_required == Some(true)
 }
 
 /// True when the upstream fetches this remote URL itself.

@@ -6,7 +6,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::{Part, PartKind, Request, Role, Turn, signature};
 use crate::{Malformed, Protocol};
 
-/// Normalises the turns. Fails for two calls of one turn with the same id, for a call without a result that further turns follow, and for a result without a call.
+/// Normalises the turns. Fails for two calls of one turn with the same id, for a call without a result that further turns follow, and for
+/// a result without a call.
 pub(crate) fn normalise(request: &mut Request) -> Result<(), Malformed> {
     let mut turns = merge_model_turns(std::mem::take(&mut request.turns));
     if request.origin == Protocol::Gemini {

@@ -7,9 +7,9 @@ use base64::{
     engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
 };
 
-use super::{Part, PartKind, Signature, media::standard_base64};
+use super::{Part, PartKind, Signature, encode_context::EncodeContext, media::standard_base64};
 use crate::{
-    Protocol,
+    Profile, Protocol,
     markers::bare_id,
     opaque_state::{ANTHROPIC_REDACTED, ANTHROPIC_SIGNATURE, ID_MARK, RESPONSES_SEAL, id_suffix},
 };
@@ -43,6 +43,41 @@ pub(crate) fn split_id(id: &str) -> (&str, Option<Signature>) {
 /// The value of a signature that Gemini issued.
 pub(crate) fn google(signature: Option<&Signature>) -> Option<&str> {
     signature.filter(|signature| signature.owner == Protocol::Gemini).map(|signature| signature.value.as_str())
+}
+
+/// Google's signatures of a model turn, for an upstream whose model is Gemini.
+pub(crate) struct GoogleSignatures {
+    /// They are accepted only by the account that issued them, and left out.
+    bound: bool,
+    /// The next call gets the placeholder.
+    placeholder: bool,
+}
+
+impl GoogleSignatures {
+    /// If the model requires signatures and no call of the turn has one, its first call gets the placeholder.
+    pub(crate) fn of(profile: &Profile, parts: &[Part]) -> Self {
+        let bound = profile.signatures_bound == Some(true);
+        let signed = !bound && parts.iter().any(|part| part.is_call() && google(part.signature.as_ref()).is_some());
+        Self { bound, placeholder: profile.signature_required == Some(true) && !signed }
+    }
+
+    /// What is sent with a part, in the order of the parts. A signature that is left out is reported.
+    pub(crate) fn next(&mut self, part: &Part, out: &mut EncodeContext<'_>) -> Option<String> {
+        let given = google(part.signature.as_ref());
+        if self.bound && given.is_some_and(|value| value != PLACEHOLDER) {
+            let member = if out.request.is_native() { "thoughtSignature" } else { "extra_content.google.thought_signature" };
+            out.report.drop_field(&format!("{}.{member}", part.path));
+        }
+        let placeholder = self.placeholder && part.is_call();
+        match given.filter(|_| !self.bound) {
+            Some(signature) => Some(signature.to_owned()),
+            None if placeholder => {
+                self.placeholder = false;
+                Some(PLACEHOLDER.to_owned())
+            }
+            None => None,
+        }
+    }
 }
 
 /// A call id with Gemini's signature appended, unless the signature is too long for an id.

@@ -223,8 +223,11 @@ fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     if out.profile.effort_with_tools != Some(false) || out.request.tools.is_empty() {
         return word;
     }
-    if let Some((_, source)) = as_effort(&thinking_setting(out.request)) {
+    let setting = thinking_setting(out.request);
+    if let Some((_, source)) = as_effort(&setting) {
         out.report.adjust(source.path(), &source.in_terms("none"));
+    } else if let Some(adaptive) = &out.request.params.thinking.adaptive {
+        out.report.drop_field(&adaptive.path);
     }
     Some("none".to_owned())
 }

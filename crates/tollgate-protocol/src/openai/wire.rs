@@ -116,7 +116,8 @@ impl ToolCall<'_> {
             thought_signature: String,
         }
         let extra = serde_json::from_str::<ExtraContent>(self.extra_content?.get()).ok()?;
-        Some(Signature { owner: Protocol::Gemini, value: extra.google.thought_signature })
+        let value = Some(extra.google.thought_signature).filter(|value| !value.is_empty())?;
+        Some(Signature { owner: Protocol::Gemini, value })
     }
 }
 

@@ -14,17 +14,12 @@ impl RefusedOutputLimit {
     #[must_use]
     pub fn read(message: &str) -> Option<Self> {
         let text = message.to_ascii_lowercase();
-        let [given, most, beyond] = [
-            // OpenAI: "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000."
-            ["is too large: ", "supports at most ", ""],
-            // Gemini: "it has a maxOutputTokens value of 100000 but the supported range is from 1 (inclusive) to 65537 (exclusive)."
-            ["maxoutputtokens value of ", "(inclusive) to ", "(exclusive)"],
-            // DeepSeek: "Invalid max_tokens value, the valid range of max_tokens is [1, 8192]" does not say what was given.
-        ]
-        .into_iter()
-        .find(|[given, most, _]| text.contains(given) && text.contains(most))?;
-        let (given, most_of) = (number_after(&text, given)?, number_after(&text, most)?);
-        let most = if beyond.is_empty() || !text.contains(beyond) { most_of } else { most_of.saturating_sub(1) };
+        let after = |words| number_after(&text, words);
+        // "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000."
+        let openai = || Some((after("is too large: ")?, after("supports at most ")?));
+        // "it has a maxOutputTokens value of 100000 but the supported range is from 1 (inclusive) to 65537 (exclusive)."
+        let gemini = || Some((after("maxoutputtokens value of ")?, after("(inclusive) to ")?.checked_sub(1)?));
+        let (given, most) = openai().or_else(gemini)?;
         (given > most).then_some(Self { given, most })
     }
 

@@ -60,6 +60,9 @@ fn gpt_of_chat_channels_does_not_think_beside_tools() {
     // GPT-5.6 refuses tools without an effort as well, because it thinks by default.
     let (body, dropped) = translate(Anthropic, (OpenAi, "gpt-5.6"), &messages(&json!({"tools": tools()}))).expect("a request");
     assert_eq!((&body["reasoning_effort"], dropped.len()), (&json!("none"), 0));
+    let adaptive = messages(&json!({"tools": tools(), "thinking": {"type": "adaptive"}}));
+    let (body, dropped) = translate(Anthropic, (OpenAi, "gpt-5.6"), &adaptive).expect("a request");
+    assert_eq!((&body["reasoning_effort"], dropped), (&json!("none"), vec!["thinking".to_owned()]));
     let without_tools = json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}});
     let (body, _) = translate(Anthropic, (OpenAi, "gpt-5.6"), &messages(&without_tools)).expect("a request");
     assert_eq!(body["reasoning_effort"], "high");
@@ -192,5 +195,60 @@ fn signature_of_gemini_behind_a_chat_endpoint_returns_to_it() {
             let (sent, _) = translate(Anthropic, (OpenAi, "gpt-4o"), &body).expect("a request");
             assert_eq!(sent["messages"][1]["tool_calls"][0].get("extra_content"), None);
         }
+    }
+}
+
+#[test]
+fn signature_that_only_its_account_accepts_is_left_out_behind_a_chat_endpoint_and_named() {
+    let bound = Profile { signature_required: Some(true), signatures_bound: Some(true), ..Profile::default() };
+    let id = "c1__sig1_QUJD";
+    let call = json!({"type": "tool_use", "id": id, "name": "f", "input": {}});
+    let result = json!([{"type": "tool_result", "tool_use_id": id, "content": "r"}]);
+    let turns =
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": [call]}, {"role": "user", "content": result}]);
+    let body = messages(&json!({"messages": turns, "tools": tools()}));
+    let (sent, dropped) = translate_for(&bound, Anthropic, (OpenAi, "gemini-3-pro"), &body).expect("a request");
+    let signature = &sent["messages"][1]["tool_calls"][0]["extra_content"]["google"]["thought_signature"];
+    assert_eq!(signature, "skip_thought_signature_validator");
+    assert_eq!(dropped, ["messages[1].content[0].extra_content.google.thought_signature"]);
+}
+
+#[test]
+fn item_with_the_signature_of_a_call_is_not_named_where_it_is_used() {
+    let gemini = Profile { signature_required: Some(true), ..Profile::default() };
+    let body = json!({"model": "m", "store": false, "tools": [{"type": "function", "name": "f"}], "input": [
+        {"role": "user", "content": "hi"},
+        {"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "tg1.g.QUJD"},
+        {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+        {"type": "function_call_output", "call_id": "c", "output": "x"},
+    ]});
+    let (sent, dropped) = translate_for(&gemini, Responses, (OpenAi, "gemini-3-pro"), &body).expect("a request");
+    assert_eq!(sent["messages"][1]["tool_calls"][0]["extra_content"]["google"]["thought_signature"], "QUJD");
+    assert_eq!(dropped, Vec::<String>::new());
+    let (_, dropped) = translate(Responses, (OpenAi, "gpt-4o"), &body).expect("a request");
+    assert_eq!(dropped, ["input[1]"], "another model does not take it");
+}
+
+#[test]
+fn thought_that_is_too_long_returns_with_its_beginning() {
+    const LIMIT: usize = 1024 * 1024;
+    let context = ReplyContext { include_thoughts: false, carry_thinking: true, stream: true, ..ReplyContext::new("r", 7, "m") };
+    let chunk = |text: &str, finish: Value| json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": finish}]});
+    let piece = "\u{4f60}".repeat(100_000);
+    let mut events = vec![chunk(&piece, Value::Null); 5];
+    events.extend([chunk("end", json!("length")), json!("[DONE]")]);
+    let (out, fault) = relay((OpenAi, Anthropic), &context, [&framed(OpenAi, &events)[..]]);
+    assert_eq!(fault, None);
+    let streamed = assemble(Anthropic, &check_stream(Anthropic, &out))["content"].clone();
+    let message = json!({"role": "assistant", "reasoning_content": piece.repeat(5), "content": "x"});
+    let answer =
+        json!({"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "stop"}]});
+    let whole = translate_reply(OpenAi, Anthropic, &Bytes::from(answer.to_string()), &context).expect("an answer").body;
+    for content in [streamed, serde_json::from_slice::<Value>(&whole).expect("JSON")["content"].clone()] {
+        let turns = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": [content[0], {"type": "text", "text": "x"}]},
+            {"role": "user", "content": "go on"}]);
+        let (sent, _) = translate(Anthropic, (OpenAi, "deepseek-chat"), &messages(&json!({"messages": turns}))).expect("a request");
+        let thought = sent["messages"][1]["reasoning_content"].as_str().expect("a thought");
+        assert!(thought.len() > LIMIT - 4 && thought.len() <= LIMIT && piece.repeat(5).starts_with(thought), "{}", thought.len());
     }
 }

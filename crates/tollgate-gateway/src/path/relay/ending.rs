@@ -14,8 +14,8 @@ use crate::{
 };
 
 impl Relayed {
-    /// E52, E54, E56, E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end shows the
-    /// failure in the caller's protocol.
+    /// E52, E54, E56, E59, E60, E61, E63: sends the complete chunks, then the error event, then aborts the connection unless a clean end
+    /// shows the failure in the caller's protocol.
     pub(super) fn break_off(&mut self, why: &Break) {
         self.upstream = None;
         let model = self.guard.as_ref().and_then(|guard| guard.model()).unwrap_or_default();

@@ -415,6 +415,20 @@ async fn channel_profile_overrides_the_known_profile() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn output_limit_of_the_catalog_is_sent_where_the_caller_gave_none() {
+    for (stated, of_model, sent_limit) in [(None, Some(64_000), 64_000), (Some(77), Some(64_000), 77), (None, None, 16_384)] {
+        let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
+            anthropic(channel);
+            channel.spec.serves[0].profile.default_max_tokens = stated;
+        });
+        rig.change(|_, _, models| models[0].spec.max_output = of_model);
+        assert_eq!(rig.ask(CHAT).await.status, 200);
+        rig.record();
+        assert_eq!(sent(&rig)["max_tokens"], sent_limit, "{stated:?} {of_model:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn unknown_parts_are_counted_by_channel() {
     let reply = GEMINI_REPLY.replace("[{\"text\":\"hi\"}]", "[{\"text\":\"hi\"},{\"hologram\":{}}]");
     let mut rig = Rig::with(Script::new().replies(&reply), 1, gemini);

@@ -104,6 +104,24 @@ fn upstreams_words_about_a_request_stay_as_they_are() {
     }
 }
 
+/// Claude Code lowers its own limit at Anthropic's words only.
+#[test]
+fn refused_output_limit_of_another_provider_is_put_into_words_that_claude_code_knows() {
+    let text = "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.";
+    let said = |status| UpstreamProblem { status, message: text.to_owned(), is_error_object: true, ..UpstreamProblem::default() };
+    let known = "max_tokens: 32000 > 16384, which is the maximum allowed number of output tokens for this model: ";
+    for (upstream, path, status, words) in [
+        (Protocol::OpenAi, MESSAGES, 400, format!("{known}{text}")),
+        (Protocol::OpenAi, MESSAGES, 422, format!("{known}{text}")),
+        (Protocol::Responses, MESSAGES, 400, format!("{known}{text}")),
+        (Protocol::Anthropic, MESSAGES, 400, text.to_owned()),
+        (Protocol::OpenAi, "/v1/chat/completions", 400, text.to_owned()),
+    ] {
+        let problem = rejected(upstream, said(status)).problem(&caller(path));
+        assert_eq!((problem.status, problem.message.as_str()), (400, words.as_str()), "{upstream:?} {status} {path}");
+    }
+}
+
 #[test]
 fn missing_thread_of_an_upstream_is_passed_on() {
     let said = UpstreamProblem {

@@ -6,7 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, arguments},
-        signature::{self, PLACEHOLDER},
+        signature::GoogleSignatures,
     },
     tree::Tree,
 };
@@ -64,27 +64,14 @@ pub(super) fn text_part(text: impl Into<String>) -> Json {
     Json::object([("text", Json::text(text))])
 }
 
-/// Encodes the parts of a model turn. If the model requires signatures and no call has one, the first call gets the placeholder.
+/// Encodes the parts of a model turn.
 fn model_parts(out: &mut EncodeContext<'_>, turn: &Turn) -> Vec<Json> {
-    let bound = out.profile.signatures_bound == Some(true);
-    let google = |part: &Part| signature::google(part.signature.as_ref()).map(str::to_owned);
-    let signed = !bound && turn.parts.iter().any(|part| part.is_call() && google(part).is_some());
-    let mut placeholder = out.profile.signature_required == Some(true) && !signed;
+    let mut signatures = GoogleSignatures::of(out.profile, &turn.parts);
     let mut parts = Vec::with_capacity(turn.parts.len());
     for part in &turn.parts {
         let Some(json) = part_of(out, part) else { continue };
         let Json::Object(mut members) = json else { continue };
-        let given = google(part);
-        if bound && given.as_ref().is_some_and(|value| value != PLACEHOLDER) {
-            let member = if out.request.is_native() { "thoughtSignature" } else { "extra_content.google.thought_signature" };
-            out.report.drop_field(&format!("{}.{member}", part.path));
-        }
-        if let Some(signature) = given.filter(|_| !bound) {
-            members.push(("thoughtSignature", Json::Text(signature)));
-        } else if placeholder && part.is_call() {
-            members.push(("thoughtSignature", Json::text(PLACEHOLDER)));
-            placeholder = false;
-        }
+        members.extend(signatures.next(part, out).map(|signature| ("thoughtSignature", Json::Text(signature))));
         parts.push(Json::Object(members));
     }
     parts

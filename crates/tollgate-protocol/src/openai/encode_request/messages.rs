@@ -6,7 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, fenced},
-        signature::{PLACEHOLDER, google},
+        signature::GoogleSignatures,
     },
     tree::compact,
 };
@@ -99,9 +99,7 @@ fn user_message(content: Json) -> Json {
 /// Encodes a model turn; `None` if it contains only thoughts.
 fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
-    let is_gemini = out.profile.signature_required == Some(true);
-    let is_signed = |part: &Part| part.is_call() && google(part.signature.as_ref()).is_some();
-    let mut needs_placeholder = is_gemini && !turn.parts.iter().any(is_signed);
+    let mut signatures = out.is_gemini_behind_chat().then(|| GoogleSignatures::of(out.profile, &turn.parts));
     for part in &turn.parts {
         match &part.kind {
             PartKind::Text(text) => content.push_str(text),
@@ -110,8 +108,7 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
             PartKind::Code { language, text } => content.push_str(&fenced(language, text)),
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
             PartKind::Call { id, name, args, custom } => {
-                let placeholder = std::mem::take(&mut needs_placeholder).then_some(PLACEHOLDER);
-                let signature = google(part.signature.as_ref()).filter(|_| is_gemini).or(placeholder);
+                let signature = signatures.as_mut().and_then(|signatures| signatures.next(part, out));
                 calls.push(call(out, id, name, (args, *custom), signature));
             }
             PartKind::Media(media) => out.refuse_media(media),
@@ -139,7 +136,7 @@ fn is_own_thought(out: &EncodeContext<'_>, part: &Part) -> bool {
 }
 
 /// `signature`: Google's, where the model is Gemini behind a chat endpoint.
-fn call(out: &EncodeContext<'_>, id: &str, name: &str, (args, custom): (&str, bool), signature: Option<&str>) -> Json {
+fn call(out: &EncodeContext<'_>, id: &str, name: &str, (args, custom): (&str, bool), signature: Option<String>) -> Json {
     let name = Json::text(out.names.get(name));
     let (kind, inner) = if custom {
         ("custom", Json::object([("name", name), ("input", Json::text(args))]))
@@ -150,7 +147,7 @@ fn call(out: &EncodeContext<'_>, id: &str, name: &str, (args, custom): (&str, bo
     };
     let mut call = JsonObject(vec![("id", Json::text(out.ids.get(id))), ("type", Json::text(kind)), (kind, inner)]);
     if let Some(signature) = signature {
-        let google = Json::object([("thought_signature", Json::text(signature))]);
+        let google = Json::object([("thought_signature", Json::Text(signature))]);
         call.put("extra_content", Json::object([("google", google)]));
     }
     call.json()
