@@ -1,6 +1,7 @@
 //! How the amounts of a usage record come about: unit prices and tier from the history of prices, the multipliers that the record has,
-//! and the lines. A record does not say which options with prices of their own (service tiers, tools, media) its request had: they are those with
-//! which the prices give the recorded amount. What does not add up to it is not shown, so that no figure is ever wrong.
+//! and the lines. A record does not say which options with prices of their own (service tiers, tools, media) its request had: they are
+//! those with which the prices give the recorded amount. What does not add up to it, or does so in several ways, is not shown, so that no
+//! figure is ever wrong.
 
 use serde_json::{Value, json};
 use tollgate_core::{Multiplier, NanoUsd, Price, PriceLines, PricedOptions, Revision, Tokens, UsageRecord, price_lines};
@@ -76,8 +77,14 @@ async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&
 fn lines(price: Option<&Price>, multiplier: Multiplier, tokens: &Tokens, amount: Option<NanoUsd>) -> Value {
     let Some(price) = price else { return Value::Null };
     let adds_up = |priced: &PriceLines| priced.total().is_some() && priced.total() == amount && priced.charged().next().is_some();
-    let mut lists = price.with_options().map(|(options, list)| (options, price_lines(tokens, &list, multiplier)));
-    let Some((options, priced)) = lists.find(|(_, priced)| adds_up(priced)) else { return Value::Null };
+    let lists = price.with_options().map(|(options, list)| (options, price_lines(tokens, &list, multiplier)));
+    let mut fitting = lists.filter(|(_, priced)| adds_up(priced));
+    let Some((options, priced)) = fitting.next() else { return Value::Null };
+    // Which options a request had is only known if no others explain the amount differently.
+    let differs = |(other, lines): (PricedOptions, PriceLines)| other.tier != options.tier || !lines.charged().eq(priced.charged());
+    if options != PricedOptions::default() && fitting.any(differs) {
+        return Value::Null;
+    }
     let mut shown = show_lines(&priced);
     shown["options"] = words(options).into();
     shown["service_tier_factor"] = options.tier.map(|(_, factor)| factor.to_decimal()).into();
@@ -125,6 +132,9 @@ mod tests {
         let options = |amount| of(amount)["options"].clone();
         assert_eq!([45_000, 90_000, 22_500].map(options), [json!([]), json!(["priority"]), json!(["flex"])]);
         assert_eq!(options(90_000 + 21_000), json!(["priority", "server_tools"]));
+        let alike = Price { flex: Some(Multiplier(2_000_000)), ..price.clone() };
+        let of_alike = |amount| lines(Some(&alike), Multiplier(1_500_000), &tokens, Some(NanoUsd(amount)));
+        assert_eq!((of_alike(90_000), &of_alike(45_000)["options"]), (Value::Null, &json!([])), "either tier costs this");
         let flex = of(22_500);
         assert_eq!((&flex["service_tier_factor"], &flex["multiplier"]), (&json!("0.5"), &json!("1.5")));
         assert_eq!(flex["lines"][0]["unit_price"], "0.50");
