@@ -10,7 +10,7 @@ use memchr::memmem::find;
 use tollgate_core::{
     GroupId, KeyId, MemberId, Multiplier, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
 };
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{FinishReason, Method, Protocol};
 use tollgate_store::{AccessMode, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, open};
 
 /// Opens the database of a fill program from its arguments `FOLDER COUNT [DATABASE_URL]`, and returns it with the count.
@@ -69,6 +69,7 @@ pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member
         trace: Vec::new(),
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
+        finish: Some(FinishReason::Stop),
         attempts: Vec::new(),
     }
 }

@@ -382,6 +382,7 @@ impl ApiError {
                 IdentityRefusal::TooManyInvites => Self::conflict("too_many_invites", message),
             },
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
+            ChangeRefusal::TooManyKeys { .. } => Self::conflict("too_many_keys", message),
             ChangeRefusal::Revoked => Self::conflict("key_revoked", message),
             ChangeRefusal::LastAdmin => Self::conflict("last_admin", message),
             ChangeRefusal::Stale { .. } | ChangeRefusal::RowStale { .. } => Self::conflict("revision_conflict", message),

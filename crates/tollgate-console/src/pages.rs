@@ -54,6 +54,7 @@ mod set_up;
 pub(crate) mod setting_texts;
 mod settings;
 mod sign_in;
+mod spent_budget;
 mod stages;
 mod status;
 mod strip;

@@ -9,7 +9,7 @@ use tollgate_core::{
     AttemptRecord, AttemptResult, KeyId, MemberId, NanoUsd, Outcome, RequestId, Revision, Tags, Timestamp, TokenSource, Tokens,
     TraceEntry, UsageRecord,
 };
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{FinishReason, Method, Protocol};
 
 use crate::time::rfc3339;
 
@@ -39,7 +39,7 @@ pub fn write_json_line(out: &mut Vec<u8>, record: &UsageRecord) {
 
 /// The columns of [`write_csv_lines`].
 pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
-    stream,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,web_searches,sale,cost,ttft_us,duration_us,attempts,\
+    stream,finish,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,web_searches,sale,cost,ttft_us,duration_us,attempts,\
     overhead_us,channel,account,tags\n";
 
 /// Appends records as CSV rows.
@@ -91,6 +91,7 @@ struct RecordObject<'a> {
     method: Method,
     model: Option<&'a str>,
     stream: bool,
+    finish: Option<FinishReason>,
     tokens: TokensObject,
     sale: Option<Usd>,
     cost: Option<Usd>,
@@ -128,6 +129,7 @@ impl<'a> RecordObject<'a> {
             method: record.method,
             model: record.model.as_deref(),
             stream: record.stream,
+            finish: record.finish,
             tokens: TokensObject::of(record.tokens),
             sale: record.sale.map(Usd),
             cost: record.cost.map(Usd),
@@ -248,6 +250,7 @@ struct CsvRow<'a> {
     method: &'static str,
     model: Cow<'a, str>,
     stream: bool,
+    finish: Option<&'static str>,
     input: u64,
     output: u64,
     cache_read: u64,
@@ -289,6 +292,7 @@ impl<'a> CsvRow<'a> {
             method: record.method.as_str(),
             model: escape_formula(record.model.as_deref().unwrap_or_default()),
             stream: record.stream,
+            finish: record.finish.map(FinishReason::as_str),
             input,
             output,
             cache_read,

@@ -13,7 +13,7 @@ use parquet::{
     schema::parser::parse_message_type,
 };
 use tollgate_core::{AttemptRecord, NanoUsd, UsageRecord};
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{FinishReason, Protocol};
 
 /// Records of a row group.
 pub(crate) const ROW_GROUP: usize = 32_768;
@@ -94,7 +94,7 @@ const fn optional(name: &'static str, kind: CellType, value: for<'a> fn(&'a Usag
 }
 
 /// The columns before the tags.
-const COLUMNS: [FileColumn; 37] = [
+const COLUMNS: [FileColumn; 38] = [
     required("id", CellType::Text, |record| Cell::shown(&record.id)),
     required("at", CellType::Time, |record| Cell::Number(record.at.0)),
     required("outcome", CellType::Text, |record| Cell::text(record.outcome.as_str())),
@@ -110,6 +110,7 @@ const COLUMNS: [FileColumn; 37] = [
     required("method", CellType::Text, |record| Cell::text(record.method.as_str())),
     optional("model", CellType::Text, |record| Cell::maybe_text(record.model.as_deref())),
     required("stream", CellType::Flag, |record| Cell::Flag(record.stream)),
+    optional("finish", CellType::Text, |record| Cell::maybe_text(record.finish.map(FinishReason::as_str))),
     required("input", CellType::Count, |record| Cell::count(record.tokens.input)),
     required("output", CellType::Count, |record| Cell::count(record.tokens.output)),
     required("cache_read", CellType::Count, |record| Cell::count(record.tokens.cache_read)),
@@ -301,6 +302,7 @@ mod tests {
             ("id", format!("\"{}\"", record.id)),
             ("status", "499".to_owned()),
             ("stream", "true".to_owned()),
+            ("finish", "\"length\"".to_owned()),
             ("cache_write_1h", "2".to_owned()),
             ("sale", "12.000000000".to_owned()),
             ("cost", "0.000056750".to_owned()),

@@ -6,7 +6,7 @@ use std::borrow::Cow;
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{FinishReason, Method, Protocol};
 
 use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, RequestId, Revision, Tags, Timestamp};
 
@@ -106,6 +106,10 @@ pub struct UsageRecord {
     #[serde(default, skip_serializing_if = "Multiplier::is_one")]
     #[cbor(n(28), skip_if = "Multiplier::is_one")]
     pub sale_multiplier: Multiplier,
+    /// Why the answer ended, as its upstream said; `None`: none began, or no reason came.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(29)]
+    pub finish: Option<FinishReason>,
 }
 
 impl UsageRecord {

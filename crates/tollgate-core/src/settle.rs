@@ -161,6 +161,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
     let unbilled = Tokens { source: if own_count { TokenSource::Estimated } else { TokenSource::None }, ..Tokens::default() };
     let (reason, detail) = marked(&facts, overflow);
+    let finish = facts.attempts.last().and_then(|attempt| attempt.reply_summary?.finish);
     UsageRecord {
         id: facts.id,
         at: facts.at,
@@ -191,6 +192,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         attempts,
         tags: facts.tags,
         sale_multiplier: facts.sale_multiplier,
+        finish,
     }
 }
 

@@ -109,6 +109,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         trace: Vec::new(),
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
+        finish: None,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
             channel_name: "main".to_owned(),

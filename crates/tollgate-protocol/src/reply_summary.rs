@@ -62,18 +62,35 @@ const fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(rename_all = "snake_case")]
+#[cbor(index_only)]
 pub enum FinishReason {
     /// Natural end.
+    #[n(0)]
     Stop,
+    #[n(1)]
     Length,
+    #[n(2)]
     Tool,
     /// Cut or blocked by a filter.
+    #[n(3)]
     Filter,
     /// The upstream failed to produce a usable reply.
+    #[n(4)]
     Fail,
+    #[n(5)]
     Other,
+}
+
+impl FinishReason {
+    pub const ALL: [Self; 6] = [Self::Stop, Self::Length, Self::Tool, Self::Filter, Self::Fail, Self::Other];
+    /// Their names, in that order.
+    pub const WORDS: [&str; 6] = ["stop", "length", "tool", "filter", "fail", "other"];
+
+    pub const fn as_str(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
 }
 
 /// Facts of a reply so far; constant size.

@@ -32,6 +32,7 @@ CREATE TABLE usage (
     protocol_out SMALLINT,
     method SMALLINT NOT NULL,
     stream SMALLINT NOT NULL,
+    finish SMALLINT,
     status SMALLINT NOT NULL,
     outcome SMALLINT NOT NULL,
     reason INTEGER,

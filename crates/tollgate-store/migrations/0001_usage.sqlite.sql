@@ -29,6 +29,7 @@ CREATE TABLE usage (
     protocol_out INTEGER,
     method INTEGER NOT NULL,
     stream INTEGER NOT NULL,
+    finish INTEGER,
     status INTEGER NOT NULL,
     outcome INTEGER NOT NULL,
     reason INTEGER,

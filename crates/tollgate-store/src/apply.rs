@@ -108,6 +108,7 @@ impl Batch<'_> {
             Change::Expect(_) => Ok(()),
             Change::ExpectRow { kind, id, revision } => self.expect_row(*kind, id, *revision).await,
             Change::ExpectNew { kind, parent, name } => self.expect_new(*kind, parent, name).await,
+            Change::ExpectFewerKeys { member, than } => self.expect_fewer_keys(member, *than).await,
             Change::Idempotent { key, fingerprint } => self.once(key, fingerprint).await,
             Change::PutChannel(spec) => self.put_channel(spec).await,
             Change::SwitchChannel { channel, to } => {

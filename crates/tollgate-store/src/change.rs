@@ -21,6 +21,8 @@ pub enum Change {
     /// Precondition: no live row has this name. `parent` is the channel of an account or the member of a key (empty: the member
     /// `owner`), and empty for other kinds.
     ExpectNew { kind: RowKind, parent: String, name: String },
+    /// Precondition: the member has fewer keys than this that are not revoked.
+    ExpectFewerKeys { member: String, than: u32 },
     /// Makes the batch idempotent for a day: a repetition is refused with [`crate::ChangeRefusal::Repeated`], which names the
     /// row that the first batch wrote. The sender qualifies the key; another fingerprint (the hash of the request) under the same
     /// key is refused.
@@ -112,6 +114,7 @@ impl Change {
             Self::Expect(_)
             | Self::ExpectRow { .. }
             | Self::ExpectNew { .. }
+            | Self::ExpectFewerKeys { .. }
             | Self::Idempotent { .. }
             | Self::PutChannel(_)
             | Self::SwitchChannel { .. }

@@ -207,6 +207,7 @@ conformance! {
         rotated_key_has_two_secrets_for_a_while,
         secret_of_a_revoked_key_can_be_imported_again,
         secret_belongs_to_one_key,
+        requests_at_once_do_not_pass_the_bound_of_a_members_keys,
         key_of_a_removed_group_does_not_use_the_default_group,
         removing_a_member_revokes_its_keys,
         key_without_a_member_belongs_to_the_owner;

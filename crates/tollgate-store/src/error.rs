@@ -178,6 +178,8 @@ pub enum ChangeRefusal {
     Revoked,
     /// The change would remove the last admin.
     LastAdmin,
+    /// The member has as many keys as it may make.
+    TooManyKeys { most: u32 },
     /// A row of this name exists.
     Exists,
     /// The row was changed after the expected revision.
@@ -223,6 +225,9 @@ impl fmt::Display for ChangeRefused {
                     write!(f, "{} {}: {}", if i == 0 { "" } else { ";" }, problem.field, problem.message)?;
                 }
                 Ok(())
+            }
+            ChangeRefusal::TooManyKeys { most } => {
+                write!(f, "a member makes at most {most} keys; ask an operator to end some that are not used, or for another one")
             }
             ChangeRefusal::Revoked => write!(f, "{kind} '{name}' is revoked permanently; create a new key"),
             ChangeRefusal::Exists => {

@@ -12,7 +12,7 @@ use tollgate_core::{Outcome, Timestamp, Tokens, UsageRecord};
 pub(crate) use histogram::Histogram;
 #[cfg(test)]
 pub(crate) use packed::CellWriter;
-pub(crate) use packed::{CellReader, PartSpan, add_to_cells, by_part, keys_of_parts, part_of};
+pub(crate) use packed::{CellReader, PartSpan, VALUE_END, add_to_cells, by_part, keys_of_parts, part_of};
 
 /// Microseconds of a minute, of five minutes, of an hour and of a day; of a month those of the longest, which stand for any.
 pub(crate) const MINUTE: i64 = 60_000_000;

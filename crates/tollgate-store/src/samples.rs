@@ -5,7 +5,7 @@ use tollgate_core::{
     Multiplier, NanoUsd, Outcome, Price, RequestId, Revision, StartedAttempt, StreamBreak, StreamProgress, Tags, Timestamp,
     TokenSource, Tokens, TraceEntry, UsageRecord,
 };
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{FinishReason, Method, Protocol};
 
 /// 2026-11-21T00:00:00Z.
 pub(crate) const MIDNIGHT: Timestamp = Timestamp(1_795_219_200_000_000);
@@ -55,6 +55,7 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         attempts: vec![attempt(n, 0), attempt(n, 1)],
         tags: tags(n),
         sale_multiplier: if n.is_multiple_of(3) { Multiplier(1_250_000) } else { Multiplier::ONE },
+        finish: FinishReason::ALL.get(usize::try_from(n % 7).unwrap()).copied(),
     }
 }
 

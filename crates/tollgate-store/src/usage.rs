@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, TagName, Timestamp, UsageRecord};
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{FinishReason, Protocol};
 
 use crate::rollup::{Histogram, RequestTimes};
 
@@ -49,6 +49,7 @@ pub struct RecordConditions {
     /// First and last HTTP status sent to the caller.
     pub status: Option<(u16, u16)>,
     pub stream: Option<bool>,
+    pub finish: Option<FinishReason>,
     pub min_sale: Option<NanoUsd>,
     pub min_cost: Option<NanoUsd>,
     /// Least number of tokens of all kinds.
@@ -83,6 +84,7 @@ impl RecordConditions {
         let tokens = record.tokens.prompt().saturating_add(record.tokens.completion());
         self.status.is_none_or(|(first, last)| (first..=last).contains(&record.status))
             && self.stream.is_none_or(|stream| record.stream == stream)
+            && self.finish.is_none_or(|finish| record.finish == Some(finish))
             && self.min_sale.is_none_or(|least| record.sale.is_some_and(|sale| sale >= least))
             && self.min_cost.is_none_or(|least| record.cost.is_some_and(|cost| cost >= least))
             && least(self.min_tokens, Some(tokens))

@@ -6,6 +6,7 @@ mod identity;
 mod page;
 mod prices;
 mod resources;
+mod usage;
 
 use std::path::PathBuf;
 
@@ -13,16 +14,14 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
-pub(crate) use accounting::{
-    Alert, AlertState, AttemptGroup, AttemptSums, Audit, Budget, ExportFormat, GroupBy, Ledger, LedgerPosting, RecordFilter,
-    Settings, SettingsAction, SumGroup, SumOrder, Usage, UsageFilter,
-};
+pub(crate) use accounting::{Alert, AlertState, Audit, Budget, Ledger, LedgerPosting, Settings, SettingsAction};
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, ChannelNames, ClientLines, FieldArgs, HealthTime, Key, KeyName,
     Model, NewRow, PreviewArgs, Proxy, ResourceCommand, RowChange, RowName,
 };
+pub(crate) use usage::{AttemptGroup, AttemptSums, ExportFormat, GroupBy, RecordFilter, SumGroup, SumOrder, Usage, UsageFilter};
 
 /// A model gateway: one key, every protocol, every upstream.
 #[derive(Debug, Parser)]

@@ -273,6 +273,10 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let (member, name) = (spec.member.clone(), spec.name.clone());
     let mut changes = Vec::from_iter(context.idempotency_change()?);
     changes.push(Change::ExpectNew { kind: RowKind::Key, parent: member.clone(), name: name.clone() });
+    if own.is_some() {
+        // Checked again in the transaction: the member may be making other keys at this moment.
+        changes.push(Change::ExpectFewerKeys { member: member.clone(), than: self_service::MAX_OWN_KEYS });
+    }
     changes.push(Change::PutKey { key: Box::new(spec.clone()), secret });
     // They name accounts, which members do not see.
     let effects = if own.is_some() { PriceEffects::default() } else { previews::preview_effects(&context, &changes).await? };

@@ -92,6 +92,13 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("method", TEXT, "API method."),
     read("model", TEXT, "Requested model name.").or_null(),
     read("stream", Kind::Flag, "Whether a stream was requested."),
+    read(
+        "finish",
+        Kind::Word(filter::FINISHES),
+        "Why the answer ended, as its provider said: `stop` by itself, `length` at the limit of tokens, `tool` with a tool call, `filter` \
+         because of a filter, `fail` because it was unusable, `other`; null: no answer began, or nothing was said.",
+    )
+    .or_null(),
     read("tokens", Kind::Object(&TOKENS), "Token counts."),
     read("sale", USD, "Sale amount in USD; null: not priced.").or_null(),
     read("cost", USD, "Cost of all attempts, in USD.").or_null(),

@@ -17,7 +17,7 @@ use self::{
 };
 use super::{
     bars::Chart,
-    format,
+    format::{self, TimeText},
     layout::{Layout, Script},
     locale::Locale,
     models::document_for,
@@ -28,6 +28,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
+    spent_budget,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -52,6 +53,7 @@ struct HomePage {
     keys: Vec<KeyEntry>,
     balance: Option<Amount>,
     budgets: Vec<BudgetEntry>,
+    gateway_renewals: Vec<Option<TimeText>>,
     tiles: Vec<TodayTile>,
     chart: Chart,
     measures: Vec<(&'static str, &'static str, bool)>,
@@ -83,7 +85,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, now) = (request.t(), request.state.gateway.now());
     let measure = Measure::read(request.query.value("by"));
     let keys = own_keys(&request).await?;
-    let (balance, budgets) = budgets(&request, &keys).await?;
+    let Budgets { balance, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
     let sums = usage(&request).await?;
     let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
     let base = model_url(&request);
@@ -103,6 +105,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         keys: keys.iter().map(|key| KeyEntry::of(t, key)).collect(),
         balance: balance.map(|balance| money::exact(t, &balance)),
         budgets,
+        gateway_renewals,
         tiles,
         chart: chart(t, &sums, measure, now, link),
         measures: Measure::ALL.map(|known| (known.word(), known.label(t), known == measure)).to_vec(),
@@ -167,15 +170,24 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
     Ok(request.read::<ApiPage<KeyView>>(operations::LIST_KEYS, call).await?.items)
 }
 
-/// The balance, and the budgets of the member, of the first active keys and of their groups.
-async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<String>, Vec<BudgetEntry>), ApiError> {
+struct Budgets {
+    balance: Option<String>,
+    /// Those of the member, of the first active keys and of their groups.
+    entries: Vec<BudgetEntry>,
+    /// When each budget of the whole gateway that is spent renews; `None`: never.
+    gateway_renewals: Vec<Option<TimeText>>,
+}
+
+async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
+    let mut gateway_renewals = Vec::new();
     let mut groups = HashSet::new();
     let active = keys.iter().filter(|key| matches!(key.state.as_str(), "active" | "exhausted")).take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
         let allowance: AllowanceView = request.read(operations::GET_KEY_ALLOWANCE, call).await?;
         balance = balance.or(allowance.balance);
+        gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
         let mut groups_of_key = Vec::new();
         let budgets = allowance.budgets.iter().filter(|budget| match &budget.group {
@@ -188,7 +200,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<(Option<Stri
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, &allowance.name, now)));
         groups.extend(groups_of_key);
     }
-    Ok((balance, entries))
+    Ok(Budgets { balance, entries, gateway_renewals })
 }
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {

@@ -151,6 +151,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "past" => t.say("problem.past"),
         "posting" => t.say("problem.posting"),
         "price_limit" => t.say("problem.price_limit"),
+        "tags" => t.say("problem.tags"),
         "time_zone" => t.say("problem.time_zone"),
         "too_many_keys" => t.say("problem.too_many_keys"),
         "typed_count" => t.say("problem.typed_count"),

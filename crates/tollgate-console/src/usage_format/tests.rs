@@ -77,6 +77,7 @@ pub(crate) fn full() -> UsageRecord {
         trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
         tags: Tags::parse_header([b"project=web, team=a b".as_slice()]).unwrap(),
         sale_multiplier: Multiplier(800_000),
+        finish: Some(FinishReason::Length),
         attempts: vec![attempt("main"), AttemptRecord { status: None, cost: None, ..attempt("spare") }],
     }
 }
@@ -100,6 +101,7 @@ pub(crate) fn bare() -> UsageRecord {
         trace: Vec::new(),
         tags: Tags::default(),
         attempts: Vec::new(),
+        finish: None,
         ..full()
     }
 }

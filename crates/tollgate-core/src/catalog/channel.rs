@@ -67,6 +67,8 @@ pub struct ChannelSpec {
     pub protocol: Protocol,
     /// Base URL with the version, no trailing slash; empty for echo.
     pub base_url: String,
+    /// Words that operators find channels by.
+    pub tags: Vec<String>,
     pub on: bool,
     pub cooling: bool,
     pub learn_unsupported: bool,
@@ -92,6 +94,7 @@ impl Default for ChannelSpec {
             provider: Provider::Compatible,
             protocol: Protocol::OpenAi,
             base_url: String::new(),
+            tags: Vec::new(),
             on: true,
             cooling: true,
             learn_unsupported: true,

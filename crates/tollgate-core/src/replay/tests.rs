@@ -42,6 +42,7 @@ fn record(n: u8) -> UsageRecord {
         trace: Vec::new(),
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
+        finish: None,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(NOW, [1; 10]),
             channel_name: "gone".to_owned(),

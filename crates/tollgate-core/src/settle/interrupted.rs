@@ -191,6 +191,7 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         attempts,
         tags: last.tags.clone(),
         sale_multiplier: last.sale_multiplier,
+        finish: None,
     })
 }
 

@@ -125,8 +125,8 @@ pub enum ConnectFault {
     Denied,
     #[error("connection refused or unreachable")]
     Refused,
-    #[error("TLS handshake failed")]
-    Tls,
+    #[error("TLS handshake failed: {0}")]
+    Tls(TlsFault),
     #[error("CA file cannot be used")]
     CaFile,
     #[error("proxy failed")]
@@ -147,12 +147,33 @@ pub enum ConnectFault {
     Closed,
 }
 
+/// Why a TLS handshake failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFault {
+    #[error("the certificate has expired, or this machine's clock is wrong")]
+    Expired,
+    #[error("the certificate is not valid yet, or this machine's clock is wrong")]
+    NotValidYet,
+    #[error("the certificate is for another name")]
+    OtherName,
+    #[error("the certificate is signed by an authority that is not trusted")]
+    UnknownIssuer,
+    #[error("the certificate is not acceptable")]
+    Certificate,
+    #[error("the server refused it")]
+    Refused,
+    #[error("the server does not speak TLS on this port")]
+    NoTls,
+    #[error("the connection was lost")]
+    Lost,
+}
+
 impl ConnectFault {
     /// The fault of a connection that failed now. Without descriptors names cannot be resolved and sockets and files not opened,
     /// whatever the upstream's state.
     #[must_use]
     pub(crate) fn or_own_limit(self) -> Self {
-        let may_be_own = matches!(self, Self::Resolve | Self::Refused | Self::Tls | Self::CaFile | Self::Proxy | Self::Closed);
+        let may_be_own = matches!(self, Self::Resolve | Self::Refused | Self::Tls(_) | Self::CaFile | Self::Proxy | Self::Closed);
         if may_be_own && no_descriptors_left() { Self::OwnLimit } else { self }
     }
 }

@@ -145,6 +145,12 @@ impl Batch<'_> {
         }
     }
 
+    pub(super) async fn expect_fewer_keys(&mut self, member: &str, than: u32) -> Result<(), StoreError> {
+        let row = self.need(RowKind::Member, "", member).await?;
+        let keys = self.rows.list(RowKind::Key, Some(&row.id)).await?.len();
+        if keys < than as usize { Ok(()) } else { Err(refused(RowKind::Member, member, ChangeRefusal::TooManyKeys { most: than })) }
+    }
+
     pub(super) async fn once(&mut self, key: &str, fingerprint: &[u8; 32]) -> Result<(), StoreError> {
         match self.rows.idempotent_batch(key).await? {
             Some(there) if there.fingerprint != *fingerprint => {

@@ -107,6 +107,27 @@ pub(super) async fn secret_belongs_to_one_key(store: &Store) {
     assert_eq!(find(store, other).await.unwrap().name, "one");
 }
 
+pub(super) async fn requests_at_once_do_not_pass_the_bound_of_a_members_keys(store: &Store) {
+    let first = put_key(store, "key-0", &[], Some(SECRET));
+    apply(store, &[first]).await.unwrap();
+    let batches: Vec<_> = (1..=4)
+        .map(|n| {
+            let put = put_key(store, &format!("key-{n}"), &[], Some(&format!("{SECRET}-{n}")));
+            [Change::ExpectFewerKeys { member: "owner".to_owned(), than: 3 }, put]
+        })
+        .collect();
+    let (a, b, c, d) =
+        tokio::join!(apply(store, &batches[0]), apply(store, &batches[1]), apply(store, &batches[2]), apply(store, &batches[3]),);
+    let refused: Vec<_> = [a, b, c, d].into_iter().filter_map(Result::err).map(refusal).collect();
+    assert_eq!(refused, [ChangeRefusal::TooManyKeys { most: 3 }, ChangeRefusal::TooManyKeys { most: 3 }]);
+    assert_eq!(store.keys.list().await.unwrap().len(), 3);
+
+    let id = find(store, SECRET).await.unwrap().id;
+    apply(store, &[Change::RevokeKey { key: id }]).await.unwrap();
+    let again = put_key(store, "key-5", &[], Some(&format!("{SECRET}-5")));
+    apply(store, &[Change::ExpectFewerKeys { member: "owner".to_owned(), than: 3 }, again]).await.unwrap();
+}
+
 pub(super) async fn key_of_a_removed_group_does_not_use_the_default_group(store: &Store) {
     apply(store, &[put_group("default", &[]), put_group("other", &[])]).await.unwrap();
     let other = store.catalog.load().await.unwrap().group_by_name("other").unwrap().id;

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tollgate_core::{
     AccountId, ChannelId, KeyId, MemberId, NanoUsd, Outcome, TagName, Tags, Timestamp, TokenSource, Tokens, UsageRecord,
 };
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{FinishReason, Protocol};
 
 use super::options;
 use crate::{
@@ -225,6 +225,7 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
         UsageFilter { tags: vec![tagged("project", "p0"), tagged("user", "user 35 \u{fc}")], ..UsageFilter::default() },
         of(RecordConditions { status: Some((400, 499)), ..none() }),
         of(RecordConditions { stream: Some(false), ..none() }),
+        of(RecordConditions { finish: Some(FinishReason::Length), ..none() }),
         of(RecordConditions { min_sale: Some(NanoUsd(2_000)), ..none() }),
         of(RecordConditions { min_cost: Some(NanoUsd(100)), ..none() }),
         of(RecordConditions { min_tokens: Some(400), ..none() }),

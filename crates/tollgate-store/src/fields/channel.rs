@@ -15,6 +15,7 @@ use crate::{FieldProblem, credential, redacted_proxy};
 
 /// Longest wait: a day.
 const DAY_MS: i64 = 86_400_000;
+const TAG: Kind = Kind::Name { max: 40 };
 
 table!(
     ChannelSpec,
@@ -37,6 +38,13 @@ table!(
             )
             .default_text("by provider")
         },
+        field!(
+            "tags",
+            tags: Vec<String>,
+            "Words that operators find channels by, such as a region or a contract: `[\"eu\", \"batch\"]`. They do not change routing."
+        )
+        .kind(Kind::List { of: &TAG, max: 16 })
+        .rule(check_tags),
         Field {
             shape: FieldShape::new("status", ON_OFF, "`off`: disabled by an operator."),
             get: |channel: &Self| show_on(channel.on),
@@ -206,6 +214,20 @@ fn as_upstream(model: &str) -> Result<(), String> {
 fn is_dots(segment: &str) -> bool {
     let plain = segment.to_ascii_lowercase().replace("%2e", ".");
     plain == "." || plain == ".."
+}
+
+/// The console lists them with commas.
+fn check_tags(value: &Value) -> Result<(), String> {
+    let mut seen = std::collections::HashSet::new();
+    for tag in value.as_array().into_iter().flatten().filter_map(Value::as_str) {
+        if tag.contains(',') {
+            return Err(format!("'{tag}' has a comma"));
+        }
+        if !seen.insert(tag) {
+            return Err(format!("'{tag}' is there twice"));
+        }
+    }
+    Ok(())
 }
 
 fn mappings_differ(value: &Value) -> Result<(), String> {

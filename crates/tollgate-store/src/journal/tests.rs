@@ -385,7 +385,7 @@ fn segment_written_by_version_0_1_is_readable() {
     assert_eq!((recovery.complete, recovery.stopped.as_slice()), (2, [request_id(2)].as_slice()));
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
     let written = |n| {
-        let mut record = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, ..record(n) };
+        let mut record = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, finish: None, ..record(n) };
         for attempt in &mut record.attempts {
             (attempt.cost_multiplier, attempt.message) = (Multiplier::ONE, None);
         }

@@ -18,6 +18,10 @@ const PART_BITS: u32 = 5;
 /// The most columns of a cell.
 pub(crate) const MAX_COLUMNS: usize = 11;
 
+/// Between values that are read as one: the cell behind it begins as the first of a value does. No cell begins with it, as it is above
+/// [`MAX_COLUMNS`].
+pub(crate) const VALUE_END: u8 = 0x7f;
+
 /// The part that a key belongs to.
 pub(crate) const fn part_of(key: i64) -> i64 {
     key >> PART_BITS
@@ -87,6 +91,10 @@ impl<'a> CellReader<'a> {
     }
 
     fn read(&mut self) -> Option<UsageSums> {
+        if self.bytes.as_slice().first() == Some(&VALUE_END) {
+            self.bytes.next();
+            self.columns = [0; MAX_COLUMNS];
+        }
         let equal = usize::try_from(pull(&mut self.bytes)?).ok().filter(|equal| *equal < self.count)?;
         self.columns[equal] = self.columns[equal].wrapping_add(signed(pull(&mut self.bytes)?));
         for column in &mut self.columns[equal + 1..self.count] {
@@ -197,6 +205,9 @@ mod tests {
         fn packing_and_adding_lose_nothing(one in rows(), other in rows()) {
             let packed = add_to_cells(&[], one.iter());
             prop_assert_eq!(read(&packed).unwrap(), one.clone());
+            let joined = [packed.clone(), add_to_cells(&[], other.iter())].into_iter().filter(|value| !value.is_empty());
+            let both = read(&joined.collect::<Vec<_>>().join(&VALUE_END)).unwrap();
+            prop_assert_eq!(both, one.iter().chain(&other).map(|(key, sums)| (*key, *sums)).collect::<Rows>());
             let mut merged = one;
             for (key, sums) in &other {
                 merged.entry(*key).or_default().merge(sums);

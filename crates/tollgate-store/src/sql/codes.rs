@@ -2,7 +2,7 @@
 //! 1 need no space of their own in SQLite.
 
 use tollgate_core::{AttemptResult, Outcome, TokenSource};
-use tollgate_protocol::{Method, Protocol};
+use tollgate_protocol::{FinishReason, Method, Protocol};
 
 pub(crate) trait Coded: Copy + PartialEq + 'static {
     const ALL: &'static [Self];
@@ -27,6 +27,10 @@ impl Coded for TokenSource {
 
 impl Coded for AttemptResult {
     const ALL: &'static [Self] = &[Self::Answered, Self::NotSent, Self::Refused, Self::Failed, Self::Broke, Self::Cancelled];
+}
+
+impl Coded for FinishReason {
+    const ALL: &'static [Self] = &Self::ALL;
 }
 
 impl Coded for Protocol {
@@ -62,6 +66,14 @@ mod tests {
         }
         codes(&[Outcome::Completed, Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped]);
         codes(&[TokenSource::None, TokenSource::Provider, TokenSource::Counted, TokenSource::Estimated]);
+        codes(&[
+            FinishReason::Stop,
+            FinishReason::Length,
+            FinishReason::Tool,
+            FinishReason::Filter,
+            FinishReason::Fail,
+            FinishReason::Other,
+        ]);
         codes(&[Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic, Protocol::Responses]);
         assert_eq!((Method::Chat.code(), Method::Embeddings.code(), Method::ALL.len()), (0, 6, 8));
         assert_eq!((AttemptResult::Answered.code(), AttemptResult::Cancelled.code(), AttemptResult::ALL.len()), (0, 5, 6));

@@ -62,6 +62,7 @@ pub(super) const USAGE: &[Column] = &[
     small("protocol_out"),
     small("method"),
     small("stream"),
+    small("finish"),
     small("status"),
     small("outcome"),
     int("reason"),

@@ -8,6 +8,7 @@ use tollgate_core::Timestamp;
 
 use super::{
     cells::{Cells, broken},
+    dialect::Dialect,
     group_sums::{FIGURES, GroupFigures, GroupSums, LEFT, set_requests},
     store::SqlStore,
     sum_tables::{KEY_TOTALS, SumTable},
@@ -16,13 +17,16 @@ use super::{
 };
 use crate::{
     StoreError,
-    rollup::{CellReader, MINUTE, MONTH, PartSpan, bucket, bucket_end, part_of},
+    rollup::{CellReader, HOUR, MINUTE, MONTH, PartSpan, VALUE_END, bucket, bucket_end, part_of},
 };
 
 /// Workers that read at the same time.
 const WORKERS: usize = 2;
 /// Members whose keys are looked up.
 const MAX_MEMBERS: usize = 8;
+/// Parts whose values of an hour and less PostgreSQL joins into one row: these are so short that a row takes longer than the cells in it.
+/// Values of days are longer, and joining them takes longer than rows do.
+const PARTS_IN_A_ROW: i64 = 64;
 /// Buckets of a time that are read by one worker.
 const BUCKETS_AT_ONCE: i64 = 8;
 
@@ -88,8 +92,14 @@ impl CellRange {
         pieces
     }
 
-    pub(super) fn sql(&self) -> String {
-        let mut sql = format!("SELECT minute, sums FROM {} WHERE width = {}", self.table.name, self.width / MINUTE);
+    pub(super) fn sql(&self, dialect: Dialect) -> String {
+        let (sums, joined) = match dialect {
+            Dialect::Postgres if self.width <= HOUR => {
+                (format!("string_agg(sums, '\\x{VALUE_END:02x}')"), format!(" GROUP BY minute, part / {PARTS_IN_A_ROW}"))
+            }
+            Dialect::Sqlite | Dialect::Postgres => ("sums".to_owned(), String::new()),
+        };
+        let mut sql = format!("SELECT minute, {sums} FROM {} WHERE width = {}", self.table.name, self.width / MINUTE);
         for (at, than) in [(self.from, ">="), (self.to, "<")] {
             if let Some(at) = at {
                 write!(sql, " AND minute {than} {at}").expect("writing to a String cannot fail");
@@ -101,7 +111,7 @@ impl CellRange {
         if let Some(PartSpan { start, end }) = &self.span {
             write!(sql, " AND part >= {start} AND part < {end}").expect("writing to a String cannot fail");
         }
-        sql + " ORDER BY minute"
+        sql + &joined + " ORDER BY minute"
     }
 }
 
@@ -182,7 +192,7 @@ impl SqlStore {
         let work = async |mut sums: GroupSums| {
             while let Some(range) = next() {
                 let is_complete = range.is_complete;
-                let sql = range.sql();
+                let sql = range.sql(self.dialect);
                 let open = is_complete.then(|| sums.take_open());
                 let fold = self.usage_reader.fold(operation, (sql, Vec::new()), CellFold::new(range, sums)).await?;
                 sums = fold.sums.check()?;
@@ -290,8 +300,13 @@ mod tests {
         let ranges: Vec<_> = range.clone().cut().into_iter().map(|it| (it.from.unwrap(), it.to.unwrap())).collect();
         assert_eq!(ranges, [(0, 8 * 1_440), (8 * 1_440, 16 * 1_440), (16 * 1_440, 20 * 1_440)]);
         assert_eq!(
-            range.sql(),
+            range.sql(Dialect::Sqlite),
             "SELECT minute, sums FROM key_sums WHERE width = 1440 AND minute >= 0 AND minute < 28800 AND part IN (3, 4) AND part >= 4 AND part < 9 ORDER BY minute"
+        );
+        assert_eq!(
+            CellRange { width: HOUR, parts: None, span: None, ..range }.sql(Dialect::Postgres),
+            "SELECT minute, string_agg(sums, '\\x7f') FROM key_sums WHERE width = 60 AND minute >= 0 AND minute < 28800 GROUP BY \
+             minute, part / 64 ORDER BY minute"
         );
     }
 }

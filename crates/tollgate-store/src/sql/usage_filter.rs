@@ -163,6 +163,9 @@ impl RefFilter {
         if let Some(stream) = stream {
             push(&mut sql, format_args!(" AND stream = {}", i64::from(*stream)));
         }
+        if let Some(finish) = self.conditions.finish {
+            push(&mut sql, format_args!(" AND finish = {}", finish.code()));
+        }
         if let Some(failed_over) = self.conditions.failed_over {
             push(&mut sql, format_args!(" AND attempts {} 1", if failed_over { ">" } else { "<=" }));
         }

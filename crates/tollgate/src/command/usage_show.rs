@@ -105,7 +105,7 @@ fn priced(record: &Value) -> Vec<(String, &Value)> {
 
 /// Facts of the request itself, one a row.
 fn facts(record: &Value) -> Vec<Vec<String>> {
-    const FACTS: [(&str, &str); 20] = [
+    const FACTS: [(&str, &str); 21] = [
         ("request", "id"),
         ("arrived", "at"),
         ("status", "status"),
@@ -119,6 +119,7 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("model", "model"),
         ("protocol", "protocol_in"),
         ("stream", "stream"),
+        ("answer ended by", "finish"),
         ("sale USD", "sale"),
         ("cost USD", "cost"),
         ("took", "duration_us"),

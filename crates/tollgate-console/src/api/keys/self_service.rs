@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use tollgate_core::{KeyId, KeyStatus, PriceLimit, Visibility};
 use tollgate_store::{
-    AdminScope, Change, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter, RowKind, StoredRow,
+    AdminScope, Change, ChangeRefusal, ChangeRefused, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter,
+    RowKind, StoredRow,
     fields::{Access, FieldShape, Kind, Object},
 };
 
@@ -26,7 +27,7 @@ use crate::{
 const DEFAULT_OVERLAP_S: i64 = 86_400;
 const MAX_OVERLAP_S: i64 = 30 * 86_400;
 /// Keys that a member may have when it makes another one.
-const MAX_OWN_KEYS: u32 = 100;
+pub(super) const MAX_OWN_KEYS: u32 = 100;
 /// The group of keys without groups whose members have no default group.
 pub(super) const DEFAULT_GROUP: &str = "default";
 
@@ -219,10 +220,9 @@ pub(super) async fn may_make(context: &RequestContext, key: &KeySpec) -> Result<
     let own = RowFilter { parent: Some(id), ..RowFilter::of(RowKind::Key, MAX_OWN_KEYS) };
     let count = context.with_query_timeout(context.state.store.listing.page(&own)).await?.len();
     if count >= MAX_OWN_KEYS as usize {
-        let message = format!(
-            "A member makes at most {MAX_OWN_KEYS} keys. Ask an operator to end some that are not used, or for another one."
-        );
-        return Err(ApiError::conflict("too_many_keys", message));
+        let reason = ChangeRefusal::TooManyKeys { most: MAX_OWN_KEYS };
+        let refused = ChangeRefused { kind: RowKind::Member, name: member.name, reason };
+        return Err(ApiError::refused(&refused, context.state.catalog_file.as_deref()));
     }
     Ok(Some(member.name))
 }

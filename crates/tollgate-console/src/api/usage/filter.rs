@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tollgate_core::{ChannelId, Fault, GroupId, MAX_TAGS, NanoUsd, Outcome, TagName, Timestamp};
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{FinishReason, Protocol};
 use tollgate_store::{
     RecordConditions, RowKind, TagCondition, UsageFilter,
     fields::{FieldShape, Kind},
@@ -21,6 +21,7 @@ use crate::{
 
 pub(in crate::api) const OUTCOMES: &[&str] = &["completed", "caller_left", "upstream_broke", "refused", "gateway_stopped"];
 const PROTOCOLS: &[&str] = &Protocol::WORDS;
+pub(in crate::api) const FINISHES: &[&str] = &FinishReason::WORDS;
 const CODE: Kind = Kind::Text { min: 1, max: 100 };
 const USD: Kind = Kind::Usd { min: 0, max: i64::MAX };
 
@@ -37,6 +38,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`; of several, separated by commas, all must match."),
     both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
     both("stream", Kind::Flag, "Whether a stream was requested."),
+    both("finish", Kind::Word(FINISHES), "Why the answer ended: see the field of the record."),
     both("failed_over", Kind::Flag, "Whether more than one account was tried."),
     both("empty", Kind::Flag, "Whether the request was answered without any content."),
     both("min_sale", USD, "Least sale amount in USD."),
@@ -104,6 +106,7 @@ async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiErr
     Ok(RecordConditions {
         status: query.text("status").map(status).transpose()?,
         stream: flag("stream"),
+        finish: query.text("finish").and_then(|word| FinishReason::ALL.into_iter().find(|known| known.as_str() == word)),
         failed_over: flag("failed_over"),
         empty: flag("empty"),
         min_sale: usd("min_sale"),

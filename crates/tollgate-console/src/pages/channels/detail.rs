@@ -60,6 +60,7 @@ struct ChannelPage {
     is_of_file: bool,
     is_built_in: bool,
     provider: &'static str,
+    tags: Vec<String>,
     base_url: String,
     troubles: Vec<Trouble>,
     figures: Vec<(&'static str, String, String)>,
@@ -176,6 +177,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         is_of_file: state.channel.is_of_file(),
         is_built_in: state.channel.is_built_in(),
         provider: provider_name(t, &state.channel.provider),
+        tags: state.channel.tags.clone(),
         base_url: state.channel.base_url.clone(),
         troubles: state
             .accounts

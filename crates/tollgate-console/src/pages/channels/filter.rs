@@ -16,6 +16,7 @@ pub(super) struct ChannelFilter {
     provider: String,
     group: String,
     model: String,
+    tag: String,
 }
 
 /// A field of the filter with its values: value, label, and whether it is chosen. The first is that of no choice.
@@ -36,11 +37,12 @@ impl ChannelFilter {
             provider: text("provider"),
             group: text("group"),
             model: text("model"),
+            tag: text("tag"),
         }
     }
 
     pub(super) fn is_set(&self) -> bool {
-        let texts = [&self.search, &self.state, &self.provider, &self.group, &self.model];
+        let texts = [&self.search, &self.state, &self.provider, &self.group, &self.model, &self.tag];
         self.has_problems_only || texts.iter().any(|text| !text.is_empty())
     }
 
@@ -54,6 +56,7 @@ impl ChannelFilter {
             && (!is_asked(&self.provider) || state.channel.provider == self.provider)
             && (!is_asked(&self.group) || groups.contains(&self.group.as_str()))
             && (!is_asked(&self.model) || state.channel.serves.iter().any(|served| served.model == self.model))
+            && (!is_asked(&self.tag) || state.channel.tags.contains(&self.tag))
     }
 
     /// The fields with what some channel has.
@@ -69,8 +72,11 @@ impl ChannelFilter {
         let mut models: Vec<&String> = states.iter().flat_map(|state| &state.channel.serves).map(|served| &served.model).collect();
         models.sort_unstable();
         models.dedup();
+        let mut tags: Vec<&String> = states.iter().flat_map(|state| &state.channel.tags).collect();
+        tags.sort_unstable();
+        tags.dedup();
         let same = |names: Vec<String>| names.into_iter().map(|name| (name.clone(), name)).collect::<Vec<_>>();
-        vec![
+        let mut choices = vec![
             field(
                 "state",
                 t.say("channels.state"),
@@ -85,7 +91,12 @@ impl ChannelFilter {
             ),
             field("group", t.say("log.group"), &self.group, same(groups.to_vec())),
             field("model", t.say("log.model"), &self.model, same(models.into_iter().cloned().collect())),
-        ]
+        ];
+        // Most gateways have no tags.
+        if !tags.is_empty() {
+            choices.push(field("tag", t.say("channels.tag"), &self.tag, same(tags.into_iter().cloned().collect())));
+        }
+        choices
     }
 }
 
@@ -99,14 +110,14 @@ fn state_label(t: Locale, word: &str) -> &'static str {
     }
 }
 
-/// Whether the name, the address, the provider or a model contains the text, or it is the end of a credential.
+/// Whether the name, the address, the provider, a model or a tag contains the text, or it is the end of a credential.
 fn is_found(state: &ChannelState, search: &str) -> bool {
     let (channel, part) = (&state.channel, search.to_lowercase());
     let texts = [&channel.name, &channel.base_url, &channel.provider];
     let models = channel.serves.iter().map(|served| &served.model);
     let mut ends = state.accounts.iter().filter_map(|account| account.credential_end.as_deref());
     let contains = |text: &String| text.to_lowercase().contains(&part);
-    search.is_empty() || texts.into_iter().chain(models).any(contains) || ends.any(|end| search == end)
+    search.is_empty() || texts.into_iter().chain(models).chain(&channel.tags).any(contains) || ends.any(|end| search == end)
 }
 
 #[cfg(test)]
@@ -118,7 +129,7 @@ mod tests {
     fn channel(name: &str, provider: &str, status: &str) -> ChannelState {
         let channel = json!({
             "id": "chn_1", "name": name, "provider": provider, "status": status, "base_url": "https://a.example/v1", "priority": 0,
-            "weight": 1, "owner": "database", "serves": [{"model": "fast", "upstream": "f"}],
+            "weight": 1, "owner": "database", "tags": ["eu"], "serves": [{"model": "fast", "upstream": "f"}],
         });
         ChannelState { name: name.to_owned(), channel: serde_json::from_value(channel).unwrap(), accounts: Vec::new() }
     }
@@ -128,12 +139,21 @@ mod tests {
         let (on, off) = (channel("a", "openai", "on"), channel("b", "gemini", "off"));
         let selects =
             |query: &str, state: &ChannelState| ChannelFilter::of(&FormData::parse(query.as_bytes())).selects(state, &["default"]);
-        for query in ["", "q=A.EXAMPLE", "provider=openai&state=no_account", "group=default&model=fast", "state=unknown"] {
+        for query in
+            ["", "q=A.EXAMPLE", "provider=openai&state=no_account", "group=default&model=fast", "state=unknown", "tag=eu", "q=eu"]
+        {
             assert!(selects(query, &on), "{query}");
         }
-        for query in
-            ["q=other", "provider=gemini", "state=usable", "group=other", "model=slow", "problems=1", "provider=openai&state=off"]
-        {
+        for query in [
+            "q=other",
+            "provider=gemini",
+            "state=usable",
+            "group=other",
+            "model=slow",
+            "problems=1",
+            "tag=us",
+            "provider=openai&state=off",
+        ] {
             assert!(!selects(query, &on), "{query}");
         }
         assert!(selects("state=off", &off));
@@ -147,6 +167,7 @@ mod tests {
         let providers = choices.iter().find(|choice| choice.name == "provider").unwrap();
         let shown: Vec<(&str, bool)> = providers.options.iter().map(|(value, _, chosen)| (value.as_str(), *chosen)).collect();
         assert_eq!(shown, [("", false), ("gemini", true), ("openai", false)]);
+        assert_eq!(choices.last().map(|choice| (choice.name, choice.options.len())), Some(("tag", 2)));
         assert!(filter.is_set() && !ChannelFilter::default().is_set());
     }
 }

@@ -34,6 +34,7 @@ const FIELDS: &[&str] = &[
     "credential",
     "priority",
     "weight",
+    "tags",
     "connect_timeout_ms",
     "first_byte_timeout_ms",
     "idle_timeout_ms",
@@ -231,6 +232,8 @@ fn values(row: &Map<String, Value>) -> FormData {
     let headers = row.get("headers").and_then(Value::as_object).into_iter().flatten();
     let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default())).collect();
     pairs.push(("headers", headers.join("\n")));
+    let tags = row.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
+    pairs.push(("tags", tags.collect::<Vec<_>>().join(", ")));
     let budget = row.get("budget").map(|budget| budget.as_array().and_then(|list| list.first()).unwrap_or(budget));
     for (field, member) in [("budget_amount", "amount"), ("budget_window", "window"), ("budget_action", "action")] {
         let value = budget.and_then(|budget| budget.get(member)).and_then(Value::as_str).unwrap_or_default();
@@ -277,6 +280,7 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<
         }
     }
     body.insert("headers".to_owned(), headers(form.value("headers"))?);
+    body.insert("tags".to_owned(), tags(form.value("tags")));
     // Several budgets are changed with the command line.
     if before.get("budget").and_then(Value::as_array).is_none_or(|budgets| budgets.len() < 2) {
         let budget = form.filled("budget_amount").map(|amount| {
@@ -299,6 +303,11 @@ fn headers(text: &str) -> Result<Value, ApiError> {
         headers.insert(name.trim().to_owned(), value.trim().into());
     }
     Ok(Value::Object(headers))
+}
+
+/// Tags, with commas between them.
+pub(super) fn tags(text: &str) -> Value {
+    text.split([',', '，']).map(str::trim).filter(|tag| !tag.is_empty()).collect()
 }
 
 pub(super) fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
@@ -324,6 +333,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "ca_file" => error.about("ca_file").because("ca_file"),
         "accounts" => error.about("credential").because("credential"),
         "budget" => error.about("budget_amount").because("amount"),
+        "tags" => error.about("tags").because("tags"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
         _ => error,
@@ -380,6 +390,10 @@ fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection
     ControlSection::new(t.say("channels.connection"), controls)
 }
 
+pub(super) fn tags_control(t: Locale, form: &FormState) -> Control {
+    form.text("tags", t.say("channels.tags")).hint(t.say("channels.tags_hint")).max(1_000)
+}
+
 fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> Vec<ControlSection> {
     let t = request.t();
     let number = |name, label, hint| form.number(name, label).hint(hint).required();
@@ -390,6 +404,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
         number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
     ];
+    routing.push(tags_control(t, form));
     routing.extend(switches(&["cooling", "retry_uncertain", "learn_unsupported"]));
     let times = vec![
         number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
@@ -422,7 +437,7 @@ mod tests {
             "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
             "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "probe_interval_s": 0,
             "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
-            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "ca_file": "/etc/ca.pem", "headers": {"x-a": "***"},
+            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem", "headers": {"x-a": "***"},
             "budget": {"amount": "5.00", "window": "day", "action": "block"},
         });
         row.as_object().unwrap().clone()
@@ -448,6 +463,12 @@ mod tests {
     fn headers_are_one_a_line() {
         assert_eq!(headers("a: b\n\n c : d:e ").unwrap(), json!({"a": "b", "c": "d:e"}));
         assert_eq!(headers("a b").unwrap_err().param(), Some("headers"));
+    }
+
+    #[test]
+    fn tags_are_divided_by_commas_of_both_languages() {
+        assert_eq!(tags(" eu,, batch 2，us "), json!(["eu", "batch 2", "us"]));
+        assert_eq!(tags(""), json!([]));
     }
 
     #[test]

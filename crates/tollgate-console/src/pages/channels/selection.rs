@@ -39,6 +39,7 @@ const PLACES: &[FaultPlace] = &[
     ("idle_timeout_ms", "idle_timeout_ms", "number_range"),
     ("probe_interval_s", "probe_interval_s", "number_range"),
     ("budget", "budget_amount", "amount"),
+    ("tags", "tags", "tags"),
     ("proxy", "proxy", "proxy"),
     ("account.rpm", "rpm", "number_range"),
     ("account.tpm", "tpm", "number_range"),

@@ -33,6 +33,7 @@ pub(crate) struct ChannelObject {
     pub(crate) priority: i64,
     pub(crate) weight: u64,
     pub(crate) owner: String,
+    pub(crate) tags: Vec<String>,
     pub(crate) serves: Vec<ServedObject>,
 }
 

@@ -10,6 +10,7 @@ use crate::pages::{
     mark::{self, Mark},
     models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
     money::{self, Amount},
+    spent_budget::SpentGatewayBudget,
 };
 
 /// Models in the table.
@@ -51,6 +52,7 @@ impl KeyEntry {
 pub(super) struct AllowanceView {
     pub(super) name: String,
     pub(super) budgets: Vec<BudgetView>,
+    pub(super) spent_gateway_budgets: Vec<SpentGatewayBudget>,
     pub(super) balance: Option<String>,
 }
 

@@ -9,6 +9,7 @@ use crate::pages::{
     locale::Locale,
     mark::{self, Mark},
     money::{self, Amount},
+    spent_budget::{self, SpentGatewayBudget},
 };
 
 /// A key of the admin API.
@@ -93,7 +94,7 @@ pub(super) struct Allowance {
     pub(super) groups: Vec<String>,
     pub(super) models: Vec<String>,
     pub(super) budgets: Vec<BudgetLeft>,
-    spent_gateway_budgets: Vec<SpentBudget>,
+    spent_gateway_budgets: Vec<SpentGatewayBudget>,
     balance: Option<String>,
     limits: AllowedLimits,
     member_limits: AllowedLimits,
@@ -115,7 +116,7 @@ impl Allowance {
 
     /// When each budget of the whole gateway renews that is spent; `None`: never.
     pub(super) fn gateway_renewals(&self, t: Locale) -> Vec<Option<TimeText>> {
-        self.spent_gateway_budgets.iter().map(|spent| format::time(t, spent.renews_at.as_deref()?)).collect()
+        spent_budget::renewals(t, &self.spent_gateway_budgets)
     }
 
     /// The limits of groups, each with the label of the group.
@@ -123,12 +124,6 @@ impl Allowance {
         let limits = self.group_limits.iter();
         limits.map(|of| (t.say_with("home.budget_of_group", &[("group", &of.group)]), limit_lines(t, &of.limits))).collect()
     }
-}
-
-/// A budget of the whole gateway that is spent.
-#[derive(Debug, Deserialize)]
-struct SpentBudget {
-    renews_at: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]

@@ -1,8 +1,10 @@
 //! The filter of the usage log as an address holds it.
 
 use tollgate_core::Timestamp;
+use tollgate_protocol::FinishReason;
 use url::form_urlencoded::Serializer;
 
+use super::record::finish_label;
 use crate::{
     pages::{
         form::FormData,
@@ -43,7 +45,7 @@ impl Range {
 }
 
 /// Fields that are filled in; those for operators last.
-const FIELDS: [&str; 19] = [
+const FIELDS: [&str; 20] = [
     "model",
     "key",
     "outcome",
@@ -51,6 +53,7 @@ const FIELDS: [&str; 19] = [
     "reason",
     "protocol",
     "stream",
+    "finish",
     "session",
     "min_sale",
     "min_tokens",
@@ -93,6 +96,7 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
         "reason" => t.say("log.reason"),
         "protocol" => t.say("facet.protocol"),
         "stream" => t.say("log.stream"),
+        "finish" => t.say("log.finish"),
         SESSION => t.say("log.session"),
         "min_ttft_ms" => t.say("log.min_first"),
         "min_cost" => t.say("log.min_cost"),
@@ -286,6 +290,7 @@ impl LogFilter {
                     "true" => t.say("log.streams").to_owned(),
                     _ => t.say("log.complete_answers").to_owned(),
                 }),
+                "finish" => words(&FinishReason::WORDS, &|word| finish_label(t, word).to_owned()),
                 "protocol" => words(&protocols::of_callers().map(|(protocol, _)| protocol.as_str()).collect::<Vec<_>>(), &|word| {
                     protocols::label(t, word).to_owned()
                 }),

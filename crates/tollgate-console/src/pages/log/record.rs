@@ -29,6 +29,7 @@ pub(super) struct RecordObject {
     method: String,
     pub(super) model: Option<String>,
     pub(super) stream: bool,
+    finish: Option<String>,
     pub(super) tokens: TokenCounts,
     pub(super) sale: Option<String>,
     cost: Option<String>,
@@ -276,6 +277,7 @@ fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
     let known = [
         (t.say("log.group"), record.group.clone()),
         (t.say("record.asked"), Some(asked)),
+        (t.say("log.finish"), record.finish.as_deref().map(|word| finish_label(t, word).to_owned())),
         (t.say("record.usage"), Some(source.to_owned())),
         (t.say("record.dropped"), listed(false)),
         (t.say("record.set"), listed(true)),
@@ -284,6 +286,18 @@ fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
         (t.say("profile.address"), record.address.clone()),
     ];
     known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+}
+
+/// Why an answer ended.
+pub(super) fn finish_label(t: Locale, word: &str) -> &'static str {
+    match word {
+        "stop" => t.say("finish.stop"),
+        "length" => t.say("finish.length"),
+        "tool" => t.say("finish.tool"),
+        "filter" => t.say("finish.filter"),
+        "fail" => t.say("finish.fail"),
+        _ => t.say("finish.other"),
+    }
 }
 
 fn problem(t: Locale, record: &RecordObject) -> Option<String> {

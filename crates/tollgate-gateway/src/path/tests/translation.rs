@@ -1,7 +1,7 @@
 //! Requests whose caller and upstream speak different protocols.
 
 use tollgate_core::{OnUnsupported, Outcome, Provider, TokenSource};
-use tollgate_protocol::Protocol;
+use tollgate_protocol::{FinishReason, Protocol};
 
 use super::*;
 
@@ -32,6 +32,7 @@ async fn gemini_answer_is_translated_for_a_chat_caller() {
     let record = rig.record();
     assert_eq!((record.protocol_in, record.protocol_out), (Protocol::OpenAi, Some(Protocol::Gemini)));
     assert_eq!((record.tokens.input, record.tokens.output), (3, 1));
+    assert_eq!(record.finish, Some(FinishReason::Stop));
     assert_eq!(body["id"], format!("chatcmpl-{}", record.id.digits()));
 }
 
@@ -165,6 +166,28 @@ async fn model_that_drops_unsupported_fields_drops_nested_ones() {
     let got = read(serve(&rig.core, rig.native(Method::Generate, native)).await).await;
     let dropped = "generationConfig.thinkingConfig.bar,tools[0].googleSearch";
     assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some(dropped)), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
+async fn codex_uses_another_model_under_a_name_that_it_knows_if_the_model_drops_unsupported_fields() {
+    let sample = "../tollgate-protocol/fixtures/schemas/samples/openai-responses-request--ok-codex-tools-history.json";
+    let sample = std::fs::read_to_string(format!("{}/{sample}", env!("CARGO_MANIFEST_DIR"))).unwrap();
+    let body = sample.replace("\"gpt-5.5\"", "\"m\"");
+    assert!(body.contains("\"verbosity\""), "Codex asks for it under such a name");
+    let mut rig = Rig::with(Script::new(), 1, gemini);
+    let refused = read(serve(&rig.core, rig.responses(&body)).await).await;
+    assert!(refused.status == 400 && refused.body.contains("text.verbosity"), "{}", refused.body);
+    rig.record();
+
+    let text = r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"STOP","index":0}]}"#;
+    let mut rig = Rig::with(Script::new().streams(events(&[text])), 1, gemini);
+    rig.change_model(|model| model.spec.on_unsupported = OnUnsupported::Drop);
+    let got = read(serve(&rig.core, rig.responses(&body)).await).await;
+    assert_eq!(got.status, 200, "{}", got.body);
+    let dropped = got.header("x-tollgate-dropped").unwrap_or_default();
+    assert!(dropped.split(',').any(|field| field == "text.verbosity"), "{dropped}");
+    assert!(got.body.contains("event: response.completed"), "{}", got.body);
     rig.record();
 }
 

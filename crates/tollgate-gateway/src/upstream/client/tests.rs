@@ -21,7 +21,7 @@ use crate::{
         call,
         raw_upstream::{RawUpstream, read_request},
     },
-    upstream::call::{ConnectFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
+    upstream::call::{ConnectFault, TlsFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
 };
 
 /// Longest wait in a test.

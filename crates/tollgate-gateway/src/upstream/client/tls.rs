@@ -4,14 +4,14 @@
 use std::sync::{Arc, OnceLock};
 
 use rustls::{
-    ClientConfig, RootCertStore,
+    CertificateError, ClientConfig, RootCertStore,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use super::destination::UpstreamTarget;
-use crate::upstream::call::ConnectFault;
+use crate::upstream::call::{ConnectFault, TlsFault};
 
 /// Largest CA file read.
 const CA_FILE_BYTES: u64 = 1 << 20;
@@ -87,5 +87,23 @@ pub(crate) async fn handshake(
     socket: TcpStream,
 ) -> Result<TlsStream<TcpStream>, ConnectFault> {
     let name = destination.host.clone().try_into().map_err(|_| ConnectFault::BadUrl)?;
-    TlsConnector::from(config).connect(name, socket).await.map_err(|_| ConnectFault::Tls)
+    TlsConnector::from(config).connect(name, socket).await.map_err(|error| ConnectFault::Tls(fault_of(&error)))
+}
+
+fn fault_of(error: &std::io::Error) -> TlsFault {
+    let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else { return TlsFault::Lost };
+    let rustls::Error::InvalidCertificate(why) = error else {
+        return if matches!(error, rustls::Error::InvalidMessage(_)) { TlsFault::NoTls } else { TlsFault::Refused };
+    };
+    if matches!(why, CertificateError::Expired | CertificateError::ExpiredContext { .. }) {
+        TlsFault::Expired
+    } else if matches!(why, CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. }) {
+        TlsFault::NotValidYet
+    } else if matches!(why, CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. }) {
+        TlsFault::OtherName
+    } else if *why == CertificateError::UnknownIssuer {
+        TlsFault::UnknownIssuer
+    } else {
+        TlsFault::Certificate
+    }
 }

@@ -114,7 +114,8 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         rows.maybe(refs.group).maybe(refs.model);
         rows.maybe(subject.map(|it| it.channel)).maybe(subject.map(|it| it.account)).maybe(subject.map(|it| it.upstream_model));
         rows.number(record.protocol_in.code()).maybe(record.protocol_out.map(Coded::code));
-        rows.number(record.method.code()).number(i64::from(record.stream)).number(i64::from(record.status));
+        rows.number(record.method.code()).number(i64::from(record.stream)).maybe(record.finish.map(Coded::code));
+        rows.number(i64::from(record.status));
         rows.number(record.outcome.code()).maybe(refs.reason);
         tokens(&mut rows, &record.tokens);
         rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);

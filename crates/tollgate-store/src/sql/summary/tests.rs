@@ -106,7 +106,8 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
             let (of_records, of_sums): (Vec<TimeRange>, Vec<TimeRange>) =
                 query.ranges().into_iter().partition(|range| range.source == SummarySource::Records);
             let sums = if table.is_packed() {
-                let cells = of_sums.into_iter().flat_map(|range| query.cells(range, Some(&[0]))).map(|cells| cells.sql());
+                let cells =
+                    of_sums.into_iter().flat_map(|range| query.cells(range, Some(&[0]))).map(|cells| cells.sql(Dialect::Sqlite));
                 cells.chain(of_records.iter().map(|range| query.rows_of_records(*range).0)).collect()
             } else {
                 vec![query.sums(&query.ranges()).0]

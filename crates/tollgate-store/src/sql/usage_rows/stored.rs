@@ -95,6 +95,7 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         tags: Tags::default(),
         attempts: Vec::new(),
         sale_multiplier: Multiplier::ONE,
+        finish: None,
     }
 }
 
@@ -130,7 +131,8 @@ impl FromCells for UsageRow {
         let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
         let mut record = blank_record(id, at);
         (record.protocol_in, record.protocol_out, record.method) = (c.word()?, c.maybe_word()?, c.word()?);
-        (record.stream, record.status, record.outcome) = (c.number()? != 0, c.status()?.unwrap_or(0), c.word()?);
+        (record.stream, record.finish) = (c.number()? != 0, c.maybe_word()?);
+        (record.status, record.outcome) = (c.status()?.unwrap_or(0), c.word()?);
         let reason = c.maybe()?;
         record.tokens = c.tokens()?;
         (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));

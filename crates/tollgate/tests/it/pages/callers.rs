@@ -235,6 +235,14 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
     }
     let ignored = visitor.page(&admin.gateway, &format!("/key?key={key}"));
     assert!(!ignored.contains("$5.00") && !ignored.contains(key), "a key in the address is not read");
+
+    let ok = admin.call("PUT", "/admin/v1/settings/budget.total", Some(&json!({"value": "0"})));
+    assert_eq!(ok.status, 200, "{}", ok.text());
+    let spent = "A budget of the whole gateway is spent";
+    wait_for("the check says that the gateway's budget is spent", Duration::from_secs(30), || {
+        visitor.post(&admin.gateway, "/key", &[("key", key)]).text().contains(spent)
+    });
+    assert!(signed_in(&admin, "ann").page(&admin.gateway, "/console").contains(spent));
     admin.patch(&format!("/admin/v1/keys/{}", made["id"].as_str().unwrap()), &json!({"status": "disabled"}));
     wait_for("the change is known", Duration::from_secs(30), || {
         visitor.post(&admin.gateway, "/key", &[("key", key)]).text().contains("The key is off.")

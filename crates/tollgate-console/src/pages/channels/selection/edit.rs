@@ -8,7 +8,7 @@ use super::{PLACES, Selection, page, send};
 use crate::{
     api_error::ApiError,
     pages::{
-        channels::form::number,
+        channels::form::{number, tags, tags_control},
         control::{self, Control, ControlSection, FormView, decimal},
         form::{FormData, FormState},
         preferences::Toast,
@@ -57,6 +57,7 @@ fn body(form: &FormData, is_admin: bool) -> Result<Map<String, Value>, ApiError>
     for field in SWITCHES {
         body.extend(form.filled(field).map(|value| (field.to_owned(), Value::from(value == "true"))));
     }
+    body.extend(form.filled("tags").map(|text| ("tags".to_owned(), tags(text))));
     if let Some(amount) = form.filled("budget_amount") {
         let window = form.filled("budget_window").unwrap_or("month");
         body.insert("budget".to_owned(), json!({"amount": decimal(amount), "window": window, "action": "block"}));
@@ -95,6 +96,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
     let mut routing: Vec<Control> = vec![
         state.number("priority", t.say("channels.priority")).hint(t.say("channels.priority_hint")),
         state.number("weight", t.say("channels.weight")).hint(t.say("channels.weight_hint")),
+        tags_control(t, state),
         switch("cooling", t.say("channels.cooling")),
         switch("retry_uncertain", t.say("channels.retry")),
         switch("learn_unsupported", t.say("channels.learn")),
@@ -134,9 +136,9 @@ mod tests {
     #[test]
     fn only_filled_fields_are_sent() {
         let form = FormData::parse(
-            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&cost_multiplier=&proxy=http://p:1",
+            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
         );
-        let expected = json!({"weight": 3, "retry_uncertain": false, "account": {"rpm": 1_000}});
+        let expected = json!({"weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "account": {"rpm": 1_000}});
         assert_eq!(Value::Object(body(&form, false).unwrap()), expected);
         assert_eq!(body(&form, true).unwrap()["proxy"], "http://p:1");
         assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).unwrap().is_empty());

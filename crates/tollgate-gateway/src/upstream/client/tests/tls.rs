@@ -90,13 +90,21 @@ async fn http1_is_used_over_tls_without_http2() {
 
 #[tokio::test]
 async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
-    for certificate in ["other-name.pem", "expired.pem"] {
+    for (certificate, expected) in [("other-name.pem", TlsFault::OtherName), ("expired.pem", TlsFault::Expired)] {
         let (url, _told) = tls_upstream(certificate, &[b"h2"]).await;
         let fault = ask(&client(), &trusting_call(&url)).await.unwrap_err();
-        assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls), "{certificate}");
+        assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(expected)), "{certificate}");
     }
     let (url, _told) = tls_upstream("server.pem", &[b"h2"]).await;
-    assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Tls));
+    let fault = ask(&client(), &call(&url)).await.unwrap_err();
+    assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(TlsFault::UnknownIssuer)));
+    let plain = RawUpstream::start(|mut socket, _| async move {
+        socket.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await.unwrap();
+    })
+    .await;
+    let url = plain.url.replace("http://", "https://");
+    let fault = ask(&client(), &call(&url)).await.unwrap_err();
+    assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(TlsFault::NoTls)));
     let mut call = trusting_call(&url);
     let mut row = (*call.channel).clone();
     row.spec.ca_file = Some(format!("{FIXTURES}/server.key"));
