@@ -103,7 +103,7 @@ pub enum InvalidPageQuery {
     /// `pageToken` was not issued by this gateway.
     #[error("Invalid value for 'pageToken': send the nextPageToken of the page before, unchanged.")]
     Token,
-    /// `limit` is not a positive whole number.
+    /// `limit` is not a whole number within the bounds.
     #[error("Invalid value for 'limit': expected a whole number from 1 to 1000.")]
     Limit,
 }

@@ -97,6 +97,10 @@ profile! {
     forced_tools: bool,
     /// Accepts an effort beside function tools, on chat channels. Without, the effort is `none` where there are tools.
     effort_with_tools: bool,
+    /// Member of a message in which chat channels take the thoughts of a history: `reasoning_content`, `reasoning`, or `none`.
+    thought_field: String,
+    /// Refuses tools whose parameters are an object without `properties`, on chat channels.
+    tool_properties: bool,
     /// Function calls must be returned with their signature.
     signature_required: bool,
     /// Signatures of Gemini and sealed thoughts of Responses are accepted only by the account that issued them.

@@ -69,14 +69,15 @@ impl OffersPart {
         let (mut part, mut tables, mut sets) = (Self::default(), ParameterTables::default(), HashMap::new());
         for offered in visible_offers(catalog, Audience::of_groups(&groups)) {
             let embeds = offered.embeds();
-            let protocols = Protocol::ALL.into_iter().filter(|protocol| !endpoints(*protocol, embeds).is_empty());
+            let endpoints_of = |protocol: Protocol| endpoints(protocol, embeds, offered.protocols.contains(&protocol));
+            let protocols = Protocol::ALL.into_iter().filter(|protocol| !endpoints_of(*protocol).is_empty());
             let protocols = protocols.filter(|_| offered.channels(catalog).next().is_some()).map(|protocol| {
                 let support = tables.support(catalog, &offered, protocol);
                 let next = sets.len();
                 let index = *sets.entry(support).or_insert(next);
                 ProtocolPart {
                     protocol: protocol.as_str(),
-                    endpoints: endpoints(protocol, embeds),
+                    endpoints: endpoints_of(protocol),
                     translated: !offered.protocols.contains(&protocol),
                     parameters: set_id(index),
                     parameter_set: index,
@@ -141,8 +142,8 @@ pub(crate) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) ->
     price.map_or(Value::Null, |price| ScheduledPrice { valid_from, price }.show())
 }
 
-/// The paths that callers of a protocol send requests for a model to.
-fn endpoints(protocol: Protocol, embeds: bool) -> Vec<String> {
+/// The paths that callers of a protocol send requests for a model to. `is_own`: one of the model's upstreams speaks it.
+fn endpoints(protocol: Protocol, embeds: bool, is_own: bool) -> Vec<String> {
     let Some(surface) = protocol.spec().caller else { return Vec::new() };
     let names = if embeds { surface.embedding } else { surface.generation };
     let path = |name: &&str| {
@@ -153,5 +154,5 @@ fn endpoints(protocol: Protocol, embeds: bool) -> Vec<String> {
             format!("{}/{{model}}:{name}", surface.model_list_path)
         }
     };
-    names.iter().map(path).collect()
+    names.iter().filter(|name| is_own || !surface.own.contains(name)).map(path).collect()
 }

@@ -8,7 +8,8 @@ use crate::{
     json_text::{write_json, write_string},
     neutral::{
         Candidate, Part, PartKind, Reply, ReplyContext, Signature,
-        signature::{self, SealedItem, signature_item},
+        names::plain_id,
+        signature::{self, SealedItem, ThoughtMember, signature_item},
     },
     opaque_state::hidden_thought,
 };
@@ -104,7 +105,7 @@ impl BlockWriter<'_> {
         self.close();
         self.next();
         self.out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
-        write_string(self.out, &signature::signed_id(id, part.signature.as_ref().filter(|_| self.id_signatures)));
+        write_string(self.out, &signature::signed_id(&plain_id(id), part.signature.as_ref().filter(|_| self.id_signatures)));
         self.out.put_slice(b",\"name\":");
         write_string(self.out, name);
         self.out.put_slice(b",\"input\":");
@@ -120,9 +121,15 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
         match &part.kind {
             PartKind::Text(text) => blocks.run(false, text),
             PartKind::Think { text, .. } => {
+                let member = ThoughtMember::of(part.signature.as_ref());
+                if let Some(member) = member {
+                    member.mark().clone_into(&mut blocks.signature);
+                }
+                // Thoughts in `reasoning` do not go back, so that nothing carries those that are not shown.
+                let goes_back = from == Protocol::OpenAi && member != Some(ThoughtMember::Reasoning);
                 if context.include_thoughts {
                     blocks.run(true, text);
-                } else if context.carry_thinking && from == Protocol::OpenAi && !text.is_empty() {
+                } else if context.carry_thinking && goes_back && !text.is_empty() {
                     blocks.close();
                     blocks.thinking("", &hidden_thought(text));
                 }

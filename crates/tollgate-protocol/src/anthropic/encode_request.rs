@@ -11,7 +11,7 @@ use crate::{
     json_writer::{Json, JsonObject},
     neutral::{
         Format, Located, Operation, Tool, ToolChoice, ToolChoiceMode,
-        encode_context::{EncodeContext, free_text},
+        encode_context::{EncodeContext, NOT_FORCED, free_text},
         schema,
     },
 };
@@ -105,6 +105,9 @@ fn declaration(out: &mut EncodeContext<'_>, tool: &Tool) -> Json {
     {
         root.insert("type".to_owned(), "object".into());
     }
+    for keyword in schema::without_root_choices(&mut schema) {
+        out.report.drop_field(&format!("{}.parameters.{keyword}", tool.path));
+    }
     let strict = tool.strict.filter(|strict| *strict && !tool.custom);
     if strict.is_some() {
         schema = closed_schema(out, &schema, &format!("{}.parameters", tool.path));
@@ -128,7 +131,8 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: Option<&ToolChoice>, has_too
         Some(ToolChoice { mode: ToolChoiceMode::None, .. }) => return Some(Json::object([("type", Json::text("none"))])),
         Some(ToolChoice { mode: ToolChoiceMode::Auto, .. }) => JsonObject(vec![("type", Json::text("auto"))]),
         Some(ToolChoice { path, .. }) if budgeted || out.profile.forced_tools == Some(false) => {
-            out.report.refuse(path);
+            let reason = if budgeted { "the model cannot be forced to call a tool while it thinks" } else { NOT_FORCED };
+            out.report.refuse_because(path, reason);
             return None;
         }
         Some(ToolChoice { names, .. }) => match names.as_slice() {

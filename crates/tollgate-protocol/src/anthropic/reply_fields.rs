@@ -6,6 +6,7 @@ use super::finish;
 use crate::{
     FinishReason, Protocol, Usage,
     json_text::{arguments_object, write_string},
+    neutral::signature::ThoughtMember,
 };
 
 /// Why an answer ended.
@@ -52,7 +53,7 @@ pub(super) const UNKNOWN_USAGE: &[u8] = b"{\"input_tokens\":0,\"output_tokens\":
 /// Signature of a thinking block from another provider's model. The marker lets the gateway remove the block before the
 /// history reaches an Anthropic upstream.
 pub(super) fn foreign_signature(from: Protocol) -> String {
-    format!("tg1.{}", from.as_str())
+    if from == Protocol::OpenAi { ThoughtMember::ReasoningContent.mark().to_owned() } else { format!("tg1.{}", from.as_str()) }
 }
 
 /// The input of a call, always an object. Other text is wrapped in an object, so that the caller's tool can reject it and

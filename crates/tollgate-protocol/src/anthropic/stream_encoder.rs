@@ -9,7 +9,8 @@ use crate::{
     json_text::write_string,
     neutral::{
         Event, ReplyContext, Signature, StreamEncoder,
-        signature::{self, SealedItem, signature_item},
+        names::plain_id,
+        signature::{self, SealedItem, ThoughtMember, signature_item},
     },
     opaque_state::{HIDDEN_THOUGHT_LIMIT, hidden_thought},
 };
@@ -27,6 +28,8 @@ pub(super) struct MessagesStreamEncoder {
     carry_thinking: bool,
     /// Signature of thinking that its upstream did not seal.
     signature: String,
+    /// Whether thoughts without a seal go back to the upstream with the history.
+    goes_back: bool,
     /// The thought of a chat upstream that the caller does not see and gets as a signature.
     hidden: String,
     /// Whether it is longer than what is carried of it.
@@ -68,6 +71,7 @@ impl MessagesStreamEncoder {
             include_thoughts: context.include_thoughts,
             carry_thinking: context.carry_thinking,
             signature: foreign_signature(from),
+            goes_back: from == Protocol::OpenAi,
             hidden: String::new(),
             is_hidden_cut: false,
             id_signatures: context.id_signatures,
@@ -134,10 +138,15 @@ impl MessagesStreamEncoder {
     }
 
     fn thought(&mut self, out: &mut BytesMut, text: &str, signature: Option<&Signature>) {
+        if let Some(member) = ThoughtMember::of(signature) {
+            member.mark().clone_into(&mut self.signature);
+            // Thoughts in `reasoning` do not go back, so that nothing carries those that are not shown.
+            self.goes_back &= member != ThoughtMember::Reasoning;
+        }
         if self.include_thoughts && !text.is_empty() {
             self.open_block(out, TextBlock::Thinking);
             self.delta(out, "thinking_delta", "thinking", text);
-        } else if self.carry_thinking && self.from == Protocol::OpenAi && !self.is_hidden_cut {
+        } else if self.carry_thinking && self.goes_back && !self.is_hidden_cut {
             let kept = text.floor_char_boundary(HIDDEN_THOUGHT_LIMIT - self.hidden.len());
             self.hidden.push_str(&text[..kept]);
             self.is_hidden_cut = kept < text.len();
@@ -182,7 +191,7 @@ impl MessagesStreamEncoder {
         self.start(out);
         begin(out, "content_block_start");
         out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.index).as_bytes());
-        write_string(out, &signature::signed_id(&call.id, call.signature.as_ref().filter(|_| self.id_signatures)));
+        write_string(out, &signature::signed_id(&plain_id(&call.id), call.signature.as_ref().filter(|_| self.id_signatures)));
         out.put_slice(b",\"name\":");
         write_string(out, &call.name);
         out.put_slice(b",\"input\":{}}}\n\n");

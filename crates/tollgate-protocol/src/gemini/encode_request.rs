@@ -79,6 +79,9 @@ fn resource(model: &str) -> String {
     if model.starts_with("models/") || model.starts_with("tunedModels/") { model.to_owned() } else { format!("models/{model}") }
 }
 
+/// The most texts of a batch: Google answers 400 to more ("at most 100 requests can be in one batch").
+const MAX_BATCH: usize = 100;
+
 /// Encodes embeddings: `:embedContent` if the caller used it, otherwise a batch.
 fn embed_contents(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> (Method, Json) {
     if let Some(user) = &embed.user {
@@ -93,6 +96,10 @@ fn embed_contents(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> (Method,
         request.put_some("title", embed.title.as_ref().map(|title| Json::text(&title.value)));
         request.put_some("outputDimensionality", embed.dimensions.as_ref().map(|given| Json::Int(given.value.into())));
         requests.push(request);
+    }
+    if requests.len() > MAX_BATCH {
+        let path = if out.request.is_native() { "requests" } else { "input" };
+        out.report.refuse_because(path, format!("at most {MAX_BATCH} texts in one request"));
     }
     if embed.list {
         let requests = requests.into_iter().map(JsonObject::json).collect();

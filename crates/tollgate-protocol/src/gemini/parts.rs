@@ -4,6 +4,7 @@
 use bytes::{BufMut, BytesMut};
 
 use crate::{
+    Protocol,
     json_text::{arguments_object, take_written, write_json, write_string},
     neutral::{
         Media, MediaSource, ReplyContext, Signature,
@@ -70,6 +71,8 @@ impl PartBuffer {
 
     /// A complete thought or a piece of one (see [`crate::neutral::Event::Think`]).
     pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&Signature>) {
+        // Chat upstreams sign nothing, and their thoughts do not come back.
+        let signature = signature.filter(|signature| signature.owner != Protocol::OpenAi);
         // An Anthropic signature is of no use without its text; a seal contains the thought.
         let is_sealed = SealedItem::of(signature).is_some();
         if let Some(data) = redacted {

@@ -28,17 +28,13 @@ pub fn anthropic_models(models: &[ListedModel], query: &PageQuery) -> Result<Byt
     Ok(list.to_string().into())
 }
 
-/// Larger limits are reduced to the largest.
 fn limit(given: Option<&str>) -> Result<usize, InvalidPageQuery> {
     match given.filter(|given| !given.is_empty()) {
         None => Ok(DEFAULT_LIMIT),
-        Some(digits) if digits.bytes().all(|byte| byte.is_ascii_digit()) => match digits.parse() {
-            Ok(0) => Err(InvalidPageQuery::Limit),
-            Ok(limit) => Ok(MAX_PAGE_SIZE.min(limit)),
-            // All digits, but too large for a `usize`.
-            Err(_) => Ok(MAX_PAGE_SIZE),
-        },
-        Some(_) => Err(InvalidPageQuery::Limit),
+        Some(digits) => {
+            let limit = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
+            limit.filter(|limit| (1..=MAX_PAGE_SIZE).contains(limit)).ok_or(InvalidPageQuery::Limit)
+        }
     }
 }
 
@@ -111,12 +107,9 @@ mod tests {
     }
 
     #[test]
-    fn limit_is_a_positive_number() {
-        assert_eq!(
-            [None, Some(""), Some("7"), Some("1001"), Some("99999999999999999999999")].map(|it| limit(it).unwrap()),
-            [20, 20, 7, 1000, 1000]
-        );
-        for bad in ["0", "-1", "x", "1.5"] {
+    fn limit_is_a_number_from_one_to_a_thousand() {
+        assert_eq!([None, Some(""), Some("7"), Some("1000")].map(|it| limit(it).unwrap()), [20, 20, 7, 1000]);
+        for bad in ["0", "-1", "+1", "x", "1.5", "1001", "99999999999999999999999"] {
             assert_eq!(limit(Some(bad)), Err(InvalidPageQuery::Limit), "{bad}");
         }
     }

@@ -10,6 +10,7 @@ use super::{
     effort::{SettingSource, ThinkingSetting, as_effort, lowest, nearest, thinking_setting},
     media::downloaded,
     names::{Ids, Names},
+    signature::ThoughtMember,
 };
 use crate::{
     Malformed, Profile, Protocol, Thinking,
@@ -19,6 +20,9 @@ use crate::{
 
 /// Efforts assumed for models whose profile states a thinking budget, where the protocol has efforts only.
 const USUAL_EFFORTS: [&str; 3] = ["low", "medium", "high"];
+
+/// Why a tool choice that demands a call is refused for a model that cannot be forced.
+pub(crate) const NOT_FORCED: &str = "the model cannot be forced to call a tool";
 
 #[derive(Debug)]
 pub(crate) struct EncodeContext<'a> {
@@ -168,12 +172,17 @@ impl<'a> EncodeContext<'a> {
     }
 
     /// Drops a thought that the upstream cannot represent. Reported to OpenAI and Gemini callers; Anthropic callers expect
-    /// foreign thinking blocks to be ignored, and those of Responses are reported already. A thought without a text is reported
-    /// where the caller sent it on purpose: chat callers, with a call.
+    /// foreign thinking blocks to be ignored, and those of Responses are reported already, but for thoughts of a chat upstream that does
+    /// not take them back. A thought without a text is reported where the caller sent it on purpose: chat callers, with a call.
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
         let is_sent = !text.is_empty() || self.request.origin == Protocol::OpenAi && part.signature.is_some();
-        if !matches!(self.request.origin, Protocol::Anthropic | Protocol::Responses) && is_sent {
+        let is_expected = match self.request.origin {
+            Protocol::Anthropic => true,
+            Protocol::Responses => ThoughtMember::of(part.signature.as_ref()).is_none(),
+            Protocol::OpenAi | Protocol::Gemini => false,
+        };
+        if !is_expected && is_sent {
             self.report.drop_field(&part.path);
         }
     }

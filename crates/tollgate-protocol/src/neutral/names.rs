@@ -113,9 +113,14 @@ impl Ids {
     }
 }
 
+/// A call id with every character replaced by `_` that Anthropic refuses in the ids of a history
+/// (<https://docs.anthropic.com/en/api/messages>: `^[a-zA-Z0-9_-]+$`).
+pub(crate) fn plain_id(id: &str) -> String {
+    id.chars().map(|letter| if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') { letter } else { '_' }).collect()
+}
+
 fn sanitised_id(id: &str) -> String {
-    let clean: String =
-        id.chars().map(|letter| if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') { letter } else { '_' }).collect();
+    let clean = plain_id(id);
     if clean.is_empty() || clean.len() > ID_LIMIT { hashed_id(id) } else { clean }
 }
 

@@ -37,6 +37,60 @@ pub(crate) fn to_json(schema: &Schema) -> Value {
     }
 }
 
+/// Parameters of a function as OpenAI takes them: it refuses an object without `properties` at the root ("object schema missing
+/// properties"), which tools without parameters have.
+pub(crate) fn for_openai(schema: &Schema) -> Value {
+    let mut schema = to_json(schema);
+    if let Value::Object(root) = &mut schema
+        && root.get("type").is_some_and(|kind| kind == "object")
+        && !root.contains_key("properties")
+    {
+        root.insert("properties".to_owned(), Value::Object(Map::new()));
+    }
+    schema
+}
+
+/// Takes `anyOf`, `oneOf` and `allOf` from the root of a tool's parameters, where Anthropic refuses them ("input_schema does not support
+/// oneOf, allOf, or anyOf at the top level"). The properties of their members become properties of the root; what a member requires is
+/// required only of `allOf`. Returns the keywords that were there.
+pub(crate) fn without_root_choices(schema: &mut Value) -> Vec<&'static str> {
+    let Value::Object(root) = schema else { return Vec::new() };
+    let mut taken = Vec::new();
+    for keyword in ["allOf", "anyOf", "oneOf"] {
+        let Some(members) = root.shift_remove(keyword) else { continue };
+        taken.push(keyword);
+        for member in members.as_array().into_iter().flatten() {
+            let member = resolved(root, member).clone();
+            add_to_root(root, &member, keyword == "allOf");
+        }
+    }
+    taken
+}
+
+/// The schema that a reference within the root names.
+fn resolved<'a>(root: &'a Map<String, Value>, member: &'a Value) -> &'a Value {
+    let target = member.get("$ref").and_then(Value::as_str).and_then(|reference| reference.strip_prefix("#/"));
+    let found = target.and_then(|path| path.split_once('/')).and_then(|(list, name)| root.get(list)?.get(name));
+    found.unwrap_or(member)
+}
+
+fn add_to_root(root: &mut Map<String, Value>, member: &Value, is_required: bool) {
+    let more = member.get("properties").and_then(Value::as_object);
+    if let (Some(more), Value::Object(known)) = (more, root.entry("properties").or_insert_with(|| Value::Object(Map::new()))) {
+        for (name, schema) in more {
+            known.entry(name.clone()).or_insert_with(|| schema.clone());
+        }
+    }
+    let Some(required) = member.get("required").and_then(Value::as_array).filter(|_| is_required) else { return };
+    if let Value::Array(known) = root.entry("required").or_insert_with(|| Value::Array(Vec::new())) {
+        for name in required {
+            if !known.contains(name) {
+                known.push(name.clone());
+            }
+        }
+    }
+}
+
 /// JSON Schema as Gemini's `parametersJsonSchema` and `responseJsonSchema` accept it: no root `$schema`, `const` as an
 /// `enum` of one value, and a type on a root with properties.
 pub(crate) fn for_google_json(mut schema: Value) -> Value {
@@ -122,6 +176,32 @@ mod tests {
             "$defs": {"X": {"anyOf": [{"enum": [null]}]}}
         });
         assert_eq!(for_google_json(schema), expected);
+    }
+
+    #[test]
+    fn object_without_properties_gets_empty_ones_for_openai() {
+        let sent = |schema: Value| for_openai(&Schema::Json(schema));
+        assert_eq!(sent(json!({"type": "object"})), json!({"type": "object", "properties": {}}));
+        for as_it_is in [json!({"type": "object", "properties": {"a": {}}}), json!({"$ref": "#/$defs/X"}), json!({}), json!(true)] {
+            assert_eq!(sent(as_it_is.clone()), as_it_is);
+        }
+    }
+
+    #[test]
+    fn choices_of_the_root_become_its_properties() {
+        let mut schema = json!({
+            "type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"],
+            "anyOf": [{"required": ["b"]}, {"properties": {"a": {}, "b": {"type": "number"}}}, {"$ref": "#/$defs/C"}],
+            "allOf": [{"properties": {"d": {}}, "required": ["d", "a"]}], "$defs": {"C": {"properties": {"c": {}}}},
+        });
+        assert_eq!(without_root_choices(&mut schema), ["allOf", "anyOf"]);
+        let expected = json!({
+            "type": "object", "properties": {"a": {"type": "string"}, "d": {}, "b": {"type": "number"}, "c": {}},
+            "required": ["a", "d"], "$defs": {"C": {"properties": {"c": {}}}},
+        });
+        assert_eq!(schema, expected);
+        let mut nested = json!({"properties": {"a": {"anyOf": [{}]}}});
+        assert!(without_root_choices(&mut nested).is_empty() && nested == json!({"properties": {"a": {"anyOf": [{}]}}}));
     }
 
     #[test]

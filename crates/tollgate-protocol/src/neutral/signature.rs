@@ -115,6 +115,53 @@ impl<'a> SealedItem<'a> {
     }
 }
 
+/// The member of a chat upstream's message that a thought came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ThoughtMember {
+    /// DeepSeek, Kimi, GLM, Qwen: a history has it in the same member, and DeepSeek requires it beside calls.
+    ReasoningContent,
+    /// Groq, Cerebras, OpenRouter, vLLM: some of them refuse a history with `reasoning_content`.
+    Reasoning,
+}
+
+impl ThoughtMember {
+    pub(crate) const fn as_str(self) -> &'static str {
+        match self {
+            Self::ReasoningContent => "reasoning_content",
+            Self::Reasoning => "reasoning",
+        }
+    }
+
+    /// The member of this name; `None` for every other text.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        [Self::ReasoningContent, Self::Reasoning].into_iter().find(|member| member.as_str() == name)
+    }
+
+    /// The signature of a thought that came in this member.
+    pub(crate) fn signature(self) -> Signature {
+        Signature { owner: Protocol::OpenAi, value: self.as_str().to_owned() }
+    }
+
+    /// The member that a chat upstream's thought came in; `None` for thoughts of other upstreams.
+    pub(crate) fn of(signature: Option<&Signature>) -> Option<Self> {
+        let Signature { owner: Protocol::OpenAi, value } = signature? else { return None };
+        Some(if value == Self::Reasoning.as_str() { Self::Reasoning } else { Self::ReasoningContent })
+    }
+
+    /// What stands in place of a signature where a caller's protocol requires one.
+    pub(crate) const fn mark(self) -> &'static str {
+        match self {
+            Self::ReasoningContent => "tg1.openai",
+            Self::Reasoning => "tg1.openai.reasoning",
+        }
+    }
+
+    /// The member of a mark.
+    pub(crate) fn of_mark(mark: &str) -> Option<Self> {
+        [Self::ReasoningContent, Self::Reasoning].into_iter().find(|member| member.mark() == mark)
+    }
+}
+
 /// A signature of a thought with the mark of the upstream that it belongs to.
 pub(crate) fn signature_item(signature: &Signature) -> String {
     let mark = if signature.owner == Protocol::Responses { RESPONSES_SEAL } else { ANTHROPIC_SIGNATURE };

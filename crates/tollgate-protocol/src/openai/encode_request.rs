@@ -9,7 +9,7 @@ use crate::{
     neutral::{
         EmbedRequest, Format, Grammar, Located, Operation, Tool, ToolChoice, ToolChoiceMode,
         effort::{as_effort, thinking_setting},
-        encode_context::EncodeContext,
+        encode_context::{EncodeContext, NOT_FORCED},
         schema,
     },
 };
@@ -94,7 +94,9 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
     let mut inner = JsonObject(vec![("name", Json::text(out.names.get(&tool.name)))]);
     inner.put_some("description", tool.description.as_ref().map(Json::text));
     let kind = if tool.custom { "custom" } else { "function" };
-    inner.put_some("parameters", tool.schema.as_ref().map(|schema| Json::value(&schema::to_json(schema))));
+    let needs_properties = out.profile.tool_properties == Some(true);
+    let parameters = |schema| if needs_properties { schema::for_openai(schema) } else { schema::to_json(schema) };
+    inner.put_some("parameters", tool.schema.as_ref().map(|schema| Json::value(&parameters(schema))));
     inner.put_some("strict", tool.strict.filter(|_| !tool.custom).map(Json::Bool));
     inner.put_some("format", tool.grammar.as_ref().map(grammar));
     Json::object([("type", Json::text(kind)), (kind, inner.json())])
@@ -114,7 +116,7 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json>
         return None;
     }
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.report.refuse(path);
+        out.report.refuse_because(path, NOT_FORCED);
         return None;
     }
     let named = |out: &EncodeContext<'_>, name: &String| {

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use super::wire::{Annotation, Audio, ChoiceMessage, Image, LogprobEntry, Logprobs, MessageContent};
 use crate::{
     lenient::{LenientText, TextJoiner, part_of, text_of},
-    neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media},
+    neutral::{Citation, Event, Media, MediaSource, TextMap, TokenLogprob, media, signature::ThoughtMember},
 };
 
 /// The texts of one choice so far.
@@ -15,6 +15,8 @@ pub(super) struct ChoiceTexts {
     map: TextMap,
     content: TextJoiner,
     reasoning: TextJoiner,
+    /// Whether the first thought said which member it came in.
+    says_member: bool,
     refusal: TextJoiner,
 }
 
@@ -37,9 +39,14 @@ pub(super) fn content(
     out: &mut Vec<Event>,
 ) {
     let part = |raw: Option<&RawValue>| raw.and_then(part_of).filter(|text| !text.0.is_empty());
-    let reasoning = part(message.reasoning_content).or_else(|| part(message.reasoning)).map(|text| texts.reasoning.join(text));
-    if let Some(text) = reasoning.filter(|text| !text.is_empty()) {
-        out.push(Event::Think { candidate, text, redacted: None, signature: None });
+    let named = |raw, member| part(raw).map(|text| (text, member));
+    let reasoning = named(message.reasoning_content, ThoughtMember::ReasoningContent)
+        .or_else(|| named(message.reasoning, ThoughtMember::Reasoning))
+        .map(|(text, member)| (texts.reasoning.join(text), member));
+    if let Some((text, member)) = reasoning.filter(|(text, _)| !text.is_empty()) {
+        // The usual member needs no signature, and one answer has one member: its first thought names it.
+        let is_named = member == ThoughtMember::Reasoning && !std::mem::replace(&mut texts.says_member, true);
+        out.push(Event::Think { candidate, text, redacted: None, signature: is_named.then(|| member.signature()) });
     }
     if let Some(tokens) = logprobs.map(self::logprobs).filter(|tokens| !tokens.is_empty()) {
         out.push(Event::Logprobs { candidate, tokens });

@@ -24,6 +24,8 @@ fn owned(names: &[&str]) -> Vec<String> {
 // === OpenAI ===
 
 fn openai(provider: &str, model: &str) -> Profile {
+    let name = model.rsplit('/').next().unwrap_or(model);
+    let is_openais = is_openai_model(name);
     let base = Profile {
         thinking: Some(Thinking::None),
         sampling: Some(true),
@@ -34,6 +36,9 @@ fn openai(provider: &str, model: &str) -> Profile {
         stop_max: Some(4),
         forced_tools: Some(true),
         effort_with_tools: Some(true),
+        // OpenAI gives no thoughts in chat completions and refuses members that it does not know.
+        thought_field: is_openais.then(|| "none".to_owned()),
+        tool_properties: is_openais.then_some(true),
         prefill: Some(true),
         // Compatible servers all accept the older name, and only some the newer one.
         max_tokens_field: Some(if provider == "compatible" { "max_tokens" } else { "max_completion_tokens" }.to_owned()),
@@ -41,9 +46,16 @@ fn openai(provider: &str, model: &str) -> Profile {
         system_role: Some("system".to_owned()),
         ..Profile::default()
     };
-    let name = model.rsplit('/').next().unwrap_or(model);
     let efforts: &[&str] = match name {
         _ if name.starts_with("gpt-5-chat") => return base,
+        // "Unsupported value: 'high' is not supported with this model. Supported values are: 'medium'."
+        _ if name.starts_with("gpt-5.") && name.contains("-chat") => &["medium"],
+        _ if name.starts_with("gpt-5-pro") => &["high"],
+        _ if name.starts_with("gpt-5.") && name.contains("-pro") => &["medium", "high", "xhigh"],
+        _ if name.starts_with("gpt-5-codex") || name.starts_with("gpt-5.1-codex") && !name.contains("-max") => {
+            &["low", "medium", "high"]
+        }
+        _ if name.starts_with("gpt-5.") && name.contains("-codex") => &["low", "medium", "high", "xhigh"],
         // 5.1 and all later ones.
         _ if name.starts_with("gpt-5.") => &["none", "low", "medium", "high", "xhigh"],
         _ if name.starts_with("gpt-5") => &["minimal", "low", "medium", "high"],
@@ -76,6 +88,13 @@ fn responses(provider: &str, model: &str) -> Profile {
     let name = model.rsplit('/').next().unwrap_or(model);
     let is_known = profile.thinking != Some(Thinking::None) || NOT_THINKING.iter().any(|known| name.starts_with(known));
     if is_known { profile } else { Profile { thinking: None, ..profile } }
+}
+
+/// Whether OpenAI or Azure serves a model of this name. The weights of gpt-oss are open: others serve it.
+fn is_openai_model(name: &str) -> bool {
+    let is_reasoning = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
+    let is_gpt = name.starts_with("gpt-") && !name.starts_with("gpt-oss");
+    is_reasoning || is_gpt || name.starts_with("chatgpt-")
 }
 
 /// Whether chat completions refuse function tools beside an effort: "Function tools with `reasoning_effort` are not supported for gpt-5.6

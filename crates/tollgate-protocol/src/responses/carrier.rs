@@ -4,11 +4,11 @@
 use crate::{
     Protocol,
     markers::SEALED_REASONING,
-    neutral::{PartKind, Signature, signature::SealedItem},
+    neutral::{
+        PartKind, Signature,
+        signature::{SealedItem, ThoughtMember},
+    },
 };
-
-/// Of a chat upstream, which seals nothing.
-const CHAT: &str = "openai";
 
 /// What a reasoning item carried.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,11 +41,6 @@ pub(super) fn of_redacted(data: &str) -> String {
     format!("{SEALED_REASONING}e.{data}")
 }
 
-/// The seal of a thought whose upstream gave none.
-pub(super) fn unsealed(from: Protocol) -> Option<String> {
-    (from == Protocol::OpenAi).then(|| format!("{SEALED_REASONING}{CHAT}"))
-}
-
 /// Opens a reasoning item. `text` is its summary.
 pub(super) fn open(sealed: Option<&str>, text: String) -> Carried {
     let signed = |owner, value: &str| Signature { owner, value: value.to_owned() };
@@ -54,12 +49,14 @@ pub(super) fn open(sealed: Option<&str>, text: String) -> Carried {
     let Some(marked) = sealed.strip_prefix(SEALED_REASONING) else {
         return thought(text, Some(SealedItem { id: None, content: sealed }.signature()));
     };
+    if let Some(member) = ThoughtMember::of_mark(sealed) {
+        return thought(text, Some(member.signature()));
+    }
     match marked.split_once('.') {
         Some(("g", value)) => Carried::CallSignature(signed(Protocol::Gemini, value)),
         Some(("h", value)) => Carried::TextSignature(signed(Protocol::Gemini, value)),
         Some(("a", value)) => thought(text, Some(signed(Protocol::Anthropic, value))),
         Some(("e", data)) => Carried::Thought(PartKind::Think { text: String::new(), redacted: Some(data.to_owned()) }, None),
-        None if marked == CHAT => thought(text, Some(signed(Protocol::OpenAi, ""))),
         // A mark that nothing here writes.
         Some(_) | None => thought(text, None),
     }
@@ -82,9 +79,9 @@ mod tests {
         assert_eq!(open(Some(&of_thinking("SIG")), "t".to_owned()), thought("t", Some((Protocol::Anthropic, "SIG"))));
         let redacted = PartKind::Think { text: String::new(), redacted: Some("RED".to_owned()) };
         assert_eq!(open(Some(&of_redacted("RED")), "t".to_owned()), Carried::Thought(redacted, None));
-        let chat = unsealed(Protocol::OpenAi);
-        assert_eq!(open(chat.as_deref(), "t".to_owned()), thought("t", Some((Protocol::OpenAi, ""))));
-        assert_eq!(unsealed(Protocol::Gemini), None);
+        for member in [ThoughtMember::ReasoningContent, ThoughtMember::Reasoning] {
+            assert_eq!(open(Some(member.mark()), "t".to_owned()), thought("t", Some((Protocol::OpenAi, member.as_str()))));
+        }
     }
 
     #[test]

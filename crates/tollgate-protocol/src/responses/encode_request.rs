@@ -6,8 +6,10 @@ use crate::{
     Malformed, Method, Protocol, Thinking,
     json_writer::{Json, JsonObject},
     neutral::{
-        Format, Grammar, Located, Operation, Part, Tool, ToolChoice, ToolChoiceMode, effort::shows_thoughts,
-        encode_context::EncodeContext, schema,
+        Format, Grammar, Located, Operation, Part, Tool, ToolChoice, ToolChoiceMode,
+        effort::shows_thoughts,
+        encode_context::{EncodeContext, NOT_FORCED},
+        schema,
     },
 };
 
@@ -94,7 +96,7 @@ fn declaration(out: &EncodeContext<'_>, tool: &Tool) -> Json {
         entry.put_some("format", tool.grammar.as_ref().map(grammar));
         return entry.json();
     }
-    let schema = tool.schema.as_ref().map(schema::to_json);
+    let schema = tool.schema.as_ref().map(schema::for_openai);
     let schema = schema.unwrap_or_else(|| serde_json::json!({"type": "object", "properties": {}}));
     entry.put("parameters", Json::value(&schema));
     // Absent means strict here, and lax in the other protocols.
@@ -115,7 +117,7 @@ fn tool_choice(out: &mut EncodeContext<'_>, choice: &ToolChoice) -> Option<Json>
         return None;
     }
     if *mode == ToolChoiceMode::Any && out.profile.forced_tools == Some(false) {
-        out.report.refuse(path);
+        out.report.refuse_because(path, NOT_FORCED);
         return None;
     }
     let named = |out: &EncodeContext<'_>, name: &String| {

@@ -138,8 +138,9 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
 mod tests {
     use super::*;
     use crate::{
-        Codec, Framing, Method, Protocol, Target,
-        responses::{Responses, carrier, output},
+        Codec, Framing, Method, Target,
+        neutral::signature::ThoughtMember,
+        responses::{Responses, output},
         shared_pieces::SharedPieces,
     };
 
@@ -195,16 +196,16 @@ mod tests {
     fn thoughts_of_every_other_protocol_are_removed_and_named() {
         let text = r#"{"role":"user","content":"hi"}"#;
         let own = r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
-        for from in [Protocol::OpenAi, Protocol::Gemini, Protocol::Anthropic] {
-            let mark = carrier::unsealed(from);
+        let chat = [ThoughtMember::ReasoningContent, ThoughtMember::Reasoning].map(|member| Some(member.mark()));
+        for mark in chat.into_iter().chain([None]) {
             let foreign = SharedPieces::written(|out| {
                 let summary = SharedPieces::written(|out| out.extend(b"a thought"));
-                output::reasoning(out, "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_0", "completed", &summary, mark.as_deref());
+                output::reasoning(out, "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_0", "completed", &summary, mark);
             });
             let foreign = String::from_utf8(foreign.into_bytes().into()).expect("UTF-8");
             let body = |items: &[&str]| format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
             let given = body(&[text, &foreign, own, &foreign, text]);
-            assert_eq!(forward(&given, &RequestEdits::default()), body(&[text, own, text]), "{from:?}");
+            assert_eq!(forward(&given, &RequestEdits::default()), body(&[text, own, text]), "{mark:?}");
             let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
             let summary = Responses.summarise(&target, given.as_bytes()).unwrap();
             assert_eq!(Responses.left_out(given.as_bytes(), &summary), ["input[1]", "input[3]"]);

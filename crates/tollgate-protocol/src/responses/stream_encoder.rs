@@ -17,7 +17,8 @@ use crate::{
     json_text::{write_separator, write_string},
     neutral::{
         CITATION_BYTES_LIMIT, Citation, Event, Media, MediaSource, ReplyContext, Signature, StreamEncoder, TokenLogprob,
-        filtered_sentence, signature,
+        filtered_sentence,
+        signature::{self, ThoughtMember},
     },
     shared_pieces::{Piece, SharedPieces},
     upstream_error::CONTEXT_EXCEEDED,
@@ -29,7 +30,8 @@ const EVENT_END: &[u8] = b"}\n\n";
 /// State of one stream. A response has one candidate; the first to appear is encoded.
 #[derive(Debug)]
 pub(super) struct ResponsesStreamEncoder {
-    from: Protocol,
+    /// The member in which a chat upstream sends its thoughts; `None` for other upstreams.
+    thought_member: Option<ThoughtMember>,
     frame: ResponseFrame,
     /// Whether events are written: not for a complete answer, which is the response of the last one.
     streams: bool,
@@ -70,7 +72,7 @@ struct AnswerEnd {
 impl ResponsesStreamEncoder {
     pub(super) fn new(from: Protocol, context: &ReplyContext) -> Self {
         Self {
-            from,
+            thought_member: (from == Protocol::OpenAi).then_some(ThoughtMember::ReasoningContent),
             frame: ResponseFrame::new(context),
             streams: true,
             started: false,
@@ -204,7 +206,8 @@ impl ResponsesStreamEncoder {
                     self.sealed_item(out, &sealed);
                 }
             }
-            Protocol::OpenAi | Protocol::Responses => {}
+            Protocol::OpenAi => self.thought_member = ThoughtMember::of(signature),
+            Protocol::Responses => {}
         }
     }
 

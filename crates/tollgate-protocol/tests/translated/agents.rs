@@ -112,40 +112,46 @@ fn effort_of_codex_is_dropped_for_models_that_do_not_think() {
     assert_eq!((body.get("reasoning_effort"), dropped), (None, vec!["reasoning.effort".to_owned()]));
 }
 
-/// The content of the caller's history after an answer of a chat upstream that thought, and called a tool.
-fn received(shown: bool, streams: bool) -> Value {
+/// The answer of a chat upstream that thought, in a member of this name, and called a tool, as a caller of `from` receives it.
+fn received(from: Protocol, member: &str, shown: bool, streams: bool) -> Value {
     let call = json!({"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let context = ReplyContext { include_thoughts: shown, carry_thinking: true, stream: streams, ..ReplyContext::new("r", 7, "m") };
     let chunk = |delta: Value, finish: Value| json!({"id": "x", "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]});
     if streams {
         let events = [
-            chunk(json!({"role": "assistant", "reasoning_content": "I \u{4f60} "}), Value::Null),
-            chunk(json!({"reasoning_content": "think"}), Value::Null),
+            chunk(json!({"role": "assistant", member: "I \u{4f60} "}), Value::Null),
+            chunk(json!({member: "think"}), Value::Null),
             chunk(json!({"content": "Now."}), Value::Null),
             chunk(json!({"tool_calls": [call]}), Value::Null),
             chunk(json!({}), json!("tool_calls")),
             json!("[DONE]"),
         ];
-        let (out, fault) = relay((OpenAi, Anthropic), &context, [&framed(OpenAi, &events)[..]]);
+        let (out, fault) = relay((OpenAi, from), &context, [&framed(OpenAi, &events)[..]]);
         assert_eq!(fault, None);
-        return assemble(Anthropic, &check_stream(Anthropic, &out))["content"].clone();
+        return assemble(from, &check_stream(from, &out));
     }
-    let message = json!({"role": "assistant", "reasoning_content": "I \u{4f60} think", "content": "Now.", "tool_calls": [call]});
+    let message = json!({"role": "assistant", member: "I \u{4f60} think", "content": "Now.", "tool_calls": [call]});
     let answer = json!({"id": "x", "object": "chat.completion", "choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
-    let reply = translate_reply(OpenAi, Anthropic, &Bytes::from(answer.to_string()), &context).expect("an answer");
-    serde_json::from_slice::<Value>(&reply.body).expect("JSON")["content"].clone()
+    let reply = translate_reply(OpenAi, from, &Bytes::from(answer.to_string()), &context).expect("an answer");
+    serde_json::from_slice(&reply.body).expect("JSON")
+}
+
+/// The next request of a Messages caller who got this content.
+fn next_turn(content: &Value) -> Value {
+    let result = json!([{"type": "tool_result", "tool_use_id": "c1", "content": "r"}]);
+    let turns =
+        json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": content}, {"role": "user", "content": result}]);
+    messages(&json!({"messages": turns, "tools": tools()}))
 }
 
 #[test]
 fn thoughts_of_chat_upstreams_return_to_them_seen_or_unseen() {
     for (shown, streams) in [(true, true), (true, false), (false, true), (false, false)] {
-        let content = received(shown, streams);
+        let content = received(Anthropic, "reasoning_content", shown, streams)["content"].clone();
         let thinking = content[0]["thinking"].as_str();
         assert_eq!(thinking, Some(if shown { "I \u{4f60} think" } else { "" }), "{content}");
         assert_eq!(content.as_array().map(Vec::len), Some(3), "{content}");
-        let result = json!([{"type": "tool_result", "tool_use_id": "c1", "content": "r"}]);
-        let turns = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": content}, {"role": "user", "content": result}]);
-        let body = messages(&json!({"messages": turns, "tools": tools()}));
+        let body = next_turn(&content);
         let (sent, dropped) = translate(Anthropic, (OpenAi, "deepseek-chat"), &body).expect("a request");
         assert_eq!(sent["messages"][1]["reasoning_content"], "I \u{4f60} think", "{shown} {streams}");
         assert_eq!(dropped, Vec::<String>::new());
@@ -154,6 +160,136 @@ fn thoughts_of_chat_upstreams_return_to_them_seen_or_unseen() {
             assert!(!sent.to_string().contains("tg1.") && !sent.to_string().contains("think\""), "{to:?} {sent}");
         }
     }
+}
+
+/// Groq and Cerebras send `reasoning` and refuse a history with `reasoning_content`.
+#[test]
+fn thoughts_in_reasoning_return_only_where_the_profile_says_so() {
+    let says = |field: &str| Profile { thought_field: Some(field.to_owned()), ..Profile::default() };
+    for (shown, streams) in [(true, true), (true, false), (false, true), (false, false)] {
+        let content = received(Anthropic, "reasoning", shown, streams)["content"].clone();
+        assert_eq!(
+            content.as_array().map(Vec::len),
+            Some(if shown { 3 } else { 2 }),
+            "nothing carries what does not go back: {content}"
+        );
+        let body = next_turn(&content);
+        let (sent, _) = translate(Anthropic, (OpenAi, "qwen3"), &body).expect("a request");
+        let members = sent["messages"][1].as_object().expect("a message");
+        assert!(!members.contains_key("reasoning_content") && !members.contains_key("reasoning"), "{sent}");
+        let (sent, _) = translate_for(&says("reasoning"), Anthropic, (OpenAi, "qwen3"), &body).expect("a request");
+        assert_eq!(sent["messages"][1]["reasoning"].as_str(), shown.then_some("I \u{4f60} think"), "{sent}");
+    }
+    for streams in [true, false] {
+        let response = received(Responses, "reasoning", true, streams);
+        assert_eq!(response["output"][0]["encrypted_content"], "tg1.openai.reasoning", "{response}");
+        let mut input = vec![json!({"role": "user", "content": "hi"})];
+        input.extend(response["output"].as_array().expect("items").clone());
+        input.push(json!({"type": "function_call_output", "call_id": "c1", "output": "r"}));
+        let body = json!({"model": "m", "input": input, "store": false, "tools": [{"type": "function", "name": "f"}]});
+        let (sent, dropped) = translate(Responses, (OpenAi, "qwen3"), &body).expect("a request");
+        let message = sent["messages"].as_array().expect("messages").iter().find(|message| message["role"] == "assistant");
+        let members = message.and_then(Value::as_object).expect("the assistant's message");
+        assert!(!members.contains_key("reasoning_content") && !members.contains_key("reasoning"), "{sent}");
+        assert_eq!(dropped, ["input[1]"]);
+        let (sent, dropped) = translate_for(&says("reasoning_content"), Responses, (OpenAi, "qwen3"), &body).expect("a request");
+        assert_eq!((&sent["messages"][1]["reasoning_content"], dropped.len()), (&json!("I \u{4f60} think"), 0), "{sent}");
+    }
+}
+
+#[test]
+fn thoughts_stay_behind_where_the_upstream_takes_none() {
+    let body = next_turn(&received(Anthropic, "reasoning_content", true, false)["content"]);
+    let none = Profile { thought_field: Some("none".to_owned()), ..Profile::default() };
+    for (model, stated) in [("gpt-4o", Profile::default()), ("o3", Profile::default()), ("qwen3", none)] {
+        let (sent, _) = translate_for(&stated, Anthropic, (OpenAi, model), &body).expect("a request");
+        let members = sent["messages"][1].as_object().expect("a message");
+        assert!(members.contains_key("tool_calls") && !members.contains_key("reasoning_content"), "{model}: {sent}");
+    }
+}
+
+#[test]
+fn tools_without_properties_get_empty_ones_for_openai() {
+    let body = messages(&json!({"tools": tools()}));
+    let empty = json!({"type": "object", "properties": {}});
+    let (chat, _) = translate(Anthropic, (OpenAi, "gpt-4o"), &body).expect("a request");
+    let (responses, _) = translate(Anthropic, (Responses, "gpt-5.5"), &body).expect("a request");
+    let (other, _) = translate(Anthropic, (OpenAi, "llama-4"), &body).expect("a request");
+    assert_eq!(other["tools"][0]["function"]["parameters"], json!({"type": "object"}));
+    assert_eq!((&chat["tools"][0]["function"]["parameters"], &responses["tools"][0]["parameters"]), (&empty, &empty));
+}
+
+/// Claude refuses `anyOf`, `oneOf` and `allOf` at the root, which tools of MCP servers have.
+#[test]
+fn choices_at_the_root_of_a_tool_do_not_reach_claude_and_are_named() {
+    let parameters = json!({"type": "object", "properties": {"a": {"type": "string"}}, "oneOf": [{"required": ["a"]}, {"properties": {"b": {"type": "string"}}}]});
+    let body = json!({"model": "m", "input": "hi", "store": false, "tools": [{"type": "function", "name": "f", "parameters": parameters}]});
+    let (sent, dropped) = translate(Responses, (Anthropic, "claude-opus-4-7"), &body).expect("a request");
+    let expected = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "string"}}});
+    assert_eq!((&sent["tools"][0]["input_schema"], dropped), (&expected, vec!["tools[0].parameters.oneOf".to_owned()]));
+}
+
+#[test]
+fn ids_of_calls_have_only_characters_that_claude_takes() {
+    let call = json!({"index": 0, "id": "functions.Read:0", "type": "function", "function": {"name": "Read", "arguments": "{}"}});
+    let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
+    let answer = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
+    let context = ReplyContext::new("r", 7, "m");
+    let whole = translate_reply(OpenAi, Anthropic, &Bytes::from(answer.to_string()), &context).expect("an answer").body;
+    let chunks =
+        [json!({"choices": [{"index": 0, "delta": {"tool_calls": [call]}, "finish_reason": "tool_calls"}]}), json!("[DONE]")];
+    let streaming = ReplyContext { stream: true, ..context };
+    let (out, fault) = relay((OpenAi, Anthropic), &streaming, [&framed(OpenAi, &chunks)[..]]);
+    assert_eq!(fault, None);
+    for answer in [serde_json::from_slice::<Value>(&whole).expect("JSON"), assemble(Anthropic, &check_stream(Anthropic, &out))] {
+        assert_eq!(answer["content"][0]["id"], "functions_Read_0");
+    }
+}
+
+#[test]
+fn efforts_that_variants_of_gpt_5_do_not_know_become_the_nearest() {
+    for (model, expected) in [
+        ("gpt-5-pro", "high"),
+        ("gpt-5.2-chat-latest", "medium"),
+        ("gpt-5.2-pro", "medium"),
+        ("gpt-5-codex", "low"),
+        ("gpt-5.3-codex", "low"),
+        ("gpt-5.2", "low"),
+    ] {
+        let body = messages(&json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "low"}}));
+        let (sent, dropped) = translate(Anthropic, (Responses, model), &body).expect("a request");
+        let named = (expected != "low").then(|| format!("output_config.effort={expected}"));
+        assert_eq!((sent["reasoning"]["effort"].as_str(), dropped), (Some(expected), named.into_iter().collect()), "{model}");
+    }
+}
+
+#[test]
+fn messages_of_the_assistant_that_follow_each_other_stay_apart() {
+    let said = |text: &str| json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]});
+    let body = json!({"model": "m", "store": false, "input": [{"role": "user", "content": "hi"}, said("One."), said("Two."), {"role": "user", "content": "x"}]});
+    let (chat, _) = translate(Responses, (OpenAi, "gpt-4o"), &body).expect("a request");
+    assert_eq!(chat["messages"][1]["content"], "One.\n\nTwo.");
+    let (claude, _) = translate(Responses, (Anthropic, "claude-opus-4-7"), &body).expect("a request");
+    assert_eq!(claude["messages"][1]["content"], "One.\n\nTwo.");
+}
+
+#[test]
+fn metadata_that_no_upstream_has_a_place_for_is_named() {
+    let body = messages(&json!({"metadata": {"user_id": "u", "project": "p"}}));
+    let (_, dropped) = translate(Anthropic, (Gemini, "gemini-3-pro"), &body).expect("a request");
+    assert_eq!(dropped, ["metadata", "metadata.project"]);
+}
+
+#[test]
+fn refusal_of_a_forced_call_says_why() {
+    let unforced = Profile { forced_tools: Some(false), ..Profile::default() };
+    let body = messages(&json!({"tools": tools(), "tool_choice": {"type": "any"}}));
+    let profile = effective_profile("compatible", OpenAi, "m", &unforced);
+    let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
+    let request = decode_request(Anthropic, &target, body.to_string().as_bytes()).expect("a request");
+    let refused = encode_request(OpenAi, &request, "m", &profile, &TranslateOptions::default());
+    let Err(TranslateError::Unsupported { fields, reason }) = refused else { panic!("{refused:?}") };
+    assert_eq!((fields, reason.as_deref()), (vec!["tool_choice".to_owned()], Some("the model cannot be forced to call a tool")));
 }
 
 #[test]

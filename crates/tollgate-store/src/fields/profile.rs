@@ -104,6 +104,18 @@ table!(
              later)."
         ),
         field!(
+            "thought_field",
+            thought_field: Option<String>,
+            "The member of a message in which a chat channel takes the thoughts of a history: `reasoning_content` (DeepSeek, Kimi, GLM, \
+             Qwen), `reasoning` (OpenRouter, newer vLLM), or `none`, which leaves them out. Unset: thoughts that came in \
+             `reasoning_content` go back in it, others are left out."
+        ),
+        field!(
+            "tool_properties",
+            tool_properties: Option<bool>,
+            "Refuses tools whose parameters have no `properties`, on a chat channel; they get empty ones (OpenAI's models)."
+        ),
+        field!(
             "signature_required",
             signature_required: Option<bool>,
             "Function calls must be returned with their signatures (Gemini 3). On a chat channel: the model is Gemini; signatures \

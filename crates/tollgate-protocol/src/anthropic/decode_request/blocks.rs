@@ -2,14 +2,14 @@
 
 use std::collections::HashSet;
 
-use super::{super::reply_fields::foreign_signature, FROM};
+use super::FROM;
 use crate::{
     Malformed, Protocol,
     markers::THINKING_SIGNATURE,
     neutral::{
         Media, Part, PartKind, Request, Signature,
         media::{self, BadMedia},
-        signature::split_id,
+        signature::{ThoughtMember, split_id},
     },
     object::{Field, Fields},
     opaque_state::{RESPONSES_SEAL, open_hidden_thought},
@@ -38,8 +38,8 @@ fn thinking_signature(value: String) -> Option<Signature> {
     if let Some(sealed) = value.strip_prefix(RESPONSES_SEAL) {
         return Some(Signature { owner: Protocol::Responses, value: sealed.to_owned() });
     }
-    if value == foreign_signature(Protocol::OpenAi) {
-        return Some(Signature { owner: Protocol::OpenAi, value: String::new() });
+    if let Some(member) = ThoughtMember::of_mark(&value) {
+        return Some(member.signature());
     }
     let is_genuine = !value.is_empty() && !value.starts_with(THINKING_SIGNATURE);
     is_genuine.then_some(Signature { owner: FROM, value })
@@ -74,7 +74,7 @@ impl Blocks<'_> {
                 let shown = fields.text_or_empty("thinking")?;
                 let hidden = open_hidden_thought(&value);
                 signature = match hidden {
-                    Some(_) => Some(Signature { owner: Protocol::OpenAi, value: String::new() }),
+                    Some(_) => Some(ThoughtMember::ReasoningContent.signature()),
                     None => thinking_signature(value),
                 };
                 PartKind::Think { text: hidden.unwrap_or(shown), redacted: None }

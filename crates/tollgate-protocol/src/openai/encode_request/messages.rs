@@ -6,7 +6,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Role, Turn,
         encode_context::{EncodeContext, UpstreamMedia, fenced},
-        signature::GoogleSignatures,
+        signature::{GoogleSignatures, ThoughtMember},
     },
     tree::compact,
 };
@@ -99,12 +99,18 @@ fn user_message(content: Json) -> Json {
 /// Encodes a model turn; `None` if it contains only thoughts.
 fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     let (mut content, mut thoughts, mut calls) = (String::new(), String::new(), Vec::new());
+    let mut thoughts_member = None;
     let mut signatures = out.is_gemini_behind_chat().then(|| GoogleSignatures::of(out.profile, &turn.parts));
     for part in &turn.parts {
         match &part.kind {
             PartKind::Text(text) => content.push_str(text),
-            PartKind::Think { text, .. } if is_own_thought(out, part) => thoughts.push_str(text),
-            PartKind::Think { .. } => out.drop_thought(part),
+            PartKind::Think { text, .. } => match thought_member(out, part) {
+                Some(member) => {
+                    thoughts_member = Some(member);
+                    thoughts.push_str(text);
+                }
+                None => out.drop_thought(part),
+            },
             PartKind::Code { language, text } => content.push_str(&fenced(language, text)),
             PartKind::CodeOutput { text, .. } => content.push_str(&fenced("", text)),
             PartKind::Call { id, name, args, custom } => {
@@ -120,8 +126,8 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     }
     let mut message = JsonObject(vec![("role", Json::text("assistant"))]);
     message.put("content", if content.is_empty() { Json::Raw("null".to_owned()) } else { Json::Text(content) });
-    if !thoughts.is_empty() {
-        message.put("reasoning_content", Json::Text(thoughts));
+    if let Some(member) = thoughts_member.filter(|_| !thoughts.is_empty()) {
+        message.put(member.as_str(), Json::Text(thoughts));
     }
     if !calls.is_empty() {
         message.put("tool_calls", Json::List(calls));
@@ -129,10 +135,14 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
-/// Whether a thought is one of a chat upstream. Chat callers do not say whose theirs are.
-fn is_own_thought(out: &EncodeContext<'_>, part: &Part) -> bool {
-    let sealed_by = part.signature.as_ref().map(|signature| signature.owner);
-    out.request.origin == Protocol::OpenAi || sealed_by == Some(Protocol::OpenAi)
+/// The member in which a thought of a chat upstream goes back; `None` for those that stay behind. Chat callers do not say whose theirs are.
+fn thought_member(out: &EncodeContext<'_>, part: &Part) -> Option<ThoughtMember> {
+    let of_chat_caller = (out.request.origin == Protocol::OpenAi).then_some(ThoughtMember::ReasoningContent);
+    let came_in = ThoughtMember::of(part.signature.as_ref()).or(of_chat_caller)?;
+    match out.profile.thought_field.as_deref() {
+        Some(field) => ThoughtMember::named(field),
+        None => Some(came_in).filter(|member| *member == ThoughtMember::ReasoningContent),
+    }
 }
 
 /// `signature`: Google's, where the model is Gemini behind a chat endpoint.

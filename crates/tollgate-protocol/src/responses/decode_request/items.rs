@@ -49,6 +49,20 @@ impl ItemReader<'_> {
         self.request.turns.push(Turn { role, parts, path });
     }
 
+    /// Begins a message of the assistant with a blank line where it follows another: other protocols have one message for both, in which a
+    /// model would not tell them apart.
+    fn separate(&self, parts: &mut [Part]) {
+        let before = self.request.turns.last().filter(|turn| turn.role == Role::Model).and_then(|turn| turn.parts.last());
+        let ends_open = before.and_then(Part::as_text).is_some_and(|text| !text.is_empty() && !text.ends_with('\n'));
+        if let Some(Part { kind: PartKind::Text(text), .. }) = parts.first_mut()
+            && ends_open
+            && !text.is_empty()
+            && !text.starts_with('\n')
+        {
+            text.insert_str(0, "\n\n");
+        }
+    }
+
     fn message(&mut self, fields: &mut Fields<'_, '_>, path: String) -> Result<(), Malformed> {
         let name = fields.required_text("role")?;
         let role = match name.as_str() {
@@ -74,6 +88,9 @@ impl ItemReader<'_> {
                 self.request.system.extend(parts.into_iter().filter(|part| part.as_text() != Some("")));
                 return Ok(());
             }
+        }
+        if role == Role::Model {
+            self.separate(&mut parts);
         }
         self.push(role, parts, path);
         Ok(())

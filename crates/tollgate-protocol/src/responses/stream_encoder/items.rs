@@ -5,7 +5,7 @@ use bytes::{BufMut, BytesMut};
 use super::ResponsesStreamEncoder;
 use crate::{
     json_text::{write_escaped, write_string},
-    neutral::{TextMap, TokenLogprob},
+    neutral::{TextMap, TokenLogprob, signature::ThoughtMember},
     openai::{write_token_entries, write_tokens},
     responses::{
         carrier,
@@ -124,8 +124,8 @@ impl ResponsesStreamEncoder {
             Some(OpenItem::Message(message)) => self.close_message(out, message, "completed"),
             Some(open @ OpenItem::Reasoning(_)) => {
                 self.open = Some(open);
-                let sealed = carrier::unsealed(self.from);
-                self.close_reasoning(out, sealed.as_deref());
+                let mark = self.thought_member.map(ThoughtMember::mark);
+                self.close_reasoning(out, mark);
             }
             None => {}
         }
