@@ -64,7 +64,7 @@ fn clippy() -> Result<StepOutcome> {
 
 /// Unit and integration tests, with a temporary PostgreSQL and Redis for conformance and outage tests.
 fn tests(require_all: bool) -> Result<StepOutcome> {
-    let (database, counters) = (servers::postgres("fsync=off"), servers::redis());
+    let (database, counters) = (servers::postgres(&["fsync=off"]), servers::redis());
     if require_all && let Some(error) = database.as_ref().err().or(counters.as_ref().err()) {
         bail!("a server that tests need is missing, and --require-all was given: {error:#}");
     }

@@ -5,13 +5,13 @@ use tollgate_testkit::{Postgres, Redis};
 
 use crate::shell;
 
-/// Starts PostgreSQL with a setting such as `fsync=off`.
-pub(crate) fn postgres(setting: &'static str) -> Result<Postgres> {
-    if let Some(server) = Postgres::launch(setting) {
+/// Starts PostgreSQL with settings such as `fsync=off`.
+pub(crate) fn postgres(settings: &[&str]) -> Result<Postgres> {
+    if let Some(server) = Postgres::launch(settings) {
         return Ok(server);
     }
     shell::ensure_debian("pg_ctlcluster", "postgresql")?;
-    Postgres::launch(setting).context("PostgreSQL was installed but its server programs were not found")
+    Postgres::launch(settings).context("PostgreSQL was installed but its server programs were not found")
 }
 
 pub(crate) fn redis() -> Result<Redis> {

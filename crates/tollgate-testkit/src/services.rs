@@ -24,21 +24,21 @@ pub struct Postgres {
     programs: PathBuf,
     folder: TempDir,
     port: u16,
-    setting: &'static str,
+    settings: Vec<String>,
 }
 
 impl Postgres {
     /// Starts a server with an empty database; `None` unless `TOLLGATE_TEST_POSTGRES` is set and the programs are installed.
     pub fn start(test: &str) -> Option<Self> {
-        let server = std::env::var_os("TOLLGATE_TEST_POSTGRES").and_then(|_| Self::launch("fsync=off"));
+        let server = std::env::var_os("TOLLGATE_TEST_POSTGRES").and_then(|_| Self::launch(&["fsync=off"]));
         if server.is_none() {
             skipped(&format!("{test} (needs PostgreSQL: TOLLGATE_TEST_POSTGRES is not set, or it is not installed)"));
         }
         server
     }
 
-    /// Starts a server with an empty database and a setting such as `fsync=off`; `None` if the programs are not installed.
-    pub fn launch(setting: &'static str) -> Option<Self> {
+    /// Starts a server with an empty database and settings such as `fsync=off`; `None` if the programs are not installed.
+    pub fn launch(settings: &[&str]) -> Option<Self> {
         let programs = postgres_programs()?;
         let folder = TempDir::with_prefix("tollgate-pg-").expect("a temporary folder");
         if is_root() {
@@ -47,7 +47,8 @@ impl Postgres {
         let data = folder.path().join("data");
         let data = data.to_str().expect("temporary folders have UTF-8 names");
         run(&mut as_postgres(&programs.join("initdb"), &["-D", data, "-A", "trust", "-U", "postgres", "--no-sync"]));
-        let mut server = Self { process: None, programs, folder, port: 0, setting };
+        let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
+        let mut server = Self { process: None, programs, folder, port: 0, settings };
         for _ in 0..5 {
             server.port = free_port();
             if server.try_start() {
@@ -93,7 +94,8 @@ impl Postgres {
     fn try_start(&mut self) -> bool {
         let (folder, port) = (self.folder.path().display().to_string(), self.port.to_string());
         let data = format!("{folder}/data");
-        let arguments = ["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder, "-c", self.setting];
+        let mut arguments = vec!["-D", &data, "-h", "127.0.0.1", "-p", &port, "-k", &folder];
+        arguments.extend(self.settings.iter().flat_map(|setting| ["-c", setting.as_str()]));
         let mut command = as_postgres(&self.programs.join("postgres"), &arguments);
         let mut process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("postgres starts");
         let is_ready = || {

@@ -2,7 +2,7 @@
 
 use std::{fs, process::Command, thread::available_parallelism};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::shell;
@@ -35,6 +35,13 @@ impl Machine {
         // The part after the dash names the distribution's build.
         format!("{cpu}, {cores} cores{kind}, Linux {}", kernel.split('-').next().unwrap_or_default())
     }
+}
+
+/// Memory of the machine, in bytes.
+pub(super) fn memory_bytes() -> Result<u64> {
+    let text = fs::read_to_string("/proc/meminfo")?;
+    let kib = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    Ok(kib.context("/proc/meminfo does not have MemTotal")? * 1024)
 }
 
 /// Today, as `23 November 2026`.

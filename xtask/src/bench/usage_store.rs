@@ -6,7 +6,7 @@ use std::{fs, path::Path, process::Command};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
-use super::{BenchOptions, console_users, usage_api};
+use super::{BenchOptions, console_users, machine, usage_api};
 use crate::{servers, shell};
 
 /// Stores the records of the options in each database, one after the other, and queries them.
@@ -20,7 +20,9 @@ pub(super) fn measure(options: &BenchOptions, programs: &Path, folder: &Path) ->
         return Ok(json!({ "PostgreSQL": measure_database(options, programs, folder, "PostgreSQL", Some(url))? }));
     }
     let sqlite = measure_database(options, programs, folder, "SQLite", None)?;
-    let server = servers::postgres("fsync=on")?;
+    // What PostgreSQL's manual advises, and operating.md with it.
+    let cache = format!("shared_buffers={}MB", machine::memory_bytes()? / 4 / (1 << 20));
+    let server = servers::postgres(&["fsync=on", &cache])?;
     let postgres = measure_database(options, programs, folder, "PostgreSQL", Some(&server.url()))?;
     Ok(json!({ "SQLite": sqlite, "PostgreSQL": postgres }))
 }

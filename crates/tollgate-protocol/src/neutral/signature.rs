@@ -120,7 +120,7 @@ impl<'a> SealedItem<'a> {
 pub(crate) enum ThoughtMember {
     /// DeepSeek, Kimi, GLM, Qwen: a history has it in the same member, and DeepSeek requires it beside calls.
     ReasoningContent,
-    /// Groq, Cerebras, OpenRouter, vLLM: some of them refuse a history with `reasoning_content`.
+    /// Groq, Cerebras, `OpenRouter`, vLLM: some of them refuse a history with `reasoning_content`.
     Reasoning,
 }
 
