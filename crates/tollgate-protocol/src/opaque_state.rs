@@ -39,6 +39,9 @@ pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
 /// Marks what a Responses upstream sealed.
 pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
+/// Marks Gemini's signature of the call that follows.
+pub(crate) const CALL_SIGNATURE: &str = "tg1.g.";
+
 /// Marks the text of a thought that the caller does not see (in base64): chat upstreams seal nothing, and some refuse a history with tool
 /// calls but without it (`reasoning_content` of DeepSeek).
 pub(crate) const HIDDEN_THOUGHT: &str = "tg1.o.";

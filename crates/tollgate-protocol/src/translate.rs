@@ -44,9 +44,8 @@ pub fn encode_request(
             // Thoughts are sealed whether or not they are shown. Callers of Messages read the first block as the answer unless they
             // asked for thinking.
             Protocol::Responses => request.origin == Protocol::Gemini || request.params.thinking.omitted,
-            // Chat upstreams get their own thoughts back.
-            Protocol::OpenAi => request.params.thinking.omitted,
-            Protocol::Gemini => false,
+            // Chat upstreams get their own thoughts back, and Gemini signatures of calls that are too long for ids.
+            Protocol::OpenAi | Protocol::Gemini => request.params.thinking.omitted,
         };
     let encoded = neutral::EncodedRequest {
         method,

@@ -297,7 +297,7 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
     }
     if let Some(fields) = no_route.fewest_unsupported_fields() {
         if let Some(fault) = bodies.malformed() {
-            return Refusal::Malformed(fault.clone());
+            return Refusal::Malformed(fault);
         }
         return Refusal::Unsupported { fields, model, reason: bodies.reason() };
     }

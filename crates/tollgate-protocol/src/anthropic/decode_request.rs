@@ -29,7 +29,7 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
     }
     // Names of the tools that the history has loaded.
     let mut loaded = HashSet::new();
-    let mut blocks = Blocks { request: &mut request, loaded: &mut loaded };
+    let mut blocks = Blocks { request: &mut request, loaded: &mut loaded, call_signature: None };
     if let Some(field) = fields.take("system") {
         system(&field, &mut blocks)?;
     }
@@ -77,6 +77,7 @@ fn messages(messages: &[Tree<'_>], path: &str, blocks: &mut Blocks<'_>) -> Resul
                 return Err(Malformed::invalid(FROM, &format!("{path}.role"), &why));
             }
         };
+        blocks.call_signature = None;
         let Some(field) = fields.take("content") else { return Err(Malformed::missing(FROM, &format!("{path}.content"))) };
         let mut parts = blocks.content(&field)?;
         if role == Role::System {

@@ -49,6 +49,7 @@ struct BlockWriter<'a> {
     run: Option<(bool, String)>,
     signature: String,
     id_signatures: bool,
+    carry_thinking: bool,
 }
 
 impl BlockWriter<'_> {
@@ -103,9 +104,15 @@ impl BlockWriter<'_> {
         let PartKind::Call { id, name, args, .. } = &part.kind else { return };
         let Some(input) = input(args, finish) else { return };
         self.close();
+        let (id, signature) = (plain_id(id), part.signature.as_ref());
+        let block = signature::call_signature_block(&id, signature).filter(|_| self.carry_thinking);
+        if let Some(block) = &block {
+            self.thinking("", block);
+        }
         self.next();
         self.out.put_slice(b"{\"type\":\"tool_use\",\"id\":");
-        write_string(self.out, &signature::signed_id(&plain_id(id), part.signature.as_ref().filter(|_| self.id_signatures)));
+        let in_id = signature.filter(|_| self.id_signatures && block.is_none());
+        write_string(self.out, &signature::signed_id(&id, in_id));
         self.out.put_slice(b",\"name\":");
         write_string(self.out, name);
         self.out.put_slice(b",\"input\":");
@@ -115,8 +122,14 @@ impl BlockWriter<'_> {
 }
 
 fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &ReplyContext) {
-    let mut blocks =
-        BlockWriter { out, written: false, run: None, signature: foreign_signature(from), id_signatures: context.id_signatures };
+    let mut blocks = BlockWriter {
+        out,
+        written: false,
+        run: None,
+        signature: foreign_signature(from),
+        id_signatures: context.id_signatures,
+        carry_thinking: context.carry_thinking,
+    };
     for part in &candidate.parts {
         match &part.kind {
             PartKind::Text(text) => blocks.run(false, text),

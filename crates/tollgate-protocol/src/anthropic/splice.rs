@@ -6,6 +6,7 @@ mod thinking_budget;
 use std::ops::Range;
 
 use bytes::Bytes;
+use memchr::memmem;
 
 use self::thinking_budget::ThinkingBudget;
 use crate::{
@@ -33,20 +34,24 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
         if clean(body, &mut cleaned).is_ok() {
             changes.append(cleaned);
         }
-        if let Some(budget) = impossible_budget(body) {
-            budget.remove(body, &mut changes);
-        }
+    }
+    if let Some(budget) = impossible_budget(body, summary) {
+        budget.remove(body, &mut changes);
     }
     changes.apply_to(body)
 }
 
 /// The member that [`forward_request`] leaves out because of the history.
 pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Option<&'static str> {
-    (summary.splices.markers && impossible_budget(body).is_some()).then_some("thinking")
+    impossible_budget(body, summary).is_some().then_some("thinking")
 }
 
 /// The budget for thinking that the history does not allow once marked thinking is removed from it.
-fn impossible_budget(body: &[u8]) -> Option<ThinkingBudget> {
+fn impossible_budget(body: &[u8], summary: &RequestSummary) -> Option<ThinkingBudget> {
+    let may_have_budget = summary.turns > 1 && summary.fields.iter().any(|field| field.as_str() == "thinking");
+    if !may_have_budget || memmem::find(body, b"\"budget_tokens\"").is_none() {
+        return None;
+    }
     ThinkingBudget::read(body).ok().filter(ThinkingBudget::is_impossible)
 }
 

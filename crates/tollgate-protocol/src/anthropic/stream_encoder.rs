@@ -152,11 +152,16 @@ impl MessagesStreamEncoder {
             self.is_hidden_cut = kept < text.len();
         }
         if let Some(signature) = signature.filter(|_| self.carry_thinking && SealedItem::of(signature).is_some()) {
-            self.open_block(out, TextBlock::Thinking);
-            self.open = None;
-            self.delta(out, "signature_delta", "signature", &signature_item(signature));
-            self.stop_block(out);
+            self.signature_block(out, &signature_item(signature));
         }
+    }
+
+    /// Ends the open thought with a signature, or writes a block without a text.
+    fn signature_block(&mut self, out: &mut BytesMut, signature: &str) {
+        self.open_block(out, TextBlock::Thinking);
+        self.open = None;
+        self.delta(out, "signature_delta", "signature", signature);
+        self.stop_block(out);
     }
 
     /// Writes a block without a text for what the caller does not see of the thought before.
@@ -166,10 +171,7 @@ impl MessagesStreamEncoder {
         if hidden.is_empty() {
             return;
         }
-        self.open_block(out, TextBlock::Thinking);
-        self.open = None;
-        self.delta(out, "signature_delta", "signature", &hidden_thought(&hidden));
-        self.stop_block(out);
+        self.signature_block(out, &hidden_thought(&hidden));
     }
 
     fn stop_block(&mut self, out: &mut BytesMut) {
@@ -189,9 +191,15 @@ impl MessagesStreamEncoder {
         let Some(input) = input(&call.args, finish) else { return };
         self.close_block(out);
         self.start(out);
+        let (id, signature) = (plain_id(&call.id), call.signature.as_ref());
+        let block = signature::call_signature_block(&id, signature).filter(|_| self.carry_thinking);
+        if let Some(block) = &block {
+            self.signature_block(out, block);
+        }
         begin(out, "content_block_start");
         out.put_slice(format!(",\"index\":{},\"content_block\":{{\"type\":\"tool_use\",\"id\":", self.index).as_bytes());
-        write_string(out, &signature::signed_id(&plain_id(&call.id), call.signature.as_ref().filter(|_| self.id_signatures)));
+        let in_id = signature.filter(|_| self.id_signatures && block.is_none());
+        write_string(out, &signature::signed_id(&id, in_id));
         out.put_slice(b",\"name\":");
         write_string(out, &call.name);
         out.put_slice(b",\"input\":{}}}\n\n");

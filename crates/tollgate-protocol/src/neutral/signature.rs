@@ -11,7 +11,7 @@ use super::{Part, PartKind, Signature, encode_context::EncodeContext, media::sta
 use crate::{
     Profile, Protocol,
     markers::bare_id,
-    opaque_state::{ANTHROPIC_REDACTED, ANTHROPIC_SIGNATURE, ID_MARK, RESPONSES_SEAL, id_suffix},
+    opaque_state::{ANTHROPIC_REDACTED, ANTHROPIC_SIGNATURE, CALL_SIGNATURE, ID_MARK, RESPONSES_SEAL, id_suffix},
 };
 
 /// Value that Gemini accepts in place of a signature (Gemini API docs, "Thought signatures").
@@ -84,6 +84,22 @@ impl GoogleSignatures {
 pub(crate) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
     let suffix = google(signature).and_then(id_suffix).unwrap_or_default();
     format!("{id}{suffix}")
+}
+
+/// Longest id of a call with a signature for callers of Messages, in bytes. Claude Code saves large results in files that are named after
+/// the id, and file names have at most 255 bytes.
+const SIGNED_ID_LIMIT: usize = 128;
+
+/// Gemini's signature of a call as that of a thinking block in front of the call, where the id would be too long with it.
+pub(crate) fn call_signature_block(id: &str, signature: Option<&Signature>) -> Option<String> {
+    let value = google(signature)?;
+    (signed_id(id, signature).len() > SIGNED_ID_LIMIT).then(|| format!("{CALL_SIGNATURE}{value}"))
+}
+
+/// The signature of the call that follows such a block.
+pub(crate) fn of_call_signature_block(value: &str) -> Option<Signature> {
+    let value = value.strip_prefix(CALL_SIGNATURE)?.to_owned();
+    Some(Signature { owner: Protocol::Gemini, value })
 }
 
 /// Ends the id in the value of a seal.

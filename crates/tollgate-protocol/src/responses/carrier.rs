@@ -8,6 +8,7 @@ use crate::{
         PartKind, Signature,
         signature::{SealedItem, ThoughtMember},
     },
+    opaque_state::CALL_SIGNATURE,
 };
 
 /// What a reasoning item carried.
@@ -23,7 +24,7 @@ pub(super) enum Carried {
 
 /// The seal of a Gemini signature for the call that follows.
 pub(super) fn of_call(signature: &str) -> String {
-    format!("{SEALED_REASONING}g.{signature}")
+    format!("{CALL_SIGNATURE}{signature}")
 }
 
 /// The seal of a Gemini signature of the text before.

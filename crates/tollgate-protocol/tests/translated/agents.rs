@@ -334,6 +334,37 @@ fn signature_of_gemini_behind_a_chat_endpoint_returns_to_it() {
     }
 }
 
+/// Claude Code names files after the ids of calls; signatures of Gemini have hundreds of bytes.
+#[test]
+fn long_signature_of_a_call_returns_in_a_thinking_block_where_the_caller_asked_for_thinking() {
+    let signature = "QUJD".repeat(100);
+    let part = json!({"functionCall": {"name": "f", "args": {}, "id": "c1"}, "thoughtSignature": signature});
+    let answer = json!({"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]});
+    let context = ReplyContext { carry_thinking: true, id_signatures: true, ..ReplyContext::new("r", 7, "m") };
+    let whole = |context: &ReplyContext| {
+        let reply = translate_reply(Gemini, Anthropic, &Bytes::from(answer.to_string()), context).expect("an answer");
+        serde_json::from_slice::<Value>(&reply.body).expect("JSON")
+    };
+    let streaming = ReplyContext { stream: true, ..context.clone() };
+    let (out, fault) = relay((Gemini, Anthropic), &streaming, [&framed(Gemini, std::slice::from_ref(&answer))[..]]);
+    assert_eq!(fault, None);
+    for answer in [whole(&context), assemble(Anthropic, &check_stream(Anthropic, &out))] {
+        let content = &answer["content"];
+        let block = json!({"type": "thinking", "thinking": "", "signature": format!("tg1.g.{signature}")});
+        assert_eq!((&content[0], &content[1]["id"]), (&block, &json!("c1")), "{content}");
+        let (sent, dropped) = translate(Anthropic, (Gemini, "gemini-3-pro"), &next_turn(content)).expect("a request");
+        let parts = sent["contents"][1]["parts"].as_array().expect("parts");
+        assert_eq!((parts.len(), &parts[0]["thoughtSignature"], dropped.len()), (1, &json!(signature), 0), "{sent}");
+        for (to, model) in [(OpenAi, "gpt-4o"), (Responses, "gpt-5.5")] {
+            let (sent, _) = translate(Anthropic, (to, model), &next_turn(content)).expect("a request");
+            assert!(!sent.to_string().contains("QUJD"), "{to:?} {sent}");
+        }
+    }
+    // Others would read the block as the answer.
+    let unasked = whole(&ReplyContext { carry_thinking: false, ..context });
+    assert_eq!(unasked["content"][0]["id"], format!("c1__sig1_{signature}"));
+}
+
 #[test]
 fn signature_that_only_its_account_accepts_is_left_out_behind_a_chat_endpoint_and_named() {
     let bound = Profile { signature_required: Some(true), signatures_bound: Some(true), ..Profile::default() };

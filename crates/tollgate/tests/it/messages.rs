@@ -227,6 +227,13 @@ fn errors_have_the_form_of_the_protocol() {
             "'mcp_servers'",
         ),
         ("/v1/messages", with("max_tokens", json!("9")), 400, "invalid_request_error", "'max_tokens'"),
+        (
+            "/v1/messages",
+            with("tool_choice", json!({"type": "any"})),
+            400,
+            "invalid_request_error",
+            "only allowed when tools are given",
+        ),
         ("/v1/messages/batches", body("chat-model"), 404, "not_found_error", "batch processing"),
         ("/v1/v1/messages", body("chat-model"), 404, "not_found_error", "/v1/messages?"),
         ("/v1/files", body("chat-model"), 404, "not_found_error", "Files API"),

@@ -146,12 +146,18 @@ impl<'a> RequestBodies<'a> {
         self.summary.stream && self.target.framing == Framing::Sse
     }
 
-    /// The fault of a body that can be passed on, but not decoded.
-    pub(crate) fn malformed(&self) -> Option<&Malformed> {
-        match self.decoded.get().map(|decoded| &**decoded) {
-            Some(Err(TranslateError::Malformed(fault))) => Some(fault),
-            Some(_) | None => None,
+    /// The fault of a body that can be passed on, but not decoded, or that the translation for every channel has found.
+    pub(crate) fn malformed(&self) -> Option<Malformed> {
+        if let Some(Err(TranslateError::Malformed(fault))) = self.decoded.get().map(|decoded| &**decoded) {
+            return Some(fault.clone());
         }
+        let encoded = self.encoded.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut faults = encoded.iter().map(|one| match &*one.outcome {
+            Err(TranslateError::Malformed(fault)) => Some(fault),
+            Ok(_) | Err(_) => None,
+        });
+        let first = faults.next()??;
+        faults.all(|other| other == Some(first)).then(|| first.clone())
     }
 
     /// Whether a limit of this gateway, and not the request, kept media from being fetched.

@@ -9,7 +9,7 @@ use crate::{
     neutral::{
         Media, Part, PartKind, Request, Signature,
         media::{self, BadMedia},
-        signature::{ThoughtMember, split_id},
+        signature::{ThoughtMember, of_call_signature_block, split_id},
     },
     object::{Field, Fields},
     opaque_state::{RESPONSES_SEAL, open_hidden_thought},
@@ -21,6 +21,8 @@ pub(super) struct Blocks<'r> {
     pub(super) request: &'r mut Request,
     /// Names of the tools that the history has loaded.
     pub(super) loaded: &'r mut HashSet<String>,
+    /// Gemini's signature of the next call of this message.
+    pub(super) call_signature: Option<Signature>,
 }
 
 /// The source of an image or a document.
@@ -72,6 +74,10 @@ impl Blocks<'_> {
             "thinking" => {
                 let value = fields.text_or_empty("signature")?;
                 let shown = fields.text_or_empty("thinking")?;
+                if let Some(of_call) = of_call_signature_block(&value) {
+                    self.call_signature = Some(of_call);
+                    return Ok(Vec::new());
+                }
                 let hidden = open_hidden_thought(&value);
                 signature = match hidden {
                     Some(_) => Some(ThoughtMember::ReasoningContent.signature()),
@@ -92,7 +98,7 @@ impl Blocks<'_> {
             "tool_use" => {
                 let given = fields.required_text("id")?;
                 let (id, carried) = split_id(&given);
-                signature = carried;
+                signature = self.call_signature.take().or(carried);
                 let name = fields.required_text("name")?;
                 let args = fields.take("input").map_or_else(|| "{}".to_owned(), |input| input.value.compact());
                 PartKind::Call { id: id.to_owned(), name, args, custom: false }

@@ -69,6 +69,9 @@ fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
     for (thinking, blocks, thinking_left, blocks_left) in [
         (budget, marked.to_owned(), "", ""),
         (adaptive, marked.to_owned(), adaptive, ""),
+        // Of a model that did not think, or Claude's own without thinking.
+        (budget, String::new(), "", ""),
+        (adaptive, String::new(), adaptive, ""),
         (budget, own.to_owned(), budget, own),
         (budget, format!("{own}{marked}"), budget, own),
     ] {
@@ -76,6 +79,16 @@ fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
         assert_eq!(forward(&given, &RequestEdits::default()), body(thinking_left, blocks_left));
         assert_eq!(left_out(&given), (thinking != thinking_left).then(|| "thinking".to_owned()));
     }
+    // Claude thinks in front of the first calls only.
+    let step = r#"{"type":"tool_use","id":"t0","name":"f","input":{}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t0","content":"r"}]},
+        {"role":"assistant","content":["#;
+    for (first, budget_left) in [(own, budget), ("", "")] {
+        let given = body(budget, &format!("{first}{step}"));
+        assert_eq!(forward(&given, &RequestEdits::default()), body(budget_left, &format!("{first}{step}")));
+    }
+    let next = r#"{"type":"text","text":"x"}]},{"role":"user","content":"go on"},{"role":"assistant","content":["#;
+    let given = body(budget, &format!("{own}{next}"));
+    assert_eq!(forward(&given, &RequestEdits::default()), body("", &format!("{own}{next}")), "a later turn has no block");
     let context = r#""context_management":{"edits":[{"type":"clear_thinking_20251015","keep":"all"}]},"#;
     let given = body(&format!("{budget}{context}"), marked);
     assert_eq!(forward(&given, &RequestEdits::default()), body(r#""context_management":{"edits":[]},"#, ""));

@@ -1,5 +1,6 @@
-//! Whether a history allows thinking with a budget. The API requires the thinking block in front of the last calls then; where another
-//! provider's model made it, it is removed, and so must be the budget.
+//! Whether a history allows thinking with a budget. The API requires a thinking block in front of the last calls then ("Expected `thinking`
+//! or `redacted_thinking`, but found `tool_use`"). Where another provider's model made the calls, there is none, or it is removed, and so
+//! must be the budget; the calls that Claude then makes without thinking have none either.
 
 use std::ops::Range;
 
@@ -17,12 +18,23 @@ pub(super) struct ThinkingBudget {
     /// The edits of `context_management`, with `true` for those that need thinking.
     context_edits: Vec<(Range<usize>, bool)>,
     last: ModelTurn,
+    /// A turn of the model since the user's last message other than results has a thinking block of its own: Claude thinks only in front
+    /// of the first calls.
+    has_thought: bool,
 }
 
-/// The blocks of a turn of the model.
+enum Message {
+    OfModel(ModelTurn),
+    /// Of the user, with results of tools.
+    Results,
+    Other,
+}
+
+/// The blocks of a message.
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelTurn {
     calls: bool,
+    results: bool,
     own_thinking: bool,
     marked_thinking: bool,
 }
@@ -53,7 +65,14 @@ impl ThinkingBudget {
             }
             "messages" => {
                 scanner.elements(|scanner, _| {
-                    self.last = model_turn(scanner)?.unwrap_or(self.last);
+                    match message(scanner)? {
+                        Message::OfModel(turn) => {
+                            self.has_thought |= turn.own_thinking;
+                            self.last = turn;
+                        }
+                        Message::Results => {}
+                        Message::Other => self.has_thought = false,
+                    }
                     Ok(())
                 })?;
             }
@@ -62,10 +81,10 @@ impl ThinkingBudget {
         Ok(())
     }
 
-    /// Whether the budget must go with the thinking block that is removed.
+    /// Whether the budget must go, because the last calls have no thinking block, or lose it.
     pub(super) fn is_impossible(&self) -> bool {
-        let ModelTurn { calls, own_thinking, marked_thinking } = self.last;
-        self.member.is_some() && calls && marked_thinking && !own_thinking
+        let ModelTurn { calls, own_thinking, marked_thinking, .. } = self.last;
+        self.member.is_some() && calls && !own_thinking && (marked_thinking || !self.has_thought)
     }
 
     /// Removes the budget, and the edits of the context that are refused without thinking.
@@ -92,8 +111,7 @@ fn has_type(scanner: &mut Scanner<'_>, is: impl Fn(&str) -> bool) -> Result<(Ran
     Ok((range.unwrap_or_default(), found))
 }
 
-/// Reads a turn; `None` if it is not one of the model.
-fn model_turn(scanner: &mut Scanner<'_>) -> Result<Option<ModelTurn>, SyntaxError> {
+fn message(scanner: &mut Scanner<'_>) -> Result<Message, SyntaxError> {
     let (mut turn, mut is_model) = (ModelTurn::default(), false);
     scanner.members(|scanner, name| {
         match name.word() {
@@ -105,7 +123,11 @@ fn model_turn(scanner: &mut Scanner<'_>) -> Result<Option<ModelTurn>, SyntaxErro
         }
         Ok(())
     })?;
-    Ok(is_model.then_some(turn))
+    Ok(match turn {
+        turn if is_model => Message::OfModel(turn),
+        ModelTurn { results: true, .. } => Message::Results,
+        _ => Message::Other,
+    })
 }
 
 fn block(scanner: &mut Scanner<'_>, turn: &mut ModelTurn) -> Result<(), SyntaxError> {
@@ -117,6 +139,7 @@ fn block(scanner: &mut Scanner<'_>, turn: &mut ModelTurn) -> Result<(), SyntaxEr
                     let kind = kind.decode();
                     thinks = kind.ends_with("thinking");
                     turn.calls |= kind == "tool_use";
+                    turn.results |= kind == "tool_result";
                 }
             }
             "signature" | "data" => marked |= scanner.optional_string()?.is_some_and(|value| has_marker(&value)),
