@@ -3,7 +3,7 @@
 use tollgate_protocol::RequestSummary;
 
 use crate::{
-    Billing, Budget, BudgetAction, Caller, Exclusion, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures,
+    Billing, Budget, BudgetAction, Caller, Exclusion, Group, Key, LimitLevel, MissingPrice, Multiplier, Offer, Price, PriceFigures,
     PriceKind, PriceLimit, PriceLimitMode, PriceLimitOn, offer::ModelPurpose, parse_usd, settle::estimate_input,
 };
 
@@ -148,6 +148,12 @@ impl PriceRules {
             limits: levels.map(|(level, limit)| limit.map(|limit| (level, limit))),
             sale: offer.sale.as_ref().map(|price| EffectivePrice::of(price, basis, offer.sale_multiplier)),
         }
+    }
+
+    /// The group's own limit alone, which applies to all of its callers.
+    pub(crate) fn of_group(group: &Group, sale: Option<&Price>, basis: PriceBasis, multiplier: Multiplier) -> Self {
+        let sale = sale.map(|price| EffectivePrice::of(price, basis, multiplier));
+        Self { limits: [group.price_limit.map(|limit| (LimitLevel::Group, limit)), None, None], sale }
     }
 
     /// Excludes all candidates alike: limits on the sale price.

@@ -22,6 +22,8 @@ pub(crate) const ALERT_LIFE_MS: i64 = 90 * 86_400_000;
 pub(crate) const EVENT_LIFE_MS: i64 = 59 * 60_000;
 /// Name of the destination that the settings have. Its id is the nil one.
 pub const CONFIGURED_DESTINATION: &str = "alerts.webhook";
+/// Name of the key of a member's playground.
+pub const PLAYGROUND_KEY_NAME: &str = "console-playground";
 /// Destinations, at most.
 pub const MAX_ALERT_DESTINATIONS: usize = 100;
 
@@ -70,7 +72,8 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
     /// The destinations with their secrets in clear text.
     async fn destinations(&self) -> Result<Vec<AlertDestination>, StoreError>;
 
-    /// Service keys and admin keys that are valid and expire before a time; at most 1,001.
+    /// Service keys and admin keys that are valid and expire before a time; at most 1,001. Keys of playgrounds are renewed by their pages
+    /// and left out.
     async fn expiring_keys(&self, now: Timestamp, before: Timestamp) -> Result<Vec<ExpiringKey>, StoreError>;
 }
 

@@ -60,7 +60,7 @@ use tollgate_core::{AccountHealth, AccountId, Catalog, Key, KeyId, RequestId, Re
 pub use alerts::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, CONFIGURED_DESTINATION, ClaimedMessage,
     DestinationKind, DestinationSecrets, MAX_ALERT_DESTINATIONS, MAX_OPEN_ALERTS, MessageKind, MessageResult, MessageState,
-    ToldDestination,
+    PLAYGROUND_KEY_NAME, ToldDestination,
 };
 pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};

@@ -214,6 +214,16 @@ fn console_url(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
     }
 }
 
+/// Whether anybody can open an account at a provider. Microsoft's addresses name a tenant, or one of these words for all.
+fn is_public_issuer(issuer: &Url) -> bool {
+    let tenant = issuer.path_segments().and_then(|mut segments| segments.next()).unwrap_or_default();
+    match issuer.host_str().unwrap_or_default() {
+        "accounts.google.com" | "appleid.apple.com" | "gitlab.com" => true,
+        "login.microsoftonline.com" => ["common", "organizations", "consumers"].contains(&tenant),
+        _ => false,
+    }
+}
+
 /// Rules of the section `oidc`.
 fn oidc(values: &ConfigValues, faults: &mut Vec<String>) {
     let text = |path: &str| values.get(path).map_or("", |value| value.text.as_str());
@@ -241,6 +251,13 @@ fn oidc(values: &ConfigValues, faults: &mut Vec<String>) {
     }
     if !text("oidc.scopes").split(' ').any(|scope| scope == "openid") {
         faults.push("oidc.scopes contains openid".to_owned());
+    }
+    let is_open = text("oidc.create_members") == "true" && text("oidc.domains").is_empty() && text("oidc.role_claim").is_empty();
+    if is_open && Url::parse(issuer).is_ok_and(|url| is_public_issuer(&url)) {
+        faults.push(
+            "oidc.create_members would make a member of everybody who has an account at oidc.issuer: set oidc.domains or oidc.role_claim"
+                .to_owned(),
+        );
     }
     let has_values = ["oidc.admins", "oidc.operators", "oidc.members"].iter().any(|path| !text(path).is_empty());
     if has_values && text("oidc.role_claim").is_empty() {

@@ -100,12 +100,10 @@ impl OfferPart {
         let base = schedule.and_then(|schedule| schedule.at(now));
         let begins = next_begin(&offered.model, now);
         let next = schedule.zip(begins).and_then(|(schedule, begins)| schedule.at(begins));
-        let accounts = offered.channels(catalog).flat_map(|channel| {
-            channel.accounts.iter().map(|account| ServingAccount {
-                channel: channel.id,
-                account: account.id,
-                is_on: channel.spec.on && account.spec.on,
-            })
+        let accounts = offered.accounts(catalog, now).map(|(channel, account)| ServingAccount {
+            channel: channel.id,
+            account: account.id,
+            is_on: channel.spec.on && account.spec.on,
         });
         let accounts = accounts.collect();
         Self {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use tollgate_protocol::{Method, Protocol};
 
 use super::{Caller, ModelPurpose, protocols};
-use crate::{Catalog, Channel, Glob, Group, GroupId, Model, Visibility};
+use crate::{
+    Account, Catalog, Channel, Glob, Group, GroupId, Model, Timestamp, Visibility, cost_of,
+    price_limit::{EffectivePrice, PriceBasis, PriceRules},
+};
 
 /// Those who look at models: a caller, or visitors without a key.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +77,33 @@ impl VisibleModel {
         let purpose = if self.embeds() { ModelPurpose::Embedding } else { ModelPurpose::Generation };
         let positions = catalog.mappings_for(self.group.id, &self.model.spec.name);
         positions.filter_map(|it| catalog.channel_at(it.channel)).filter(move |channel| channel.serves_purpose(purpose))
+    }
+
+    /// The accounts of these channels, without those that the group's own price limit excludes.
+    pub fn accounts<'a>(
+        &'a self,
+        catalog: &'a Catalog,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&'a Arc<Channel>, &'a Arc<Account>)> {
+        let purpose = if self.embeds() { ModelPurpose::Embedding } else { ModelPurpose::Generation };
+        let basis = PriceBasis { has_output: !self.embeds(), ..PriceBasis::SHORTEST };
+        let model = &self.model.spec;
+        let sale = model.price.as_ref().and_then(|schedule| schedule.at(now));
+        let rules = PriceRules::of_group(&self.group, sale, basis, self.group.sale_multiplier(&model.name));
+        let is_sold = rules.sale_exclusion().is_none();
+        let positions = catalog.mappings_for(self.group.id, &model.name).filter(move |_| is_sold);
+        let serving = positions.filter_map(|it| Some((catalog.channel_at(it.channel)?, it.mapping as usize)));
+        let serving = serving.filter(move |(channel, _)| channel.serves_purpose(purpose));
+        let accounts =
+            serving.flat_map(|(channel, mapping)| channel.accounts.iter().map(move |account| (channel, mapping, account)));
+        accounts.filter_map(move |(channel, mapping, account)| {
+            if rules.applies_to_cost() {
+                let cost = cost_of(channel, mapping, now);
+                let cost = cost.map(|price| EffectivePrice::of(&price, basis, account.spec.cost_multiplier));
+                return rules.cost_exclusion(cost).is_none().then_some((channel, account));
+            }
+            Some((channel, account))
+        })
     }
 
     fn of(catalog: &Catalog, group: &Arc<Group>, name: &str) -> Option<Self> {

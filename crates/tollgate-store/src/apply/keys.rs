@@ -131,6 +131,13 @@ impl Batch<'_> {
             | RowKind::Setting
             | RowKind::AlertDestination => None,
         };
+        // One could pass for the other in logs and ledgers.
+        if kind == RowKind::Member {
+            let lower = name.to_lowercase();
+            if self.rows.list(kind, None).await?.iter().any(|member| member.name.to_lowercase() == lower) {
+                return Err(refused(kind, name, ChangeRefusal::Exists));
+            }
+        }
         let parent = match above {
             None => String::new(),
             // The change itself reports a missing parent.

@@ -4,8 +4,8 @@ use tollgate_core::{AlertCondition, AlertRule, KeyStatus, Secret, Timestamp};
 
 use super::{apply, refusal};
 use crate::{
-    AlertDestinationSpec, AlertFilter, Change, ChangeRefusal, KeySpec, MessageKind, MessageResult, MessageState, RowFilter,
-    RowKind, Store, fields::DestinationInput, samples::MIDNIGHT,
+    AlertDestinationSpec, AlertFilter, Change, ChangeRefusal, KeySpec, MessageKind, MessageResult, MessageState,
+    PLAYGROUND_KEY_NAME, RowFilter, RowKind, Store, fields::DestinationInput, samples::MIDNIGHT,
 };
 
 fn condition(subject: &str) -> AlertCondition {
@@ -144,6 +144,7 @@ pub(super) async fn keys_that_expire_are_found(store: &Store) {
         key("far", Some(later(10_000)), active),
         key("never", None, active),
         key("off", Some(later(60)), KeyStatus::Disabled),
+        key(PLAYGROUND_KEY_NAME, Some(later(60)), active),
     ];
     let changes = keys.into_iter().zip(0..).map(|(key, n)| Change::PutKey { key, secret: Some(secret(n)) });
     apply(store, &changes.collect::<Vec<_>>()).await.unwrap();

@@ -189,6 +189,13 @@ pub(super) async fn row_preconditions_are_checked(store: &Store) {
     let account = |channel: &str| Change::ExpectNew { kind: RowKind::Account, parent: channel.to_owned(), name: "one".to_owned() };
     assert_eq!(refusal(apply(store, &[account("a")]).await.unwrap_err()), ChangeRefusal::Exists);
     apply(store, &[account("b")]).await.unwrap();
+
+    let member = |name: &str| Change::ExpectNew { kind: RowKind::Member, parent: String::new(), name: name.to_owned() };
+    apply(store, &[Change::PutMember(Box::new(crate::MemberSpec { name: "Zoë".to_owned(), ..Default::default() }))]).await.unwrap();
+    for name in ["Zoë", "ZOË", "zoë"] {
+        assert_eq!(refusal(apply(store, &[member(name)]).await.unwrap_err()), ChangeRefusal::Exists, "{name}");
+    }
+    apply(store, &[member("zoe")]).await.unwrap();
 }
 
 pub(super) async fn idempotent_batch_is_applied_once(store: &Store) {

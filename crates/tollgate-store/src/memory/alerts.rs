@@ -8,7 +8,8 @@ use tollgate_core::{AlertCondition, AlertDestinationId, AlertId, AlertRule, Expi
 use super::MemoryStore;
 use crate::{
     AdminKeySpec, Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, ClaimedMessage,
-    DestinationSecrets, KeySpec, MessageKind, MessageResult, MessageState, RowKind, StoreError, ToldDestination,
+    DestinationSecrets, KeySpec, MessageKind, MessageResult, MessageState, PLAYGROUND_KEY_NAME, RowKind, StoreError,
+    ToldDestination,
     alerts::{ALERT_LIFE_MS, EVENT_LIFE_MS, MAX_ENDED_ALERTS, MAX_OPEN_ALERTS, detail_text},
 };
 
@@ -217,7 +218,9 @@ impl AlertStore for MemoryStore {
                 | RowKind::Setting
                 | RowKind::AlertDestination => None,
             };
-            if let Some(expires_at) = expires_at.filter(|at| *at > now && *at < before) {
+            if let Some(expires_at) = expires_at.filter(|at| *at > now && *at < before)
+                && row.name != PLAYGROUND_KEY_NAME
+            {
                 found.push(ExpiringKey { id: row.id.clone(), name: row.name.clone(), expires_at });
             }
         }

@@ -7,7 +7,7 @@ use tollgate_core::{AlertCondition, AlertDestinationId, AlertId, AlertRule, Expi
 use super::{dialect::Dialect, rows::select, store::SqlStore};
 use crate::{
     Alert, AlertDestination, AlertDestinationSpec, AlertFilter, AlertMessage, AlertStore, ClaimedMessage, DestinationSecrets,
-    MessageKind, MessageResult, MessageState, RowKind, StoreError, ToldDestination,
+    MessageKind, MessageResult, MessageState, PLAYGROUND_KEY_NAME, RowKind, StoreError, ToldDestination,
     alerts::{ALERT_LIFE_MS, EVENT_LIFE_MS, MAX_ENDED_ALERTS, MAX_OPEN_ALERTS, detail_text},
     rows::CatalogRow,
 };
@@ -274,7 +274,7 @@ impl AlertStore for SqlStore {
             Dialect::Postgres => "CAST(CAST(spec AS JSON) ->> 'expires_at' AS BIGINT)",
         };
         let rest = format!(
-            "WHERE removed_at IS NULL AND spec NOT LIKE '%\"status\":\"disabled\"%' AND {expires} > $1 AND {expires} < $2 \
+            "WHERE removed_at IS NULL AND name <> '{PLAYGROUND_KEY_NAME}' AND spec NOT LIKE '%\"status\":\"disabled\"%' AND {expires} > $1 AND {expires} < $2 \
              ORDER BY {expires} LIMIT 1001"
         );
         let mut found = Vec::new();

@@ -280,6 +280,22 @@ fn state_follows_the_accounts() {
 }
 
 /// Sends answered, failed and faulty requests, tests a channel, and compares what the square says of the traffic.
+#[test]
+fn model_above_the_price_limit_of_its_group_is_not_available_there() {
+    let upstream = Upstream::start();
+    // 15 USD after the multiplier of the group.
+    for (limit, expected, status) in [("14.9", "unavailable", 503), ("15", "available", 200)] {
+        let limited =
+            format!("sale_multiplier = \"1.5\"\nprice_limit = {{ mode = \"ceiling\", on = \"sale\", max_input = \"{limit}\" }}\n");
+        let catalog = catalog(&upstream).replace("sale_multiplier = \"1.5\"\n", &limited);
+        let gateway = TestGateway::builder(PROGRAM).catalog(&catalog).spawn();
+        assert_eq!(state(&gateway, "chat-model")["now"], expected, "{limit}");
+        assert_eq!(gateway.chat(&support::chat("chat-model")).status, status, "{limit}");
+        let elsewhere = square(&gateway, Some(INSIDER));
+        assert_eq!(offer(&elsewhere, "chat-model", "inner-circle")["state"]["now"], "available", "{limit}");
+    }
+}
+
 fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     let chunks = ["one ", "two ", "three"];
     let streamed = || ScriptedResponse::chat_stream(&chunks).chunk_delay(Duration::from_millis(5));

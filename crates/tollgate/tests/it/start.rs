@@ -338,6 +338,28 @@ fn all_invalid_settings_are_reported_at_once() {
     assert!(text(&output).contains("TOLLGATE_SERVER__CORES") && text(&output).contains("TOLLGATE_LOG__LEVEL"), "{}", text(&output));
 }
 
+/// Anybody can open an account there, and would become a member.
+#[test]
+fn public_sign_in_provider_needs_domains_or_roles() {
+    let start = |issuer: &str, domains: &str| {
+        let gateway = TestGateway::builder(PROGRAM)
+            .env("TOLLGATE_OIDC__ISSUER", issuer)
+            .env("TOLLGATE_OIDC__CLIENT_ID", "x")
+            .env("TOLLGATE_OIDC__CREATE_MEMBERS", "true")
+            .env("TOLLGATE_OIDC__DOMAINS", domains)
+            // One fault that ends the start in every case.
+            .env("TOLLGATE_SERVER__CORES", "many");
+        text(&gateway.run_to_exit())
+    };
+    for open in ["https://accounts.google.com", "https://login.microsoftonline.com/common/v2.0"] {
+        assert!(start(open, "").contains("set oidc.domains or oidc.role_claim"), "{open}");
+        assert!(!start(open, "example.com").contains("oidc.role_claim"), "{open}");
+    }
+    for closed in ["https://id.example.com", "https://login.microsoftonline.com/11111111-2222-3333-4444-555555555555/v2.0"] {
+        assert!(!start(closed, "").contains("oidc.role_claim"), "{closed}");
+    }
+}
+
 #[test]
 fn changed_catalog_file_takes_effect_and_an_invalid_one_does_not() {
     let upstream = Upstream::start();

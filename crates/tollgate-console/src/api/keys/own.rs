@@ -3,7 +3,8 @@
 use serde_json::{Map, Value, json};
 use tollgate_core::{KeyId, KeyStatus, MemberId, Timestamp, Visibility};
 use tollgate_store::{
-    AdminScope, Change, GroupSpec, KeySecret, KeySpec, MemberSpec, NewKey, RandomSource, RowFilter, RowKind, StoredRow,
+    AdminScope, Change, GroupSpec, KeySecret, KeySpec, MemberSpec, NewKey, PLAYGROUND_KEY_NAME, RandomSource, RowFilter, RowKind,
+    StoredRow,
     fields::{FieldValue as _, KeyInput, Kind, Object, Row as _},
 };
 
@@ -21,8 +22,7 @@ use crate::{
 
 /// Groups that are looked at.
 const MAX_GROUPS: u32 = 1_000;
-/// The name of the key of a member's playground, and for how long it is valid.
-const PLAYGROUND: &str = "console-playground";
+/// For how long the key of a member's playground is valid.
 const PLAYGROUND_MS: i64 = 12 * 3_600_000;
 
 static GROUP: Object = Object::of(
@@ -119,23 +119,27 @@ async fn make_playground_key(context: RequestContext) -> Result<ApiResponse, Api
     let groups: Vec<String> = context.body.text("group").map(str::to_owned).into_iter().collect();
     own.check(&context, &groups)?;
     let until = context.now().plus_ms(PLAYGROUND_MS);
-    let named = RowFilter { parent: Some(own.id.to_string()), name: Some(PLAYGROUND.to_owned()), ..RowFilter::of(RowKind::Key, 1) };
+    let named = RowFilter {
+        parent: Some(own.id.to_string()),
+        name: Some(PLAYGROUND_KEY_NAME.to_owned()),
+        ..RowFilter::of(RowKind::Key, 1)
+    };
     let before = context.with_query_timeout(context.state.store.listing.page(&named)).await?.pop();
     let new = NewKey::generate(&RandomSource::system());
     let secret = new.secret(&context.state.store.hasher);
     let changes = match before {
         None => {
             let mut spec = KeyInput::blank().spec;
-            (spec.name, spec.member) = (PLAYGROUND.to_owned(), own.name.clone());
+            (spec.name, spec.member) = (PLAYGROUND_KEY_NAME.to_owned(), own.name.clone());
             (spec.groups, spec.expires_at) = (groups, Some(until));
             let key = Box::new(spec);
-            let expected = Change::ExpectNew { kind: RowKind::Key, parent: own.name.clone(), name: PLAYGROUND.to_owned() };
+            let expected = Change::ExpectNew { kind: RowKind::Key, parent: own.name.clone(), name: PLAYGROUND_KEY_NAME.to_owned() };
             vec![expected, Change::PutKey { key, secret: Some(secret) }]
         }
         Some(row) => renewal(&row, groups, until, secret)?,
     };
     context.apply_as(&context.actor(), &changes).await?;
-    let (row, shown) = with_secret(&context, &own, PLAYGROUND, new).await?;
+    let (row, shown) = with_secret(&context, &own, PLAYGROUND_KEY_NAME, new).await?;
     Ok(ApiResponse::ok(Value::Object(shown)).revision(row.revision))
 }
 

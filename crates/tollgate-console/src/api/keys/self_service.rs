@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
 use tollgate_core::{KeyId, KeyStatus, PriceLimit, Visibility};
 use tollgate_store::{
     AdminScope, Change, ChangeRefusal, ChangeRefused, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter,
@@ -98,7 +99,12 @@ static ALLOWANCE: Object = Object::of(
             Kind::List { of: &SPENT_BUDGET_ENTRY, max: 3 },
             "Budgets of the whole gateway that are spent and refuse requests. Their amounts are for operators.",
         ),
-        read("balance", USD, "Balance of a prepaid member; null for others.").or_null(),
+        read(
+            "balance",
+            USD,
+            "Balance of a prepaid member; null for others, and for operators who ask for a key of another member.",
+        )
+        .or_null(),
     ],
 );
 
@@ -159,7 +165,13 @@ async fn allowance(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let id = KeyId::parse(&row.id).ok_or_else(missing)?;
     let key = context.with_query_timeout(context.state.store.listing.key(id)).await?.ok_or_else(missing)?;
     let request = CallerRequest { state: Arc::clone(&context.state), key: Arc::new(key), query: InputFields::default() };
-    Ok(ApiResponse::ok(key_allowance(&request).await?))
+    let mut shown = key_allowance(&request).await?;
+    // Operators do not see the ledgers of others.
+    let is_own = context.principal.member().is_some_and(|(member, _)| member == request.key.member.id);
+    if !is_own && context.principal.scope() != AdminScope::Admin {
+        shown["balance"] = Value::Null;
+    }
+    Ok(ApiResponse::ok(shown))
 }
 
 async fn rotate(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -336,4 +336,12 @@ fn operators_see_all_but_ledgers_and_sessions_of_others() {
     for path in ["ledger?member=bob", "sessions?member=bob", "members/bob/login"] {
         assert_eq!(ann.browser.send(&admin, "GET", &format!("/admin/v1/{path}"), None).status, 404, "{path}");
     }
+    for member in ["ann", "bob"] {
+        ok(&admin.call("PATCH", &format!("/admin/v1/members/{member}"), Some(&json!({"billing": "prepaid"}))));
+    }
+    let allowance = |key: &str| format!("keys/{key}/allowance");
+    assert!(admin.get(&format!("/admin/v1/{}", allowance(&bob.key)))["balance"].is_string());
+    assert!(bob.browser.get(&admin, &format!("/admin/v1/{}", allowance(&bob.key)))["balance"].is_string());
+    assert!(get(&allowance(&ann.key))["balance"].is_string());
+    assert_eq!(get(&allowance(&bob.key))["balance"], Value::Null);
 }

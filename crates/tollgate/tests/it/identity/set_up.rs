@@ -43,6 +43,21 @@ fn first_start_shows_a_link_that_sets_up_the_first_admin_once() {
     assert!(!admin.gateway.log().contains(token), "the log holds the link");
 }
 
+/// The link stands in the log of the first start.
+#[test]
+fn set_up_link_ends_once_another_admin_can_sign_in() {
+    let admin = Admin::echo();
+    let token = token_of(admin.gateway.startup()["setup_link"].as_str().unwrap()).to_owned();
+    make_member(&admin, "bob", "member");
+    ok(&open(&admin, "password-links/check", &json!({"token": token})));
+    make_member(&admin, "ann", "admin");
+    let password = json!({"token": token, "new_password": PASSWORD});
+    for (path, body) in [("password-links/check", json!({"token": token})), ("password-links/use", password)] {
+        assert_eq!(refusal(&open(&admin, path, &body)), refused(400, "invalid_token", "token"), "{path}");
+    }
+    assert_eq!(try_sign_in(&admin, "owner", PASSWORD).status, 401);
+}
+
 #[test]
 fn set_up_link_is_all_that_a_public_address_answers_before_there_is_an_admin() {
     let gateway = TestGateway::builder(support::PROGRAM).listen("0.0.0.0:0").spawn();
