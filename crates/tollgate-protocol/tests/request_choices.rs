@@ -446,6 +446,10 @@ fn unsupported_embedding_fields_are_refused() {
         unsupported(translate_as(direction, method, &body, &profile(direction.1), &TranslateOptions::default())).0
     };
     assert_eq!(refused((OpenAi, Gemini), Method::Embeddings, json!({"model": "m", "input": [1, 2]})), ["input"]);
+    let texts = |count: usize| json!({"model": "m", "input": vec!["a"; count]});
+    assert_eq!(refused((OpenAi, Gemini), Method::Embeddings, texts(101)), ["input"]);
+    let most = texts(100);
+    translate_as((OpenAi, Gemini), Method::Embeddings, &most, &profile(Gemini), &TranslateOptions::default()).unwrap();
     let task = json!({"content": {"parts": [{"text": "a"}]}, "taskType": "CLUSTERING"});
     assert_eq!(refused((Gemini, OpenAi), Method::EmbedContent, task), ["taskType"]);
     let one = |size: u32| json!({"content": {"parts": [{"text": "a"}]}, "outputDimensionality": size});

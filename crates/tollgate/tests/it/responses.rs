@@ -294,6 +294,11 @@ fn compaction_goes_to_upstreams_that_speak_responses() {
     assert_eq!((&record["method"], &record["outcome"]), (&json!("compact"), &json!("completed")), "{record}");
     assert_eq!(support::nano_usd(&record["sale"]), 190_000, "{record}");
 
+    let listed = gateway.send(&Request::get("/models.json").bearer(gateway.key())).json();
+    for listed in listed["data"].as_array().expect("models") {
+        let has_path = listed.to_string().contains("/v1/responses/compact");
+        assert_eq!(has_path, listed["id"] == MODELS[3], "{listed}");
+    }
     for model in &MODELS[..3] {
         expected["model"] = json!(model);
         let refused = compact(&expected);
