@@ -274,7 +274,7 @@ test("a broken channel is found and repaired by its messages alone", async () =>
   await page.waitForURL("**/channels/broken");
   await page.getByRole("button", { name: "Run test" }).click();
   await page.getByText("Passed").waitFor();
-  await page.getByRole("button", { name: "Turn off" }).click();
+  await page.getByRole("button", { name: "Switch off" }).click();
   await page.getByText("The channel is off.").waitFor();
   await context.close();
 });

@@ -146,7 +146,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     }
     let programs = match options.profile.as_str() {
         dist::PROFILE if options.skip_build => dist::folder(),
-        dist::PROFILE => dist::build()?,
+        dist::PROFILE => dist::build(&dist::DistOptions::default())?,
         profile => {
             if !options.skip_build {
                 build(profile)?;

@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
+use clap::Args;
 use serde_json::Value;
 
 use crate::{
@@ -29,6 +30,14 @@ pub(crate) const PROFILE: &str = "dist";
 const DEBIAN_PROFDATA: &str = "/usr/lib/llvm-19/bin/llvm-profdata";
 /// The programs of the bench: some send the requests and answer them, and all are needed beside the program to measure it.
 const BENCH_PROGRAMS: [&str; 5] = ["fast-upstream", "load", "bare-proxy", "usage-records", "keys"];
+
+#[derive(Args, Default)]
+pub(crate) struct DistOptions {
+    /// The processors that the program is for, such as x86-64-v3 or native: it does not start on older ones. Without it, it runs on any
+    /// of the architecture.
+    #[arg(long)]
+    cpu: Option<String>,
+}
 
 /// A kind of requests in the profile.
 struct Load {
@@ -57,14 +66,14 @@ const LOADS: [Load; 8] = [
 ];
 
 /// Builds the program and says where it is.
-pub(crate) fn run() -> Result<()> {
-    let programs = build()?;
+pub(crate) fn run(options: &DistOptions) -> Result<()> {
+    let programs = build(options)?;
     println!("built {}", programs.join("tollgate").display());
     Ok(())
 }
 
 /// Builds the program and returns [`folder`].
-pub(crate) fn build() -> Result<PathBuf> {
+pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
     let profdata = llvm_profdata()?;
     let home = folder();
     let counts = home.join("counts");
@@ -77,13 +86,13 @@ pub(crate) fn build() -> Result<PathBuf> {
             .with_context(|| format!("cannot copy `{program}`"))?;
     }
     println!("2 of 4: building the program with counters");
-    build_with(&home, "counted", &format!("-Cprofile-generate={}", counts.display()))?;
+    build_with(&home, "counted", &format!("-Cprofile-generate={}", counts.display()), options)?;
     println!("3 of 4: counting {} kinds of requests", LOADS.len());
     count_requests(&home)?;
     let profile = home.join("requests.profdata");
     shell::output(Command::new(profdata).args(["merge", "-o"]).arg(&profile).arg(&counts))?;
     println!("4 of 4: building the program with the counts");
-    build_with(&home, "optimised", &format!("-Cprofile-use={}", profile.display()))?;
+    build_with(&home, "optimised", &format!("-Cprofile-use={}", profile.display()), options)?;
     Ok(home)
 }
 
@@ -93,13 +102,19 @@ pub(crate) fn folder() -> PathBuf {
 }
 
 /// Builds with these flags of the compiler in a folder of their own, and copies the program to `home`.
-fn build_with(home: &Path, folder: &str, flags: &str) -> Result<()> {
+fn build_with(home: &Path, folder: &str, flags: &str, options: &DistOptions) -> Result<()> {
     // With a target named, build scripts and macros are built without the flags.
     let host = shell::output(Command::new("rustc").arg("-vV"))?;
     let host = host.lines().find_map(|line| line.strip_prefix("host: ")).context("rustc does not say what its host is")?;
     let folder = home.join(folder);
     let mut cargo =
         shell::cargo(&["build", "--quiet", "--locked", "--profile", PROFILE, "--package", "tollgate", "--target", host]);
+    let mut flags = flags.to_owned();
+    if let Some(cpu) = &options.cpu {
+        flags = format!("{flags} -Ctarget-cpu={cpu}");
+        // SQLite and the allocator are written in C.
+        cargo.env("CFLAGS", format!("-march={cpu}"));
+    }
     shell::run(cargo.arg("--target-dir").arg(&folder).env("RUSTFLAGS", flags))?;
     fs::copy(folder.join(host).join(PROFILE).join("tollgate"), home.join("tollgate")).context("cannot copy `tollgate`")?;
     Ok(())

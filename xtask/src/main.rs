@@ -54,7 +54,7 @@ enum Command {
     /// Runs coding agents (Claude Code, Codex) from their public packages against the real binary, over each kind of upstream.
     Agents(agents::AgentsOptions),
     /// Builds the program optimised by a profile of the requests it is for.
-    Dist,
+    Dist(dist::DistOptions),
     /// Regenerates the parts of the documentation that are derived from the code.
     Docs,
     /// Writes the price list that is built into the program, from a wheel of LiteLLM.
@@ -81,7 +81,7 @@ fn main() -> anyhow::Result<()> {
         Command::Schemathesis(options) => schemathesis::run_alone(&options),
         Command::Browser => browser::run_alone(),
         Command::Agents(options) => agents::run(&options),
-        Command::Dist => dist::run(),
+        Command::Dist(options) => dist::run(&options),
         Command::Docs => docs::run(),
         Command::Prices(options) => prices::run(&options),
         Command::Fuzz(options) => fuzz::run_alone(&options),

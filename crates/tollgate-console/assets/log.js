@@ -68,21 +68,25 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "[" || event.key === "]") step(event.key === "]" ? 1 : -1);
 });
 
-// Dragging over the bars selects their time. Each bar leads to its own.
+// Dragging over the bars selects their time. Each bar leads to its own; the links of its parts also filter by outcome.
 let drag;
+
+function barsOf(svg) {
+  return [...svg.querySelectorAll(".hit")].map((hit) => hit.closest("a"));
+}
 
 function barAt(svg, x) {
   const { left, width } = svg.getBoundingClientRect();
-  const bars = [...svg.querySelectorAll("a")];
-  const at = Math.floor(((x - left) / width) * bars.length);
-  return Math.min(Math.max(at, 0), bars.length - 1);
+  const count = barsOf(svg).length;
+  const at = Math.floor(((x - left) / width) * count);
+  return Math.min(Math.max(at, 0), count - 1);
 }
 
 document.addEventListener("dragstart", (event) => { if (event.target.closest?.(".bars-plot")) event.preventDefault(); });
 
 document.addEventListener("pointerdown", (event) => {
   const svg = event.target.closest?.("#rows .bars-plot svg");
-  if (!svg || event.button !== 0 || event.pointerType === "touch" || svg.querySelectorAll("a").length === 0) return;
+  if (!svg || event.button !== 0 || event.pointerType === "touch" || barsOf(svg).length === 0) return;
   drag = { svg, from: barAt(svg, event.clientX), brush: null };
 });
 
@@ -96,7 +100,7 @@ document.addEventListener("pointermove", (event) => {
     drag.svg.append(drag.brush);
   }
   const { width, height } = drag.svg.viewBox.baseVal;
-  const step = width / drag.svg.querySelectorAll("a").length;
+  const step = width / barsOf(drag.svg).length;
   const [first, last] = [Math.min(drag.from, to), Math.max(drag.from, to)];
   for (const [name, value] of [["x", first * step], ["y", 0], ["width", (last - first + 1) * step], ["height", height]]) drag.brush.setAttribute(name, value);
 });
@@ -108,7 +112,7 @@ document.addEventListener("pointerup", (event) => {
   if (!brush) return;
   brush.remove();
   const to = barAt(svg, event.clientX);
-  const bars = [...svg.querySelectorAll("a")].map((bar) => new URL(bar.getAttribute("href"), location.href));
+  const bars = barsOf(svg).map((bar) => new URL(bar.getAttribute("href"), location.href));
   const chosen = new URL(bars[Math.min(from, to)]);
   chosen.searchParams.set("until", bars[Math.max(from, to)].searchParams.get("until"));
   // The click that ends a drag goes to no bar.

@@ -19,6 +19,7 @@ use crate::{
     gateway_handle::GatewayHandle,
     identity::{Identity, IdentitySettings},
     jobs::Jobs,
+    kept_answers::KeptAnswers,
     pages,
     shares::{FilePermits, HeavyPermits, RequestShares, Shares},
     square::Square,
@@ -72,6 +73,7 @@ impl Console {
             follower_shares: Shares::new(MAX_FOLLOWERS_OF_MEMBER),
             caller_shares: CallerShares::default(),
             caller_permits: Semaphore::new(MAX_CALLER_QUERIES),
+            kept_answers: KeptAnswers::default(),
             square: Square::default(),
         });
         let router = catch_panics(dispatch::router(api::routes(), &state));

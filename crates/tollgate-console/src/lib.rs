@@ -16,6 +16,7 @@ mod gateway_handle;
 mod identity;
 mod jobs;
 mod json;
+mod kept_answers;
 mod oidc;
 mod pages;
 mod price_import;

@@ -7,6 +7,7 @@ mod alert_text;
 mod alerts;
 pub(crate) mod assets;
 mod audit;
+mod audit_action;
 mod bars;
 mod channels;
 mod clients;

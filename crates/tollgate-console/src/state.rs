@@ -11,6 +11,7 @@ use crate::{
     gateway_handle::GatewayHandle,
     identity::Identity,
     jobs::Jobs,
+    kept_answers::KeptAnswers,
     shares::{FilePermits, HeavyPermits, RequestShares, Shares},
     square::Square,
 };
@@ -31,6 +32,8 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_shares: CallerShares,
     /// Permits for their queries.
     pub(crate) caller_permits: Semaphore,
+    /// Sums that pages of several people share for a moment.
+    pub(crate) kept_answers: KeptAnswers,
     /// What the model square shows.
     pub(crate) square: Square,
     pub(crate) file_permits: FilePermits,

@@ -106,7 +106,8 @@ impl NamedResource for ChannelResource {
             return Err(ApiError::value(
                 "base_url",
                 format_args!("{host} does not belong to the public internet; an admin may set private_network"),
-            ));
+            )
+            .because("private_address"));
         }
         Ok(())
     }

@@ -9,6 +9,7 @@ use tollgate_store::AdminScope;
 use url::form_urlencoded::Serializer;
 
 use super::{
+    audit_action,
     control::Pager,
     difference::{DifferenceRow, differences, summary},
     format::{self, TimeText},
@@ -131,7 +132,7 @@ impl EventRow {
                 "put" | "change" | "set" => "info",
                 _ => "",
             },
-            action: event.action.clone(),
+            action: audit_action::word(t, &event.action, &event.detail),
             kind: kind(t, &event.kind),
             name: event.name.clone(),
             link: page.filter(|_| !is_gone).map(|page| request.url(&format!("{page}{}", event.id))),

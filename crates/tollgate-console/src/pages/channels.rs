@@ -4,8 +4,8 @@
 mod accounts;
 mod as_file;
 mod detail;
-mod explain;
-mod explain_detail;
+pub(super) mod explain;
+pub(super) mod explain_detail;
 mod filter;
 pub(super) mod form;
 mod history;

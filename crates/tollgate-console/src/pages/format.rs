@@ -94,6 +94,39 @@ pub(crate) fn micros_short(t: Locale, us: u64) -> String {
     }
 }
 
+/// The value of a setting in the largest unit that it is a whole number of: 600000 ms as 10 min. Other values have the unit as it is.
+pub(crate) fn with_unit(t: Locale, value: &str, unit: &str) -> String {
+    let Ok(number) = value.parse::<u64>() else { return format!("{value} {unit}") };
+    let whole = |of: u64| (number > 0 && number.is_multiple_of(of)).then_some(number / of);
+    let of_second = match unit {
+        "ms" => 1_000,
+        "s" => 1,
+        _ => 0,
+    };
+    if of_second > 0 {
+        match (whole(86_400 * of_second), whole(3_600 * of_second), whole(60 * of_second)) {
+            (Some(1), ..) => return t.say("unit.day").to_owned(),
+            (Some(days), ..) => return t.say_with("unit.days", &[("count", &integer(days))]),
+            (None, Some(hours), _) => return t.say_with("unit.hours", &[("count", &integer(hours))]),
+            (None, None, Some(minutes)) => return t.say_with("unit.minutes", &[("count", &integer(minutes))]),
+            (None, None, None) => {}
+        }
+    }
+    match unit {
+        "ms" if number > 0 && number.is_multiple_of(1_000) => format!("{} {}", integer(number / 1_000), t.choose("s", "秒")),
+        "ms" => format!("{} {}", integer(number), t.choose("ms", "毫秒")),
+        "s" => format!("{} {}", integer(number), t.choose("s", "秒")),
+        "bytes" => {
+            match [(1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")].iter().find_map(|(of, unit)| Some((whole(*of)?, unit))) {
+                Some((count, unit)) => format!("{} {unit}", integer(count)),
+                None => t.say_with("unit.bytes", &[("count", &integer(number))]),
+            }
+        }
+        "per minute" => t.say_with("unit.per_minute", &[("count", &integer(number))]),
+        _ => format!("{} {unit}", integer(number)),
+    }
+}
+
 /// A share of a number with one decimal; a dash of nothing.
 pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
     if whole == 0 {
@@ -210,6 +243,25 @@ mod tests {
         ] {
             assert_eq!(usd(amount), exact, "{amount}");
         }
+    }
+
+    #[test]
+    fn settings_have_the_largest_unit_that_fits() {
+        for (value, unit, shown) in [
+            ("600000", "ms", "10 min"),
+            ("1500", "ms", "1,500 ms"),
+            ("5000", "ms", "5 s"),
+            ("86400", "s", "1 day"),
+            ("7776000", "s", "90 days"),
+            ("0", "s", "0 s"),
+            ("33554432", "bytes", "32 MiB"),
+            ("1000", "bytes", "1,000 bytes"),
+            ("600", "per minute", "600 per minute"),
+            ("auto", "bytes", "auto bytes"),
+        ] {
+            assert_eq!(with_unit(Locale::EN, value, unit), shown, "{value} {unit}");
+        }
+        assert_eq!(with_unit(Locale::ZH_CN, "7200", "s"), "2 小时");
     }
 
     #[test]

@@ -164,10 +164,7 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
 
 /// The requests of the period by outcome.
 async fn outcome_buckets(request: &PageRequest, period: &Period) -> Result<Buckets, ApiError> {
-    let times = period.of_sums();
-    let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
-    query.push(period.bars());
-    request.read(operations::DRAW_USAGE, get(&query)).await
+    sums::read(request, period, operations::DRAW_USAGE, &[period.bars()]).await
 }
 
 async fn load_now(request: &PageRequest) -> Result<LoadObject, ApiError> {

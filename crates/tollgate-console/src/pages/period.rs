@@ -183,6 +183,11 @@ impl Period {
         widths
     }
 
+    /// Whether it is longer than two days.
+    pub(crate) const fn has_days(&self) -> bool {
+        self.until.0 - self.since.0 > 2 * 1_440 * MINUTE_US
+    }
+
     pub(crate) fn is_until_now(&self) -> bool {
         self.word.is_some()
     }

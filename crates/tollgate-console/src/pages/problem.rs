@@ -120,6 +120,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "base_url" => t.say("problem.base_url"),
         "ca_file" => t.say("problem.ca_file"),
         "parameters" => t.say("problem.parameters"),
+        "private_address" => t.say("problem.private_address"),
         "credential" => t.say("problem.credential"),
         "http_url" => t.say("problem.http_url"),
         "image" => t.say("problem.image"),

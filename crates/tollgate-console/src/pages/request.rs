@@ -138,6 +138,19 @@ impl PageRequest {
     pub(crate) async fn read<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
         read_answer(self.call(id, call).await?)
     }
+
+    /// The same for an operator or an admin, from the answer that another of the same role got a moment ago, if there is one.
+    pub(crate) async fn read_kept<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
+        let Some(signed_in) = &self.signed_in else { return Err(ApiError::no_session()) };
+        let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
+        let answer = if let Some(kept) = self.state.kept_answers.get(&question) {
+            kept
+        } else {
+            let answer = self.call(id, call).await?.into_parts().0;
+            self.state.kept_answers.keep(question, answer)
+        };
+        read_value(T::deserialize(&*answer))
+    }
 }
 
 /// A page of rows as the admin API answers it.
@@ -156,7 +169,11 @@ impl<T> ApiPage<T> {
 
 /// An answer of the admin API, read.
 pub(crate) fn read_answer<T: DeserializeOwned>(answer: ApiResponse) -> Result<T, ApiError> {
-    serde_json::from_value(answer.into_parts().0).map_err(|fault| {
+    read_value(serde_json::from_value(answer.into_parts().0))
+}
+
+fn read_value<T>(read: Result<T, serde_json::Error>) -> Result<T, ApiError> {
+    read.map_err(|fault| {
         tracing::error!(%fault, "a page cannot read an answer of the admin API");
         ApiError::internal()
     })

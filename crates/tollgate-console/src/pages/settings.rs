@@ -10,6 +10,7 @@ use tollgate_store::AdminScope;
 use super::{
     control::{self, Control, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
+    format,
     layout::{Layout, Script},
     locale::Locale,
     operations,
@@ -126,8 +127,8 @@ fn source(t: Locale, word: &str) -> &'static str {
 impl SettingRow {
     fn of(t: Locale, setting: &SettingObject) -> Self {
         let with_unit = |value: &str| match &setting.unit {
-            Some(unit) if !value.is_empty() => format!("{value} {unit}"),
-            _ => value.to_owned(),
+            Some(unit) => format::with_unit(t, value, unit),
+            None => value.to_owned(),
         };
         let shown = |value: &Option<String>| value.as_deref().filter(|value| !value.is_empty()).map(with_unit);
         Self {

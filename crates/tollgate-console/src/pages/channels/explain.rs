@@ -189,7 +189,7 @@ fn excluded_row(t: Locale, excluded: &Excluded, here: &str) -> AnswerRow {
 }
 
 /// Why an account is excluded.
-fn word(t: Locale, code: &str) -> String {
+pub(in crate::pages) fn word(t: Locale, code: &str) -> String {
     let word = match code {
         "no_account" => t.say("channel.no_account"),
         "no_mapping" => t.say("explain.no_mapping"),

@@ -6,7 +6,7 @@ use crate::pages::{
 };
 
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
-pub(super) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
+pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
     match code {
         // What to do about these says all of it.
         "private_network" | "unpriced" => return None,

@@ -327,6 +327,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
     let param = error.param().unwrap_or_default().split(['.', '[']).next().unwrap_or_default().to_owned();
     let error = match param.as_str() {
         "name" => error.about("name").because("row_name"),
+        "base_url" if error.reason().is_some() => error.about("base_url"),
         "base_url" => error.about("base_url").because("base_url"),
         "proxy" => error.about("proxy").because("proxy"),
         "headers" => error.about("headers").because("headers"),

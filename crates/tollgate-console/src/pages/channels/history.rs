@@ -15,6 +15,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        audit_action,
         control::{FormView, Pager, Tab},
         difference::{DifferenceRow, differences, summary},
         form::FormState,
@@ -92,14 +93,15 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let call = ApiCall { path: call_of(&request).path, ..get(&filter) };
     let found = request.read::<ApiPage<ChangeObject>>(operations::LIST_CHANNEL_CHANGES, call).await?;
     let row = |(index, change): (usize, &ChangeObject)| {
-        let differences = differences(&json!({"before": change.before, "after": change.after}));
+        let detail = json!({"before": change.before, "after": change.after});
+        let differences = differences(&detail);
         let is_present = index == 0 && after.is_none();
         VersionRow {
             at: format::time(t, &change.at),
             actor: change.actor.split(" (").next().unwrap_or_default().to_owned(),
             author: change.actor.clone(),
             origin: change.origin.clone(),
-            action: change.action.clone(),
+            action: audit_action::word(t, &change.action, &detail),
             summary: summary(t, &differences),
             differences,
             is_present,

@@ -4,6 +4,7 @@ use serde::Deserialize;
 
 use super::view::{outcome_mark, speed};
 use crate::pages::{
+    channels::{explain, explain_detail},
     docs,
     format::{self, TimeText},
     locale::Locale,
@@ -207,7 +208,7 @@ pub(super) struct PriceLine {
 pub(super) struct TraceRow {
     pub(super) channel: String,
     pub(super) account: String,
-    pub(super) code: String,
+    pub(super) word: String,
     pub(super) detail: String,
     pub(super) is_planned: bool,
 }
@@ -230,7 +231,7 @@ impl RecordDetail {
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),
             price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
-            trace: record.trace.iter().map(trace).collect(),
+            trace: record.trace.iter().map(|entry| trace(t, entry)).collect(),
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
         }
     }
@@ -376,13 +377,14 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     }
 }
 
-fn trace(entry: &TraceObject) -> TraceRow {
+fn trace(t: Locale, entry: &TraceObject) -> TraceRow {
+    let is_planned = entry.code == "planned";
     TraceRow {
         channel: entry.channel.clone(),
         account: entry.account.clone().unwrap_or_default(),
-        code: entry.code.clone(),
-        detail: entry.detail.clone().unwrap_or_default(),
-        is_planned: entry.code == "planned",
+        word: if is_planned { t.say("explain.next").to_owned() } else { explain::word(t, &entry.code) },
+        detail: entry.detail.as_ref().and_then(|detail| explain_detail::say(t, &entry.code, detail)).unwrap_or_default(),
+        is_planned,
     }
 }
 

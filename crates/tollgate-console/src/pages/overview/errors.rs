@@ -35,6 +35,8 @@ pub(super) struct OwnerErrors {
 pub(super) struct OwnerGroup {
     pub(super) owner: &'static str,
     pub(super) errors: Vec<ErrorCount>,
+    /// How many names are not shown, and their requests.
+    pub(super) others: Option<(String, String)>,
 }
 
 #[derive(Debug)]
@@ -92,15 +94,19 @@ pub(super) async fn owners(request: &PageRequest, period: &Period) -> Result<Own
     let total = counted.iter().fold(0_u64, |sum, counted| sum.saturating_add(counted.count));
     counted.sort_by_key(|counted| std::cmp::Reverse(counted.count));
     let group = |(owner, label): (Fault, &'static str)| {
-        let found = counted.iter().filter(|counted| counted.owner == owner).take(MAX_OF_OWNER);
-        let errors = found.map(|counted| ErrorCount {
+        let mut found = counted.iter().filter(|counted| counted.owner == owner);
+        let errors = found.by_ref().take(MAX_OF_OWNER).map(|counted| ErrorCount {
             name: counted.name.clone(),
             count: format::integer(counted.count),
             link: request.url(&format!("/log?{}", period.log_query(&[(counted.query.0, &counted.query.1)]))),
             class: counted.class,
             percent: (counted.count.saturating_mul(100) / most.max(1)).max(1),
         });
-        OwnerGroup { owner: label, errors: errors.collect() }
+        let errors = errors.collect();
+        let others: Vec<u64> = found.map(|counted| counted.count).collect();
+        let name = t.say_with("overview.other_errors", &[("count", &others.len().to_string())]);
+        let count = others.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
+        OwnerGroup { owner: label, errors, others: (!others.is_empty()).then(|| (name, format::integer(count))) }
     };
     let owners = [
         (Fault::Caller, t.say("overview.owner_caller")),

@@ -8,7 +8,7 @@ use super::minutes_ago;
 use crate::{
     api_error::ApiError,
     pages::{
-        format,
+        audit_action, format,
         locale::Locale,
         operations,
         period::Period,
@@ -20,6 +20,8 @@ use crate::{
 /// Events that are shown.
 const SHOWN: usize = 6;
 const LIMIT: &str = "6";
+/// Entries of the audit log that are read for them, because sign-ins are left out.
+const READ: &str = "50";
 
 #[derive(Debug)]
 pub(in crate::pages) struct Event {
@@ -57,9 +59,11 @@ pub(in crate::pages) async fn latest(request: &PageRequest, period: &Period) -> 
     let transitions: ApiPage<TransitionObject> = request.read(operations::LIST_HEALTH_TRANSITIONS, get(&pairs)).await?;
     let mut events: Vec<Event> = transitions.items.iter().map(|transition| of_transition(t, transition, now)).collect();
     if request.is_admin() {
-        let until = [("limit", LIMIT), ("until", until.as_str())];
+        let until = [("limit", READ), ("until", until.as_str())];
         let audit: ApiPage<AuditObject> = request.read(operations::LIST_AUDIT_EVENTS, get(&until)).await?;
-        events.extend(audit.items.iter().map(|entry| of_audit(t, entry, now)));
+        // Who signs in changes nothing.
+        let changes = audit.items.iter().filter(|entry| entry.kind != "session");
+        events.extend(changes.map(|entry| of_audit(t, entry, now)));
     }
     events.sort_by(|one, other| other.at.cmp(&one.at));
     events.truncate(SHOWN);
@@ -84,10 +88,8 @@ pub(in crate::pages) fn of_transition(t: Locale, transition: &TransitionObject, 
 }
 
 fn of_audit(t: Locale, entry: &AuditObject, now: Timestamp) -> Event {
-    let is_there = |side: &str| entry.detail.get(side).is_some_and(|spec| !spec.is_null());
     let (icon, verb) = match entry.action.as_str() {
-        "put" if is_there("before") || !is_there("after") => ("edit", t.say("event.changed")),
-        "put" => ("plus", t.say("event.made")),
+        "put" if audit_action::is_new(&entry.detail) => ("plus", t.say("event.made")),
         "remove" | "revoke" => ("trash", t.say("event.removed")),
         "start" => ("play", t.say("event.started")),
         "cancel" => ("stop", t.say("event.cancelled")),

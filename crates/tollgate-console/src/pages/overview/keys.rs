@@ -44,7 +44,7 @@ pub(super) async fn used(request: &PageRequest, period: &Period) -> Result<(Vec<
     // Only the texts of the largest are read, of ten thousand keys.
     let largest = async |period: &Period, rows: &'static str| {
         let pairs = [("by", "key"), ("sort", "sale"), ("rows", rows), sums::WITHOUT_TIMES];
-        request.read::<KeySums>(operations::SUM_USAGE, sums::call(period, &pairs)).await
+        sums::read::<KeySums>(request, period, operations::SUM_USAGE, &pairs).await
     };
     let before = period.before();
     let (now, before) = tokio::try_join!(largest(period, SHOWN), largest(&before, "1"))?;

@@ -1,6 +1,6 @@
 //! Sums of the usage log as the admin API answers them.
 
-use serde::Deserialize;
+use serde::{Deserialize, de::DeserializeOwned};
 use tollgate_core::NanoUsd;
 use tollgate_store::SummaryBy;
 
@@ -95,11 +95,27 @@ pub(in crate::pages) async fn rows(
     period: &Period,
     pairs: &[(&str, &str)],
 ) -> Result<Vec<SumRow>, ApiError> {
-    Ok(request.read::<ApiPage<SumRow>>(operations::SUM_USAGE, call(period, pairs)).await?.items)
+    Ok(read::<ApiPage<SumRow>>(request, period, operations::SUM_USAGE, pairs).await?.items)
 }
 
-/// The call for a summary over a period.
-pub(in crate::pages) fn call(period: &Period, pairs: &[(&str, &str)]) -> ApiCall {
+/// What an operation answers for a period. Operators share the answers for a period of several days for a moment, so that an overview
+/// that many have open costs as much as one.
+pub(in crate::pages) async fn read<T: DeserializeOwned>(
+    request: &PageRequest,
+    period: &Period,
+    operation: &'static str,
+    pairs: &[(&str, &str)],
+) -> Result<T, ApiError> {
+    let call = call(period, pairs);
+    if period.has_days() && request.is_operator() {
+        request.read_kept(operation, call).await
+    } else {
+        request.read(operation, call).await
+    }
+}
+
+/// The call for sums over a period.
+fn call(period: &Period, pairs: &[(&str, &str)]) -> ApiCall {
     let times = period.of_sums();
     let mut query: Vec<(&str, &str)> = times.iter().map(|(name, time)| (*name, time.as_str())).collect();
     query.extend(pairs);

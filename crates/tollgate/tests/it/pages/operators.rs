@@ -66,7 +66,7 @@ fn channel_lives_from_its_form_to_its_end() {
         page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
         page.contains("a request now goes to main / main")
     });
-    assert!(page.contains("Turn off"), "{page}");
+    assert!(page.contains("Switch off"), "{page}");
     assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
 
     // What is wrong stands beside its field, and what was typed stays.
