@@ -9,7 +9,7 @@ use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 use tollgate_core::UsageRecord;
 use tollgate_store::{Page, SortOrder, StoreError, UsageFilter};
 
-use crate::{usage_format, usage_parquet::ParquetFile};
+use crate::{usage_columns::ExportView, usage_format, usage_parquet::ParquetFile};
 
 /// Records in a page of an export.
 const PAGE_SIZE: u32 = 1_000;
@@ -28,6 +28,7 @@ type PageResult = Result<Page<UsageRecord>, StoreError>;
 struct Export<R> {
     read: R,
     filter: UsageFilter,
+    view: ExportView,
     encoder: Encoder,
     /// The page that is being read.
     reading: Option<AbortOnDropHandle<PageResult>>,
@@ -43,6 +44,7 @@ enum Encoder {
 pub fn export_usage<R, F>(
     filter: UsageFilter,
     format: ExportFormat,
+    view: ExportView,
     read: R,
 ) -> impl Stream<Item = Result<Bytes, StoreError>> + Send
 where
@@ -54,9 +56,9 @@ where
     let encoder = match format {
         ExportFormat::Csv => Encoder::Csv { has_header: true },
         ExportFormat::JsonLines => Encoder::JsonLines,
-        ExportFormat::Parquet => Encoder::Parquet(Box::default()),
+        ExportFormat::Parquet => Encoder::Parquet(Box::new(ParquetFile::new(view))),
     };
-    stream::try_unfold(Export { read, filter, encoder, reading }, Export::next)
+    stream::try_unfold(Export { read, filter, view, encoder, reading }, Export::next)
 }
 
 /// Reads a page until the export is dropped.
@@ -84,7 +86,7 @@ where
                 self.reading = Some(start((self.read)(self.filter.clone())));
             }
             let bytes;
-            (self.encoder, bytes) = self.encoder.encode(page.items, is_last).await?;
+            (self.encoder, bytes) = self.encoder.encode(page.items, self.view, is_last).await?;
             if !bytes.is_empty() {
                 return Ok(Some((Bytes::from(bytes), self)));
             }
@@ -95,14 +97,14 @@ where
 
 impl Encoder {
     /// Adds the records of a page, and returns what is written by now.
-    async fn encode(self, records: Vec<UsageRecord>, is_last: bool) -> Result<(Self, Vec<u8>), StoreError> {
+    async fn encode(self, records: Vec<UsageRecord>, view: ExportView, is_last: bool) -> Result<(Self, Vec<u8>), StoreError> {
         let mut out = Vec::new();
         match self {
             Self::Csv { has_header } => {
                 if has_header {
-                    out.extend_from_slice(usage_format::CSV_HEADER.as_bytes());
+                    out.extend_from_slice(usage_format::csv_header(view).as_bytes());
                 }
-                usage_format::write_csv_lines(&mut out, &records);
+                usage_format::write_csv_lines(&mut out, view, &records);
                 Ok((Self::Csv { has_header: false }, out))
             }
             Self::JsonLines => {
@@ -117,7 +119,7 @@ impl Encoder {
                 }
                 // Encoding a row group takes a tenth of a second.
                 let write = move || {
-                    let bytes = if is_last { std::mem::take(&mut *file).finish() } else { file.write() };
+                    let bytes = if is_last { std::mem::replace(&mut *file, ParquetFile::new(view)).finish() } else { file.write() };
                     (Self::Parquet(file), bytes)
                 };
                 TaskTracker::new().spawn_blocking(write).await.map_err(|error| {
@@ -165,7 +167,8 @@ mod tests {
     }
 
     async fn exported(format: ExportFormat) -> Vec<String> {
-        let blocks: Vec<Bytes> = export_usage(UsageFilter::default(), format, pages().1).try_collect().await.unwrap();
+        let blocks: Vec<Bytes> =
+            export_usage(UsageFilter::default(), format, ExportView::Operator, pages().1).try_collect().await.unwrap();
         assert_eq!(blocks.len(), 3);
         String::from_utf8(blocks.concat()).unwrap().lines().map(str::to_owned).collect()
     }
@@ -176,7 +179,7 @@ mod tests {
         let expected = (0..6).map(|number| format!("{{\"id\":\"{}\"", id(number)));
         assert!(json.len() == 6 && json.iter().zip(expected).all(|(line, begin)| line.starts_with(&begin)), "{json:?}");
         let csv = exported(ExportFormat::Csv).await;
-        assert_eq!(format!("{}\n", csv[0]), usage_format::CSV_HEADER);
+        assert_eq!(format!("{}\n", csv[0]), usage_format::csv_header(ExportView::Operator));
         let expected = (0..6).map(|number| format!("{},", id(number)));
         assert!(csv.len() == 7 && csv[1..].iter().zip(expected).all(|(line, begin)| line.starts_with(&begin)), "{csv:?}");
     }
@@ -184,7 +187,7 @@ mod tests {
     #[tokio::test]
     async fn no_more_than_the_next_page_is_read_ahead() {
         let (reads, read) = pages();
-        let mut lines = std::pin::pin!(export_usage(UsageFilter::default(), ExportFormat::JsonLines, read));
+        let mut lines = std::pin::pin!(export_usage(UsageFilter::default(), ExportFormat::JsonLines, ExportView::Operator, read));
         for expected in [2, 3, 3] {
             lines.try_next().await.unwrap().unwrap();
             assert_eq!(reads.load(Ordering::Relaxed), expected);
@@ -195,7 +198,7 @@ mod tests {
     #[tokio::test]
     async fn failed_page_ends_an_export_with_its_error() {
         let read = |_: UsageFilter| std::future::ready(Err(StoreError::Cancelled));
-        let mut lines = std::pin::pin!(export_usage(UsageFilter::default(), ExportFormat::Csv, read));
+        let mut lines = std::pin::pin!(export_usage(UsageFilter::default(), ExportFormat::Csv, ExportView::Operator, read));
         assert!(matches!(lines.try_next().await, Err(StoreError::Cancelled)));
     }
 }

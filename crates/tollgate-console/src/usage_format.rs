@@ -11,7 +11,10 @@ use tollgate_core::{
 };
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
-use crate::time::rfc3339;
+use crate::{
+    time::rfc3339,
+    usage_columns::{Cell, CellType, ExportView},
+};
 
 /// What a caller may see of a record: neither the channels and accounts that served it, nor what they cost and said.
 pub(crate) fn caller_view(record: UsageRecord) -> UsageRecord {
@@ -37,22 +40,44 @@ pub fn write_json_line(out: &mut Vec<u8>, record: &UsageRecord) {
     out.push(b'\n');
 }
 
-/// The columns of [`write_csv_lines`].
-pub(crate) const CSV_HEADER: &str = "id,at,outcome,reason,status,key,key_name,member,group,protocol_in,protocol_out,method,model,\
-    stream,finish,input,output,cache_read,cache_write,cache_write_1h,thinking,image,audio,token_source,web_searches,sale,cost,ttft_us,duration_us,attempts,\
-    overhead_us,channel,account,tags\n";
+/// The first line of a CSV export.
+pub(crate) fn csv_header(view: ExportView) -> String {
+    let mut line: String = view.columns().flat_map(|column| [column.name, ","]).collect();
+    line.push_str("tags\n");
+    line
+}
 
 /// Appends records as CSV rows.
 ///
 /// # Panics
 ///
 /// Never: writing to memory cannot fail.
-pub fn write_csv_lines(out: &mut Vec<u8>, records: &[UsageRecord]) {
+pub fn write_csv_lines(out: &mut Vec<u8>, view: ExportView, records: &[UsageRecord]) {
+    const INFALLIBLE: &str = "writing to a Vec cannot fail";
     let mut writer = csv::WriterBuilder::new().has_headers(false).from_writer(out);
     for record in records {
-        writer.serialize(CsvRow::of(record)).expect("writing to a Vec cannot fail");
+        for column in view.columns() {
+            writer.write_field(csv_field(column.kind, (column.value)(record)).as_bytes()).expect(INFALLIBLE);
+        }
+        writer.write_field(escape_formula(&tags_text(&record.tags)).as_bytes()).expect(INFALLIBLE);
+        writer.write_record(None::<&[u8]>).expect(INFALLIBLE);
     }
-    writer.flush().expect("writing to a Vec cannot fail");
+    writer.flush().expect(INFALLIBLE);
+}
+
+fn csv_field(kind: CellType, cell: Cell<'_>) -> Cow<'_, str> {
+    match cell {
+        Cell::Null => Cow::Borrowed(""),
+        Cell::Flag(flag) => Cow::Borrowed(if flag { "true" } else { "false" }),
+        Cell::Number(number) => Cow::Owned(match kind {
+            CellType::Time => rfc3339(Timestamp(number)),
+            CellType::Usd => NanoUsd(number).to_usd_string(),
+            CellType::Text | CellType::Count | CellType::Flag => number.to_string(),
+        }),
+        Cell::Text(Cow::Borrowed(text)) => escape_formula(text),
+        // Ids.
+        Cell::Text(text) => text,
+    }
 }
 
 /// A time in RFC 3339.
@@ -231,89 +256,6 @@ fn trace<S: Serializer>(trace: &[TraceEntry], to: S) -> Result<S::Ok, S::Error> 
         code,
         detail: detail.as_deref(),
     }))
-}
-
-/// A row in the order of [`CSV_HEADER`].
-#[derive(Serialize)]
-struct CsvRow<'a> {
-    id: RequestId,
-    at: Time,
-    outcome: &'static str,
-    reason: Option<&'a str>,
-    status: u16,
-    key: KeyId,
-    key_name: Cow<'a, str>,
-    member: MemberId,
-    group: Cow<'a, str>,
-    protocol_in: &'static str,
-    protocol_out: Option<&'static str>,
-    method: &'static str,
-    model: Cow<'a, str>,
-    stream: bool,
-    finish: Option<&'static str>,
-    input: u64,
-    output: u64,
-    cache_read: u64,
-    cache_write: u64,
-    cache_write_1h: u64,
-    thinking: u64,
-    image: u64,
-    audio: u64,
-    token_source: &'static str,
-    web_searches: u64,
-    sale: Option<Usd>,
-    cost: Option<Usd>,
-    ttft_us: Option<u64>,
-    duration_us: u64,
-    attempts: usize,
-    overhead_us: Option<u64>,
-    channel: Option<Cow<'a, str>>,
-    account: Option<Cow<'a, str>>,
-    tags: String,
-}
-
-impl<'a> CsvRow<'a> {
-    fn of(record: &'a UsageRecord) -> Self {
-        let Tokens { input, output, cache_read, cache_write, cache_write_1h, thinking, image, audio, source, web_searches } =
-            record.tokens;
-        let subject = record.subject().map(|at| &record.attempts[at]);
-        Self {
-            id: record.id,
-            at: Time(record.at),
-            outcome: record.outcome.as_str(),
-            reason: record.reason.as_deref(),
-            status: record.status,
-            key: record.key,
-            key_name: escape_formula(&record.key_name),
-            member: record.member,
-            group: escape_formula(record.group_name.as_deref().unwrap_or_default()),
-            protocol_in: record.protocol_in.as_str(),
-            protocol_out: record.protocol_out.map(Protocol::as_str),
-            method: record.method.as_str(),
-            model: escape_formula(record.model.as_deref().unwrap_or_default()),
-            stream: record.stream,
-            finish: record.finish.map(FinishReason::as_str),
-            input,
-            output,
-            cache_read,
-            cache_write,
-            cache_write_1h,
-            thinking,
-            image,
-            audio,
-            token_source: source.as_str(),
-            web_searches,
-            sale: record.sale.map(Usd),
-            cost: record.cost.map(Usd),
-            ttft_us: record.ttft_us,
-            duration_us: record.duration_us,
-            attempts: record.attempts.len(),
-            overhead_us: record.overhead_us(),
-            channel: subject.map(|attempt| escape_formula(&attempt.channel_name)),
-            account: subject.map(|attempt| escape_formula(&attempt.account_name)),
-            tags: escape_formula(&tags_text(&record.tags)).into_owned(),
-        }
-    }
 }
 
 /// Tags as their header has them.

@@ -12,155 +12,48 @@ use parquet::{
     },
     schema::parser::parse_message_type,
 };
-use tollgate_core::{AttemptRecord, NanoUsd, UsageRecord};
-use tollgate_protocol::{FinishReason, Protocol};
+use tollgate_core::UsageRecord;
+
+use crate::usage_columns::{Cell, CellType, ExportColumn, ExportView};
 
 /// Records of a row group.
 pub(crate) const ROW_GROUP: usize = 32_768;
 const INFALLIBLE: &str = "the columns are those of the schema, and writing to memory cannot fail";
 
-/// A value of a record.
-enum Cell<'a> {
-    Null,
-    Flag(bool),
-    Number(i64),
-    Text(Cow<'a, str>),
-}
-
-impl<'a> Cell<'a> {
-    const fn text(text: &'a str) -> Self {
-        Self::Text(Cow::Borrowed(text))
-    }
-
-    fn maybe_text(text: Option<&'a str>) -> Self {
-        text.map_or(Self::Null, Self::text)
-    }
-
-    fn shown(value: &impl ToString) -> Self {
-        Self::Text(Cow::Owned(value.to_string()))
-    }
-
-    /// Saturates; such counts do not occur.
-    fn count(count: u64) -> Self {
-        Self::Number(i64::try_from(count).unwrap_or(i64::MAX))
-    }
-
-    fn maybe_count(count: Option<u64>) -> Self {
-        count.map_or(Self::Null, Self::count)
-    }
-
-    fn money(amount: Option<NanoUsd>) -> Self {
-        amount.map_or(Self::Null, |amount| Self::Number(amount.0))
-    }
-}
-
-/// The type of a column, as the file has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CellType {
-    Text,
-    Count,
-    Flag,
-    /// Microseconds since 1970, UTC.
-    Time,
-    /// Nano-USD, which are decimal numbers with nine places.
-    Usd,
-}
-
-impl CellType {
-    const fn schema(self) -> (&'static str, &'static str) {
-        match self {
-            Self::Text => ("BYTE_ARRAY", " (STRING)"),
-            Self::Count => ("INT64", ""),
-            Self::Flag => ("BOOLEAN", ""),
-            Self::Time => ("INT64", " (TIMESTAMP(MICROS,true))"),
-            Self::Usd => ("INT64", " (DECIMAL(18,9))"),
-        }
-    }
-}
-
-struct FileColumn {
-    name: &'static str,
-    kind: CellType,
-    is_optional: bool,
-    value: for<'a> fn(&'a UsageRecord) -> Cell<'a>,
-}
-
-const fn required(name: &'static str, kind: CellType, value: for<'a> fn(&'a UsageRecord) -> Cell<'a>) -> FileColumn {
-    FileColumn { name, kind, is_optional: false, value }
-}
-
-const fn optional(name: &'static str, kind: CellType, value: for<'a> fn(&'a UsageRecord) -> Cell<'a>) -> FileColumn {
-    FileColumn { name, kind, is_optional: true, value }
-}
-
-/// The columns before the tags.
-const COLUMNS: [FileColumn; 38] = [
-    required("id", CellType::Text, |record| Cell::shown(&record.id)),
-    required("at", CellType::Time, |record| Cell::Number(record.at.0)),
-    required("outcome", CellType::Text, |record| Cell::text(record.outcome.as_str())),
-    optional("reason", CellType::Text, |record| Cell::maybe_text(record.reason.as_deref())),
-    optional("detail", CellType::Text, |record| Cell::maybe_text(record.detail.as_deref())),
-    required("status", CellType::Count, |record| Cell::Number(record.status.into())),
-    required("key", CellType::Text, |record| Cell::shown(&record.key)),
-    required("key_name", CellType::Text, |record| Cell::text(&record.key_name)),
-    required("member", CellType::Text, |record| Cell::shown(&record.member)),
-    optional("group", CellType::Text, |record| Cell::maybe_text(record.group_name.as_deref())),
-    required("protocol_in", CellType::Text, |record| Cell::text(record.protocol_in.as_str())),
-    optional("protocol_out", CellType::Text, |record| Cell::maybe_text(record.protocol_out.map(Protocol::as_str))),
-    required("method", CellType::Text, |record| Cell::text(record.method.as_str())),
-    optional("model", CellType::Text, |record| Cell::maybe_text(record.model.as_deref())),
-    required("stream", CellType::Flag, |record| Cell::Flag(record.stream)),
-    optional("finish", CellType::Text, |record| Cell::maybe_text(record.finish.map(FinishReason::as_str))),
-    required("input", CellType::Count, |record| Cell::count(record.tokens.input)),
-    required("output", CellType::Count, |record| Cell::count(record.tokens.output)),
-    required("cache_read", CellType::Count, |record| Cell::count(record.tokens.cache_read)),
-    required("cache_write", CellType::Count, |record| Cell::count(record.tokens.cache_write)),
-    required("cache_write_1h", CellType::Count, |record| Cell::count(record.tokens.cache_write_1h)),
-    required("thinking", CellType::Count, |record| Cell::count(record.tokens.thinking)),
-    required("image", CellType::Count, |record| Cell::count(record.tokens.image)),
-    required("audio", CellType::Count, |record| Cell::count(record.tokens.audio)),
-    required("token_source", CellType::Text, |record| Cell::text(record.tokens.source.as_str())),
-    required("web_searches", CellType::Count, |record| Cell::count(record.tokens.web_searches)),
-    optional("sale", CellType::Usd, |record| Cell::money(record.sale)),
-    optional("cost", CellType::Usd, |record| Cell::money(record.cost)),
-    required("price_version", CellType::Count, |record| Cell::Number(record.price_version.0)),
-    optional("ttft_us", CellType::Count, |record| Cell::maybe_count(record.ttft_us)),
-    required("duration_us", CellType::Count, |record| Cell::count(record.duration_us)),
-    optional("overhead_us", CellType::Count, |record| Cell::maybe_count(record.overhead_us())),
-    required("attempts", CellType::Count, |record| Cell::count(record.attempts.len() as u64)),
-    optional("channel", CellType::Text, |record| Cell::maybe_text(subject(record).map(|it| it.channel_name.as_str()))),
-    optional("account", CellType::Text, |record| Cell::maybe_text(subject(record).map(|it| it.account_name.as_str()))),
-    optional("upstream_model", CellType::Text, |record| Cell::maybe_text(subject(record).map(|it| it.upstream_model.as_str()))),
-    optional("address", CellType::Text, |record| Cell::maybe_text(record.address.as_deref())),
-    optional("client_request_id", CellType::Text, |record| Cell::maybe_text(record.client_request_id.as_deref())),
-];
 /// The tags of a record: a map, whose names and values are columns behind the others.
 const TAGS: &str = "REQUIRED GROUP tags (MAP) { REPEATED GROUP key_value { REQUIRED BYTE_ARRAY key (STRING); \
      REQUIRED BYTE_ARRAY value (STRING); } }";
 
-/// The attempt whose channel is that of the record.
-fn subject(record: &UsageRecord) -> Option<&AttemptRecord> {
-    record.subject().map(|at| &record.attempts[at])
+/// The physical and the logical type of a column.
+const fn parquet_type(kind: CellType) -> (&'static str, &'static str) {
+    match kind {
+        CellType::Text => ("BYTE_ARRAY", " (STRING)"),
+        CellType::Count => ("INT64", ""),
+        CellType::Flag => ("BOOLEAN", ""),
+        CellType::Time => ("INT64", " (TIMESTAMP(MICROS,true))"),
+        CellType::Usd => ("INT64", " (DECIMAL(18,9))"),
+    }
 }
 
-fn schema() -> String {
-    let column = |FileColumn { name, kind, is_optional, .. }: &FileColumn| {
-        let (physical, logical) = kind.schema();
+fn schema(view: ExportView) -> String {
+    let column = |ExportColumn { name, kind, is_optional, .. }: &ExportColumn| {
+        let (physical, logical) = parquet_type(*kind);
         format!("{} {physical} {name}{logical};", if *is_optional { "OPTIONAL" } else { "REQUIRED" })
     };
-    format!("message usage {{ {} {TAGS} }}", COLUMNS.iter().map(column).collect::<Vec<_>>().join(" "))
+    format!("message usage {{ {} {TAGS} }}", view.columns().map(column).collect::<Vec<_>>().join(" "))
 }
 
 /// A file in progress. Its bytes are taken out as they are written.
 pub(crate) struct ParquetFile {
     writer: SerializedFileWriter<Vec<u8>>,
+    view: ExportView,
     rows: Vec<UsageRecord>,
 }
 
-impl Default for ParquetFile {
+impl ParquetFile {
     /// A file without rows.
-    fn default() -> Self {
-        let schema = parse_message_type(&schema()).expect("the schema is valid");
+    pub(crate) fn new(view: ExportView) -> Self {
+        let schema = parse_message_type(&schema(view)).expect("the schema is valid");
         let properties = WriterProperties::builder()
             .set_compression(Compression::SNAPPY)
             .set_statistics_enabled(EnabledStatistics::Chunk)
@@ -168,11 +61,9 @@ impl Default for ParquetFile {
             .set_created_by("tollgate".to_owned())
             .build();
         let writer = SerializedFileWriter::new(Vec::new(), Arc::new(schema), Arc::new(properties)).expect(INFALLIBLE);
-        Self { writer, rows: Vec::new() }
+        Self { writer, view, rows: Vec::new() }
     }
-}
 
-impl ParquetFile {
     /// Adds records. Returns whether there are enough for a row group.
     pub(crate) fn add(&mut self, records: Vec<UsageRecord>) -> bool {
         self.rows.extend(records);
@@ -184,7 +75,7 @@ impl ParquetFile {
         let rows = std::mem::take(&mut self.rows);
         if !rows.is_empty() {
             let mut group = self.writer.next_row_group().expect(INFALLIBLE);
-            for column in &COLUMNS {
+            for column in self.view.columns() {
                 write_column(&mut group, column, &rows);
             }
             write_tags(&mut group, &rows);
@@ -202,7 +93,7 @@ impl ParquetFile {
     }
 }
 
-fn write_column(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, column: &FileColumn, rows: &[UsageRecord]) {
+fn write_column(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, column: &ExportColumn, rows: &[UsageRecord]) {
     let cells = rows.iter().map(column.value);
     match column.kind {
         CellType::Text => write_cells::<ByteArrayType>(group, column, cells, |cell| match cell {
@@ -224,7 +115,7 @@ fn write_column(group: &mut SerializedRowGroupWriter<'_, Vec<u8>>, column: &File
 /// Writes the next column. A value that is missing has the definition level 0.
 fn write_cells<'a, T: DataType>(
     group: &mut SerializedRowGroupWriter<'_, Vec<u8>>,
-    column: &FileColumn,
+    column: &ExportColumn,
     cells: impl Iterator<Item = Cell<'a>>,
     value: impl Fn(Cell<'a>) -> Option<T::T>,
 ) {
@@ -280,7 +171,7 @@ mod tests {
     use tollgate_core::{RequestId, Tags, Timestamp};
 
     use super::*;
-    use crate::usage_format::{full_sample, sample};
+    use crate::usage_format::{caller_view, full_sample, sample};
 
     fn read(bytes: Vec<u8>) -> (usize, Vec<Row>) {
         let file = SerializedFileReader::new(Bytes::from(bytes)).unwrap();
@@ -293,7 +184,7 @@ mod tests {
 
     #[test]
     fn every_value_of_a_record_is_read_back() {
-        let mut file = ParquetFile::default();
+        let mut file = ParquetFile::new(ExportView::Operator);
         assert!(!file.add(vec![full_sample(), sample(), UsageRecord { tags: Tags::default(), ..full_sample() }]));
         let (groups, rows) = read(file.finish());
         assert_eq!((groups, rows.len()), (1, 3));
@@ -320,12 +211,24 @@ mod tests {
     }
 
     #[test]
+    fn members_have_no_columns_of_what_they_do_not_see() {
+        let mut file = ParquetFile::new(ExportView::Member);
+        file.add(vec![caller_view(full_sample())]);
+        let (_, rows) = read(file.finish());
+        let names: Vec<&str> = rows[0].get_column_iter().map(|(name, _)| name.as_str()).collect();
+        for name in ["attempts", "channel", "account", "upstream_model", "cost", "protocol_out", "overhead_us"] {
+            assert!(!names.contains(&name), "{name}");
+        }
+        assert_eq!((value(&rows[0], "sale"), value(&rows[0], "price_version")), ("12.000000000".to_owned(), "8".to_owned()));
+    }
+
+    #[test]
     fn file_is_written_in_row_groups() {
         let record = |number: usize| UsageRecord {
             id: RequestId::from_parts(Timestamp(i64::try_from(number).unwrap() * 1_000), [1; 10]),
             ..sample()
         };
-        let (mut file, mut bytes) = (ParquetFile::default(), Vec::new());
+        let (mut file, mut bytes) = (ParquetFile::new(ExportView::Operator), Vec::new());
         for begin in (0..2 * ROW_GROUP + 5).step_by(1_000) {
             if file.add((begin..(begin + 1_000).min(2 * ROW_GROUP + 5)).map(record).collect()) {
                 let part = file.write();
@@ -337,7 +240,7 @@ mod tests {
         let (groups, rows) = read(bytes);
         assert_eq!((groups, rows.len()), (2, 2 * ROW_GROUP + 5));
         assert!(rows.iter().enumerate().all(|(number, row)| value(row, "id") == format!("\"{}\"", record(number).id)));
-        let (groups, rows) = read(ParquetFile::default().finish());
+        let (groups, rows) = read(ParquetFile::new(ExportView::Operator).finish());
         assert_eq!((groups, rows.len()), (0, 0));
     }
 }

@@ -1,8 +1,8 @@
 //! Usage records as table rows and JSON lines, for `usage`.
 
 use serde_json::Value;
+use tollgate_console::{ExportView, write_usage_csv, write_usage_json};
 pub(crate) use tollgate_console::{rfc3339 as time, usage_json as json};
-use tollgate_console::{write_usage_csv, write_usage_json};
 use tollgate_core::UsageRecord;
 
 use crate::output;
@@ -43,6 +43,6 @@ pub(crate) fn print_json(record: &UsageRecord) -> bool {
 /// Prints one record as a CSV row; `false` when the pipe is closed.
 pub(crate) fn print_csv(record: &UsageRecord) -> bool {
     let mut line = Vec::new();
-    write_usage_csv(&mut line, std::slice::from_ref(record));
+    write_usage_csv(&mut line, ExportView::Operator, std::slice::from_ref(record));
     output::raw(&line)
 }

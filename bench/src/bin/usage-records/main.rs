@@ -28,7 +28,7 @@ use std::{
 
 use futures_util::TryStreamExt as _;
 use tokio_util::sync::CancellationToken;
-use tollgate_console::{ExportFormat, export_usage};
+use tollgate_console::{ExportFormat, ExportView, export_usage};
 use tollgate_core::{Timestamp, UsageRecord};
 use tollgate_store::{Store, StoreError, UsageFilter, WorkControl};
 
@@ -138,7 +138,7 @@ async fn time_export(store: &Store, count: u64, format: ExportFormat) -> Result<
     };
     let started = Instant::now();
     let (mut exported, mut bytes) = (0, 0);
-    let mut lines = pin!(export_usage(UsageFilter::default(), format, read));
+    let mut lines = pin!(export_usage(UsageFilter::default(), format, ExportView::Operator, read));
     while let Some(block) = lines.try_next().await? {
         exported += block.split(|byte| *byte == b'\n').count().saturating_sub(1) as u64;
         bytes += block.len();

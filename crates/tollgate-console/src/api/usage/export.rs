@@ -26,7 +26,7 @@ pub(super) async fn export(context: RequestContext) -> Result<ApiResponse, ApiEr
     let (state, view) = (Arc::clone(&context.state), UsageView::of(&context));
     let member = context.principal.member().filter(|_| view == UsageView::Member).map(|(member, _)| member);
     let permit = if format == ExportFormat::Parquet { Some(state.file_permits.claim(member)?) } else { None };
-    let bytes = export_usage(filter, format, move |filter| export_page(Arc::clone(&state), view, filter));
+    let bytes = export_usage(filter, format, view.columns(), move |filter| export_page(Arc::clone(&state), view, filter));
     let bytes = bytes.map(move |bytes| {
         // Until the last one.
         let _held = &permit;

@@ -9,6 +9,7 @@ use crate::{
     api::request_context::{InputFields, RequestContext},
     api_error::ApiError,
     shares::Reader,
+    usage_columns::ExportView,
     usage_format::caller_view,
 };
 
@@ -30,6 +31,13 @@ impl UsageView {
         match self {
             Self::Operator => Reader::Operator,
             Self::Member => Reader::Member,
+        }
+    }
+
+    pub(super) const fn columns(self) -> ExportView {
+        match self {
+            Self::Operator => ExportView::Operator,
+            Self::Member => ExportView::Member,
         }
     }
 
