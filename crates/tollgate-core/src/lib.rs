@@ -93,8 +93,8 @@ pub use route::{
 };
 pub use secret::Secret;
 pub use settle::{
-    AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, PriceLine, PriceLines, RequestFacts, RequestSize,
-    StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output,
+    AttemptFacts, AttemptStart, DeliveredContent, ExactAmount, InputCount, OVERFLOW, PriceLine, PriceLines, RequestFacts,
+    RequestSize, StartedAttempt, StreamProgress, UsageBounds, UsageExcess, amount, count_input, estimate_input, estimate_output,
     is_counted_by_piece, price_lines, settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};

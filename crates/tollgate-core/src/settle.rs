@@ -32,7 +32,7 @@ use crate::{
 /// Length limit of recorded model names, in characters.
 const MODEL_CHARS: usize = 256;
 /// Reason of a record whose amount exceeds 10,000 USD.
-const OVERFLOW: &str = "overflow";
+pub const OVERFLOW: &str = "overflow";
 /// Reason of a record of which part of the reported usage is not billed.
 const USAGE_EXCESS: &str = "usage_excess";
 

@@ -13,14 +13,15 @@ use tollgate_store::{
 use super::{CallerRequest, key};
 use crate::{api::schema::both, api_error::ApiError};
 
-/// What clients take for unlimited, in USD.
-const UNLIMITED_USD: f64 = 100_000_000.0;
+/// What clients take for unlimited: 100,000,000 USD.
+const UNLIMITED: NanoUsd = NanoUsd(100_000_000_000_000_000);
 const DATE: Kind = Kind::Text { min: 1, max: 40 };
 /// Dates are accepted and not considered, as in one-api: the amounts are those of all time, so that their difference is what is left.
 pub(super) const USAGE: &[FieldShape] = &[both("start_date", DATE, "Not considered."), both("end_date", DATE, "Not considered.")];
 
-/// What new-api counts amounts in: parts of a USD.
-const QUOTA_PER_USD: f64 = 500_000.0;
+/// What new-api counts amounts in: 1/500,000 USD.
+const NANO_USD_PER_QUOTA: i64 = 2_000;
+const NANO_USD_PER_CENT: i64 = 10_000_000;
 
 /// What the key has spent, and with how many requests.
 async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
@@ -43,11 +44,11 @@ async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd
     Ok(own.chain(most_of_groups).chain(balance).chain(of_gateway).min())
 }
 
-/// What may be spent from now on, what has been spent, and with how many requests, in USD.
+/// What may be spent from now on, what has been spent, and with how many requests.
 struct Spending {
     /// `None`: without a limit.
-    left: Option<f64>,
-    used: f64,
+    left: Option<NanoUsd>,
+    used: NanoUsd,
     requests: u64,
     /// The first group of the key.
     group: String,
@@ -58,16 +59,16 @@ async fn spending(request: &CallerRequest) -> Result<Spending, ApiError> {
     let left = left(request, &caller).await?;
     let (used, requests) = used(request).await?;
     let group = caller.groups.first().map(|group| group.name.clone()).unwrap_or_default();
-    Ok(Spending { left: left.map(usd), used: usd(used), requests, group })
+    Ok(Spending { left, used, requests, group })
 }
 
 /// The answer of `DeepSeek`, with what CC Switch reads beside it.
 pub(super) async fn balance(request: &CallerRequest) -> Result<Value, ApiError> {
     let Spending { left, used, .. } = spending(request).await?;
-    let left = left.unwrap_or(UNLIMITED_USD);
-    let total = format!("{left:.2}");
+    let left = left.unwrap_or(UNLIMITED);
+    let total = whole_cents(left);
     Ok(json!({
-        "is_active": true, "balance": left, "used": used, "currency": "USD", "is_available": left > 0.0,
+        "is_active": true, "balance": usd(left), "used": usd(used), "currency": "USD", "is_available": left > NanoUsd::ZERO,
         "balance_infos": [
             {"currency": "USD", "total_balance": total, "granted_balance": "0.00", "topped_up_balance": total},
         ],
@@ -82,7 +83,7 @@ pub(super) async fn account(request: &CallerRequest) -> Result<Value, ApiError> 
         "success": true, "message": "",
         "data": {
             "id": key.member.id, "username": key.member.name, "display_name": key.member.name, "group": group,
-            "quota": quota(left.unwrap_or(UNLIMITED_USD)), "used_quota": quota(used), "request_count": requests,
+            "quota": quota(left.unwrap_or(UNLIMITED)), "used_quota": quota(used), "request_count": requests,
         },
     }))
 }
@@ -90,7 +91,7 @@ pub(super) async fn account(request: &CallerRequest) -> Result<Value, ApiError> 
 /// new-api's usage of a token.
 pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiError> {
     let Spending { left, used, .. } = spending(request).await?;
-    let available = quota(left.unwrap_or(UNLIMITED_USD));
+    let available = quota(left.unwrap_or(UNLIMITED));
     Ok(json!({
         "code": true, "message": "ok",
         "data": {
@@ -102,15 +103,20 @@ pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiErr
     }))
 }
 
-/// An amount in new-api's unit, rounded.
-#[expect(clippy::cast_possible_truncation, reason = "saturates")]
-fn quota(usd: f64) -> i64 {
-    (usd * QUOTA_PER_USD).round() as i64
+/// An amount in new-api's unit, rounded down: never more than is there.
+const fn quota(amount: NanoUsd) -> i64 {
+    amount.0.div_euclid(NANO_USD_PER_QUOTA)
+}
+
+/// An amount in USD with two decimal places, rounded down: never more than is there. What is left is never negative.
+fn whole_cents(left: NanoUsd) -> String {
+    let cents = left.0.max(0) / NANO_USD_PER_CENT;
+    format!("{}.{:02}", cents / 100, cents % 100)
 }
 
 pub(super) async fn subscription(request: &CallerRequest) -> Result<Value, ApiError> {
     let Spending { left, used, .. } = spending(request).await?;
-    let limit = left.map_or(UNLIMITED_USD, |left| left + used);
+    let limit = usd(left.map_or(UNLIMITED, |left| NanoUsd(left.0.saturating_add(used.0))));
     Ok(json!({
         "object": "billing_subscription", "has_payment_method": true, "soft_limit_usd": limit, "hard_limit_usd": limit,
         "system_hard_limit_usd": limit, "access_until": request.key.expires_at.map_or(0, Timestamp::seconds),
@@ -125,4 +131,23 @@ pub(super) async fn total_usage(request: &CallerRequest) -> Result<Value, ApiErr
 /// An amount as clients read it, a floating-point number.
 fn usd(amount: NanoUsd) -> f64 {
     amount.to_usd_string().parse().unwrap_or(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_more_is_shown_than_is_left() {
+        for (nano_usd, cents, units) in [
+            (0, "0.00", 0),
+            (9_999_999, "0.00", 4_999),
+            (4_999_999_999, "4.99", 2_499_999),
+            (5_000_000_000, "5.00", 2_500_000),
+            (12_345_678_901, "12.34", 6_172_839),
+            (UNLIMITED.0, "100000000.00", 50_000_000_000_000),
+        ] {
+            assert_eq!((whole_cents(NanoUsd(nano_usd)).as_str(), quota(NanoUsd(nano_usd))), (cents, units), "{nano_usd}");
+        }
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_core::{
-    ExactAmount, LimitLevel, NanoUsd, NoRouteCause, NotOffered, PriceLines, SimulatedAccount, SimulatedCaller, SimulatedExclusion,
-    SimulatedRequest, Simulation, Tokens, parse_max_price, simulate,
+    ExactAmount, LimitLevel, NanoUsd, NoRouteCause, NotOffered, OVERFLOW, PriceLines, SimulatedAccount, SimulatedCaller,
+    SimulatedExclusion, SimulatedRequest, Simulation, Tokens, parse_max_price, simulate,
 };
 use tollgate_protocol::{Protocol, RequestExtras, ServiceTier};
 use tollgate_store::{
@@ -50,7 +50,14 @@ static LINE: Object = Object::of(
 );
 const LINE_ENTRY: Kind = Kind::Object(&LINE);
 pub(in crate::api) const LINE_FIELDS: &[FieldShape] = &[
-    read("amount", USD, "Sum of the lines in USD, rounded once, half up; null above 10,000 USD.").or_null(),
+    read("amount", USD, "Sum of the lines in USD, rounded once, half up; null: see `no_amount`.").or_null(),
+    read(
+        "no_amount",
+        Kind::Word(&[OVERFLOW]),
+        "Why there is no amount: `overflow`, the sum exceeds 10,000 USD, and a request of more is recorded without an amount, with this \
+         reason; null: there is one.",
+    )
+    .or_null(),
     read("exact", TEXT, "The sum before rounding.").or_null(),
     read("multiplier", FACTOR, "Factor of the group on the model, or of the account."),
     read("tier", COUNT, "Bound of the tier that applies, in tokens; null: the base prices do.").or_null(),
@@ -65,7 +72,7 @@ static ACCOUNT: Object = Object::of(
         read("upstream", MODEL_NAME, "Model name of the provider."),
         read("protocol", TEXT, "Protocol of the channel."),
         read("cost", Kind::Object(&LINES), "What the provider charges; null: not known.").or_null(),
-        read("margin", USD, "Sale minus cost in USD; null if one of them is not known.").or_null(),
+        read("margin", USD, "Sale minus cost in USD; null if one of them is not known or has no amount.").or_null(),
         read("margin_share", TEXT, "The margin as a share of the sale, rounded down; null if nothing is charged.").or_null(),
         read("below_cost", TEXT, "The first kind of token that sells below its cost, with both prices.").or_null(),
     ],
@@ -215,8 +222,9 @@ pub(in crate::api) fn show_lines(priced: &PriceLines) -> Value {
             })
         })
         .collect();
+    let total = priced.total();
     json!({
-        "amount": priced.total().map(NanoUsd::to_usd_string), "exact": priced.sum().map(ExactAmount::to_decimal),
+        "amount": total.map(NanoUsd::to_usd_string), "no_amount": total.is_none().then_some(OVERFLOW), "exact": priced.sum().map(ExactAmount::to_decimal),
         "multiplier": priced.multiplier.to_decimal(), "tier": priced.tier, "lines": lines,
     })
 }

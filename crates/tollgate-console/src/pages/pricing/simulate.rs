@@ -57,6 +57,8 @@ struct Found {
 #[derive(Debug)]
 struct Lines {
     amount: String,
+    /// There is no amount because it would be too large.
+    is_too_large: bool,
     multiplier: String,
     tier: Option<String>,
     rows: Vec<LineRow>,
@@ -76,6 +78,7 @@ struct AccountRow {
     account: String,
     upstream: String,
     cost: Option<String>,
+    is_too_large: bool,
     margin: Option<String>,
     share: Option<String>,
     is_negative: bool,
@@ -103,6 +106,7 @@ struct SimulationAnswer {
 #[derive(Debug, Deserialize)]
 struct LinesObject {
     amount: Option<String>,
+    no_amount: Option<String>,
     multiplier: String,
     tier: Option<u64>,
     lines: Vec<LineObject>,
@@ -240,6 +244,7 @@ impl Lines {
         };
         Self {
             amount: amount(&lines.amount),
+            is_too_large: lines.no_amount.is_some(),
             multiplier: lines.multiplier.clone(),
             tier: lines.tier.map(format::integer),
             rows: lines.lines.iter().map(line).collect(),
@@ -254,6 +259,7 @@ impl Found {
             account: it.account,
             upstream: it.upstream,
             cost: it.cost.as_ref().and_then(|cost| cost.amount.as_deref()).map(format::usd),
+            is_too_large: it.cost.as_ref().is_some_and(|cost| cost.no_amount.is_some()),
             is_negative: it.margin.as_deref().is_some_and(|margin| margin.starts_with('-')),
             margin: it.margin.as_deref().map(format::usd),
             share: it.margin_share.as_deref().map(percent),

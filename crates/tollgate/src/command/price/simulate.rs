@@ -11,6 +11,9 @@ use crate::{
     output,
 };
 
+/// In the place of an amount that exceeds the bound.
+const TOO_LARGE: &str = "above 10,000 USD";
+
 pub(super) fn run(common: &Common, arguments: &PriceSimulation) -> Result<(), Failure> {
     let body = body(arguments);
     let target = ApiPath::of(&["prices", "simulate"]);
@@ -62,7 +65,8 @@ fn print(answer: &Value) {
     }
     let accounts = answer["accounts"].as_array().map(Vec::as_slice).unwrap_or_default();
     let row = |account: &Value| {
-        let amount = account["cost"]["amount"].as_str().unwrap_or("not known").to_owned();
+        let missing = if account["cost"].is_null() { "not known" } else { TOO_LARGE };
+        let amount = account["cost"]["amount"].as_str().unwrap_or(missing).to_owned();
         let margin = account["margin"]
             .as_str()
             .map_or_else(|| "–".to_owned(), |margin| format!("{margin} ({})", percent(&account["margin_share"])));
@@ -111,5 +115,9 @@ fn print_lines(what: &str, priced: &Value) {
     output::table(&[], &rows);
     let tier = priced["tier"].as_u64().map_or_else(String::new, |above| format!(", in the tier above {above} tokens"));
     let (exact, amount) = (text(&priced["exact"]), text(&priced["amount"]));
-    output::line(&format!("{what} {amount} USD (exactly {exact}{tier})"));
+    if priced["no_amount"].is_null() {
+        output::line(&format!("{what} {amount} USD (exactly {exact}{tier})"));
+    } else {
+        output::line(&format!("{what} no amount: {TOO_LARGE}, the most of one request (exactly {exact}{tier})"));
+    }
 }
