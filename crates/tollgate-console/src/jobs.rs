@@ -228,9 +228,9 @@ impl Jobs {
         self.table().find(id)
     }
 
-    /// Jobs before `after`, newest first.
-    pub(crate) fn page(&self, after: Option<JobId>, limit: usize) -> Vec<Arc<Job>> {
-        self.table().page(after, limit)
+    /// Jobs before `after` of the kinds that `may_know` accepts, newest first.
+    pub(crate) fn page(&self, after: Option<JobId>, limit: usize, may_know: impl Fn(JobKind) -> bool) -> Vec<Arc<Job>> {
+        self.table().page(after, limit, may_know)
     }
 
     pub(crate) fn event_stream_permit(&self) -> Result<OwnedSemaphorePermit, ApiError> {

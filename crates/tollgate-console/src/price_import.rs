@@ -313,7 +313,8 @@ impl Difference {
         let imported = cancellable(control, store.listing.imported_prices()).await?;
         let plan = selection.plan(list, &catalog, &imported);
         let rows: Vec<&ImportRow> = plan.rows.iter().filter(|row| row.state.is_written()).collect();
-        control.report("difference", rows.len() as u64, Some(plan.rows.len() as u64));
+        let compared = plan.rows.len() as u64;
+        control.report("difference", compared, Some(compared));
         let changes = changes(&rows, &list.source);
         let effects = if changes.is_empty() {
             PriceEffects::default()

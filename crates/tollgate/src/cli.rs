@@ -14,7 +14,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, builder::PossibleValuesParser};
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
-pub(crate) use accounting::{Alert, AlertState, Audit, Budget, Ledger, LedgerPosting, Settings, SettingsAction};
+pub(crate) use accounting::{Alert, AlertState, Audit, Budget, Job, Ledger, LedgerPosting, Settings, SettingsAction};
 pub(crate) use identity::{Init, Invite, Member, Session};
 pub(crate) use prices::{ListFormat, Price, PriceHistory, PriceImport, PriceSimulation};
 pub(crate) use resources::{
@@ -128,6 +128,9 @@ pub(crate) enum Command {
     /// Show alerts and their rules, and manage the destinations that messages go to
     #[command(subcommand)]
     Alert(Alert),
+    /// Show and cancel the jobs of a running gateway (with `--url`)
+    #[command(subcommand)]
+    Job(Job),
     /// Show the effective settings and the source of each, and change them at run time
     #[command(args_conflicts_with_subcommands = true)]
     Settings(Settings),

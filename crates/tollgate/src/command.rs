@@ -13,6 +13,7 @@ pub(crate) mod explain;
 pub(crate) mod identity;
 pub(crate) mod init;
 pub(crate) mod job;
+pub(crate) mod jobs;
 pub(crate) mod journal;
 pub(crate) mod key;
 pub(crate) mod ledger;

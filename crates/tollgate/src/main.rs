@@ -99,6 +99,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Budget(subcommand) => command::lists::budgets(&common, &subcommand),
         Command::Audit(arguments) => command::lists::audit(&common, &arguments),
         Command::Alert(subcommand) => command::alert::run(&common, subcommand),
+        Command::Job(subcommand) => command::jobs::run(&common, &subcommand),
         Command::Settings(arguments) => command::settings::run(&common, &arguments),
         Command::Usage(subcommand) => command::usage::run(&common, *subcommand),
         Command::Migrate(subcommand) => {

@@ -118,7 +118,13 @@ const RESOURCE: Resource = Resource { tag: "jobs", needs: Needs::Scope(AdminScop
 
 pub(super) static ROUTES: &[Route] = &[
     RESOURCE
-        .route(Method::Get, "/admin/v1/jobs", "list_jobs", "Open jobs and the latest ended ones, newest first.", handler!(list))
+        .route(
+            Method::Get,
+            "/admin/v1/jobs",
+            "list_jobs",
+            "Open jobs and the latest ended ones, newest first; for operators without the kinds that only admins read.",
+            handler!(list),
+        )
         .query(&[LIMIT, AFTER])
         .returns(ResponseSchema::Page(&JOB)),
     RESOURCE
@@ -165,7 +171,8 @@ pub(super) fn jobs(context: &RequestContext) -> Result<&Jobs, ApiError> {
 async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let after = context.query.text("after");
     let position = after.map(|text| JobId::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page")));
-    let found = jobs(&context)?.page(position.transpose()?, context.limit() as usize + 1);
+    let may_know = |kind: JobKind| require_scope(&context, kind).is_ok();
+    let found = jobs(&context)?.page(position.transpose()?, context.limit() as usize + 1, may_know);
     Ok(rows::page(found, context.limit(), |job| job.id.to_string(), |job| job.show(&job.status().borrow())))
 }
 

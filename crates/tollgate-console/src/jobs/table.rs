@@ -4,7 +4,7 @@ use std::{collections::VecDeque, sync::Arc};
 
 use tollgate_core::JobId;
 
-use super::job::Job;
+use super::{JobKind, job::Job};
 use crate::api_error::ApiError;
 
 /// Jobs that are queued or running.
@@ -92,9 +92,10 @@ impl JobTable {
         self.0.iter().find(|job| job.id == id).cloned()
     }
 
-    /// Up to `limit` jobs before `after`, newest first.
-    pub(super) fn page(&self, after: Option<JobId>, limit: usize) -> Vec<Arc<Job>> {
-        let mut jobs: Vec<Arc<Job>> = self.0.iter().filter(|job| after.is_none_or(|after| job.id < after)).cloned().collect();
+    /// Up to `limit` jobs before `after` of the kinds that `may_know` accepts, newest first.
+    pub(super) fn page(&self, after: Option<JobId>, limit: usize, may_know: impl Fn(JobKind) -> bool) -> Vec<Arc<Job>> {
+        let is_shown = |job: &&Arc<Job>| after.is_none_or(|after| job.id < after) && may_know(job.kind);
+        let mut jobs: Vec<Arc<Job>> = self.0.iter().filter(is_shown).cloned().collect();
         jobs.sort_by_key(|job| std::cmp::Reverse(job.id));
         jobs.truncate(limit);
         jobs
@@ -108,7 +109,7 @@ mod tests {
     use tollgate_core::Timestamp;
 
     use super::*;
-    use crate::jobs::{JobKind, JobOutput, job::JobEnd};
+    use crate::jobs::{JobOutput, job::JobEnd};
 
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
@@ -162,13 +163,15 @@ mod tests {
             table.admit(Arc::clone(&job)).unwrap();
             end(&job);
         }
-        let kept = table.page(None, 1_000);
+        let kept = table.page(None, 1_000, |_| true);
         assert_eq!(kept.len(), MAX_ENDED + 1);
         assert!(table.find(open.id).is_some());
-        let first = table.page(None, 3);
-        let next = table.page(Some(first[2].id), 1_000);
+        let first = table.page(None, 3, |_| true);
+        let next = table.page(Some(first[2].id), 1_000, |_| true);
         let ids = |jobs: &[Arc<Job>]| jobs.iter().map(|job| job.id).collect::<Vec<_>>();
         assert_eq!([ids(&first), ids(&next)].concat(), ids(&kept));
         assert!(kept.is_sorted_by_key(|job| std::cmp::Reverse(job.id)));
+        let without_backups = table.page(None, 1_000, |kind| kind != JobKind::Backup);
+        assert_eq!(without_backups.len(), MAX_ENDED);
     }
 }

@@ -105,8 +105,13 @@ async fn prices_that_were_set_by_hand_are_kept() {
     assert_eq!((kept.len(), &kept[0]["id"], &kept[0]["reason"]), (1, &json!("sale:slow"), &json!("set by hand")));
     let steps = steps.lock().unwrap().clone();
     assert_eq!(steps, ["list", "list", "difference", "difference", "effects", "write", "write"]);
-    let again = request(&sent).run(&store, now, &WorkControl::unattended()).await.unwrap();
+    let latest = Arc::new(Mutex::new(None));
+    let noted = Arc::clone(&latest);
+    let control = WorkControl::new(CancellationToken::new(), move |progress| *noted.lock().unwrap() = Some(progress));
+    let again = request(&sent).run(&store, now, &control).await.unwrap();
     assert_eq!((&again["written"], &again["counts"]["same"]), (&json!(0), &json!(3)), "repeated, it finds everything the same");
+    let end = latest.lock().unwrap().unwrap();
+    assert_eq!((end.step, end.done, end.total), ("difference", 4, Some(4)));
     let over = json!({"file": LIST, "source": "a list", "overwrite": ["slow"]});
     let over = request(&over).run(&store, now, &WorkControl::unattended()).await.unwrap();
     assert_eq!((&over["written"], &over["counts"]["changed"]), (&json!(1), &json!(1)));

@@ -174,3 +174,25 @@ impl AlertState {
         }
     }
 }
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Job {
+    /// List open jobs and the latest ended ones, newest first
+    List {
+        /// How many
+        #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+        limit: u32,
+    },
+    /// Show one job with its result
+    Show {
+        /// Its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+    /// Cancel a job; one that has ended stays as it is
+    Cancel {
+        /// Its id
+        #[arg(value_parser = NonEmptyStringValueParser::new())]
+        id: String,
+    },
+}

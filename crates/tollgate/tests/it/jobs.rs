@@ -231,9 +231,28 @@ fn operators_start_neither_replays_nor_backups() {
     let kinds = |page: &Value| page["items"].as_array().unwrap().iter().map(|it| it["kind"].clone()).collect::<Vec<_>>();
     assert_eq!(kinds(&listed), ["verify", "doctor"]);
     assert!(listed["items"][0]["result"].is_null(), "{listed}");
-    let next = listed["next"].as_str().unwrap();
+    assert_eq!(listed["next"], Value::Null, "operators do not find the backup");
+    let next = admin.get(&format!("{JOBS}?limit=2"))["next"].as_str().unwrap().to_owned();
     assert_eq!(kinds(&admin.get(&format!("{JOBS}?limit=2&after={next}"))), ["backup"]);
     assert_eq!(refusal(&admin.call("GET", &format!("{JOBS}?after=x"), None)), refused(400, "invalid_value", "after"));
+}
+
+#[test]
+fn jobs_are_shown_and_cancelled_by_commands() {
+    let admin = Admin::echo();
+    let job = finish(&admin, &json!({"kind": "verify"}));
+    let id = job["id"].as_str().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| parts(&command(&admin.gateway, &admin.key, folder.path(), arguments).output().unwrap());
+    let (code, said, _) = run(&["job", "list"]);
+    assert!(code == Some(0) && said.contains(id) && said.contains("verify") && said.contains("done"), "{said}");
+    let (code, said, _) = run(&["job", "show", id, "--json"]);
+    let shown: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!((code, &shown["result"]), (Some(0), &job["result"]), "{said}");
+    let (code, said, _) = run(&["job", "cancel", id]);
+    assert!(code == Some(0) && said.contains(&format!("job {id} is done")), "it has ended: {said}");
+    let (code, _, fault) = run(&["job", "show", "job_01m7zaz1p2ec1r60r30c1g60r3"]);
+    assert!(code != Some(0) && fault.contains("no job"), "{fault}");
 }
 
 #[test]
