@@ -47,6 +47,11 @@ pub(super) trait NamedResource: Sized + Send + Sync {
         Ok(Vec::new())
     }
 
+    /// Changes made with an edit of a row, such as that a price was set by hand.
+    fn changes_beside(_sent: &InputFields, _before: &Self::Spec, _after: &Self::Spec) -> Vec<Change> {
+        Vec::new()
+    }
+
     /// Checks whether the principal may make this change; `before` is `None` for a new row.
     fn allowed(_context: &RequestContext, _before: Option<&CurrentRow<Self::Spec>>, _after: &Self::Spec) -> Result<(), ApiError> {
         Ok(())
@@ -151,7 +156,12 @@ pub(super) async fn change<R: NamedResource>(context: RequestContext) -> Result<
             return Ok(with_effects::<R>(object::<R>(&row, &spec), &effects, ApiResponse::ok).revision(row.revision));
         }
     }
-    let row = rows::edit(&context, R::KIND, None, context.path_param("name"), |row| Ok(vec![R::put(changed(row)?)])).await?;
+    let row = rows::edit(&context, R::KIND, None, context.path_param("name"), |row| {
+        let spec = changed(row)?;
+        let beside = R::changes_beside(&context.body, &row.read()?, &spec);
+        Ok(std::iter::once(R::put(spec)).chain(beside).collect())
+    })
+    .await?;
     Ok(with_effects::<R>(object::<R>(&row, &row.read()?), &effects, ApiResponse::ok).revision(row.revision))
 }
 

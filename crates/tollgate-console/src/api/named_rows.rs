@@ -10,6 +10,7 @@ use tollgate_store::{
 use super::{
     named_resource::{NAMED, NamedResource, named_routes},
     previews,
+    request_context::InputFields,
     route::{AFTER, LIMIT, Route},
     schema::{CREATED_AT, NAME, OWNER, REVISION, both, read, row_object},
 };
@@ -57,6 +58,12 @@ impl NamedResource for Models {
 
     fn remove(model: String) -> Change {
         Change::RemoveModel { model }
+    }
+
+    /// A price that is sent counts as set by hand, one that equals an imported price too.
+    fn changes_beside(sent: &InputFields, before: &ModelSpec, after: &ModelSpec) -> Vec<Change> {
+        let change = || Change::SetPrice { model: after.name.clone(), price: after.price.clone(), source: None };
+        (sent.has("price") && before.price == after.price).then(change).into_iter().collect()
     }
 }
 

@@ -20,7 +20,10 @@ use tollgate_core::Timestamp;
 use tollgate_store::{AlertDestination, DestinationKind};
 use url::Url;
 
-use crate::upstream::client::{AddressPolicy, Trust, fetch};
+use crate::upstream::{
+    call::ConnectFault,
+    client::{AddressPolicy, Trust, fetch},
+};
 
 const HTTP_LIMIT: Duration = Duration::from_secs(10);
 const MAIL_LIMIT: Duration = Duration::from_secs(30);
@@ -116,7 +119,7 @@ impl Notifier {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let reach = policy(destination);
         let answer = fetch::send(url, Method::POST, headers, body, reach, &self.trust, &self.tasks).await;
-        let answer = answer.map_err(|fault| fault.to_string())?;
+        let answer = answer.map_err(fault_text)?;
         if !(200..300).contains(&answer.status) {
             return Err(format!("status {}", answer.status));
         }
@@ -127,6 +130,14 @@ impl Notifier {
 
 fn address(destination: &AlertDestination) -> Result<Url, String> {
     Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())
+}
+
+/// The text of a fault, with the destination in the place of a channel.
+fn fault_text(fault: ConnectFault) -> String {
+    match fault {
+        ConnectFault::Denied => "address not allowed for this destination".to_owned(),
+        fault => fault.to_string(),
+    }
 }
 
 fn policy(destination: &AlertDestination) -> AddressPolicy {

@@ -29,12 +29,10 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
     })?;
     let file = config.catalog_file.clone();
     let catalog = file.as_deref().map(|file| review(&config, file).map(|review| (file, review))).transpose();
-    let master = config.master_key.as_deref().map_or(Ok(()), |master| {
-        config::reference(master).map(drop).map_err(|fault| Failure::invalid(format!("database.master_key: {fault}")))
-    });
-    let catalog = match (catalog, master) {
+    let secrets = secrets_are_there(&config);
+    let catalog = match (catalog, secrets) {
         (Ok(catalog), Ok(())) => catalog,
-        (Err(failure), master) => return Err(and_faults_of(failure, master)),
+        (Err(failure), secrets) => return Err(and_faults_of(failure, secrets)),
         (Ok(_), Err(failure)) => return Err(and_faults_of(failure, every_variable_is_read(&config))),
     };
     let effective = config.effective();
@@ -61,6 +59,16 @@ pub(crate) fn run(common: &Common, arguments: &Check) -> Result<(), Failure> {
         }
     }
     every_variable_is_read(&config)
+}
+
+/// An error for each setting whose secret is in an environment variable or a file that is not there.
+fn secrets_are_there(config: &Config) -> Result<(), Failure> {
+    let texts = ["oidc.client_secret", "alerts.secret"].map(|path| (path, Some(config.text(path))));
+    let master = ("database.master_key", config.master_key.as_deref());
+    let given = std::iter::once(master).chain(texts).filter_map(|(path, text)| Some((path, text.filter(|text| !text.is_empty())?)));
+    let faults: Vec<String> =
+        given.filter_map(|(path, text)| config::reference(text).err().map(|fault| format!("{path}: {fault}"))).collect();
+    if faults.is_empty() { Ok(()) } else { Err(Failure::Invalid(faults)) }
 }
 
 fn and_faults_of<T>(failure: Failure, other: Result<T, Failure>) -> Failure {

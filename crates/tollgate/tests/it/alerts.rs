@@ -205,6 +205,11 @@ fn test_messages_have_the_form_of_each_destination() {
     let sent = receiver.received().pop().unwrap().json();
     assert_eq!(sent, json!({"text": "[tollgate] this is a test of the destination slack"}));
 
+    // Without `private_network`.
+    let closed = json!({"name": "closed", "kind": "webhook", "url": address(&receiver), "status": "off"});
+    admin.post(DESTINATIONS, &closed);
+    assert_eq!(test("closed")["fault"], "address not allowed for this destination");
+
     make("feishu", "k");
     receiver.enqueue(ScriptedResponse::json(&json!({"code": 0, "msg": "success"})));
     assert_eq!(test("feishu")["delivered"], true);

@@ -340,6 +340,22 @@ fn check_prints_values_with_sources_and_masks_secrets() {
 }
 
 #[test]
+fn check_names_each_secret_whose_variable_is_not_set() {
+    let output = Command::new(PROGRAM)
+        .arg("check")
+        .env_clear()
+        .env("TOLLGATE_CONSOLE__URL", "https://gateway.example.com")
+        .env("TOLLGATE_OIDC__ISSUER", "https://id.example.com")
+        .env("TOLLGATE_OIDC__CLIENT_ID", "tollgate")
+        .env("TOLLGATE_OIDC__CLIENT_SECRET", "env:NOPE")
+        .current_dir(std::env::temp_dir())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("oidc.client_secret: the environment variable NOPE is not set"), "{said}");
+}
+
+#[test]
 fn version_manual_and_completions_are_printed() {
     let run = |arguments: &[&str]| out(&Command::new(PROGRAM).args(arguments).output().unwrap());
     assert_eq!(run(&["version"]).trim(), concat!("tollgate ", env!("CARGO_PKG_VERSION")));

@@ -205,6 +205,18 @@ fn simulated_price_is_what_a_request_is_charged() {
     );
     assert!(code == Some(0) && said.contains("the caller pays 0.37625 USD"), "{said}");
     assert!(said.contains("refused: no account would serve it (price_limit)") && said.contains("0.375"), "{said}");
+    ok(&admin.call("PUT", "/admin/v1/prices/gpt-fast", Some(&json!({"price": {"input": "15000"}}))));
+    let large = json!({"model": "gpt-fast", "group": "default", "input": 1_000_000});
+    let simulated = admin.post("/admin/v1/prices/simulate", &large);
+    let sale = &simulated["sale"];
+    assert_eq!(
+        (&sale["amount"], &sale["no_amount"], &sale["exact"]),
+        (&Value::Null, &json!("overflow"), &json!("18750")),
+        "{sale}"
+    );
+    assert_eq!(simulated["accounts"][0]["cost"]["no_amount"], Value::Null);
+    let (code, said) = run(&admin, &["price", "simulate", "--model", "gpt-fast", "--group", "default", "--input", "1000000"]);
+    assert!(code == Some(0) && said.contains("the caller pays no amount: above 10,000 USD"), "{said}");
     let unknown = json!({"model": "none", "group": "default"});
     assert_eq!(refusal(&admin.call("POST", "/admin/v1/prices/simulate", Some(&unknown))), refused(400, "invalid_value", "model"));
     let both = json!({"model": "gpt-fast", "group": "default", "key": "first"});
@@ -212,6 +224,29 @@ fn simulated_price_is_what_a_request_is_charged() {
         refusal(&admin.call("POST", "/admin/v1/prices/simulate", Some(&both))),
         refused(400, "missing_required_parameter", "key")
     );
+}
+
+#[test]
+fn price_that_is_sent_with_equal_figures_is_set_by_hand() {
+    let upstream = Upstream::start();
+    let admin = with_channel(&upstream);
+    let import = |input: &str| {
+        let csv = file(&admin, "contract.csv", &format!("# source: our contract\nmodel,input,output\ngpt-fast,{input},2\n"));
+        run(&admin, &["price", "import", &csv, "--yes"])
+    };
+    assert_eq!(import("0.25").0, Some(0));
+    let source = || {
+        let shown = admin.get("/admin/v1/prices?group=default");
+        shown["items"].as_array().unwrap().iter().find(|model| model["model"] == "gpt-fast").unwrap()["source"].clone()
+    };
+    assert_eq!(source(), "our contract");
+    admin.patch("/admin/v1/models/gpt-fast", &json!({"description": "fast"}));
+    assert_eq!(source(), "our contract", "a change of something else");
+    admin.patch("/admin/v1/models/gpt-fast", &json!({"price": {"input": "0.25", "output": "2"}}));
+    assert_eq!(source(), Value::Null);
+    let (_, said) = import("0.30");
+    assert!(said.contains("nothing to import"), "{said}");
+    assert_eq!(admin.get("/admin/v1/models/gpt-fast")["price"]["input"], "0.25");
 }
 
 #[test]
