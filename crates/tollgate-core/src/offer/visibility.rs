@@ -74,9 +74,15 @@ impl VisibleModel {
 
     /// The channels through which the group gets it, in order of name.
     pub fn channels<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = &'a Arc<Channel>> {
+        self.serving(catalog).map(|(channel, _)| channel)
+    }
+
+    /// These channels, each with the position of its mapping of the model.
+    fn serving<'a>(&'a self, catalog: &'a Catalog) -> impl Iterator<Item = (&'a Arc<Channel>, usize)> {
         let purpose = if self.embeds() { ModelPurpose::Embedding } else { ModelPurpose::Generation };
         let positions = catalog.mappings_for(self.group.id, &self.model.spec.name);
-        positions.filter_map(|it| catalog.channel_at(it.channel)).filter(move |channel| channel.serves_purpose(purpose))
+        let serving = positions.filter_map(|it| Some((catalog.channel_at(it.channel)?, it.mapping as usize)));
+        serving.filter(move |(channel, _)| channel.serves_purpose(purpose))
     }
 
     /// The accounts of these channels, without those that the group's own price limit excludes.
@@ -85,15 +91,12 @@ impl VisibleModel {
         catalog: &'a Catalog,
         now: Timestamp,
     ) -> impl Iterator<Item = (&'a Arc<Channel>, &'a Arc<Account>)> {
-        let purpose = if self.embeds() { ModelPurpose::Embedding } else { ModelPurpose::Generation };
         let basis = PriceBasis { has_output: !self.embeds(), ..PriceBasis::SHORTEST };
         let model = &self.model.spec;
         let sale = model.price.as_ref().and_then(|schedule| schedule.at(now));
         let rules = PriceRules::of_group(&self.group, sale, basis, self.group.sale_multiplier(&model.name));
         let is_sold = rules.sale_exclusion().is_none();
-        let positions = catalog.mappings_for(self.group.id, &model.name).filter(move |_| is_sold);
-        let serving = positions.filter_map(|it| Some((catalog.channel_at(it.channel)?, it.mapping as usize)));
-        let serving = serving.filter(move |(channel, _)| channel.serves_purpose(purpose));
+        let serving = self.serving(catalog).filter(move |_| is_sold);
         let accounts =
             serving.flat_map(|(channel, mapping)| channel.accounts.iter().map(move |account| (channel, mapping, account)));
         accounts.filter_map(move |(channel, mapping, account)| {
