@@ -36,7 +36,12 @@ impl Codec for Anthropic {
     }
 
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
-        splice::forward_request(body, summary, edits)
+        splice::forward(body, summary, edits).0
+    }
+
+    fn forward(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Vec<String>) {
+        let (body, left) = splice::forward(body, summary, edits);
+        (body, left.map(str::to_owned).into_iter().collect())
     }
 
     fn left_out(&self, body: &[u8], summary: &RequestSummary) -> Vec<String> {

@@ -8,7 +8,7 @@ use crate::{
     json_text::{write_json, write_string},
     neutral::{
         Candidate, Part, PartKind, Reply, ReplyContext, Signature,
-        names::plain_id,
+        names::PlainIds,
         signature::{self, SealedItem, ThoughtMember, signature_item},
     },
     opaque_state::hidden_thought,
@@ -43,6 +43,7 @@ pub(super) fn encode(reply: &Reply, from: Protocol, context: &ReplyContext) -> B
 
 /// Writes content blocks: one per run of text or thinking, and one per call.
 struct BlockWriter<'a> {
+    ids: PlainIds,
     out: &'a mut BytesMut,
     written: bool,
     /// The open run: true for thinking, and its text.
@@ -104,7 +105,7 @@ impl BlockWriter<'_> {
         let PartKind::Call { id, name, args, .. } = &part.kind else { return };
         let Some(input) = input(args, finish) else { return };
         self.close();
-        let (id, signature) = (plain_id(id), part.signature.as_ref());
+        let (id, signature) = (self.ids.plain(id), part.signature.as_ref());
         let block = signature::call_signature_block(&id, signature).filter(|_| self.carry_thinking);
         if let Some(block) = &block {
             self.thinking("", block);
@@ -123,6 +124,7 @@ impl BlockWriter<'_> {
 
 fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &ReplyContext) {
     let mut blocks = BlockWriter {
+        ids: PlainIds::default(),
         out,
         written: false,
         run: None,

@@ -16,8 +16,11 @@ use crate::{
     scan::{JsonStr, Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
-/// Applies the edits; returns the same buffer where nothing changes.
-pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes {
+/// The member that sets a budget for thinking.
+const BUDGET_MEMBER: &str = "thinking";
+
+/// Applies the edits; returns the same buffer where nothing changes. Also returns what [`left_out`] does: a history is read once for both.
+pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Option<&'static str>) {
     let mut changes = Edits::new();
     if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
         && name != summary.model
@@ -35,15 +38,17 @@ pub(super) fn forward_request(body: &Bytes, summary: &RequestSummary, edits: &Re
             changes.append(cleaned);
         }
     }
+    let mut left = None;
     if let Some(budget) = impossible_budget(body, summary) {
         budget.remove(body, &mut changes);
+        left = Some(BUDGET_MEMBER);
     }
-    changes.apply_to(body)
+    (changes.apply_to(body), left)
 }
 
-/// The member that [`forward_request`] leaves out because of the history.
+/// The member that [`forward`] leaves out because of the history.
 pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Option<&'static str> {
-    impossible_budget(body, summary).is_some().then_some("thinking")
+    impossible_budget(body, summary).map(|_| BUDGET_MEMBER)
 }
 
 /// The budget for thinking that the history does not allow once marked thinking is removed from it.

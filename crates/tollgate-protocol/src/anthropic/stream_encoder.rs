@@ -9,7 +9,7 @@ use crate::{
     json_text::write_string,
     neutral::{
         Event, ReplyContext, Signature, StreamEncoder,
-        names::plain_id,
+        names::PlainIds,
         signature::{self, SealedItem, ThoughtMember, signature_item},
     },
     opaque_state::{HIDDEN_THOUGHT_LIMIT, hidden_thought},
@@ -41,6 +41,7 @@ pub(super) struct MessagesStreamEncoder {
     index: u32,
     open: Option<TextBlock>,
     calls: Vec<PendingCall>,
+    ids: PlainIds,
     stop: Stop,
     refusal: String,
     usage: Option<Usage>,
@@ -80,6 +81,7 @@ impl MessagesStreamEncoder {
             index: 0,
             open: None,
             calls: Vec::new(),
+            ids: PlainIds::default(),
             stop: Stop::default(),
             refusal: String::new(),
             usage: None,
@@ -191,7 +193,7 @@ impl MessagesStreamEncoder {
         let Some(input) = input(&call.args, finish) else { return };
         self.close_block(out);
         self.start(out);
-        let (id, signature) = (plain_id(&call.id), call.signature.as_ref());
+        let (id, signature) = (self.ids.plain(&call.id), call.signature.as_ref());
         let block = signature::call_signature_block(&id, signature).filter(|_| self.carry_thinking);
         if let Some(block) = &block {
             self.signature_block(out, block);

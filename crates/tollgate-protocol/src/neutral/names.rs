@@ -113,14 +113,32 @@ impl Ids {
     }
 }
 
-/// A call id with every character replaced by `_` that Anthropic refuses in the ids of a history
+/// The call ids of one answer in the letters that Anthropic accepts in the ids of a history
 /// (<https://docs.anthropic.com/en/api/messages>: `^[a-zA-Z0-9_-]+$`).
-pub(crate) fn plain_id(id: &str) -> String {
+#[derive(Debug, Default)]
+pub(crate) struct PlainIds {
+    /// What each id was before.
+    given: HashMap<String, String>,
+}
+
+impl PlainIds {
+    /// The id with `_` in the place of other characters. If that is the id of another call, it ends with 8 hex digits of the SHA-256.
+    pub(crate) fn plain(&mut self, id: &str) -> String {
+        let plain = with_plain_letters(id);
+        if self.given.entry(plain.clone()).or_insert_with(|| id.to_owned()) == id {
+            return plain;
+        }
+        format!("{plain}_{}", &hex::encode(Sha256::digest(id.as_bytes()))[..8])
+    }
+}
+
+/// The id with `_` in the place of every character that is refused in ids.
+fn with_plain_letters(id: &str) -> String {
     id.chars().map(|letter| if letter.is_ascii_alphanumeric() || matches!(letter, '_' | '-') { letter } else { '_' }).collect()
 }
 
 fn sanitised_id(id: &str) -> String {
-    let clean = plain_id(id);
+    let clean = with_plain_letters(id);
     if clean.is_empty() || clean.len() > ID_LIMIT { hashed_id(id) } else { clean }
 }
 
@@ -168,6 +186,16 @@ mod tests {
     fn gemini_names_start_with_a_letter() {
         let names = Names::of(&request(&["1st.x:y"]), Protocol::Gemini);
         assert_eq!(names.get("1st.x:y"), "_1st.x:y");
+    }
+
+    #[test]
+    fn ids_that_differ_in_special_characters_stay_distinct() {
+        let mut of_answer = PlainIds::default();
+        let ids = ["call.1", "call:1", "call 1", "call_1"].map(|id| of_answer.plain(id));
+        assert_eq!(ids[0], "call_1");
+        assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 4, "{ids:?}");
+        assert!(ids.iter().all(|id| id.starts_with("call_1") && with_plain_letters(id) == *id), "{ids:?}");
+        assert_eq!([of_answer.plain("call.1"), of_answer.plain("call:1")], [ids[0].clone(), ids[1].clone()]);
     }
 
     #[test]

@@ -56,7 +56,7 @@ fn wants_the_word_json(out: &EncodeContext<'_>) -> bool {
 
 fn embeddings(out: &mut EncodeContext<'_>, embed: &EmbedRequest) -> Json {
     for given in [&embed.task, &embed.title].into_iter().flatten() {
-        out.report.refuse(&given.path);
+        out.report.refuse_because(&given.path, "embeddings of OpenAI's protocol have no such field");
     }
     let mut body = JsonObject(vec![("model", Json::text(out.model)), ("input", Json::texts(&embed.inputs))]);
     body.put_some("dimensions", embed.dimensions.as_ref().map(|given| Json::Int(given.value.into())));

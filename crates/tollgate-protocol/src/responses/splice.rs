@@ -31,8 +31,7 @@ pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdi
         let mut cleaned = Edits::new();
         if let Ok(removed) = clean(body, edits.drop_signatures, &mut cleaned) {
             changes.append(cleaned);
-            // Without signatures more is removed than what only another provider can read.
-            left = if edits.drop_signatures { left_out(body, summary) } else { paths(removed) };
+            left = removed;
         }
     }
     (changes.apply_to(body), left)
@@ -55,16 +54,31 @@ fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut
 /// The items that [`forward`] removes because only an upstream of another protocol can read them.
 pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Vec<String> {
     let removed = if summary.splices.markers { clean(body, false, &mut Edits::new()) } else { Ok(Vec::new()) };
-    paths(removed.unwrap_or_default())
+    removed.unwrap_or_default()
 }
 
-fn paths(positions: Vec<usize>) -> Vec<String> {
-    positions.into_iter().map(|at| format!("input[{at}]")).collect()
+/// Why an item of the history is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Removal {
+    /// Only an upstream of another protocol can read it.
+    Foreign,
+    /// Its thought is sealed.
+    Sealed,
+}
+
+impl Removal {
+    /// The name of what is removed with the item at a position.
+    fn path(self, at: usize) -> String {
+        match self {
+            Self::Foreign => format!("input[{at}]"),
+            Self::Sealed => format!("input[{at}].encrypted_content"),
+        }
+    }
 }
 
 /// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids. With
-/// `all`, removes every sealed reasoning item. Returns which items are removed.
-fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<usize>, SyntaxError> {
+/// `all`, removes every sealed reasoning item. Returns the names of what is removed.
+fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<String>, SyntaxError> {
     let mut removed = Vec::new();
     Scanner::new(body)?.members(|scanner, name| {
         if name.word() != "input" || scanner.peek() != ValueKind::Array {
@@ -74,15 +88,15 @@ fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<usi
         let mut inside = Vec::new();
         scanner.array(|scanner, _| {
             let mut found = Edits::new();
-            let (range, removed) = item(scanner, all, &mut found)?;
-            items.push((range, removed));
-            if !removed {
-                inside.push(found);
+            let (range, removal) = item(scanner, all, &mut found)?;
+            match removal {
+                Some(removal) => removed.push(removal.path(items.len())),
+                None => inside.push(found),
             }
+            items.push((range, removal.is_some()));
             Ok(())
         })?;
         changes.remove_items(&items);
-        removed.extend(items.iter().enumerate().filter(|(_, (_, removed))| *removed).map(|(at, _)| at));
         for found in inside {
             changes.append(found);
         }
@@ -91,11 +105,15 @@ fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<usi
     Ok(removed)
 }
 
-/// Cleans one item; true for a thought that is to be removed. Without its thought an item goes without its id: the service finds by
+/// Cleans one item; says why a thought is to be removed, if it is. Without its thought an item goes without its id: the service finds by
 /// it that the thought is missing.
-fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> Result<(Range<usize>, bool), SyntaxError> {
+fn item(
+    scanner: &mut Scanner<'_>,
+    all: bool,
+    changes: &mut Edits<'static>,
+) -> Result<(Range<usize>, Option<Removal>), SyntaxError> {
     if scanner.peek() != ValueKind::Object {
-        return Ok((scanner.skip()?, false));
+        return Ok((scanner.skip()?, None));
     }
     let (mut reasoning, mut bound, mut marked, mut sealed, mut translated) = (false, false, false, false, false);
     let mut members = Vec::new();
@@ -114,7 +132,7 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
                 if let Value::Text(seal) = scanner.value()?.0 {
                     let seal = seal.raw();
                     sealed |= !seal.is_empty();
-                    marked |= seal.starts_with(SEALED_REASONING) || all && !seal.is_empty();
+                    marked |= seal.starts_with(SEALED_REASONING);
                 }
             }
             "id" => {
@@ -131,7 +149,9 @@ fn item(scanner: &mut Scanner<'_>, all: bool, changes: &mut Edits<'static>) -> R
         changes.remove_items(&members);
     }
     // A thought that translation passed on unsealed has only its id, under which the service would look for an item that it never made.
-    Ok((range, reasoning && (marked || translated && !sealed)))
+    let is_foreign = marked || translated && !sealed;
+    let removal = if is_foreign { Some(Removal::Foreign) } else { (all && sealed).then_some(Removal::Sealed) };
+    Ok((range, removal.filter(|_| reasoning)))
 }
 
 #[cfg(test)]
@@ -209,11 +229,12 @@ mod tests {
             let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
             let summary = Responses.summarise(&target, given.as_bytes()).unwrap();
             assert_eq!(Responses.left_out(given.as_bytes(), &summary), ["input[1]", "input[3]"]);
-            for drop_signatures in [false, true] {
+            let left = |drop_signatures: bool| {
                 let edits = RequestEdits { drop_signatures, ..RequestEdits::default() };
-                let (_, left) = Responses.forward(&given.clone().into(), &summary, &edits);
-                assert_eq!(left, ["input[1]", "input[3]"], "{drop_signatures}");
-            }
+                Responses.forward(&given.clone().into(), &summary, &edits).1
+            };
+            assert_eq!(left(false), ["input[1]", "input[3]"]);
+            assert_eq!(left(true), ["input[1]", "input[2].encrypted_content", "input[3]"]);
         }
     }
 

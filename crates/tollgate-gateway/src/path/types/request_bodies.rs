@@ -245,7 +245,8 @@ impl<'a> RequestBodies<'a> {
             drop_signatures,
         };
         let mut dropped = self.dropped.clone();
-        if drop_signatures {
+        // The codec of Responses names each thought that it leaves out.
+        if drop_signatures && planned.protocol != Protocol::Responses {
             dropped.extend(signature_member(planned.protocol, self.body).map(ToOwned::to_owned));
         }
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };

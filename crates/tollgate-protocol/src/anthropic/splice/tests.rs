@@ -7,7 +7,8 @@ use crate::{Codec as _, Framing, Method, Target, anthropic::Anthropic};
 fn forward(body: &str, edits: &RequestEdits<'_>) -> String {
     let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
     let summary = Anthropic.summarise(&target, body.as_bytes()).expect("a valid body");
-    let forwarded = forward_request(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
+    let (forwarded, left) = super::forward(&Bytes::copy_from_slice(body.as_bytes()), &summary, edits);
+    assert_eq!(left, left_out(body.as_bytes(), &summary));
     String::from_utf8(forwarded.to_vec()).expect("UTF-8")
 }
 
@@ -100,5 +101,5 @@ fn token_count_gets_no_limit() {
     let target = Target { method: Method::CountTokens, model: None, framing: Framing::Sse };
     let summary = Anthropic.summarise(&target, &body).expect("a valid body");
     let edits = RequestEdits { max_output: Some(100), ..RequestEdits::default() };
-    assert_eq!(forward_request(&body, &summary, &edits).as_ptr(), body.as_ptr());
+    assert_eq!(super::forward(&body, &summary, &edits).0.as_ptr(), body.as_ptr());
 }

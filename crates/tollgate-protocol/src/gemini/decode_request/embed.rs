@@ -7,6 +7,9 @@ use crate::{
     object::Fields,
 };
 
+/// Why texts with settings of their own are refused.
+const UNEVEN: &str = "its settings differ from those of the first request, and other protocols have one setting for all texts";
+
 struct EmbedContent {
     text: String,
     task: Option<Located<String>>,
@@ -24,7 +27,8 @@ pub(super) fn one(mut fields: Fields<'_, '_>, model: String) -> Result<Request, 
 /// Decodes `:batchEmbedContents`. All texts must have equal settings: other protocols have one setting per request.
 pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request, Malformed> {
     let Some((items, path)) = fields.list("requests")? else { return Err(Malformed::missing(FROM, "requests")) };
-    let (mut refused, mut inputs, mut first) = (Vec::new(), Vec::with_capacity(items.len()), None::<EmbedContent>);
+    let (mut refused, mut uneven) = (Vec::new(), Vec::new());
+    let (mut inputs, mut first) = (Vec::with_capacity(items.len()), None::<EmbedContent>);
     for (index, item) in items.iter().enumerate() {
         let path = format!("{path}[{index}]");
         let mut one = read(&mut Fields::new(item, &path, FROM)?, &mut refused)?;
@@ -35,7 +39,7 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
                 if same(known.task.as_ref(), one.task.as_ref())
                     && same(known.title.as_ref(), one.title.as_ref())
                     && same(known.dimensions.as_ref(), one.dimensions.as_ref()) => {}
-            Some(_) => refused.push(path),
+            Some(_) => uneven.push(path),
         }
     }
     let Some(EmbedContent { task, title, dimensions, .. }) = first else {
@@ -43,7 +47,12 @@ pub(super) fn batch(mut fields: Fields<'_, '_>, model: String) -> Result<Request
     };
     fields.ignore(&["model"]);
     refused.extend(fields.rest());
-    Ok(finished(model, EmbedRequest { inputs, list: true, dimensions, task, title, base64: false, user: None }, refused))
+    let embed = EmbedRequest { inputs, list: true, dimensions, task, title, base64: false, user: None };
+    let mut request = finished(model, embed, refused);
+    for path in uneven {
+        request.refuse_because(path, UNEVEN);
+    }
+    Ok(request)
 }
 
 fn same<T: PartialEq>(left: Option<&Located<T>>, right: Option<&Located<T>>) -> bool {

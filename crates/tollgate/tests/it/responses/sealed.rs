@@ -96,7 +96,7 @@ fn sealed_elsewhere() -> [(&'static str, Value, &'static str); 3] {
                 {"id": "fc_1", "type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
                 {"type": "function_call_output", "call_id": "c", "output": "x"},
             ]}),
-            "input[].encrypted_content",
+            "input[1].encrypted_content",
         ),
         (
             "/v1/chat/completions",
