@@ -134,10 +134,7 @@ fn address(destination: &AlertDestination) -> Result<Url, String> {
 
 /// The text of a fault, with the destination in the place of a channel.
 fn fault_text(fault: ConnectFault) -> String {
-    match fault {
-        ConnectFault::Denied => "address not allowed for this destination".to_owned(),
-        fault => fault.to_string(),
-    }
+    if fault == ConnectFault::Denied { "address not allowed for this destination".to_owned() } else { fault.to_string() }
 }
 
 fn policy(destination: &AlertDestination) -> AddressPolicy {
