@@ -1,20 +1,20 @@
 // Which columns a table shows, and how close its rows are: <table data-table="log"> whose heads name their columns (data-column), and the
-// menu for it, <details data-table-view="log">. The browser keeps the choice for each table. A column without a name is always shown, and
-// below 720 px, where rows are cards, the style sheet shows all of them.
+// menu for it, <details data-table-view="log">. The browser keeps the choice for each table. A column without a name is always shown, one
+// with data-off only once it is chosen, and below 720 px, where rows are cards, the style sheet shows all of them.
 const KEPT = "tollgate.table.";
 
 function read(name) {
   try {
     const { hidden, density } = JSON.parse(localStorage.getItem(KEPT + name)) ?? {};
-    return { hidden: new Set(Array.isArray(hidden) ? hidden : []), density };
+    return { hidden: Array.isArray(hidden) ? new Set(hidden) : undefined, density };
   } catch {
-    return { hidden: new Set() };
+    return {};
   }
 }
 
 function keep(name, { hidden, density }) {
   try {
-    localStorage.setItem(KEPT + name, JSON.stringify({ hidden: [...hidden], density }));
+    localStorage.setItem(KEPT + name, JSON.stringify({ hidden: hidden && [...hidden], density }));
   } catch {
     // A browser that keeps nothing shows the choice until the page is left.
   }
@@ -27,6 +27,12 @@ function choiceOf(name) {
   return choices.get(name);
 }
 
+/** The columns that the reader hid; before any choice, those that the page leaves out. */
+function hiddenOf(table) {
+  const choice = choiceOf(table.dataset.table);
+  return choice.hidden ?? new Set([...table.tHead.rows[0].cells].filter((head) => "off" in head.dataset).map((head) => head.dataset.column));
+}
+
 /** The density that the page has chosen for a table, before the reader. */
 function ownDensity(table) {
   table.dataset.density ??= table.classList.contains("tight") ? "compact" : "comfortable";
@@ -34,7 +40,7 @@ function ownDensity(table) {
 }
 
 function apply(table) {
-  const { hidden, density } = choiceOf(table.dataset.table);
+  const [hidden, { density }] = [hiddenOf(table), choiceOf(table.dataset.table)];
   const own = ownDensity(table);
   table.classList.toggle("tight", (density ?? own) === "compact");
   const isShown = [...table.tHead.rows[0].cells].map((head) => !hidden.has(head.dataset.column));
@@ -60,7 +66,7 @@ const tableOf = (view) => document.querySelector(`table[data-table="${CSS.escape
 function fill(view) {
   const table = tableOf(view);
   if (!table) return;
-  const { hidden, density } = choiceOf(table.dataset.table);
+  const [hidden, { density }] = [hiddenOf(table), choiceOf(table.dataset.table)];
   const columns = [...table.tHead.rows[0].cells].filter((head) => head.dataset.column).map((head) => {
     const label = document.createElement("label");
     label.className = "check";
@@ -86,8 +92,11 @@ document.addEventListener("change", (event) => {
   if (!table) return;
   const choice = choiceOf(table.dataset.table);
   if (event.target.type === "radio") choice.density = event.target.value;
-  else if (event.target.checked) choice.hidden.delete(event.target.value);
-  else choice.hidden.add(event.target.value);
+  else {
+    choice.hidden = hiddenOf(table);
+    if (event.target.checked) choice.hidden.delete(event.target.value);
+    else choice.hidden.add(event.target.value);
+  }
   keep(table.dataset.table, choice);
   apply(table);
 });
@@ -98,7 +107,7 @@ document.addEventListener("click", (event) => {
   if (!event.target.closest("[data-all-columns]")) return;
   const table = tableOf(within);
   if (!table) return;
-  const choice = { hidden: new Set() };
+  const choice = {};
   choices.set(table.dataset.table, choice);
   keep(table.dataset.table, choice);
   apply(table);

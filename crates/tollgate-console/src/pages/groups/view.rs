@@ -66,31 +66,22 @@ pub(super) struct GroupRow {
     pub(super) id: String,
     pub(super) name: String,
     pub(super) is_public: bool,
+    pub(super) channel_count: String,
     pub(super) channels: String,
+    pub(super) model_count: String,
+    /// Names and patterns; empty for all models.
     pub(super) models: String,
     pub(super) multiplier: String,
     /// How many names and patterns have another one.
     pub(super) exceptions: Option<String>,
-    pub(super) price_limit: Option<String>,
-    pub(super) limits: String,
+    pub(super) price_limit: Vec<String>,
+    pub(super) limits: Vec<String>,
     pub(super) spent: String,
     pub(super) spent_exact: String,
     pub(super) requests: String,
 }
 
-/// Names that a cell has room for.
-const NAMED: usize = 3;
-
-/// The first names, and how many more there are.
-fn some(t: Locale, names: &[String]) -> String {
-    let named = names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(t.say("list.separator"));
-    match names.len().saturating_sub(NAMED) {
-        0 => named,
-        more => t.say_with("keys.and_more", &[("names", &named), ("count", &more.to_string())]),
-    }
-}
-
-/// Limits as a sentence; empty without any.
+/// Limits, one on a line; empty without any.
 pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
     let line = |limit: u64, say: fn(Locale, &str) -> String| (limit > 0).then(|| say(t, &format::integer(limit)));
     let lines = [
@@ -101,17 +92,19 @@ pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-pub(super) fn limit_text(t: Locale, limit: &PriceLimitObject) -> String {
+/// What a price limit asks for, one bound on a line.
+fn limit_lines(t: Locale, limit: &PriceLimitObject) -> Vec<String> {
     match limit.mode.as_str() {
         "ceiling" => {
-            let bound = |bound: &Option<String>| bound.as_deref().map_or_else(|| "–".to_owned(), format::usd);
-            t.say_with("groups.ceiling_is", &[("input", &bound(&limit.max_input)), ("output", &bound(&limit.max_output))])
+            let input = limit.max_input.as_deref().map(|price| t.say_with("groups.input_at_most", &[("price", &format::usd(price))]));
+            let output = limit.max_output.as_deref().map(|price| t.say_with("groups.output_at_most", &[("price", &format::usd(price))]));
+            input.into_iter().chain(output).collect()
         }
         "min_margin" => {
             let margin = limit.min_margin.as_deref().and_then(|margin| margin.parse::<f64>().ok()).unwrap_or(0.0);
-            t.say_with("groups.margin_is", &[("margin", &format::percent(margin))])
+            vec![t.say_with("groups.margin_is", &[("margin", &format::percent(margin))])]
         }
-        _ => t.say("groups.priced_only").to_owned(),
+        _ => vec![t.say("groups.priced_only").to_owned()],
     }
 }
 
@@ -123,16 +116,20 @@ fn exceptions(t: Locale, group: &GroupObject) -> Option<String> {
 impl GroupRow {
     pub(super) fn of(t: Locale, group: &GroupObject, spent: Option<&GroupSpent>) -> Self {
         let sale = spent.map_or("0", |spent| spent.sale.as_str());
+        let count = |names: &[String]| format::integer(u64::try_from(names.len()).unwrap_or(u64::MAX));
+        let has_all_models = group.models.iter().all(|pattern| pattern == "*");
         Self {
             id: group.id.clone(),
             name: group.name.clone(),
             is_public: group.visibility == "public",
-            channels: some(t, &group.channels),
-            models: some(t, &group.models),
+            channel_count: count(&group.channels),
+            channels: group.channels.join(t.say("list.separator")),
+            model_count: count(&group.models),
+            models: if has_all_models { String::new() } else { group.models.join(t.say("list.separator")) },
             multiplier: group.sale_multiplier.clone(),
             exceptions: exceptions(t, group),
-            price_limit: group.price_limit.as_ref().map(|limit| limit_text(t, limit)),
-            limits: limits(t, group).join(t.say("list.separator")),
+            price_limit: group.price_limit.as_ref().map(|limit| limit_lines(t, limit)).unwrap_or_default(),
+            limits: limits(t, group),
             spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
@@ -247,15 +244,11 @@ mod tests {
 
     #[test]
     fn price_limits_are_said_in_words() {
-        let limit = |json: &str| limit_text(Locale::EN, &serde_json::from_str(json).unwrap());
-        assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), "at most $1.50 in, – out");
-        assert_eq!(limit(r#"{"mode":"min_margin","min_margin":"0.2"}"#), "margin of at least 20.00 %");
-        assert_eq!(limit(r#"{"mode":"priced_only"}"#), "priced models only");
-    }
-
-    #[test]
-    fn long_lists_are_cut_with_their_number() {
-        let names: Vec<String> = (0..5).map(|number| format!("c{number}")).collect();
-        assert_eq!(some(Locale::EN, &names), "c0, c1, c2 and 2 more");
+        let limit = |json: &str| limit_lines(Locale::EN, &serde_json::from_str(json).unwrap());
+        assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), ["input ≤ $1.50 per 1M"]);
+        let both = limit(r#"{"mode":"ceiling","max_input":"1.5","max_output":"6"}"#);
+        assert_eq!(both, ["input ≤ $1.50 per 1M", "output ≤ $6.00 per 1M"]);
+        assert_eq!(limit(r#"{"mode":"min_margin","min_margin":"0.2"}"#), ["margin of at least 20.00 %"]);
+        assert_eq!(limit(r#"{"mode":"priced_only"}"#), ["priced models only"]);
     }
 }

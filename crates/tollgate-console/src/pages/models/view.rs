@@ -111,6 +111,13 @@ pub(crate) struct ParameterRow {
 
 pub(crate) const CELL: usize = 4;
 
+impl Availability {
+    /// Whether some cell had enough requests for a share.
+    pub(crate) fn has_cells(&self) -> bool {
+        self.cells.iter().any(|cell| cell.class != "idle")
+    }
+}
+
 pub(crate) fn availability(t: Locale, figures: &SquareFigures) -> Availability {
     let cell = |(index, share): (usize, &Option<f64>)| {
         let (class, y, height) = match share {
