@@ -96,13 +96,13 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     query.extend(request.query.filled("after").map(|after| ("after", after)));
     let found = request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&query)).await?;
     let spent = spent(&request, !found.items.is_empty()).await?;
-    let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.id))).collect();
+    let rows: Vec<GroupRow> = found.items.iter().map(|group| GroupRow::of(t, group, spent.get(&group.name))).collect();
     let count = t.say_count("groups.one", "groups.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let pager = request.pager("/groups", count, found.next.as_deref());
     PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide(), t, rows, pager })
 }
 
-/// What groups were used for in this UTC month, by id; nothing when the database is busy.
+/// What groups were used for in this UTC month, by name; nothing when the database is busy.
 async fn spent(request: &PageRequest, has_groups: bool) -> Result<HashMap<String, GroupSpent>, ApiError> {
     if !has_groups {
         return Ok(HashMap::new());
@@ -169,7 +169,7 @@ async fn group_page(
     };
     let may_change = group.is_none_or(|group| group.owner != "file");
     let spent = match group {
-        Some(group) => spent(request, true).await?.remove(&group.id),
+        Some(group) => spent(request, true).await?.remove(&group.name),
         None => None,
     };
     let danger = group.filter(|_| may_change).map(|group| {
