@@ -210,7 +210,9 @@ mod tests {
 
     #[test]
     fn scale_ends_above_the_highest_bar() {
-        for (most, top) in [(0, 2), (1, 2), (3, 4), (9, 10), (11, 20), (99, 100), (101, 200), (41, 50), (210, 300), (u64::MAX, u64::MAX)] {
+        for (most, top) in
+            [(0, 2), (1, 2), (3, 4), (9, 10), (11, 20), (99, 100), (101, 200), (41, 50), (210, 300), (u64::MAX, u64::MAX)]
+        {
             assert_eq!(round_up(most), top, "{most}");
         }
     }

@@ -96,8 +96,10 @@ pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
 fn limit_lines(t: Locale, limit: &PriceLimitObject) -> Vec<String> {
     match limit.mode.as_str() {
         "ceiling" => {
-            let input = limit.max_input.as_deref().map(|price| t.say_with("groups.input_at_most", &[("price", &format::usd(price))]));
-            let output = limit.max_output.as_deref().map(|price| t.say_with("groups.output_at_most", &[("price", &format::usd(price))]));
+            let input =
+                limit.max_input.as_deref().map(|price| t.say_with("groups.input_at_most", &[("price", &format::usd(price))]));
+            let output =
+                limit.max_output.as_deref().map(|price| t.say_with("groups.output_at_most", &[("price", &format::usd(price))]));
             input.into_iter().chain(output).collect()
         }
         "min_margin" => {
