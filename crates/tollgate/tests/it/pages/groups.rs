@@ -6,7 +6,7 @@ use serde_json::json;
 use tollgate_testkit::wait_for;
 
 use super::{attacks::signed_in, location};
-use crate::{admin::Admin, identity::make_member};
+use crate::{admin::Admin, identity::make_member, support};
 
 const FORM: [(&str, &str); 8] = [
     ("visibility", "public"),
@@ -22,6 +22,19 @@ const FORM: [(&str, &str); 8] = [
 fn with<'a>(fields: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
     let kept = FORM.into_iter().filter(|(name, _)| !fields.iter().any(|(known, _)| known == name));
     kept.chain(fields.iter().copied()).collect()
+}
+
+#[test]
+fn groups_show_the_requests_of_this_month() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    for _ in 0..3 {
+        assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);
+    }
+    wait_for("the requests are booked", Duration::from_secs(30), || {
+        op.page(&admin.gateway, "/groups").contains("data-l=\"Requests this month\">3</td>")
+    });
 }
 
 #[test]
