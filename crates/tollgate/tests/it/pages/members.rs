@@ -90,7 +90,7 @@ fn member_gets_money_once_and_a_link_for_a_password() {
     assert!(found.contains("No member matches."), "addresses are for admins: {found}");
 
     let audit = root.page(&admin.gateway, "/audit?name=ann");
-    assert!(audit.contains("<code>status</code>") && audit.contains("suspended") && audit.contains("top_up"), "{audit}");
+    assert!(audit.contains("<code>status</code>") && audit.contains("suspended") && audit.contains("Topped up"), "{audit}");
     let wrong = root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "eve")]);
     assert_eq!(wrong.status, 422);
     assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "ann")])), "/members");
