@@ -148,6 +148,6 @@ mod tests {
         let chart = LineChart::of_spans(Locale::EN, "x", &at, vec![series]);
         assert_eq!(chart.rows[0].1, ["412 ms"]);
         assert_eq!(chart.rows[1].1, ["–"]);
-        assert_eq!(chart.scale, ["500 ms", "250 ms", "0"]);
+        assert_eq!(chart.scale, ["600 ms", "300 ms", "0"]);
     }
 }

@@ -94,7 +94,7 @@ impl BudgetEntry {
             label,
             left: money::short(t, &budget.left),
             amount: money::exact(t, &budget.amount).text,
-            spent: money::exact(t, &budget.spent).text,
+            spent: money::short(t, &budget.spent).text,
             window: match budget.window.as_str() {
                 "day" => t.say("window.day"),
                 "month" => t.say("window.month"),
