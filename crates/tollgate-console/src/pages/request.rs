@@ -139,9 +139,12 @@ impl PageRequest {
         read_answer(self.call(id, call).await?)
     }
 
-    /// The same for an operator or an admin, from the answer that another of the same role got a moment ago, if there is one.
+    /// The same; operators and admins get the answer that another of their role got a moment ago, if there is one. What members get is
+    /// their own, and never shared.
     pub(crate) async fn read_kept<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
-        let Some(signed_in) = &self.signed_in else { return Err(ApiError::no_session()) };
+        let Some(signed_in) = self.signed_in.as_ref().filter(|_| self.is_operator()) else {
+            return self.read(id, call).await;
+        };
         let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
         let answer = if let Some(kept) = self.state.kept_answers.get(&question) {
             kept

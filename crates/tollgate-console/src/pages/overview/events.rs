@@ -61,7 +61,7 @@ pub(in crate::pages) async fn latest(request: &PageRequest, period: &Period) -> 
     if request.is_admin() {
         let until = [("limit", READ), ("until", until.as_str())];
         let audit: ApiPage<AuditObject> = request.read(operations::LIST_AUDIT_EVENTS, get(&until)).await?;
-        // Who signs in changes nothing.
+        // Sign-ins are left out: they change nothing.
         let changes = audit.items.iter().filter(|entry| entry.kind != "session");
         events.extend(changes.map(|entry| of_audit(t, entry, now)));
     }

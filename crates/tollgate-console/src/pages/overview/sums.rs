@@ -107,11 +107,7 @@ pub(in crate::pages) async fn read<T: DeserializeOwned>(
     pairs: &[(&str, &str)],
 ) -> Result<T, ApiError> {
     let call = call(period, pairs);
-    if period.has_days() && request.is_operator() {
-        request.read_kept(operation, call).await
-    } else {
-        request.read(operation, call).await
-    }
+    if period.has_days() { request.read_kept(operation, call).await } else { request.read(operation, call).await }
 }
 
 /// The call for sums over a period.
