@@ -14,10 +14,9 @@ CREATE TABLE names (
 CREATE UNIQUE INDEX names_text ON names (kind, id, name);
 
 -- One row per request. `id`: the request id, which begins with the millisecond of arrival; `at_us`: microseconds below it. `booked`:
--- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
--- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
--- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
--- attempt that answered, else of the last one. `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
+-- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts; the one that answered, else the last one,
+-- is in this row when it says nothing else than the record, and `channel` and `account` are its. `packed`: the numbers that no query
+-- compares or adds up (`sql/usage_rows/packed.rs`). `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
 CREATE TABLE usage (
     id BYTEA NOT NULL,
     at_us SMALLINT NOT NULL,
@@ -27,9 +26,7 @@ CREATE TABLE usage (
     model INTEGER,
     channel INTEGER,
     account INTEGER,
-    upstream_model INTEGER,
     protocol_in SMALLINT NOT NULL,
-    protocol_out SMALLINT,
     method SMALLINT NOT NULL,
     stream SMALLINT NOT NULL,
     finish SMALLINT,
@@ -44,30 +41,16 @@ CREATE TABLE usage (
     tokens_thinking BIGINT NOT NULL,
     tokens_image BIGINT NOT NULL,
     tokens_audio BIGINT NOT NULL,
-    tokens_source SMALLINT NOT NULL,
-    web_searches INTEGER NOT NULL,
     cost BIGINT,
     sale BIGINT,
-    price_version BIGINT NOT NULL,
-    sale_multiplier BIGINT,
     ttft_us BIGINT,
     duration_us BIGINT NOT NULL,
     booked BIGINT NOT NULL,
     address TEXT,
     client_request_id TEXT,
     attempts SMALLINT NOT NULL,
-    attempt SMALLINT,
-    attempt_at_us INTEGER,
-    attempt_protocol SMALLINT,
-    attempt_status SMALLINT,
-    attempt_result SMALLINT,
-    attempt_error INTEGER,
-    first_byte_us BIGINT,
-    attempt_duration_us BIGINT,
     upstream_request_id TEXT,
-    cost_multiplier BIGINT,
-    attempt_message TEXT,
-    trace INTEGER,
+    packed BYTEA NOT NULL,
     extra TEXT,
     tags TEXT,
     PRIMARY KEY (id)

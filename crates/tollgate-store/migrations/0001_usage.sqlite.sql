@@ -11,10 +11,9 @@ CREATE TABLE names (
 CREATE UNIQUE INDEX names_text ON names (kind, id, name);
 
 -- One row per request. `id`: the request id, which begins with the millisecond of arrival; `at_us`: microseconds below it. `booked`:
--- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts. One of them is in this row when it
--- says nothing else than the record: `attempt` is its position, `attempt_at_us` its start after the arrival; `attempt_protocol` and
--- `attempt_status` are NULL where they equal those of the record (0: no status). `channel`, `account` and `upstream_model` are of the
--- attempt that answered, else of the last one. `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
+-- the ledger's last position after the batch that wrote the row. `attempts` counts the attempts; the one that answered, else the last one,
+-- is in this row when it says nothing else than the record, and `channel` and `account` are its. `packed`: the numbers that no query
+-- compares or adds up (`sql/usage_rows/packed.rs`). `extra`: rare values as JSON. `tags`: `sql/tags.rs`.
 CREATE TABLE usage (
     id BLOB NOT NULL,
     at_us INTEGER NOT NULL,
@@ -24,9 +23,7 @@ CREATE TABLE usage (
     model INTEGER,
     channel INTEGER,
     account INTEGER,
-    upstream_model INTEGER,
     protocol_in INTEGER NOT NULL,
-    protocol_out INTEGER,
     method INTEGER NOT NULL,
     stream INTEGER NOT NULL,
     finish INTEGER,
@@ -41,30 +38,16 @@ CREATE TABLE usage (
     tokens_thinking INTEGER NOT NULL,
     tokens_image INTEGER NOT NULL,
     tokens_audio INTEGER NOT NULL,
-    tokens_source INTEGER NOT NULL,
-    web_searches INTEGER NOT NULL,
     cost INTEGER,
     sale INTEGER,
-    price_version INTEGER NOT NULL,
-    sale_multiplier INTEGER,
     ttft_us INTEGER,
     duration_us INTEGER NOT NULL,
     booked INTEGER NOT NULL,
     address TEXT,
     client_request_id TEXT,
     attempts INTEGER NOT NULL,
-    attempt INTEGER,
-    attempt_at_us INTEGER,
-    attempt_protocol INTEGER,
-    attempt_status INTEGER,
-    attempt_result INTEGER,
-    attempt_error INTEGER,
-    first_byte_us INTEGER,
-    attempt_duration_us INTEGER,
     upstream_request_id TEXT,
-    cost_multiplier INTEGER,
-    attempt_message TEXT,
-    trace INTEGER,
+    packed BLOB NOT NULL,
     extra TEXT,
     tags TEXT,
     PRIMARY KEY (id)

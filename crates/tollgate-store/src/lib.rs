@@ -49,6 +49,7 @@ mod sql;
 mod square;
 mod subject;
 mod usage;
+mod varint;
 mod verify;
 mod work;
 

@@ -1,8 +1,9 @@
 //! Histograms of durations that can be merged. A duration in microseconds is counted in a bin; eight bins of equal width divide each
 //! power of two, so that a percentile is at most an eighth too high. Counts are exact, and merging adds them.
 //!
-//! Stored as pairs of numbers: the distance to the bin before (the first: its number) and its count, each in groups of seven bits,
-//! lowest first, the highest bit set on all but the last.
+//! Stored as pairs of [varints](crate::varint): the distance to the bin before (the first: its number) and its count.
+
+use crate::varint::{pull, push};
 
 /// Powers of two are divided into `1 << DIVIDED` bins.
 const DIVIDED: u32 = 3;
@@ -109,27 +110,6 @@ fn upper_end(bin: u16) -> u64 {
     let bin = u32::from(bin);
     let (power, within) = if bin < 2 << DIVIDED { (0, bin) } else { ((bin >> DIVIDED) - 1, (bin & 7) + 8) };
     u64::try_from(((u128::from(within) + 1) << power) - 1).unwrap_or(u64::MAX)
-}
-
-pub(super) fn push(bytes: &mut Vec<u8>, mut number: u64) {
-    let low = |number: u64| u8::try_from(number & 0x7f).expect("seven bits are a byte");
-    while number >= 0x80 {
-        bytes.push(low(number) | 0x80);
-        number >>= 7;
-    }
-    bytes.push(low(number));
-}
-
-pub(super) fn pull(bytes: &mut std::slice::Iter<'_, u8>) -> Option<u64> {
-    let mut number = 0_u64;
-    for shift in (0..64).step_by(7) {
-        let byte = *bytes.next()?;
-        number |= u64::from(byte & 0x7f).checked_shl(shift)?;
-        if byte < 0x80 {
-            return Some(number);
-        }
-    }
-    None
 }
 
 #[cfg(test)]

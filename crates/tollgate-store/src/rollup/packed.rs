@@ -8,10 +8,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{
-    Sums as _, UsageSums,
-    histogram::{pull, push},
-};
+use super::{Sums as _, UsageSums};
+use crate::varint::{pull, push, signed, unsigned};
 
 /// Keys of a part: `1 << PART_BITS` numbers.
 const PART_BITS: u32 = 5;
@@ -148,14 +146,6 @@ pub(crate) fn by_part<const N: usize, S>(rows: &BTreeMap<[i64; N], S>) -> Vec<Pa
         }
     }
     parts
-}
-
-const fn unsigned(number: i64) -> u64 {
-    (number.cast_unsigned() << 1) ^ (number >> 63).cast_unsigned()
-}
-
-const fn signed(number: u64) -> i64 {
-    (number >> 1).cast_signed() ^ -((number & 1).cast_signed())
 }
 
 #[cfg(test)]

@@ -59,6 +59,7 @@ pub(super) trait Cells {
         self.maybe()?.map(u16::try_from).transpose().map_err(broken)
     }
 
+    /// The counts of each kind, without what follows them in the rows of attempts.
     fn tokens(&mut self) -> Result<Tokens, sqlx::Error> {
         Ok(Tokens {
             input: self.count()?,
@@ -69,8 +70,7 @@ pub(super) trait Cells {
             thinking: self.count()?,
             image: self.count()?,
             audio: self.count()?,
-            source: self.word()?,
-            web_searches: self.count()?,
+            ..Tokens::default()
         })
     }
 }

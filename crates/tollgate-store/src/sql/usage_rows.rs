@@ -1,6 +1,7 @@
 //! Content of a row of the usage log: which texts are in the dictionary, and which attempt is in the row of its request. The way back
 //! from rows to records is in [`stored`].
 
+mod packed;
 pub(super) mod stored;
 
 use serde::{Deserialize, Serialize};
@@ -10,6 +11,7 @@ use super::{
     names::{NameKind, NameLookup},
     tags::TagRef,
 };
+use packed::{PackedAttempt, PackedNumbers, PackedStatus};
 
 /// Rare values of a record, as JSON.
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -24,6 +26,9 @@ pub(super) struct ExtraValues {
     pub(super) dropped: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) trace: Vec<TraceEntry>,
+    /// What the upstream said, of the attempt in the row of its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
 }
 
 /// How the column `extra` of a request for a model that no group offers begins, and no other: a quote within a text is escaped.
@@ -86,11 +91,26 @@ impl RecordRefs {
         record.attempts.iter().enumerate().filter(move |(at, _)| inline != Some(*at))
     }
 
-    /// Members of the record without a column.
+    /// Numbers of the record without a column of their own.
+    pub(super) fn packed(&self, record: &UsageRecord) -> PackedNumbers {
+        PackedNumbers {
+            protocol_out: record.protocol_out,
+            token_source: record.tokens.source,
+            web_searches: record.tokens.web_searches,
+            price_version: record.price_version,
+            sale_multiplier: record.sale_multiplier,
+            trace: self.trace,
+            upstream_model: self.subject.map(|at| self.attempts[at].upstream_model),
+            attempt: self.inline.map(|at| packed_attempt(record, at, self.attempts[at].error)),
+        }
+    }
+
+    /// Texts of the record without a column of their own.
     pub(super) fn extra(&self, record: &UsageRecord) -> Option<String> {
         let has_trace = self.trace.is_none() && !record.trace.is_empty();
         let has_model = self.model.is_none() && record.model.is_some();
-        if !has_trace && !has_model && record.detail.is_none() && record.dropped.is_empty() {
+        let message = self.inline.and_then(|at| record.attempts[at].message.as_ref());
+        if !has_trace && !has_model && record.detail.is_none() && record.dropped.is_empty() && message.is_none() {
             return None;
         }
         let extra = ExtraValues {
@@ -98,6 +118,7 @@ impl RecordRefs {
             detail: record.detail.clone(),
             dropped: record.dropped.clone(),
             trace: if self.trace.is_none() { record.trace.clone() } else { Vec::new() },
+            message: message.cloned(),
         };
         Some(serde_json::to_string(&extra).expect("texts serialise to JSON"))
     }
@@ -112,16 +133,26 @@ fn attempt_refs<'a>(attempt: &'a AttemptRecord, names: &mut NameLookup<'a>) -> A
     }
 }
 
-/// The start of an attempt after its request's arrival, in microseconds; `None` if the column cannot hold it.
-pub(super) fn start_after(record: &UsageRecord, attempt: &AttemptRecord) -> Option<i32> {
-    i32::try_from(attempt.at.0.checked_sub(record.at.0)?).ok()
+fn packed_attempt(record: &UsageRecord, at: usize, error: Option<i64>) -> PackedAttempt {
+    let attempt = &record.attempts[at];
+    PackedAttempt {
+        position: at as u64,
+        start_us: attempt.at.0.wrapping_sub(record.at.0),
+        protocol: (record.protocol_out != Some(attempt.protocol)).then_some(attempt.protocol),
+        status: match attempt.status {
+            Some(status) if status == record.status => PackedStatus::OfRecord,
+            None => PackedStatus::None,
+            Some(other) => PackedStatus::Other(other),
+        },
+        result: attempt.result,
+        error,
+        first_byte_us: attempt.first_byte_us,
+        duration_us: attempt.duration_us,
+        cost_multiplier: attempt.cost_multiplier,
+    }
 }
 
-/// Whether an attempt says nothing else than its record, besides what the columns of the row hold.
+/// Whether an attempt says nothing else than its record, besides what the row has room for.
 fn fits_inline(record: &UsageRecord, attempt: &AttemptRecord) -> bool {
-    attempt.tokens == record.tokens
-        && attempt.cost == record.cost
-        && !attempt.hedged
-        && attempt.status != Some(0)
-        && start_after(record, attempt).is_some()
+    attempt.tokens == record.tokens && attempt.cost == record.cost && !attempt.hedged
 }

@@ -143,6 +143,14 @@ impl RowBatch {
         self
     }
 
+    /// The bytes that a function appends.
+    pub(super) fn encoded(&mut self, append: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
+        let from = self.bytes.len();
+        append(&mut self.bytes);
+        self.cells.push(CellValue::Bytes { from, to: self.bytes.len() });
+        self
+    }
+
     /// The text of a value that never contains NUL, such as an id.
     pub(super) fn display(&mut self, value: &impl Display) -> &mut Self {
         let from = self.bytes.len();

@@ -13,7 +13,7 @@ use crate::{
         names::NameText,
         sum_tables::{self, SumTable},
         tags,
-        usage_rows::{AttemptRefs, RecordRefs, start_after},
+        usage_rows::{AttemptRefs, RecordRefs},
     },
 };
 
@@ -66,9 +66,10 @@ const fn packed(table: &SumTable) -> TargetTable {
     self::table(table.name, sum_tables::PACKED_COLUMNS, OnConflict::Replace { key: sum_tables::PACKED_KEY })
 }
 
+/// The counts of each kind.
 fn tokens(rows: &mut RowBatch, tokens: &Tokens) {
     rows.count(tokens.input).count(tokens.output).count(tokens.cache_read).count(tokens.cache_write).count(tokens.cache_write_1h);
-    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio).number(tokens.source.code()).count(tokens.web_searches);
+    rows.count(tokens.thinking).count(tokens.image).count(tokens.audio);
 }
 
 pub(super) fn names<'a>(texts: impl ExactSizeIterator<Item = (&'a NameText, i64)>) -> RowBatch {
@@ -112,39 +113,23 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         let subject = refs.subject.map(|at| refs.attempts[at]);
         rows.blob(record.id.uuid().as_bytes()).number(record.at.0.rem_euclid(1_000)).number(refs.key).number(refs.member);
         rows.maybe(refs.group).maybe(refs.model);
-        rows.maybe(subject.map(|it| it.channel)).maybe(subject.map(|it| it.account)).maybe(subject.map(|it| it.upstream_model));
-        rows.number(record.protocol_in.code()).maybe(record.protocol_out.map(Coded::code));
-        rows.number(record.method.code()).number(i64::from(record.stream)).maybe(record.finish.map(Coded::code));
+        rows.maybe(subject.map(|it| it.channel)).maybe(subject.map(|it| it.account));
+        rows.number(record.protocol_in.code())
+            .number(record.method.code())
+            .number(i64::from(record.stream))
+            .maybe(record.finish.map(Coded::code));
         rows.number(i64::from(record.status));
         rows.number(record.outcome.code()).maybe(refs.reason);
         tokens(&mut rows, &record.tokens);
-        rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0)).number(record.price_version.0);
-        rows.maybe(other_than_one(record.sale_multiplier));
+        rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0));
         rows.maybe_count(record.ttft_us).count(record.duration_us).number(booked);
         rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
         rows.count(record.attempts.len() as u64);
-        inline_attempt(&mut rows, record, refs);
-        rows.maybe(refs.trace).maybe_text(refs.extra(record).as_deref());
+        rows.maybe_text(refs.inline.and_then(|at| record.attempts[at].upstream_request_id.as_deref()));
+        rows.encoded(|bytes| refs.packed(record).encode(bytes)).maybe_text(refs.extra(record).as_deref());
         rows.maybe_text(tags::text(&record.tags, &refs.tags).as_deref());
     }
     rows
-}
-
-/// The columns of the attempt that is in the row of its request.
-fn inline_attempt(rows: &mut RowBatch, record: &UsageRecord, refs: &RecordRefs) {
-    let Some(at) = refs.inline else {
-        for _ in 0..11 {
-            rows.maybe(None);
-        }
-        return;
-    };
-    let attempt = &record.attempts[at];
-    rows.count(at as u64).maybe(start_after(record, attempt).map(i64::from));
-    rows.maybe((record.protocol_out != Some(attempt.protocol)).then(|| attempt.protocol.code()));
-    rows.maybe((attempt.status != Some(record.status)).then(|| attempt.status.map_or(0, i64::from)));
-    rows.number(attempt.result.code()).maybe(refs.attempts[at].error);
-    rows.maybe_count(attempt.first_byte_us).count(attempt.duration_us).maybe_text(attempt.upstream_request_id.as_deref());
-    rows.maybe(other_than_one(attempt.cost_multiplier)).maybe_text(attempt.message.as_deref());
 }
 
 /// Most rows have none, which takes no space.
@@ -167,6 +152,7 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
     rows.number(attempt.protocol.code()).number(attempt.at.0).maybe(attempt.status.map(i64::from)).number(attempt.result.code());
     rows.maybe(refs.error);
     tokens(rows, &attempt.tokens);
+    rows.number(attempt.tokens.source.code()).count(attempt.tokens.web_searches);
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
     rows.maybe(other_than_one(attempt.cost_multiplier)).maybe_text(attempt.message.as_deref());

@@ -4,16 +4,19 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
-    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, Multiplier, Outcome, RequestId, Revision, Tags,
-    Timestamp, Tokens, TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, ChannelId, GroupId, KeyId, MemberId, Multiplier, Outcome, RequestId, Revision, Tags, Timestamp,
+    Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
 
-use super::{AttemptRefs, ExtraValues, RecordRefs};
+use super::{
+    AttemptRefs, ExtraValues, RecordRefs,
+    packed::{PackedAttempt, PackedNumbers, PackedStatus},
+};
 use crate::sql::{
     cells::{Cells, FromCells, broken},
-    columns::{Column, USAGE, column_list},
+    columns::{Column, ColumnKind, USAGE, column_list},
     names::{self, NameKind},
     tags::{self, StoredTag, TagRef},
 };
@@ -25,9 +28,9 @@ pub(in crate::sql) fn usage_columns() -> String {
 
 /// The same without the texts, but for those of tags, which are counted. They are left out of the record then.
 pub(in crate::sql) fn usage_numbers() -> String {
-    let is_read = |at: usize, column: &Column| at == 0 || column.kind.is_number() || column.name == "tags";
-    let column = |(at, column): (usize, &Column)| if is_read(at, column) { column.name } else { "NULL" };
-    USAGE.iter().enumerate().map(column).collect::<Vec<_>>().join(", ")
+    let is_read = |column: &Column| column.kind != ColumnKind::Text || column.name == "tags";
+    let column = |column: &Column| if is_read(column) { column.name } else { "NULL" };
+    USAGE.iter().map(column).collect::<Vec<_>>().join(", ")
 }
 
 /// A decoded row, with numbers where the record has texts.
@@ -99,26 +102,30 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
     }
 }
 
-/// An empty attempt of the record's protocol, for values that follow.
-fn blank_attempt(record: &UsageRecord) -> AttemptRecord {
+/// The attempt in the row of its record, without its texts.
+fn inline_attempt(record: &UsageRecord, packed: &PackedAttempt) -> AttemptRecord {
     AttemptRecord {
         channel: ChannelId::from_uuid(Uuid::nil()),
         channel_name: String::new(),
         account: AccountId::from_uuid(Uuid::nil()),
         account_name: String::new(),
-        protocol: record.protocol_out.unwrap_or(record.protocol_in),
+        protocol: packed.protocol.or(record.protocol_out).unwrap_or(record.protocol_in),
         upstream_model: String::new(),
-        at: record.at,
-        status: Some(record.status),
-        result: AttemptResult::Answered,
+        at: Timestamp(record.at.0.wrapping_add(packed.start_us)),
+        status: match packed.status {
+            PackedStatus::OfRecord => Some(record.status),
+            PackedStatus::None => None,
+            PackedStatus::Other(status) => Some(status),
+        },
+        result: packed.result,
         error: None,
         tokens: record.tokens,
         cost: record.cost,
-        first_byte_us: None,
-        duration_us: 0,
+        first_byte_us: packed.first_byte_us,
+        duration_us: packed.duration_us,
         upstream_request_id: None,
         hedged: false,
-        cost_multiplier: Multiplier::ONE,
+        cost_multiplier: packed.cost_multiplier,
         message: None,
     }
 }
@@ -128,46 +135,41 @@ impl FromCells for UsageRow {
         let id = c.request()?;
         let at = Timestamp(id.time().0 + c.number()?);
         let (key, member, group, model) = (c.number()?, c.number()?, c.maybe()?, c.maybe()?);
-        let (channel, account, upstream_model) = (c.maybe()?, c.maybe()?, c.maybe()?);
+        let (channel, account) = (c.maybe()?, c.maybe()?);
         let mut record = blank_record(id, at);
-        (record.protocol_in, record.protocol_out, record.method) = (c.word()?, c.maybe_word()?, c.word()?);
+        (record.protocol_in, record.method) = (c.word()?, c.word()?);
         (record.stream, record.finish) = (c.number()? != 0, c.maybe_word()?);
         (record.status, record.outcome) = (c.status()?.unwrap_or(0), c.word()?);
         let reason = c.maybe()?;
         record.tokens = c.tokens()?;
-        (record.cost, record.sale, record.price_version) = (c.money()?, c.money()?, Revision(c.number()?));
-        record.sale_multiplier = c.maybe()?.map_or(Multiplier::ONE, Multiplier);
+        (record.cost, record.sale) = (c.money()?, c.money()?);
         (record.ttft_us, record.duration_us) = (c.maybe_count()?, c.count()?);
         let booked = c.number()?;
         record.address = c.maybe_text()?.map(str::to_owned);
         record.client_request_id = c.maybe_text()?.map(str::to_owned);
         let attempts = c.size()?;
-        let inline = c.maybe()?.map(usize::try_from).transpose().map_err(broken)?;
-        let mut attempt = blank_attempt(&record);
-        attempt.at = Timestamp(at.0 + c.maybe()?.unwrap_or(0));
-        attempt.protocol = c.maybe_word()?.unwrap_or(attempt.protocol);
-        match c.status()? {
-            None => {}
-            Some(0) => attempt.status = None,
-            status => attempt.status = status,
-        }
-        attempt.result = c.maybe_word()?.unwrap_or(attempt.result);
-        let attempt_error = c.maybe()?;
-        (attempt.first_byte_us, attempt.duration_us) = (c.maybe_count()?, c.maybe_count()?.unwrap_or(0));
-        attempt.upstream_request_id = c.maybe_text()?.map(str::to_owned);
-        attempt.cost_multiplier = c.maybe()?.map_or(Multiplier::ONE, Multiplier);
-        attempt.message = c.maybe_text()?.map(str::to_owned);
-        let trace = c.maybe()?;
+        let upstream_request_id = c.maybe_text()?.map(str::to_owned);
+        let packed = PackedNumbers::decode(c.bytes()?).map_err(broken)?;
+        (record.protocol_out, record.price_version) = (packed.protocol_out, packed.price_version);
+        (record.tokens.source, record.tokens.web_searches) = (packed.token_source, packed.web_searches);
+        record.sale_multiplier = packed.sale_multiplier;
+        let mut attempt = packed.attempt.map(|attempt| inline_attempt(&record, &attempt));
         if let Some(extra) = c.maybe_text()? {
             let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
             (record.model, record.detail, record.dropped, record.trace) = (extra.model, extra.detail, extra.dropped, extra.trace);
+            if let Some(attempt) = &mut attempt {
+                attempt.message = extra.message;
+            }
+        }
+        if let Some(attempt) = &mut attempt {
+            attempt.upstream_request_id = upstream_request_id;
         }
         let tags = c.maybe_text()?.map(tags::parse).transpose()?.unwrap_or_default();
-        let attempt = inline.map(|_| attempt);
+        let position = packed.attempt.map(|attempt| usize::try_from(attempt.position));
         Ok(Self {
             id,
             attempts,
-            inline,
+            inline: position.transpose().map_err(broken)?,
             booked,
             key,
             member,
@@ -175,10 +177,10 @@ impl FromCells for UsageRow {
             model,
             channel,
             account,
-            upstream_model,
+            upstream_model: packed.upstream_model,
             reason,
-            trace,
-            attempt_error,
+            trace: packed.trace,
+            attempt_error: packed.attempt.and_then(|attempt| attempt.error),
             tags,
             record,
             attempt,
@@ -192,6 +194,7 @@ impl FromCells for AttemptRow {
         let position = c.size()?;
         let (channel, account, upstream_model) = (c.number()?, c.number()?, c.number()?);
         let (protocol, at, status, result, error) = (c.word()?, Timestamp(c.number()?), c.status()?, c.word()?, c.maybe()?);
+        let tokens = c.tokens()?;
         let attempt = AttemptRecord {
             channel: ChannelId::from_uuid(Uuid::nil()),
             channel_name: String::new(),
@@ -203,7 +206,7 @@ impl FromCells for AttemptRow {
             status,
             result,
             error: None,
-            tokens: c.tokens()?,
+            tokens: Tokens { source: c.word()?, web_searches: c.count()?, ..tokens },
             cost: c.money()?,
             first_byte_us: c.maybe_count()?,
             duration_us: c.count()?,
