@@ -3,6 +3,9 @@ import { timeZone } from "./zone.js";
 
 const root = document.documentElement;
 
+// Reloading the answer to a form would send it once more, such as one that replaces a key.
+if (root.dataset.reloadsFrom) history.replaceState(history.state, "", root.dataset.reloadsFrom);
+
 // The server writes data-theme, so a page never flashes the wrong theme.
 for (const form of document.querySelectorAll("form[data-theme-form]")) {
   form.addEventListener("submit", (event) => {

@@ -107,7 +107,8 @@ const playground = {
     const answer = await fetch(address, { headers, credentials: this.key ? "omit" : "same-origin" }).catch(() => null);
     const square = answer?.ok ? await answer.json() : null;
     const model = square?.data[0];
-    const offer = model?.groups.find((one) => one.group === this.key?.group) ?? model?.groups[0];
+    const group = this.key?.group ?? document.getElementById("group")?.value;
+    const offer = model?.groups.find((one) => one.group === group) ?? model?.groups[0];
     const sets = Object.fromEntries((square?.parameter_sets ?? []).map((set) => [set.id, set]));
     column.square = offer ? Object.fromEntries(offer.protocols.map((one) => [one.protocol, sets[one.parameters]])) : null;
     column.reads = model?.input_modalities ?? null;
@@ -435,6 +436,9 @@ find("key-ask").addEventListener("submit", (event) => {
   const secret = field.value.trim();
   field.value = "";
   if (secret) playground.use(secret);
+});
+document.getElementById("group")?.addEventListener("change", () => {
+  if (!playground.key) for (const column of playground.columns) playground.modelChanged(column);
 });
 find("make-key")?.addEventListener("click", () => playground.makeKey(document.getElementById("group")?.value));
 find("forget-key").addEventListener("click", () => { playground.key = null; playground.keyShown(false); document.getElementById("secret").focus(); });

@@ -55,7 +55,10 @@ pub(crate) fn router(routes: impl Iterator<Item = &'static Route>, state: &Arc<C
             let state = Arc::clone(state);
             move |request: Request<Body>| unknown_path(Arc::clone(&state), request)
         })
-        .method_not_allowed_fallback(async || ApiError::no_method().answer().response())
+        .method_not_allowed_fallback({
+            let state = Arc::clone(state);
+            move |request: Request<Body>| pages::wrong_method(Arc::clone(&state), request)
+        })
 }
 
 /// Marks the response to a path outside the console. A gateway on the same address replaces it by a refusal with a hint.

@@ -73,7 +73,7 @@ use http::{HeaderMap, Request, Response, header};
 
 use crate::{api::route::Method, dispatch::method_filter, state::ConsoleState};
 use route::PageRoute;
-pub(crate) use serve::{failure, not_found};
+pub(crate) use serve::{failure, not_found, wrong_method};
 
 /// All pages.
 fn routes() -> impl Iterator<Item = &'static PageRoute> {
@@ -112,6 +112,30 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
 /// Whether there is a page with this path.
 fn has_page(path: &str) -> bool {
     routes().any(|route| route.path == path && route.method == Method::Get)
+}
+
+/// The path of the page that a form belongs to: of the paths that the form's begins with, the longest that has a page.
+fn page_of(mut path: &str) -> &str {
+    let has_page = |path: &str| routes().any(|route| route.method == Method::Get && is_of_pattern(path, route.path));
+    while !has_page(path) {
+        match path.rsplit_once('/') {
+            Some((above, _)) if !above.is_empty() => path = above,
+            _ => return "/",
+        }
+    }
+    path
+}
+
+/// Whether a path is one of a pattern, whose parameters are whole segments.
+fn is_of_pattern(path: &str, pattern: &str) -> bool {
+    let (mut segments, mut patterns) = (path.split('/'), pattern.split('/'));
+    loop {
+        match (segments.next(), patterns.next()) {
+            (None, None) => return true,
+            (Some(segment), Some(pattern)) if segment == pattern || (pattern.starts_with('{') && !segment.is_empty()) => {}
+            _ => return false,
+        }
+    }
 }
 
 /// Adds the pages and their assets.

@@ -9,7 +9,7 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
-pub(super) use self::form::price_limit;
+pub(super) use self::form::{check_price_limit, price_limit};
 use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
 use super::{
     control::{Danger, FormView, Pager, check_typed_name},
@@ -213,6 +213,7 @@ async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Resu
 
 async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Offers, ApiError> {
     let t = request.t();
+    check_price_limit(&request.form)?;
     let body = form::body(&request.form);
     let asked = ["channels", "models", "sale_multiplier", "model_multipliers"].into_iter();
     let asked = asked.filter_map(|name| Some((name.to_owned(), body.get(name)?.clone()))).collect();
@@ -236,6 +237,9 @@ async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Of
 }
 
 async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    if let Err(error) = check_price_limit(&request.form) {
+        return refuse(&request, None, error).await;
+    }
     let mut body = form::body(&request.form);
     body.insert("name".to_owned(), request.form.value("name").trim().into());
     match request.call(operations::MAKE_GROUP, ApiCall { body, query: confirmed(&request.form), ..ApiCall::default() }).await {
@@ -250,6 +254,9 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
+    if let Err(error) = check_price_limit(&request.form) {
+        return refuse(&request, Some(&group), error).await;
+    }
     let revision = request.form.value("revision");
     let body = form::body(&request.form);
     let call = ApiCall { body, query: confirmed(&request.form), ..of_group(&request) };

@@ -85,12 +85,12 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, now) = (request.t(), request.state.gateway.now());
     let measure = Measure::read(request.query.value("by"));
     let keys = own_keys(&request).await?;
-    let Budgets { balance, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
+    let Budgets { balance, model, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
     let sums = usage(&request).await?;
     let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
     let base = model_url(&request);
     let document = document_for(&request, None, None).await?;
-    let first_model = document.data.first().map_or("MODEL", |model| model.id.as_str());
+    let first_model = model.as_deref().or_else(|| Some(document.data.first()?.id.as_str())).unwrap_or("MODEL");
     let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()).unwrap_or_default();
     let name = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).unwrap_or_default();
     let link = |since: &str, until: &str| request.url(&log_query(&member, since, until));
@@ -172,6 +172,8 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
 
 struct Budgets {
     balance: Option<String>,
+    /// The first model that the first active key may use, which examples name.
+    model: Option<String>,
     /// Those of the member, of the first active keys and of their groups.
     entries: Vec<BudgetEntry>,
     /// When each budget of the whole gateway that is spent renews; `None`: never.
@@ -180,13 +182,16 @@ struct Budgets {
 
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
-    let mut gateway_renewals = Vec::new();
+    let (mut gateway_renewals, mut model) = (Vec::new(), None);
     let mut groups = HashSet::new();
     let active = keys.iter().filter(|key| matches!(key.state.as_str(), "active" | "exhausted")).take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
         let allowance: AllowanceView = request.read(operations::GET_KEY_ALLOWANCE, call).await?;
         balance = balance.or(allowance.balance);
+        if index == 0 {
+            model = allowance.models.into_iter().next();
+        }
         gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
         let mut groups_of_key = Vec::new();
@@ -200,7 +205,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, &allowance.name, now)));
         groups.extend(groups_of_key);
     }
-    Ok(Budgets { balance, entries, gateway_renewals })
+    Ok(Budgets { balance, model, entries, gateway_renewals })
 }
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {

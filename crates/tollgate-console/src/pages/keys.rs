@@ -25,6 +25,7 @@ use super::{
     control::{ControlSection, Danger, check_typed_name},
     form::FormState,
     format::TimeText,
+    groups,
     home::model_url,
     layout::{Layout, Script},
     locale::Locale,
@@ -184,14 +185,18 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let form = may_change.then(|| {
         let was_sent = state.has("rpm");
         let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
-        form::section(t, &state, key.budgets().len() > 1)
+        form::section(t, &state, key.budgets().len() > 1, true)
     });
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets).map(|budget| BudgetRow::of(t, budget)).collect();
     let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str).to_owned();
     let address = model_url(request);
     let access = Access { address: &address, key: shown.unwrap_or(NO_KEY), model: &model };
     let template = KeyPage {
-        layout: request.layout(key.name.clone()).below("/keys", t.say("nav.keys")).with(Script::Download),
+        layout: request
+            .layout(key.name.clone())
+            .below("/keys", t.say("nav.keys"))
+            .with(Script::Download)
+            .returns_to(&format!("/keys/{}", key.id)),
         t,
         banner: state.banner(),
         secret: shown.map(str::to_owned),
@@ -219,6 +224,9 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
     let body = form::body(form, form.has("budget_amount"));
+    if let Err(error) = groups::check_price_limit(form) {
+        return key_page(&request, &form::refused(request.t(), form, error)?, None).await;
+    }
     match request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await {
         Ok(_) => Ok(to_key(&request, Toast::Saved)),
         Err(error) => key_page(&request, &form::refused(request.t(), form, error)?, None).await,
@@ -230,6 +238,11 @@ fn to_key(request: &PageRequest, toast: Toast) -> PageReply {
 }
 
 async fn rotate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
+    // The form says which secret it replaces: a form that is sent once more does not end the one that it made.
+    if request.form.has("suffix") && request.form.value("suffix") != key.suffix {
+        return refuse(&request, ApiError::value("suffix", "the key was replaced already").because("key_replaced")).await;
+    }
     let overlap_s = request.form.value("overlap_s").parse::<i64>().ok();
     let body = overlap_s.map(|seconds| ("overlap_s".to_owned(), Value::from(seconds))).into_iter().collect();
     let answer = request.call(operations::ROTATE_KEY, ApiCall { body, ..of_key(&request) }).await;

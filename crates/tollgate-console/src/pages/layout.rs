@@ -40,6 +40,8 @@ pub(crate) struct Layout {
     /// Path and title of the page above.
     pub(crate) above: Option<(&'static str, &'static str)>,
     pub(crate) is_menu: bool,
+    /// Whether it is the answer to a form.
+    is_of_form: bool,
 }
 
 /// Who has signed in.
@@ -248,7 +250,8 @@ impl Layout {
             sections: sections.filter(|section| !section.entries.is_empty()).collect(),
             toast: preferences.toast.map(|toast| toast.say(t)),
             undo: preferences.toast.and_then(|toast| undo::path(toast, &request.headers)),
-            back: request.address.clone(),
+            back: request.page_of_form.clone().unwrap_or_else(|| request.address.clone()),
+            is_of_form: request.page_of_form.is_some(),
             scripts: Vec::new(),
             is_wide: false,
             above: None,
@@ -308,6 +311,11 @@ impl Layout {
     /// What `<use>` refers to.
     pub(crate) fn icon(&self, name: &str) -> String {
         format!("{}{}#i-{name}", self.base, assets::path("icons.svg"))
+    }
+
+    /// The address to reload the page from if it is the answer to a form, which would be sent once more otherwise.
+    pub(crate) fn reloads_from(&self) -> Option<String> {
+        self.is_of_form.then(|| self.here())
     }
 
     /// The address of this page.

@@ -113,8 +113,9 @@ pub(crate) fn symbol(t: Locale) -> &'static str {
 
 /// A figure beside the lines of a chart, of an amount in billionths of the display currency.
 pub(crate) fn of_scale(t: Locale, nano: u64) -> String {
-    if nano >= 2_000_000_000 {
-        return format!("{}{}", symbol(t), format::compact(t, nano / 1_000_000_000));
+    let (whole, rest) = (nano / 1_000_000_000, nano % 1_000_000_000);
+    if whole >= 1_000 || (whole >= 2 && rest == 0) {
+        return format!("{}{}", symbol(t), format::compact(t, whole));
     }
     Parts::read(&decimal(nano)).map_or_else(String::new, |parts| parts.text(t, Shown::Significant))
 }
@@ -292,6 +293,8 @@ mod tests {
         assert_eq!(converted_nano(yuan, 1_000_000_000), 7_100_000_000);
         assert_eq!([150_000_000_000, 20_000_000, 0].map(|nano| of_scale(yuan, nano)), ["¥150", "¥0.02", "¥0.00"]);
         assert_eq!([150_000_000_000, 20_000_000, 0].map(|nano| of_scale(Locale::EN, nano)), ["$150", "$0.02", "$0.00"]);
+        let scale = [5_000_000_000, 2_500_000_000, 12_500_000_000, 2_500_000_000_000].map(|nano| of_scale(Locale::EN, nano));
+        assert_eq!(scale, ["$5", "$2.50", "$12.50", "$2.5k"], "the middle of a scale is not cut off");
     }
 
     #[test]

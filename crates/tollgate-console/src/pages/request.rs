@@ -27,6 +27,8 @@ pub(crate) struct PageRequest {
     pub(crate) headers: HeaderMap,
     /// Path and query, without the console's own path.
     pub(crate) address: String,
+    /// The address of the page that the form belongs to, if one was sent: where a reader goes who reloads the answer.
+    pub(crate) page_of_form: Option<String>,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: FormData,
     /// What a form sent; empty for a page.

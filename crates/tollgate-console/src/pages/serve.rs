@@ -72,6 +72,15 @@ pub(crate) async fn not_found(state: Arc<ConsoleState>, request: Request<Body>) 
     failure(&state, &request.map(|_| ()), ApiError::no_path()).await
 }
 
+/// The answer to another method than those of a path. Who goes to the address of a form gets to its page, such as by reloading the answer.
+pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
+    if !super::is_for_people(&request) {
+        return ApiError::no_method().answer().response();
+    }
+    let page = format!("{}{}", state.identity.settings.base(), super::page_of(request.uri().path()));
+    PageReply::redirect(&page).response()
+}
+
 /// The page for the failure of a request that is not for a page, whose sender is a person with a browser.
 pub(crate) async fn failure(state: &Arc<ConsoleState>, request: &Request<()>, error: ApiError) -> Response<Body> {
     let meta = dispatch::request_meta(request, state);
@@ -95,11 +104,17 @@ async fn page_request(state: &Arc<ConsoleState>, meta: RequestMeta, parts: &mut 
     let appearance = state.gateway.appearance();
     let usual = appearance.language.as_deref().and_then(Language::of_tag);
     let preferences = Preferences::of(&parts.headers, kept, state.gateway.currency(), usual);
+    let is_form = parts.method == http::Method::POST;
+    let page_of_form = is_form.then(|| {
+        let page = super::page_of(parts.uri.path());
+        if page == parts.uri.path() { address.clone() } else { page.to_owned() }
+    });
     let page = PageRequest {
         state: Arc::clone(state),
         meta,
         headers: parts.headers.clone(),
         address,
+        page_of_form,
         path,
         query: FormData::parse(parts.uri.query().unwrap_or_default().as_bytes()),
         form: FormData::default(),

@@ -32,7 +32,7 @@ use crate::api_error::ApiError;
 
 const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 const CHANNEL: &str = "/setup/channel";
-const KEY: &str = "/setup/key";
+pub(super) const KEY: &str = "/setup/key";
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/setup/gateway", ADMIN, page!(gateway::show)),
@@ -40,6 +40,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get(CHANNEL, ADMIN, page!(channel)),
     PageRoute::post(CHANNEL, ADMIN, page!(make_first_channel)),
     PageRoute::get("/setup/channel/{name}", ADMIN, page!(served::show)),
+    PageRoute::post("/setup/channel/{name}", ADMIN, page!(served::change)).takes_bytes(served::MAX_BYTES),
     PageRoute::post("/setup/channel/{name}/fetch", ADMIN, page!(served::fetch)),
     PageRoute::post("/setup/channel/{name}/add", ADMIN, page!(served::add)).takes_bytes(served::MAX_BYTES),
     PageRoute::get(KEY, ADMIN, page!(key)),
@@ -133,8 +134,22 @@ async fn make_first_channel(request: Arc<PageRequest>) -> Result<PageReply, Page
 }
 
 async fn key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let form = FormState::of(FormData::of(&[("name", "first")]));
-    key_page(&request, &form, None)
+    let name = free_key_name(&request).await?;
+    key_page(&request, &FormState::of(FormData::of(&[("name", &name)])), None)
+}
+
+/// A name that no key of the admin has. The first start made the key `first`.
+async fn free_key_name(request: &PageRequest) -> Result<String, ApiError> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()).unwrap_or_default();
+    let keys: ApiPage<Named> =
+        request.read(operations::LIST_KEYS, get(&[("member", &member), ("revoked", "true"), ("limit", "1000")])).await?;
+    let is_free = |name: &String| keys.items.iter().all(|key| key.name != *name);
+    let numbered = (2..1_002).map(|number| format!("my-key-{number}"));
+    Ok(std::iter::once("my-key".to_owned()).chain(numbered).find(is_free).unwrap_or_default())
 }
 
 async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {

@@ -218,12 +218,15 @@ async fn put(request: &PageRequest, serves: Vec<Value>) -> Result<(), ApiError> 
 }
 
 /// Saves the fields of the models that were shown; the others stay.
-pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let sent = match serves(&request).await {
         Ok(serves) => put(&request, changed(&request.form, serves)).await,
         Err(error) => Err(error),
     };
+    // The set-up goes on with what was typed.
+    let goes_on = is_set_up(&request) && request.form.has("go_on");
     match sent {
+        Ok(()) if goes_on => Ok(PageReply::redirect(&request.url(set_up::KEY))),
         Ok(()) => Ok(PageReply::redirect(&address(&request)).toast(Toast::Saved)),
         Err(error) => page(&request, &refused(request.t(), &request.form, &error)?, None).await,
     }

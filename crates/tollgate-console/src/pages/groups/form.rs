@@ -30,6 +30,7 @@ const PLACES: &[FaultPlace] = &[
     ("price_limit.max_output", "max_output", "amount"),
     ("price_limit.min_margin", "min_margin", "margin"),
     ("price_limit", "price_limit", "price_limit"),
+    ("price_limit_kind", "price_limit", "price_limit_kind"),
     ("hedge", "hedge", "amount"),
     ("budget", "budget_amount", "amount"),
     ("rpm", "rpm", "whole_number"),
@@ -240,6 +241,15 @@ fn model_multipliers(text: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(own))
 }
 
+/// Whether the bounds of a price limit have a kind of limit that they belong to: without one they would be dropped.
+pub(in crate::pages) fn check_price_limit(form: &FormData) -> Result<(), ApiError> {
+    let has_bound = ["max_input", "max_output", "min_margin"].iter().any(|bound| form.filled(bound).is_some());
+    if has_bound && form.has("price_limit") && form.filled("price_limit").is_none() {
+        return Err(ApiError::value("price_limit_kind", "expected a kind of limit for the bounds"));
+    }
+    Ok(())
+}
+
 /// The price limit of a group or key.
 pub(in crate::pages) fn price_limit(form: &FormData) -> Value {
     let Some(mode) = form.filled("price_limit") else { return Value::Null };
@@ -291,5 +301,10 @@ mod tests {
         let form = FormData::parse(b"price_limit=min_margin&max_input=3&min_margin=0.1");
         assert_eq!(price_limit(&form), json!({"mode": "min_margin", "on": "sale", "min_margin": "0.1"}));
         assert_eq!(price_limit(&FormData::parse(b"max_input=3")), Value::Null);
+        let is_refused = |form: &[u8]| check_price_limit(&FormData::parse(form)).is_err();
+        let forms: [&[u8]; 4] =
+            [b"price_limit=&max_input=3", b"price_limit=&min_margin=1", b"price_limit=&max_input=", b"max_input=3"];
+        assert_eq!(forms.map(is_refused), [true, true, false, false], "bounds are not dropped");
+        assert!(!is_refused(b"price_limit=ceiling&max_input=3"));
     }
 }

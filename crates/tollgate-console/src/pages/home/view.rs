@@ -54,6 +54,7 @@ pub(super) struct AllowanceView {
     pub(super) budgets: Vec<BudgetView>,
     pub(super) spent_gateway_budgets: Vec<SpentGatewayBudget>,
     pub(super) balance: Option<String>,
+    pub(super) models: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

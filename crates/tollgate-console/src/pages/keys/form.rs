@@ -36,8 +36,9 @@ const FIELDS: &[&str] = &[
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
-/// The controls of a key. Several budgets are changed with the command line.
-pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool) -> ControlSection {
+/// The controls of a key. Several budgets are changed with the command line. Members limit prices by what they pay: what channels cost is
+/// for operators.
+pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, is_operator: bool) -> ControlSection {
     let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
     let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
     let action = |word: &'static str| (word, if word == "block" { t.say("budget.block") } else { t.say("budget.alert") });
@@ -57,13 +58,13 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool) -
             state.choice("budget_action", t.say("keys.budget_action"), ACTIONS.map(action)),
         ]);
     }
-    controls.extend(more(t, state));
+    controls.extend(more(t, state, is_operator));
     let about = has_several_budgets.then(|| t.say("keys.several_budgets").to_owned());
     ControlSection { about, ..ControlSection::new("", controls) }
 }
 
 /// What is seldom set.
-fn more(t: Locale, state: &FormState) -> Vec<Control> {
+fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
     let modes = [
         ("", t.say("groups.no_limit")),
         ("priced_only", t.say("groups.priced_only")),
@@ -71,14 +72,21 @@ fn more(t: Locale, state: &FormState) -> Vec<Control> {
         ("min_margin", t.say("groups.min_margin")),
     ];
     let signatures = [("", t.say("keys.as_group")), ("true", t.say("keys.signatures_on")), ("false", t.say("keys.signatures_off"))];
-    vec![
+    let modes = modes.into_iter().filter(|(mode, _)| is_operator || *mode != "min_margin");
+    let mut controls = vec![
         state.choice("price_limit", t.say("groups.price_limit"), modes).hint(t.say("keys.price_limit_hint")),
         state.number("max_input", t.say("groups.max_input")).hint(t.say("groups.per_million")),
         state.number("max_output", t.say("groups.max_output")).hint(t.say("groups.per_million")),
-        state.number("min_margin", t.say("groups.min_margin_share")).hint(t.say("groups.min_margin_hint")),
-        state.choice("limit_on", t.say("groups.limit_on"), [("sale", t.say("groups.on_sale")), ("cost", t.say("groups.on_cost"))]),
-        state.choice("signatures_in_ids", t.say("keys.signatures"), signatures).hint(t.say("keys.signatures_hint")),
-    ]
+    ];
+    if is_operator {
+        let prices = [("sale", t.say("groups.on_sale")), ("cost", t.say("groups.on_cost"))];
+        controls.extend([
+            state.number("min_margin", t.say("groups.min_margin_share")).hint(t.say("groups.min_margin_hint")),
+            state.choice("limit_on", t.say("groups.limit_on"), prices),
+        ]);
+    }
+    controls.push(state.choice("signatures_in_ids", t.say("keys.signatures"), signatures).hint(t.say("keys.signatures_hint")));
+    controls
 }
 
 /// What the form of a key holds before it is changed.
@@ -156,6 +164,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
             "price_limit.min_margin" => ("min_margin", "margin"),
             _ => ("price_limit", "price_limit"),
         },
+        "price_limit_kind" => ("price_limit", "price_limit_kind"),
         "name" => ("name", "key_name"),
         "member" => ("member", "unknown_member"),
         "groups" => ("groups", "unknown_group"),

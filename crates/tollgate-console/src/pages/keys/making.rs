@@ -12,6 +12,7 @@ use crate::{
     pages::{
         control::{self, Control, ControlSection},
         form::FormState,
+        groups,
         layout::{Layout, Script},
         locale::Locale,
         operations,
@@ -85,7 +86,7 @@ async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply,
         member: request.is_operator().then(member),
         groups,
         count: state.number("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")),
-        form: form::section(t, state, false),
+        form: form::section(t, state, false, request.is_operator()),
     };
     PageReply::page(state.status(), &template)
 }
@@ -97,6 +98,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         if count > MAX_AT_ONCE {
             return Err(ApiError::value("count", "expected at most 100").because("too_many_keys"));
         }
+        groups::check_price_limit(form)?;
         Ok((form::body(form, true), count))
     };
     let (mut body, count) = match read() {
@@ -130,7 +132,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     }
     let t = request.t();
     let template = KeysMadePage {
-        layout: request.layout(t.say("keys.made")).below("/keys", t.say("nav.keys")).with(Script::Download),
+        layout: request.layout(t.say("keys.made")).below("/keys", t.say("nav.keys")).with(Script::Download).returns_to("/keys"),
         t,
         csv: csv(&made),
         count: t.say_count("keys.one", "keys.count", u64::try_from(made.len()).unwrap_or(u64::MAX)),

@@ -302,6 +302,8 @@ pub(super) fn window(t: Locale, word: &str) -> &'static str {
 pub(super) struct KeyDetail {
     pub(super) id: String,
     pub(super) shown: String,
+    /// The last characters of its secret, which change when it is replaced.
+    pub(super) suffix: String,
     pub(super) mark: Mark,
     pub(super) member: String,
     pub(super) is_active: bool,
@@ -340,6 +342,7 @@ impl KeyDetail {
         Self {
             id: key.id.clone(),
             shown: shown(key),
+            suffix: key.suffix.clone(),
             mark: mark::of_key(t, &key.state),
             member: key.member.clone(),
             is_active: key.is_active(),

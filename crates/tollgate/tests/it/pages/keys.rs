@@ -64,8 +64,17 @@ fn key_lives_from_its_form_to_its_end() {
         may["limits"]["rpm"].is_null() && may["budgets"] == json!([])
     });
 
-    let rotated = secret(&op.post(&admin.gateway, &format!("{path}/rotate"), &[("overlap_s", "0")]).text());
+    let rotate = format!("{path}/rotate");
+    let ends = |key: &str| [("overlap_s", "0"), ("suffix", &key[key.len() - 4..])].map(|(name, value)| (name, value.to_owned()));
+    let sent = ends(&key);
+    let sent: Vec<(&str, &str)> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let answer = op.post(&admin.gateway, &rotate, &sent).text();
+    let rotated = secret(&answer);
     assert_ne!(rotated, key);
+    assert!(answer.contains(&format!("data-reloads-from=\"{path}\"")), "{answer}");
+    let reloaded = op.post(&admin.gateway, &rotate, &sent);
+    assert!(reloaded.status == 422 && reloaded.text().contains("This key was replaced already"), "{}", reloaded.text());
+    assert_eq!(location(&op.get(&admin.gateway, &rotate)), path, "the address of a form leads to its page");
     comes_to(&admin, &rotated, 200);
     comes_to(&admin, &key, 401);
     assert_eq!(location(&op.post(&admin.gateway, &format!("{path}/disable"), &[])), path);
@@ -115,6 +124,11 @@ fn faults_are_beside_their_field_and_what_was_typed_stays() {
         assert_eq!(page.matches(says).count(), 1, "{says}: {page}");
     }
     assert_eq!(admin.get("/admin/v1/keys?name=ci")["items"], json!([]));
+    for bound in ["max_input", "min_margin"] {
+        let fields = [("name", "ci"), ("price_limit", ""), (bound, "0.1")];
+        let answer = op.post(&admin.gateway, "/keys/new", &fields);
+        assert!(answer.status == 422 && answer.text().contains("Choose what kind of limit"), "{}", answer.text());
+    }
 }
 
 #[test]
@@ -142,6 +156,9 @@ fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
     assert!(!page.contains("name=\"rpm\"") && !page.contains("/rotate\"") && !page.contains("/disable\""), "{page}");
     assert!(!page.contains("/revoke\"") && page.contains("Group default does not let members"), "{page}");
     admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
+    let page = ann.page(&admin.gateway, "/keys/new");
+    let is_for_operators = |page: &str| page.contains("name=\"min_margin\"") || page.contains("name=\"limit_on\"");
+    assert!(page.contains("name=\"max_input\"") && !is_for_operators(&page), "what channels cost is not for members: {page}");
     let rotated = ann.post(&admin.gateway, &format!("{path}/rotate"), &[]).text();
     comes_to(&admin, &secret(&rotated), 200);
 

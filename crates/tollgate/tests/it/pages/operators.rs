@@ -196,6 +196,11 @@ fn set_up_leads_to_a_key_that_works() {
     assert!(twice.status == 422 && twice.text().contains("There is one of this name already."), "{}", twice.text());
     assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first/add", &[("model", "m")])), "/setup/channel/first");
     assert!(boss.page(&admin.gateway, "/setup/channel/first").contains("Run test"));
+    let costs = [("shown", "m"), ("upstreams", "m-2"), ("input", "1.5"), ("output", "6"), ("go_on", "true")];
+    assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first", &costs)), "/setup/key", "what was typed is saved");
+    let served = admin.get("/admin/v1/channels/first")["serves"][0].clone();
+    assert_eq!((&served["upstream"], &served["cost"]["input"]), (&json!("m-2"), &json!("1.50")), "{served}");
+    assert!(boss.page(&admin.gateway, "/setup/key").contains("value=\"my-key\""));
     let made = boss.post(&admin.gateway, "/setup/key", &[("name", "mine")]).text();
     let (_, rest) = made.split_once("data-copy=\"sk-").unwrap_or_else(|| panic!("no key in {made}"));
     let key = format!("sk-{}", rest.split('"').next().unwrap());
