@@ -38,7 +38,7 @@ impl Fault {
         let number: u8 = id.strip_prefix('E')?.parse().ok()?;
         match number {
             // Keys, paths, bodies, models and parameters; limits and money; requests that the provider rejects.
-            1..=6 | 10..=23 | 31..=33 | 41 | 52 | 64..=67 | 69 | 70 => Some(Self::Caller),
+            1..=7 | 10..=23 | 31..=33 | 41 | 52 | 64..=67 | 69 | 70 => Some(Self::Caller),
             50..=60 => Some(Self::Upstream),
             40 | 42 | 61..=63 | 68 => Some(Self::Gateway),
             _ => None,

@@ -89,7 +89,7 @@ pub fn price_effects(before: &Catalog, after: &Catalog, keys: &[(Option<Arc<Key>
     let mut keys: Vec<_> = keys.iter().filter(|(_, key)| key.status == KeyStatus::Active).collect();
     // Compares only the relevant fields: other fields of a key differ between catalogs, since it contains its member.
     let changes = |(was, key): &(Option<Arc<Key>>, Arc<Key>)| {
-        let relevant = |key: &Key| (key.groups.clone(), key.models.clone(), key.price_limit);
+        let relevant = |key: &Key| (key.groups.clone(), key.models.clone(), key.models_deny.clone(), key.price_limit);
         was.as_ref().is_none_or(|was| relevant(was) != relevant(key))
     };
     keys.sort_by_cached_key(|pair| !changes(pair));
@@ -129,7 +129,8 @@ struct EvaluationCache<'a> {
 #[derive(PartialEq, Eq, Hash)]
 struct EvaluationKey<'a> {
     groups: Vec<GroupId>,
-    models: &'a [Glob],
+    /// Patterns of the models it may use, and of those it may not.
+    models: (&'a [Glob], &'a [Glob]),
     limit: Option<PriceLimit>,
     /// Whether the money of the key or of its member is bounded: models without a price are not sold to it then.
     bounds_money: bool,
@@ -143,7 +144,8 @@ impl<'a> EvaluationCache<'a> {
     /// One evaluation per model; `None` when the bound is exceeded.
     fn of(&mut self, key: &'a Arc<Key>, is_changed: bool) -> Option<Arc<[Option<ModelEvaluation>]>> {
         let groups = Caller::of(self.catalog, Arc::clone(key)).groups.iter().map(|group| group.id).collect();
-        let relevant = EvaluationKey { groups, models: &key.models, limit: key.price_limit, bounds_money: key_bounds_money(key) };
+        let models = (key.models.as_slice(), key.models_deny.as_slice());
+        let relevant = EvaluationKey { groups, models, limit: key.price_limit, bounds_money: key_bounds_money(key) };
         if let Some(known) = self.known.get(&relevant) {
             return Some(Arc::clone(known));
         }

@@ -68,6 +68,22 @@ impl Tags {
         }
     }
 
+    /// Adds other tags, except those whose name is there and those for which there is no room.
+    pub fn add(&mut self, others: Self) {
+        if self.0.is_empty() {
+            self.0 = others.0;
+            return;
+        }
+        for (name, value) in others.0 {
+            if self.0.len() == MAX_TAGS {
+                return;
+            }
+            if let Err(place) = self.place(&name) {
+                self.0.insert(place, (name, value));
+            }
+        }
+    }
+
     /// The place of a name, or where it belongs.
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(name))
@@ -202,6 +218,20 @@ mod tests {
         assert_eq!((tags.get("user"), tags.get("long")), (Some("größe"), None));
         tags.add_metadata(&(0..100).map(|number| (format!("n{number}"), "1".to_owned())).collect::<Vec<_>>());
         assert_eq!(tags.iter().len(), MAX_TAGS);
+    }
+
+    #[test]
+    fn added_tags_yield_to_those_that_are_there() {
+        let parsed = |line: &str| Tags::parse_header([line.as_bytes()]).unwrap();
+        let mut tags = parsed("team=search,cost=42");
+        tags.add(parsed("team=mine,run=7"));
+        assert_eq!(tags.iter().collect::<Vec<_>>(), [("cost", "42"), ("run", "7"), ("team", "search")]);
+        let many: Vec<String> = (0..MAX_TAGS).map(|number| format!("n{number:02}=1")).collect();
+        tags.add(parsed(&many.join(",")));
+        assert_eq!((tags.iter().len(), tags.get("n12"), tags.get("n13")), (MAX_TAGS, Some("1"), None));
+        let mut none = Tags::default();
+        none.add(parsed("run=7"));
+        assert_eq!(none, parsed("run=7"));
     }
 
     #[test]

@@ -157,6 +157,10 @@ pub fn explain(question: &ExplainRequest, key: Arc<Key>, input: &ExplainInput<'_
         explanation.refusal = Some(refusal::unauthenticated(&error, question.from));
         return Ok(explanation);
     }
+    if !key.allows_protocol(question.from) {
+        explanation.refusal = Some(refusal::protocol_blocked(&key, question.from));
+        return Ok(explanation);
+    }
     let caller = Caller::of(input.catalog, key);
     let offer = match resolve(input.catalog, &caller, &summary, question.from, input.now) {
         Ok(offer) => offer,

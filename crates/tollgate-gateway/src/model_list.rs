@@ -32,6 +32,9 @@ pub(crate) async fn list(shared: &Shared, head: &Head, request: &ListRequest) ->
 async fn render(shared: &Shared, head: &Head, request: &ListRequest) -> Result<Bytes, Refusal> {
     let catalog = shared.catalog.load_full();
     let caller = shared.keys.caller_of(&catalog, head, head.arrived).await.map_err(|error| error.refusal)?;
+    if !caller.key.allows_model_list(head.from) {
+        return Err(Refusal::protocol_blocked(&caller.key));
+    }
     let format = head.from.spec().model_list;
     match request {
         ListRequest::All(query) => {

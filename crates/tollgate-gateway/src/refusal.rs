@@ -12,7 +12,7 @@ pub(crate) use redact::{redact, redact_secrets};
 pub(crate) use respond::{REQUEST_ID, write_rates};
 pub(crate) use text::seconds_until;
 
-use tollgate_core::{LimitExceeded, MissingPrice, NoRouteCause, NotOffered, PriceFigures, Timestamp};
+use tollgate_core::{Key, LimitExceeded, MissingPrice, NoRouteCause, NotOffered, PriceFigures, Timestamp};
 use tollgate_protocol::{ErrorStyle, FieldPath, Malformed, MalformedKind, Protocol, RequestSummary, UpstreamProblem};
 
 /// Why a request is not served. Each variant names its error id in docs/errors.md. Models and headers are as sent.
@@ -30,6 +30,8 @@ pub enum Refusal {
     AddressBlocked,
     /// E6: the member or its group is suspended.
     Suspended,
+    /// E7: the key may not be used with the protocol of the request, only with these.
+    ProtocolBlocked { allowed: Vec<Protocol> },
     /// E10: unknown path.
     UnknownPath { hint: Option<PathHint> },
     /// E11: known path, wrong method. `allow` is the value of the `allow` header.
@@ -161,6 +163,11 @@ pub struct Rejection {
 }
 
 impl Refusal {
+    /// E7: the key may be used with other protocols only.
+    pub(crate) fn protocol_blocked(key: &Key) -> Self {
+        Self::ProtocolBlocked { allowed: key.protocols.clone() }
+    }
+
     /// E13 to E17: the model is not offered for this caller or request.
     pub(crate) fn not_offered(reason: NotOffered, summary: &RequestSummary) -> Self {
         let model = summary.model.clone();
@@ -187,6 +194,7 @@ impl Refusal {
             Self::KeyDisabled => "E4",
             Self::AddressBlocked => "E5",
             Self::Suspended => "E6",
+            Self::ProtocolBlocked { .. } => "E7",
             Self::UnknownPath { .. } => "E10",
             Self::MethodNotAllowed { .. } => "E11",
             Self::UnknownVerb => "E12",

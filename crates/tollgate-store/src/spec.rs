@@ -7,7 +7,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
     Billing, Budget, Glob, Hedge, KeyStatus, Limits, MemberStatus, Multiplier, PriceLimit, Provider, Role, Routing,
-    SaleMultipliers, StreamBreak, Timestamp, TranslationPolicy, Visibility,
+    SaleMultipliers, StreamBreak, Tags, Timestamp, TranslationPolicy, Visibility,
 };
 use tollgate_protocol::Protocol;
 
@@ -79,11 +79,14 @@ pub struct KeySpec {
     pub expires_at: Option<Timestamp>,
     pub groups: Vec<String>,
     pub models: Vec<Glob>,
+    pub models_deny: Vec<Glob>,
+    pub protocols: Vec<Protocol>,
     pub ip_allow: Vec<IpNet>,
     pub limits: Limits,
     pub budgets: Vec<Budget>,
     pub price_limit: Option<PriceLimit>,
     pub signatures_in_ids: Option<bool>,
+    pub tags: Tags,
 }
 
 /// An admin key without its secret.
@@ -145,11 +148,14 @@ impl Default for KeySpec {
             expires_at: None,
             groups: Vec::new(),
             models: vec![Glob("*".to_owned())],
+            models_deny: Vec::new(),
+            protocols: Vec::new(),
             ip_allow: Vec::new(),
             limits: Limits::default(),
             budgets: Vec::new(),
             price_limit: None,
             signatures_in_ids: None,
+            tags: Tags::default(),
         }
     }
 }

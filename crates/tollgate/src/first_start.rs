@@ -4,7 +4,7 @@
 
 use tollgate_core::{
     AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,
-    ScheduledPrice, Visibility,
+    ScheduledPrice, Tags, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
@@ -116,11 +116,14 @@ fn key() -> KeySpec {
         expires_at: None,
         groups: vec![ECHO.to_owned()],
         models: vec![Glob(ECHO.to_owned())],
+        models_deny: Vec::new(),
+        protocols: Vec::new(),
         ip_allow: Vec::new(),
         limits: Limits::default(),
         budgets: Vec::new(),
         price_limit: None,
         signatures_in_ids: None,
+        tags: Tags::default(),
     }
 }
 

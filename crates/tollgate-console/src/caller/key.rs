@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_core::{Billing, Budget, BudgetAction, Caller, Catalog, Limits, NanoUsd, Subject, Timestamp, Window, visible_models};
-use tollgate_store::LedgerFilter;
+use tollgate_store::{LedgerFilter, fields::FieldValue as _};
 
 use super::CallerRequest;
 use crate::{api_error::ApiError, time::time_value};
@@ -118,6 +118,7 @@ pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
     Ok(json!({
         "object": "key", "id": key.id, "name": key.name, "prefix": key.prefix, "suffix": key.suffix, "member": key.member.name,
         "created_at": time_value(key.created_at), "expires_at": key.expires_at.map(time_value), "groups": groups, "models": models,
+        "protocols": key.protocols.show(), "price_limit": key.price_limit.show(), "tags": key.tags.show(),
         "limits": limits(key.limits), "member_limits": limits(key.member.limits), "group_limits": group_limits, "budgets": budgets,
         "spent_gateway_budgets": of_gateway,
         "balance": balance(request).await?.map(NanoUsd::to_usd_string),

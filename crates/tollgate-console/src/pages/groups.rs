@@ -9,8 +9,11 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
-pub(super) use self::form::{check_price_limit, price_limit};
 use self::view::{EffectRow, EffectsAnswer, GroupDetail, GroupObject, GroupOfferRow, GroupRow, GroupSpent, OfferAnswer};
+pub(super) use self::{
+    form::{check_price_limit, price_limit},
+    view::{PriceLimitObject, price_limit_lines},
+};
 use super::{
     control::{Danger, FormView, Pager, check_typed_name},
     form::{FormData, FormState},

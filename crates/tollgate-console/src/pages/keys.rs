@@ -200,7 +200,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         t,
         banner: state.banner(),
         secret: shown.map(str::to_owned),
-        by_protocol: clients::by_protocol(t, access, |_| true),
+        by_protocol: clients::by_protocol(t, access, |protocol| key.may_speak(protocol)),
         model,
         budgets,
         gateway_renewals: allowance.as_ref().map_or_else(Vec::new, |allowance| allowance.gateway_renewals(t)),

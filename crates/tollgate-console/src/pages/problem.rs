@@ -141,6 +141,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "last_admin" => t.say("problem.last_admin"),
         "margin" => t.say("problem.margin"),
         "model_factors" => t.say("problem.model_factors"),
+        "key_tags" => t.say("problem.key_tags"),
         "model_pattern" => t.say("problem.model_pattern"),
         "name" => t.say("problem.name"),
         "network" => t.say("problem.network"),

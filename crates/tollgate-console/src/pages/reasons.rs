@@ -10,6 +10,7 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
         "E4" => t.say("reason.key_off"),
         "E5" => t.say("reason.address"),
         "E6" => t.say("reason.suspended"),
+        "E7" => t.say("reason.protocol"),
         "E10" | "E11" | "E12" | "E70" => t.say("reason.path"),
         "E13" | "E14" => t.say("reason.no_model"),
         "E15" => t.say("reason.endpoint"),
@@ -44,7 +45,7 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
 /// What an operator can do about an error. Without a known code the outcome tells.
 pub(crate) fn advice(t: Locale, reason: &str, outcome: &str) -> &'static str {
     match reason {
-        "E3" | "E4" | "E5" | "E6" => t.say("advice.key"),
+        "E3" | "E4" | "E5" | "E6" | "E7" => t.say("advice.key"),
         "E13" | "E14" | "E15" => t.say("advice.model"),
         "E17" => t.say("advice.parameter"),
         "E69" => t.say("advice.not_stored"),

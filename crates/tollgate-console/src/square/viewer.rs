@@ -20,6 +20,8 @@ pub(super) struct Viewer {
     groups: Vec<Arc<Group>>,
     /// Model patterns of the key; none: all.
     models: Vec<Glob>,
+    /// Patterns of models that the key may not use.
+    models_deny: Vec<Glob>,
     kind: ViewerKind,
 }
 
@@ -37,6 +39,7 @@ pub(super) struct ViewKey {
     is_public: bool,
     groups: Vec<GroupId>,
     models: Vec<Glob>,
+    models_deny: Vec<Glob>,
 }
 
 impl Viewer {
@@ -51,9 +54,14 @@ impl Viewer {
         if let Some(presented) = bearer_token(headers).map_err(|_| ApiError::service_key(KeyRefusal::Invalid))? {
             let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
             let caller = Caller::of(catalog, Arc::clone(&key));
-            return Ok(Self { groups: caller.groups.to_vec(), models: key.models.clone(), kind: ViewerKind::Caller });
+            return Ok(Self {
+                groups: caller.groups.to_vec(),
+                models: key.models.clone(),
+                models_deny: key.models_deny.clone(),
+                kind: ViewerKind::Caller,
+            });
         }
-        let seen = |granted: &[GroupId], kind| Self { groups: permitted_groups(catalog, granted), models: Vec::new(), kind };
+        let seen = |granted: &[GroupId], kind| Self::unrestricted(permitted_groups(catalog, granted), kind);
         match auth::reader(state, meta, headers).await? {
             Some(signed_in) => Ok(seen(&granted(state, catalog, &signed_in).await?, ViewerKind::Member)),
             None if state.gateway.is_square_public() => Ok(seen(&[], ViewerKind::Visitor)),
@@ -63,20 +71,24 @@ impl Viewer {
 
     /// An operator who looks at one group.
     pub(super) fn of_group(group: &Arc<Group>) -> Self {
-        Self { groups: vec![Arc::clone(group)], models: Vec::new(), kind: ViewerKind::Operator }
+        Self::unrestricted(vec![Arc::clone(group)], ViewerKind::Operator)
+    }
+
+    const fn unrestricted(groups: Vec<Arc<Group>>, kind: ViewerKind) -> Self {
+        Self { groups, models: Vec::new(), models_deny: Vec::new(), kind }
     }
 
     pub(super) fn audience(&self) -> Audience<'_> {
-        Audience { groups: &self.groups, models: &self.models }
+        Audience { groups: &self.groups, models: &self.models, models_deny: &self.models_deny }
     }
 
     pub(super) fn groups(&self) -> &[Arc<Group>] {
         &self.groups
     }
 
-    /// Whether its model patterns include a model.
+    /// Whether its model patterns allow a model.
     pub(super) fn may_use(&self, model: &str) -> bool {
-        Glob::any(&self.models, model)
+        self.audience().may_use(model)
     }
 
     pub(super) fn is_public(&self) -> bool {
@@ -101,7 +113,7 @@ impl Viewer {
 
     pub(super) fn key(&self) -> ViewKey {
         let groups = self.groups.iter().map(|group| group.id).collect();
-        ViewKey { is_public: self.is_public(), groups, models: self.models.clone() }
+        ViewKey { is_public: self.is_public(), groups, models: self.models.clone(), models_deny: self.models_deny.clone() }
     }
 }
 

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use tollgate_protocol::Protocol;
 
 use super::{Budget, Glob, Limits, Owner, PriceLimit};
-use crate::{GroupId, KeyId, MemberId, Requester, Timestamp};
+use crate::{GroupId, KeyId, MemberId, Requester, Tags, Timestamp};
 
 /// A service key with everything admission and routing need, its member included. Shared from the key cache.
 #[derive(Clone, Debug)]
@@ -26,6 +27,10 @@ pub struct Key {
     pub groups: Vec<GroupId>,
     /// Models it may use; empty: everything its groups offer.
     pub models: Vec<Glob>,
+    /// Models it may not use, although `models` allows them.
+    pub models_deny: Vec<Glob>,
+    /// Protocols that its requests may use; empty: any.
+    pub protocols: Vec<Protocol>,
     /// Networks it may be used from; empty: any.
     pub ip_allow: Vec<IpNet>,
     pub limits: Limits,
@@ -34,6 +39,8 @@ pub struct Key {
     pub price_limit: Option<PriceLimit>,
     /// Overrides the group's setting for thought signatures in tool call ids; `None`: as the group says.
     pub signatures_in_ids: Option<bool>,
+    /// Tags of each of its requests, before those that the request brings.
+    pub tags: Tags,
     pub created_at: Timestamp,
     pub member: Member,
 }
@@ -57,14 +64,27 @@ impl Key {
             expires_at: None,
             groups: member.granted.clone(),
             models: Vec::new(),
+            models_deny: Vec::new(),
+            protocols: Vec::new(),
             ip_allow: Vec::new(),
             limits: Limits::default(),
             budgets: Vec::new(),
             price_limit: None,
             signatures_in_ids: None,
+            tags: Tags::default(),
             created_at,
             member,
         }
+    }
+
+    /// True when requests of the key may use this protocol.
+    pub fn allows_protocol(&self, protocol: Protocol) -> bool {
+        self.protocols.is_empty() || self.protocols.contains(&protocol)
+    }
+
+    /// True when the key may get the model list of this protocol: chat completions and Responses have the same one.
+    pub fn allows_model_list(&self, protocol: Protocol) -> bool {
+        self.protocols.is_empty() || self.protocols.iter().any(|allowed| allowed.shares_model_list(protocol))
     }
 
     /// True when the key may be used from this address.

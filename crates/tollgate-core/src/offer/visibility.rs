@@ -18,18 +18,25 @@ pub struct Audience<'a> {
     pub groups: &'a [Arc<Group>],
     /// Patterns of the models it may use; none: all.
     pub models: &'a [Glob],
+    /// Patterns of models that it may not use, although `models` allows them.
+    pub models_deny: &'a [Glob],
 }
 
 impl<'a> From<&'a Caller> for Audience<'a> {
     fn from(caller: &'a Caller) -> Self {
-        Self { groups: &caller.groups, models: &caller.key.models }
+        Self { groups: &caller.groups, models: &caller.key.models, models_deny: &caller.key.models_deny }
     }
 }
 
 impl<'a> Audience<'a> {
     /// Everyone who sees these groups, without a restriction of models.
     pub const fn of_groups(groups: &'a [Arc<Group>]) -> Self {
-        Self { groups, models: &[] }
+        Self { groups, models: &[], models_deny: &[] }
+    }
+
+    /// Whether its patterns allow a model.
+    pub fn may_use(&self, model: &str) -> bool {
+        Glob::any(self.models, model) && !self.models_deny.iter().any(|denied| denied.matches(model))
     }
 }
 
@@ -50,7 +57,7 @@ pub fn offering_groups<'a>(
     audience: Audience<'a>,
     name: &'a str,
 ) -> impl Iterator<Item = &'a Arc<Group>> + use<'a> {
-    let groups = if Glob::any(audience.models, name) { audience.groups } else { &[] };
+    let groups = if audience.may_use(name) { audience.groups } else { &[] };
     groups.iter().filter(move |group| Glob::any(&group.models, name) && catalog.mappings_for(group.id, name).next().is_some())
 }
 

@@ -1,7 +1,7 @@
 //! How an explained request would be refused.
 
 use serde::Serialize;
-use tollgate_core::{NoRoute, NotOffered};
+use tollgate_core::{Key, NoRoute, NotOffered};
 use tollgate_protocol::Protocol;
 
 use crate::refusal::Refusal;
@@ -28,6 +28,12 @@ pub(super) fn unauthenticated(refusal: &Refusal, from: Protocol) -> ExplainedRef
         "the key's member is suspended".to_owned()
     };
     permanent(refusal.id(from), text)
+}
+
+/// The key may be used with other protocols only.
+pub(super) fn protocol_blocked(key: &Key, from: Protocol) -> ExplainedRefusal {
+    let allowed: Vec<&str> = key.protocols.iter().map(|protocol| protocol.as_str()).collect();
+    permanent(Refusal::protocol_blocked(key).id(from), format!("the key may be used with {} only", allowed.join(", ")))
 }
 
 fn permanent(error: &'static str, text: String) -> ExplainedRefusal {

@@ -32,7 +32,7 @@ const TAGS_FIELD: HeaderName = HeaderName::from_static(TAGS);
 /// request counts as being received until the second result is dropped.
 ///
 /// # Errors
-/// E1 to E6, E68; E20 or E21 for invalid tags; E31 for wrong keys from an address that sent too many of them; E31 and E32 for a key
+/// E1 to E7, E68; E20 or E21 for invalid tags; E31 for wrong keys from an address that sent too many of them; E31 and E32 for a key
 /// with nothing left.
 pub(super) async fn authenticate(
     worker: &Worker,
@@ -51,8 +51,11 @@ pub(super) async fn authenticate(
         }
     };
     guard.authenticated(&known, head, target.method);
-    guard.set_tags(tags(head)?);
+    guard.add_tags(tags(head)?);
     let KnownKey { key, share } = known;
+    if !key.allows_protocol(head.from) {
+        return Err(Refusal::protocol_blocked(&key));
+    }
     let receiving = share.begin_receiving();
     match nothing_left(&worker.shared, catalog, &key, head.arrived, target.method, &receiving) {
         None => Ok((Caller::of(catalog, key), receiving)),

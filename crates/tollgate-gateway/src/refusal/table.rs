@@ -7,7 +7,7 @@ use tollgate_protocol::{ErrorStyle, FieldViolation, Malformed, MalformedKind, Pr
 use super::{
     NotStored, PathHint, Refusal,
     refusal_row::{INVALID_REQUEST, RefusalRow, SERVER_ERROR},
-    text::{list_path, masked, quoted, quoted_path, seconds_until, time, usd},
+    text::{list_path, masked, protocol_text, quoted, quoted_path, seconds_until, time, usd},
     upstream_rows as upstream,
 };
 use crate::request::Head;
@@ -63,6 +63,11 @@ impl Refusal {
             Self::Suspended => {
                 let message = "The account of this API key is suspended.".to_owned();
                 RefusalRow::denied("account_suspended", "CONSUMER_SUSPENDED", message)
+            }
+            Self::ProtocolBlocked { allowed } => {
+                let allowed: Vec<&str> = allowed.iter().map(|protocol| protocol_text(*protocol)).collect();
+                let message = format!("This API key may not be used with this protocol, only with {}.", allowed.join(", "));
+                RefusalRow::denied("protocol_not_allowed", "API_KEY_SERVICE_BLOCKED", message)
             }
             Self::UnknownPath { hint } => unknown_path(hint.as_ref(), head),
             Self::MethodNotAllowed { allow } => method_not_allowed(allow, head),

@@ -8,6 +8,16 @@ pub(super) fn list_path(from: Protocol) -> &'static str {
     from.spec().caller.map_or("/v1/models", |caller| caller.model_list_path)
 }
 
+/// A protocol as callers know it: by the paths of its requests.
+pub(super) const fn protocol_text(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::OpenAi => "chat completions and embeddings (/v1/chat/completions, /v1/embeddings)",
+        Protocol::Gemini => "the native protocol (/v1beta)",
+        Protocol::Anthropic => "Messages (/v1/messages)",
+        Protocol::Responses => "Responses (/v1/responses)",
+    }
+}
+
 /// First three and last four characters of a key; `***` for a key too short to hide the rest.
 pub(super) fn masked(key: Option<&Secret>) -> String {
     let Some(key) = key else { return "***".to_owned() };

@@ -156,7 +156,12 @@ async fn dispatch<P: ModelPath>(
             head.headers = parts.headers;
             let catalog = shared.catalog.load_full();
             let caller = shared.keys.caller_of(&catalog, &head, head.arrived).await;
-            refuse(core, &caller.map_or_else(|error| error.refusal, |_| Refusal::NotStored(what)), &head)
+            let refusal = match caller {
+                Ok(caller) if !caller.key.allows_protocol(head.from) => Refusal::protocol_blocked(&caller.key),
+                Ok(_) => Refusal::NotStored(what),
+                Err(error) => error.refusal,
+            };
+            refuse(core, &refusal, &head)
         }
         Destination::Model(_, target) => {
             let in_flight = enter(shared);

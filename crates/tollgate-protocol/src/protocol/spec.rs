@@ -34,6 +34,12 @@ impl Protocol {
         self.spec().word
     }
 
+    /// Whether a client of this protocol gets its models from the list of the other one: same path, same form.
+    pub fn shares_model_list(self, other: Self) -> bool {
+        let list = |protocol: Self| (protocol.spec().error_style, protocol.spec().caller.map(|caller| caller.model_list_path));
+        list(self) == list(other)
+    }
+
     pub fn parse(word: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|protocol| protocol.as_str() == word)
     }

@@ -2,7 +2,11 @@
 
 use ipnet::IpNet;
 use serde_json::Value;
-use tollgate_core::{Billing, Budget, Glob, KeyStatus, MemberStatus, PriceLimit, Role, Secret, Timestamp};
+use tollgate_core::{
+    Billing, Budget, Glob, KeyStatus, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, MemberStatus, PriceLimit, Role, Secret, TagName, Tags,
+    Timestamp, is_tag_value,
+};
+use tollgate_protocol::Protocol;
 
 use super::{
     Access, Field, FieldShape, Kind, field,
@@ -75,6 +79,17 @@ table!(
         )
         .kind(Kind::List { of: &NAME, max: 100 }),
         field!("models", spec.models: Vec<Glob>, "Names or globs of the models the key may use."),
+        field!(
+            "models_deny",
+            spec.models_deny: Vec<Glob>,
+            "Names or globs of models that the key may not use, although `models` allows them."
+        ),
+        field!(
+            "protocols",
+            spec.protocols: Vec<Protocol>,
+            "Protocols that requests of the key may use; empty: any. `openai` is chat completions and embeddings."
+        )
+        .rule(protocols_differ),
         field!("ip_allow", spec.ip_allow: Vec<IpNet>, "Addresses and networks it may be used from; empty: any."),
         field!("expires_at", spec.expires_at: Option<Timestamp>, "Expiry time.").default_text("never"),
         field!("rpm", spec.limits.rpm: u32, "Requests per minute; 0: unlimited."),
@@ -88,8 +103,35 @@ table!(
             "Whether tool call ids carry thought signatures."
         )
         .default_text("as its group"),
+        field!(
+            "tags",
+            spec.tags: Tags,
+            "Tags of every request of the key in the usage log, such as `{ team = \"search\" }`. They come before those that a request \
+             brings: these are left out where the name is the same, and beyond 16 in all."
+        )
+        .kind(Kind::TextMap { max: MAX_TAGS })
+        .rule(check_tags),
     ]
 );
+
+fn protocols_differ(value: &Value) -> Result<(), String> {
+    let mut seen = std::collections::HashSet::new();
+    let mut words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.find(|word| !seen.insert(*word)).map_or(Ok(()), |word| Err(format!("'{word}' is there twice")))
+}
+
+fn check_tags(value: &Value) -> Result<(), String> {
+    for (name, value) in value.as_object().into_iter().flatten() {
+        if TagName::parse(name).is_none() {
+            return Err(format!("'{name}' is no name of a tag: 1 to {MAX_TAG_NAME} letters, digits, '_', '-' or '.'"));
+        }
+        if !value.as_str().is_some_and(is_tag_value) {
+            let rule = format!("1 to {MAX_TAG_VALUE} characters without commas and control characters");
+            return Err(format!("the value of the tag '{name}' must have {rule}"));
+        }
+    }
+    Ok(())
+}
 
 fn not_revoked(value: &Value) -> Result<(), String> {
     if value == "revoked" { Err("revoke a key with DELETE; it is permanent".to_owned()) } else { Ok(()) }

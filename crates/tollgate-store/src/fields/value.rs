@@ -6,7 +6,7 @@ use ipnet::IpNet;
 use serde_json::{Map, Value};
 use tollgate_core::{
     Billing, BudgetAction, Glob, KeyStatus, MAX_MODEL_MULTIPLIERS, MemberStatus, Modality, Multiplier, NanoUsd, OnUnsupported,
-    PriceLimitOn, Provider, Role, Routing, StreamBreak, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
+    PriceLimitOn, Provider, Role, Routing, StreamBreak, Tags, Timestamp, TranslationPolicy, Visibility, Window, parse_usd,
 };
 use tollgate_protocol::Protocol;
 
@@ -208,7 +208,7 @@ macro_rules! lists {
         })+
     };
 }
-lists!(String, Glob, IpNet, Modality);
+lists!(String, Glob, IpNet, Modality, Protocol);
 
 /// Texts by name, in order of name.
 impl FieldValue for Vec<(String, String)> {
@@ -224,6 +224,21 @@ impl FieldValue for Vec<(String, String)> {
         let mut pairs = members.iter().map(pair).collect::<Result<Self, _>>()?;
         pairs.sort();
         Ok(pairs)
+    }
+}
+
+impl FieldValue for Tags {
+    const KIND: Kind = <Vec<(String, String)> as FieldValue>::KIND;
+
+    fn show(&self) -> Value {
+        self.iter().map(|(name, value)| (name.to_owned(), Value::from(value))).collect::<Map<_, _>>().into()
+    }
+
+    fn read(value: &Value) -> Result<Self, String> {
+        let pairs = Vec::<(String, String)>::read(value)?;
+        let mut tags = Self::default();
+        tags.add_metadata(&pairs);
+        if tags.iter().len() == pairs.len() { Ok(tags) } else { Err("expected a table of tags".to_owned()) }
     }
 }
 

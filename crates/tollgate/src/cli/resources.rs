@@ -17,6 +17,15 @@ pub(crate) enum Key {
         /// A model it may use, `*` and `?` allowed; repeat
         #[arg(long = "model", value_name = "GLOB")]
         models: Vec<String>,
+        /// A model it may not use, although --model allows it, `*` and `?` allowed; repeat
+        #[arg(long = "deny-model", value_name = "GLOB")]
+        models_deny: Vec<String>,
+        /// A protocol it may be used with: openai, gemini, anthropic or responses; repeat. Without it: any
+        #[arg(long = "protocol", value_name = "PROTOCOL")]
+        protocols: Vec<String>,
+        /// A tag of all its requests in the usage log; repeat
+        #[arg(long = "tag", value_name = "NAME=VALUE")]
+        tags: Vec<String>,
         /// Budget in USD: 5/month, 0.50/day:alert, or several, separated by commas
         #[arg(long, value_name = "AMOUNT/WINDOW")]
         budget: Option<String>,

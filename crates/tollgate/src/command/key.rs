@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use url::Url;
 
 use crate::{
@@ -25,10 +25,13 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
     admin::run(common, async |admin| {
         let rows = Rows { common, admin, resource: KEYS };
         match verb {
-            cli::Key::Create { name, groups, member, models, budget, expires, env, print } => {
+            cli::Key::Create { name, groups, member, models, models_deny, protocols, tags, budget, expires, env, print } => {
                 let expires_at = expires.map(|text| time_flag::parse_expiry("--expires", &text, compose::now())).transpose()?;
                 let models = if models.is_empty() { vec!["*".to_owned()] } else { models };
-                let mut body = json!({"name": name, "groups": groups, "models": models});
+                let mut body = json!({
+                    "name": name, "groups": groups, "models": models, "models_deny": models_deny, "protocols": protocols,
+                    "tags": tag_table(&tags)?,
+                });
                 if let Some(member) = member {
                     body["member"] = member.into();
                 }
@@ -58,6 +61,18 @@ pub(crate) fn run(common: &Common, verb: cli::Key) -> Result<(), Failure> {
             cli::Key::Revoke(KeyName { key }) => revoke(common, admin, &key).await,
         }
     })
+}
+
+/// Tags of `--tag NAME=VALUE` as the admin API takes them.
+fn tag_table(tags: &[String]) -> Result<Map<String, Value>, Failure> {
+    let mut table = Map::new();
+    for tag in tags {
+        let (name, value) = tag.split_once('=').ok_or_else(|| Failure::Usage(format!("--tag needs NAME=VALUE, not '{tag}'")))?;
+        if table.insert(name.trim().to_owned(), value.trim().into()).is_some() {
+            return Err(Failure::Usage(format!("--tag names '{}' twice", name.trim())));
+        }
+    }
+    Ok(table)
 }
 
 async fn create(common: &Common, admin: &Admin, body: &Value, env: bool, print: Option<ClientLines>) -> Result<(), Failure> {

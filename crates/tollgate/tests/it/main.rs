@@ -33,6 +33,7 @@ mod identity;
 mod jobs;
 mod journal;
 mod journal_failures;
+mod key_restrictions;
 mod limits;
 mod lists;
 mod load;

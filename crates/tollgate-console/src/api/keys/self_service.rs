@@ -4,11 +4,12 @@
 use std::sync::Arc;
 
 use serde_json::Value;
-use tollgate_core::{KeyId, KeyStatus, PriceLimit, Visibility};
+use tollgate_core::{KeyId, KeyStatus, MAX_TAGS, PriceLimit, Visibility};
+use tollgate_protocol::Protocol;
 use tollgate_store::{
     AdminScope, Change, ChangeRefusal, ChangeRefused, GroupSpec, KeySpec, MemberSpec, NewKey, ObjectScope, RandomSource, RowFilter,
     RowKind, StoredRow,
-    fields::{Access, FieldShape, Kind, Object},
+    fields::{Access, FieldShape, FieldValue, Kind, Object},
 };
 
 use super::{KEY, Standing, show};
@@ -86,6 +87,14 @@ static ALLOWANCE: Object = Object::of(
         read("expires_at", Kind::Time, "When it ends; null: never.").or_null(),
         read("groups", Kind::List { of: &NAME, max: 1_000 }, "Groups it reaches, in order."),
         read("models", Kind::List { of: &TEXT, max: 10_000 }, "Models it may use."),
+        read(
+            "protocols",
+            <Vec<Protocol> as FieldValue>::KIND,
+            "Protocols that its requests may use; empty: any. Another one is refused (E7).",
+        ),
+        read("price_limit", <PriceLimit as FieldValue>::KIND, "The key's own price limit, besides those of groups; null: none.")
+            .or_null(),
+        read("tags", Kind::TextMap { max: MAX_TAGS }, "Tags of each of its requests in the usage log, by name."),
         read("limits", Kind::Object(&LIMITS), "Limits of the key."),
         read("member_limits", Kind::Object(&LIMITS), "Limits of the member with all keys."),
         read(

@@ -41,16 +41,16 @@ pub(super) struct GroupObject {
 }
 
 #[derive(Debug, Default, Deserialize)]
-pub(super) struct PriceLimitObject {
-    pub(super) mode: String,
+pub(in crate::pages) struct PriceLimitObject {
+    pub(in crate::pages) mode: String,
     #[serde(default)]
-    pub(super) max_input: Option<String>,
+    pub(in crate::pages) max_input: Option<String>,
     #[serde(default)]
-    pub(super) max_output: Option<String>,
+    pub(in crate::pages) max_output: Option<String>,
     #[serde(default)]
-    pub(super) min_margin: Option<String>,
+    pub(in crate::pages) min_margin: Option<String>,
     #[serde(default)]
-    pub(super) on: Option<String>,
+    pub(in crate::pages) on: Option<String>,
 }
 
 /// Sums of what was used.
@@ -93,7 +93,7 @@ pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
 }
 
 /// What a price limit asks for, one bound on a line.
-fn limit_lines(t: Locale, limit: &PriceLimitObject) -> Vec<String> {
+pub(in crate::pages) fn price_limit_lines(t: Locale, limit: &PriceLimitObject) -> Vec<String> {
     match limit.mode.as_str() {
         "ceiling" => {
             let input =
@@ -130,7 +130,7 @@ impl GroupRow {
             models: if has_all_models { String::new() } else { group.models.join(t.say("list.separator")) },
             multiplier: group.sale_multiplier.clone(),
             exceptions: exceptions(t, group),
-            price_limit: group.price_limit.as_ref().map(|limit| limit_lines(t, limit)).unwrap_or_default(),
+            price_limit: group.price_limit.as_ref().map(|limit| price_limit_lines(t, limit)).unwrap_or_default(),
             limits: limits(t, group),
             spent: money::short(t, sale).text,
             spent_exact: format::usd(sale),
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn price_limits_are_said_in_words() {
-        let limit = |json: &str| limit_lines(Locale::EN, &serde_json::from_str(json).unwrap());
+        let limit = |json: &str| price_limit_lines(Locale::EN, &serde_json::from_str(json).unwrap());
         assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), ["input ≤ $1.50 per 1M"]);
         let both = limit(r#"{"mode":"ceiling","max_input":"1.5","max_output":"6"}"#);
         assert_eq!(both, ["input ≤ $1.50 per 1M", "output ≤ $6.00 per 1M"]);

@@ -2,14 +2,15 @@
 
 use serde_json::{Map, Value, json};
 
-use super::view::{self, KeyObject, KeyPriceLimit};
+use super::view::{self, KeyObject};
 use crate::{
     api_error::ApiError,
     pages::{
         control::{self, Control, ControlSection, TYPED_NAME, limit_text},
         form::{FormData, FormState},
-        groups,
+        groups::{self, PriceLimitObject},
         locale::Locale,
+        protocols,
         reply::PageFailure,
     },
 };
@@ -21,6 +22,8 @@ const FIELDS: &[&str] = &[
     "count",
     "groups",
     "models",
+    "models_deny",
+    "protocols",
     "ip_allow",
     "expires",
     "rpm",
@@ -31,6 +34,7 @@ const FIELDS: &[&str] = &[
     "max_input",
     "max_output",
     "min_margin",
+    "tags",
     TYPED_NAME,
 ];
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
@@ -45,6 +49,7 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, i
     let mut controls = vec![
         text("groups", t.say("keys.groups"), t.say("keys.groups_hint")),
         text("models", t.say("keys.models"), t.say("keys.models_hint")),
+        text("models_deny", t.say("keys.models_deny"), t.say("keys.models_deny_hint")),
         state.typed("expires", t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
         text("ip_allow", t.say("keys.ip_allow"), t.say("keys.ip_allow_hint")),
         number("rpm", t.say("keys.rpm")),
@@ -59,6 +64,9 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, i
         ]);
     }
     controls.extend(more(t, state, is_operator));
+    let offered = protocols::of_callers().map(|(protocol, _)| (protocol.as_str(), protocols::label(t, protocol.as_str())));
+    controls.push(state.checks("protocols", t.say("keys.protocols"), offered).hint(t.say("keys.protocols_hint")));
+    controls.push(text("tags", t.say("keys.tags"), t.say("keys.tags_hint")).wide());
     let about = has_several_budgets.then(|| t.say("keys.several_budgets").to_owned());
     ControlSection { about, ..ControlSection::new("", controls) }
 }
@@ -96,16 +104,21 @@ pub(super) fn values(key: &KeyObject) -> FormData {
     // The day whose end is the key's.
     let expires = key.expires_at.as_deref().and_then(|at| at.get(..10)).unwrap_or_default();
     let limit = key.price_limit.as_ref();
-    let bound = |of: fn(&KeyPriceLimit) -> &Option<String>| limit.and_then(|limit| of(limit).as_deref()).unwrap_or_default();
+    let bound = |of: fn(&PriceLimitObject) -> &Option<String>| limit.and_then(|limit| of(limit).as_deref()).unwrap_or_default();
     let signatures = key.signatures_in_ids.map(|is_on| is_on.to_string()).unwrap_or_default();
-    FormData::of(&[
-        ("groups", &key.groups.join(", ")),
-        ("models", &key.models.join(", ")),
-        ("ip_allow", &key.ip_allow.join(", ")),
+    let tags = view::tags_text(&key.tags, ", ");
+    let (groups, models, models_deny, ip_allow) =
+        (key.groups.join(", "), key.models.join(", "), key.models_deny.join(", "), key.ip_allow.join(", "));
+    let (rpm, tpm, concurrency) = (limit_text(key.rpm), limit_text(key.tpm), limit_text(key.concurrency));
+    let mut values = vec![
+        ("groups", groups.as_str()),
+        ("models", &models),
+        ("models_deny", &models_deny),
+        ("ip_allow", &ip_allow),
         ("expires", expires),
-        ("rpm", &limit_text(key.rpm)),
-        ("tpm", &limit_text(key.tpm)),
-        ("concurrency", &limit_text(key.concurrency)),
+        ("rpm", &rpm),
+        ("tpm", &tpm),
+        ("concurrency", &concurrency),
         ("budget_amount", &amount),
         ("budget_window", &window),
         ("budget_action", &action),
@@ -115,16 +128,26 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("max_output", bound(|limit| &limit.max_output)),
         ("min_margin", bound(|limit| &limit.min_margin)),
         ("signatures_in_ids", &signatures),
-    ])
+        ("tags", &tags),
+    ];
+    values.extend(key.protocols.iter().map(|word| ("protocols", word.as_str())));
+    FormData::of(&values)
 }
 
 /// The fields as the admin API takes them.
 pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
     let mut body = Map::new();
-    for field in ["groups", "models", "ip_allow"] {
-        let names = form.value(field).split([',', '，', '\n']).map(str::trim).filter(|name| !name.is_empty());
-        body.insert(field.to_owned(), names.collect());
+    let parts = |field| form.value(field).split([',', '，', '\n']).map(str::trim).filter(|part| !part.is_empty());
+    for field in ["groups", "models", "models_deny", "ip_allow"] {
+        body.insert(field.to_owned(), parts(field).collect());
     }
+    body.insert("protocols".to_owned(), form.all("protocols").collect());
+    // What is no pair is refused by the admin API, with the other faults.
+    let pair = |part: &str| {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        (name.trim().to_owned(), Value::from(value.trim()))
+    };
+    body.insert("tags".to_owned(), Value::Object(parts("tags").map(pair).collect()));
     for field in ["rpm", "tpm", "concurrency"] {
         body.insert(field.to_owned(), control::number_or_text(form, field));
     }
@@ -169,6 +192,8 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "member" => ("member", "unknown_member"),
         "groups" => ("groups", "unknown_group"),
         "models" => ("models", "model_pattern"),
+        "models_deny" => ("models_deny", "model_pattern"),
+        "tags" => ("tags", "key_tags"),
         "ip_allow" => ("ip_allow", "network"),
         "expires_at" => ("expires", "past"),
         "rpm" => ("rpm", "whole_number"),
@@ -189,10 +214,11 @@ mod tests {
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
         let form = FormData::parse(
-            b"groups=a,+b%EF%BC%8Cc&models=&ip_allow=10.0.0.0/8&rpm=1,000&tpm=+&concurrency=4&expires=2030-01-31&budget_amount=%2450&budget_window=day",
+            b"groups=a,+b%EF%BC%8Cc&models=&ip_allow=10.0.0.0/8&rpm=1,000&tpm=+&concurrency=4&expires=2030-01-31&budget_amount=%2450&budget_window=day&models_deny=o1-*&protocols=openai&protocols=responses&tags=team%3Dsearch,cost%3Da%3D1,x",
         );
         let expected = json!({
-            "groups": ["a", "b", "c"], "models": [], "ip_allow": ["10.0.0.0/8"], "rpm": 1_000, "tpm": 0, "concurrency": 4,
+            "groups": ["a", "b", "c"], "models": [], "models_deny": ["o1-*"], "protocols": ["openai", "responses"],
+            "tags": {"team": "search", "cost": "a=1", "x": ""}, "ip_allow": ["10.0.0.0/8"], "rpm": 1_000, "tpm": 0, "concurrency": 4,
             "expires_at": "2030-01-31T23:59:59Z", "budget": {"amount": "50", "window": "day", "action": "block"},
         });
         assert_eq!(Value::Object(body(&form, true)), expected);

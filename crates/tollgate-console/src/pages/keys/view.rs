@@ -1,14 +1,19 @@
 //! Keys as the admin API answers them, and as pages show them.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use tollgate_core::Timestamp;
+use tollgate_protocol::Protocol;
 
 use crate::pages::{
     format::{self, TimeText},
+    groups::{PriceLimitObject, price_limit_lines},
     locale::Locale,
     mark::{self, Mark},
     money::{self, Amount},
+    protocols,
     spent_budget::{self, SpentGatewayBudget},
 };
 
@@ -24,6 +29,8 @@ pub(in crate::pages) struct KeyObject {
     pub(in crate::pages) owner: String,
     pub(super) groups: Vec<String>,
     pub(super) models: Vec<String>,
+    pub(super) models_deny: Vec<String>,
+    pub(super) protocols: Vec<String>,
     pub(super) ip_allow: Vec<String>,
     pub(super) expires_at: Option<String>,
     pub(super) rpm: u64,
@@ -34,8 +41,9 @@ pub(in crate::pages) struct KeyObject {
     pub(super) previous_until: Option<String>,
     pub(super) created_at: String,
     pub(super) revoked_at: Option<String>,
-    pub(super) price_limit: Option<KeyPriceLimit>,
+    pub(super) price_limit: Option<PriceLimitObject>,
     pub(super) signatures_in_ids: Option<bool>,
+    pub(super) tags: BTreeMap<String, String>,
     /// In lists that are asked for it.
     pub(super) month: Option<PeriodUse>,
     pub(super) today: Option<PeriodUse>,
@@ -43,16 +51,6 @@ pub(in crate::pages) struct KeyObject {
     pub(super) last_address: Option<String>,
     /// Group that keeps the member from changing the key; when one key is asked for.
     pub(in crate::pages) locked_by: Option<String>,
-}
-
-/// The price limit of a key.
-#[derive(Debug, Deserialize)]
-pub(super) struct KeyPriceLimit {
-    pub(super) mode: String,
-    pub(super) on: Option<String>,
-    pub(super) max_input: Option<String>,
-    pub(super) max_output: Option<String>,
-    pub(super) min_margin: Option<String>,
 }
 
 /// A budget of a key: amount, window and action.
@@ -68,6 +66,11 @@ impl KeyObject {
         let list = self.budget.as_array().map(Vec::as_slice);
         let entries = list.unwrap_or(std::slice::from_ref(&self.budget));
         entries.iter().filter_map(|entry| KeyBudget::deserialize(entry).ok()).collect()
+    }
+
+    /// Whether its requests may use a protocol.
+    pub(super) fn may_speak(&self, protocol: Protocol) -> bool {
+        self.protocols.is_empty() || self.protocols.iter().any(|word| word == protocol.as_str())
     }
 
     /// Whether it is neither off nor at its end: it works, or will again when a budget renews.
@@ -88,6 +91,36 @@ pub(super) struct PeriodUse {
     pub(super) sale: String,
 }
 
+/// What requests of a key must be, and what they are given.
+#[derive(Debug, Deserialize)]
+pub(super) struct Restrictions {
+    protocols: Vec<String>,
+    price_limit: Option<PriceLimitObject>,
+    tags: BTreeMap<String, String>,
+}
+
+impl Restrictions {
+    /// The names of the protocols it may be used with; empty: any.
+    pub(super) fn protocols(&self, t: Locale) -> String {
+        self.protocols.iter().map(|word| protocols::label(t, word)).collect::<Vec<_>>().join(t.say("list.separator"))
+    }
+
+    /// Its own price limit, one bound on a line.
+    pub(super) fn price_limit(&self, t: Locale) -> Vec<String> {
+        self.price_limit.as_ref().map(|limit| price_limit_lines(t, limit)).unwrap_or_default()
+    }
+
+    /// The tags of its requests.
+    pub(super) fn tags(&self, t: Locale) -> String {
+        tags_text(&self.tags, t.say("list.separator"))
+    }
+}
+
+/// Tags as `name=value`, one after the other.
+pub(super) fn tags_text(tags: &BTreeMap<String, String>, separator: &str) -> String {
+    tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator)
+}
+
 /// What a key may use, and what is left.
 #[derive(Debug, Deserialize)]
 pub(super) struct Allowance {
@@ -96,6 +129,8 @@ pub(super) struct Allowance {
     pub(super) budgets: Vec<BudgetLeft>,
     spent_gateway_budgets: Vec<SpentGatewayBudget>,
     balance: Option<String>,
+    #[serde(flatten)]
+    restrictions: Restrictions,
     limits: AllowedLimits,
     member_limits: AllowedLimits,
     group_limits: Vec<GroupLimits>,
@@ -104,6 +139,10 @@ pub(super) struct Allowance {
 impl Allowance {
     pub(super) fn balance(&self) -> Option<&str> {
         self.balance.as_deref()
+    }
+
+    pub(super) const fn restrictions(&self) -> &Restrictions {
+        &self.restrictions
     }
 
     pub(super) const fn limits(&self) -> &AllowedLimits {
@@ -319,6 +358,10 @@ pub(super) struct KeyDetail {
     pub(super) limits: Vec<String>,
     pub(super) member_limits: Vec<String>,
     pub(super) group_limits: Vec<(String, Vec<String>)>,
+    pub(super) models_deny: String,
+    pub(super) protocols: String,
+    pub(super) price_limit: Vec<String>,
+    pub(super) tags: String,
     pub(super) ip_allow: String,
     pub(super) balance: Option<Amount>,
 }
@@ -357,6 +400,10 @@ impl KeyDetail {
             limits: allowance.map(|allowance| limit_lines(t, &allowance.limits)).unwrap_or_default(),
             member_limits: allowance.map(|allowance| limit_lines(t, &allowance.member_limits)).unwrap_or_default(),
             group_limits: allowance.map(|allowance| allowance.group_limits(t)).unwrap_or_default(),
+            models_deny: key.models_deny.join(t.say("list.separator")),
+            protocols: key.protocols.iter().map(|word| protocols::label(t, word)).collect::<Vec<_>>().join(t.say("list.separator")),
+            price_limit: key.price_limit.as_ref().map(|limit| price_limit_lines(t, limit)).unwrap_or_default(),
+            tags: tags_text(&key.tags, t.say("list.separator")),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
             balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::exact(t, balance)),
         }
@@ -380,7 +427,7 @@ mod tests {
     fn key(budget: &Value) -> KeyObject {
         serde_json::from_value(json!({
             "id": "key_1", "name": "ci", "member": "ann", "prefix": "sk-tg-abcd", "suffix": "wxyz", "state": "active", "owner": "database",
-            "groups": ["a", "b"], "models": [], "ip_allow": [], "expires_at": "1970-01-03T00:00:00Z", "rpm": 0, "tpm": 0,
+            "groups": ["a", "b"], "models": [], "models_deny": [], "protocols": [], "tags": {}, "ip_allow": [], "expires_at": "1970-01-03T00:00:00Z", "rpm": 0, "tpm": 0,
             "concurrency": 0, "budget": budget, "previous_until": null, "created_at": "1970-01-01T00:00:00Z", "revoked_at": null,
         }))
         .unwrap()

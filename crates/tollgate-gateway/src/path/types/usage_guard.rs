@@ -142,7 +142,7 @@ impl UsageGuard {
             client_request_id: head.client_request_id.clone(),
             dropped: Vec::new(),
             trace: Vec::new(),
-            tags: Tags::default(),
+            tags: key.tags.clone(),
         }));
     }
 
@@ -155,10 +155,10 @@ impl UsageGuard {
         self.facts.is_some()
     }
 
-    /// Sets the tags in the request's headers.
-    pub(crate) fn set_tags(&mut self, tags: Tags) {
+    /// Adds the tags in the request's headers to those of the key, which come first.
+    pub(crate) fn add_tags(&mut self, tags: Tags) {
         if let Some(facts) = &mut self.facts {
-            facts.tags = tags;
+            facts.tags.add(tags);
         }
     }
 

@@ -14,7 +14,7 @@ fn waits_for_operator(row: &RefusalRow) -> bool {
 fn kind_of(row: &RefusalRow) -> &'static str {
     match row.id {
         "E1" | "E2" | "E3" | "E4" => "authentication_error",
-        "E5" | "E6" => "permission_error",
+        "E5" | "E6" | "E7" => "permission_error",
         "E10" | "E12" | "E13" | "E14" | "E15" | "E69" => "not_found_error",
         "E11" | "E16" | "E17" | "E18" | "E19" | "E21" | "E23" | "E52" | "E66" | "E67" | "E70" => "invalid_request_error",
         "E22" => "request_too_large",

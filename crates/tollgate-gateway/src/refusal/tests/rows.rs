@@ -147,6 +147,14 @@ fn keys_and_paths() -> Vec<RefusalRow> {
             "The account of this API key is suspended.",
         ),
         row(
+            "E7",
+            Refusal::ProtocolBlocked { allowed: vec![Protocol::Anthropic, Protocol::Responses] },
+            403,
+            ("permission_error", Some("protocol_not_allowed"), None),
+            denied("API_KEY_SERVICE_BLOCKED"),
+            "This API key may not be used with this protocol, only with Messages (/v1/messages), Responses (/v1/responses).",
+        ),
+        row(
             "E10",
             hint,
             404,

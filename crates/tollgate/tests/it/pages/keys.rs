@@ -270,6 +270,50 @@ fn pasted_key_is_found_and_revoked_and_stands_in_no_address() {
 }
 
 #[test]
+fn form_of_a_key_has_its_restrictions_and_tags() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let fields = [
+        ("name", "ci"),
+        ("models_deny", "o1-*，*-pro"),
+        ("protocols", "openai"),
+        ("protocols", "anthropic"),
+        ("tags", "team=search, cost=a=1"),
+    ];
+    let made = op.post(&admin.gateway, "/keys/new", &fields).text();
+    let id = id(&made);
+    assert!(made.contains("/v1/chat/completions") && !made.contains("generateContent"), "lines of its protocols: {made}");
+    let row = || admin.get(&format!("/admin/v1/keys/{id}"));
+    let tags = json!({"team": "search", "cost": "a=1"});
+    assert_eq!(
+        (&row()["models_deny"], &row()["protocols"], &row()["tags"]),
+        (&json!(["o1-*", "*-pro"]), &json!(["openai", "anthropic"]), &tags)
+    );
+    let page = op.page(&admin.gateway, &format!("/keys/{id}"));
+    for part in ["o1-*, *-pro", "OpenAI, Messages", "cost=a=1, team=search", "value=\"anthropic\" checked"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    // A copy has them, too.
+    let copy = op.page(&admin.gateway, &format!("/keys/new?from={id}"));
+    assert!(copy.contains("value=\"o1-*, *-pro\"") && copy.contains("value=\"cost=a=1, team=search\""), "{copy}");
+    let wrong = op.post(&admin.gateway, &format!("/keys/{id}"), &[("rpm", ""), ("tags", "team")]);
+    assert!(wrong.status == 422 && wrong.text().contains("Enter tags as name=value"), "{}", wrong.text());
+    location(&op.post(&admin.gateway, &format!("/keys/{id}"), &[("rpm", "")]));
+    assert_eq!((&row()["models_deny"], &row()["protocols"], &row()["tags"]), (&json!([]), &json!([]), &json!({})));
+    // Its holder sees them without an account.
+    let fields =
+        json!({"name": "held", "protocols": ["anthropic"], "tags": {"team": "search"}, "price_limit": {"mode": "priced_only"}});
+    let held = admin.post("/admin/v1/keys", &fields);
+    let mut visitor = Person::default();
+    visitor.page(&admin.gateway, "/key");
+    let checked = visitor.post(&admin.gateway, "/key", &[("key", held["key"].as_str().unwrap())]).text();
+    for part in ["<dd>Messages</dd>", "team=search", "Price limit"] {
+        assert!(checked.contains(part), "no {part} in {checked}");
+    }
+}
+
+#[test]
 fn form_of_a_key_has_its_price_limit() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
