@@ -68,6 +68,7 @@ pub(crate) fn channel(name: &str, models: &[&str]) -> Channel {
         },
         needs_private_network: false,
         proxy: None,
+        client_key: None,
         accounts: vec![Arc::new(account(name, 0))],
     }
 }

@@ -151,6 +151,8 @@ pub enum UpstreamFailure {
     StreamInterrupted,
     /// E60: a stream without data for longer than the limit.
     StreamIdle { limit_ms: u64 },
+    /// E60: a stream that took longer than an attempt of the channel may.
+    StreamTooLong { limit_ms: u64 },
 }
 
 /// An upstream's error about a request it rejected. Texts are redacted when they are written.
@@ -247,7 +249,7 @@ impl UpstreamFailure {
             Self::GatewayTimedOut { .. } => "E57",
             Self::BadResponse => "E58",
             Self::StreamInterrupted => "E59",
-            Self::StreamIdle { .. } => "E60",
+            Self::StreamIdle { .. } | Self::StreamTooLong { .. } => "E60",
         }
     }
 }

@@ -148,6 +148,7 @@ pub(crate) fn channel(base_url: &str) -> Channel {
         },
         needs_private_network: false,
         proxy: None,
+        client_key: None,
         accounts: vec![Arc::new(account(1))],
     }
 }

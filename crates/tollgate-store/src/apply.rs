@@ -14,7 +14,9 @@ use tollgate_core::{
 
 use crate::{
     Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
-    MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle, credential,
+    MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle,
+    client_certificate::check_pair,
+    credential,
     fields::{AccountInput, check_row},
     proxy::ChannelSecrets,
     rows::{BatchRecord, ChangeTransaction, IdempotentBatch},
@@ -180,6 +182,10 @@ impl Batch<'_> {
         };
         let secrets = ChannelSecrets::take_from(&mut spec, old.as_ref())
             .map_err(|problem| refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])))?;
+        if let (Some(chain), Some(key)) = (&spec.client_certificate, secrets.client_key()) {
+            check_pair(chain, key)
+                .map_err(|problem| refused(RowKind::Channel, &spec.name, ChangeRefusal::Invalid(vec![problem])))?;
+        }
         let secret = secrets.to_secret();
         let given = secret.as_ref().map_or(SecretInput::NoSecret, SecretInput::Credential);
         self.put(RowKind::Channel, "", &spec.name, &spec, given).await

@@ -48,12 +48,13 @@ pub(crate) fn catalog(revision: Revision, rows: &[CatalogRow], sealer: &Sealer) 
 
 fn channel(row: &CatalogRow, sealer: &Sealer, mut accounts: Vec<Arc<Account>>) -> Result<Channel, StoreError> {
     let mut spec: ChannelSpec = row.read()?;
-    let masked_proxy = spec.proxy.clone();
+    let (masked_proxy, masked_key) = (spec.proxy.clone(), spec.client_key.clone());
     ChannelSecrets::open(row, sealer)?.put_into(&mut spec);
     let proxy = std::mem::replace(&mut spec.proxy, masked_proxy).map(Secret::new);
+    let client_key = std::mem::replace(&mut spec.client_key, masked_key).map(Secret::new);
     accounts.sort_by(|a, b| a.spec.name.cmp(&b.spec.name));
     let needs_private_network = !spec.private_network && crate::fields::private_host(&spec.base_url).is_some();
-    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, needs_private_network, accounts })
+    Ok(Channel { id: id!(ChannelId, row, &row.id)?, owner: row.owner, spec, proxy, client_key, needs_private_network, accounts })
 }
 
 fn account(row: &CatalogRow, sealer: &Sealer) -> Result<Account, StoreError> {

@@ -84,6 +84,12 @@ impl<R> Field<R> {
         self
     }
 
+    /// In a catalog file it may be `env:NAME` or `file:PATH`.
+    const fn sourced(mut self) -> Self {
+        self.shape.sourced = true;
+        self
+    }
+
     /// Never shown; in a catalog file it may be `env:NAME` or `file:PATH`.
     const fn secret(mut self) -> Self {
         self.shape.secret = true;

@@ -1,5 +1,5 @@
-//! The secrets of a channel: the password in the address of its proxy, and the values of its headers. They are kept like a
-//! credential: the row's text holds `***` instead, and they are sealed in a column of their own.
+//! The secrets of a channel: the password in the address of its proxy, the values of its headers, and the private key of its client
+//! certificate. They are kept like a credential: the row's text holds `***` instead, and they are sealed in a column of their own.
 
 use std::fmt;
 
@@ -28,13 +28,16 @@ fn has_password(proxy: &str) -> bool {
     Url::parse(proxy).is_ok_and(|url| url.password().is_some())
 }
 
-/// The secrets of a channel, in clear text: the whole address of its proxy, if it has a password, and the values of its headers.
+/// The secrets of a channel, in clear text: the whole address of its proxy, if it has a password, the values of its headers, and the
+/// private key of its client certificate.
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChannelSecrets {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     proxy: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     headers: Vec<(String, String)>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_key: Option<String>,
 }
 
 impl fmt::Debug for ChannelSecrets {
@@ -67,6 +70,14 @@ impl ChannelSecrets {
             };
             taken.headers.push((name.clone(), whole));
         }
+        if let Some(key) = &mut spec.client_key {
+            let given = std::mem::replace(key, STARS.to_owned());
+            taken.client_key = if given == STARS { there.and_then(|(_, kept)| kept.client_key.clone()) } else { Some(given) };
+            if taken.client_key.is_none() {
+                let message = "'***' means the stored key, and none is stored; give the key itself";
+                return Err(FieldProblem { field: "client_key", message: message.to_owned() });
+            }
+        }
         Ok(taken)
     }
 
@@ -75,6 +86,9 @@ impl ChannelSecrets {
         if let Some(proxy) = &self.proxy {
             spec.proxy = Some(proxy.clone());
         }
+        if let Some(key) = &self.client_key {
+            spec.client_key = Some(key.clone());
+        }
         for (name, value) in &mut spec.headers {
             if let Some((_, whole)) = self.headers.iter().find(|(kept, _)| kept.eq_ignore_ascii_case(name)) {
                 value.clone_from(whole);
@@ -82,18 +96,24 @@ impl ChannelSecrets {
         }
     }
 
-    /// Whether the passwords of the proxies differ, and whether the values of the headers do.
-    pub(crate) fn differ(&self, other: &Self) -> (bool, bool) {
+    /// What differs: the passwords of the proxies, the values of the headers, the private keys.
+    pub(crate) fn differ(&self, other: &Self) -> [bool; 3] {
         let text =
             |secrets: &Self| secrets.headers.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect::<Vec<_>>();
         let same = |one: &str, two: &str| one.len() == two.len() && one.as_bytes().ct_eq(two.as_bytes()).into();
         let proxies = (self.proxy.as_deref().unwrap_or_default(), other.proxy.as_deref().unwrap_or_default());
-        (!same(proxies.0, proxies.1), !same(&text(self).join("\n"), &text(other).join("\n")))
+        let keys = (self.client_key.as_deref().unwrap_or_default(), other.client_key.as_deref().unwrap_or_default());
+        [!same(proxies.0, proxies.1), !same(&text(self).join("\n"), &text(other).join("\n")), !same(keys.0, keys.1)]
+    }
+
+    /// The private key of the client certificate.
+    pub(crate) fn client_key(&self) -> Option<&str> {
+        self.client_key.as_deref()
     }
 
     /// Text to seal; `None` if there is no secret.
     pub(crate) fn to_secret(&self) -> Option<Secret> {
-        let is_empty = self.proxy.is_none() && self.headers.is_empty();
+        let is_empty = self.proxy.is_none() && self.headers.is_empty() && self.client_key.is_none();
         (!is_empty).then(|| Secret::new(serde_json::to_string(self).expect("texts are valid JSON")))
     }
 
@@ -130,6 +150,7 @@ mod tests {
         let kept = ChannelSecrets {
             proxy: Some("http://me:x@proxy:1".to_owned()),
             headers: vec![("Api-Key".to_owned(), "key".to_owned())],
+            client_key: Some("pem".to_owned()),
         };
         let old = Some((there.clone(), kept.clone()));
         let mut plain = spec("http://me@proxy:1", &[]);
@@ -145,5 +166,12 @@ mod tests {
         let field = |mut given: ChannelSpec| ChannelSecrets::take_from(&mut given, old.as_ref()).unwrap_err().field;
         assert_eq!(field(spec("http://me:***@proxy:2", &[])), "proxy");
         assert_eq!(field(spec("http://proxy:2", &[("cookie", STARS)])), "headers");
+        let with_key = |key: &str| ChannelSpec { client_key: Some(key.to_owned()), ..ChannelSpec::default() };
+        let mut shown = with_key(STARS);
+        assert_eq!(ChannelSecrets::take_from(&mut shown, old.as_ref()).unwrap().client_key(), Some("pem"));
+        let mut new = with_key("other pem");
+        assert_eq!(ChannelSecrets::take_from(&mut new, old.as_ref()).unwrap().client_key(), Some("other pem"));
+        assert_eq!(new, with_key(STARS));
+        assert_eq!(ChannelSecrets::take_from(&mut with_key(STARS), None).unwrap_err().field, "client_key");
     }
 }

@@ -119,6 +119,8 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "amount" => t.say("problem.amount"),
         "base_url" => t.say("problem.base_url"),
         "ca_file" => t.say("problem.ca_file"),
+        "client_certificate" => t.say("problem.client_certificate"),
+        "client_key" => t.say("problem.client_key"),
         "parameters" => t.say("problem.parameters"),
         "private_address" => t.say("problem.private_address"),
         "credential" => t.say("problem.credential"),

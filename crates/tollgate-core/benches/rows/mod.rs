@@ -39,6 +39,7 @@ pub(crate) fn channel(n: usize, accounts: Vec<Arc<Account>>) -> Channel {
         },
         needs_private_network: false,
         proxy: None,
+        client_key: None,
         accounts,
     }
 }

@@ -51,6 +51,8 @@ pub struct Channel {
     pub spec: ChannelSpec,
     /// `http://` (CONNECT) or `socks5://`, with its password.
     pub proxy: Option<Secret>,
+    /// PEM text of the private key of its client certificate.
+    pub client_key: Option<Secret>,
     /// True when the base URL names a loopback or private address, which `private_network` does not allow.
     pub needs_private_network: bool,
     /// In order of name.
@@ -83,6 +85,10 @@ pub struct ChannelSpec {
     /// Address of the proxy, its password replaced by `***`; [`Channel::proxy`] has the whole one.
     pub proxy: Option<String>,
     pub ca_file: Option<String>,
+    /// PEM chain of the certificate with which the gateway identifies itself.
+    pub client_certificate: Option<String>,
+    /// Its private key, replaced by `***`; [`Channel::client_key`] has it.
+    pub client_key: Option<String>,
     pub budgets: Vec<Budget>,
     pub serves: Vec<ModelMapping>,
 }
@@ -108,6 +114,8 @@ impl Default for ChannelSpec {
             headers: Vec::new(),
             proxy: None,
             ca_file: None,
+            client_certificate: None,
+            client_key: None,
             budgets: Vec::new(),
             serves: Vec::new(),
         }
@@ -130,6 +138,7 @@ pub struct TranslationSwitches {
 
 /// Timeouts of a channel, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Timeouts {
     /// TCP connect and TLS handshake.
     pub connect_ms: u64,
@@ -137,11 +146,13 @@ pub struct Timeouts {
     pub first_byte_ms: u64,
     /// Between two bytes of the response.
     pub idle_ms: u64,
+    /// From the start of an attempt to the end of its answer; 0: unlimited.
+    pub total_ms: u64,
 }
 
 impl Default for Timeouts {
     fn default() -> Self {
-        Self { connect_ms: 3_000, first_byte_ms: 120_000, idle_ms: 90_000 }
+        Self { connect_ms: 3_000, first_byte_ms: 120_000, idle_ms: 90_000, total_ms: 0 }
     }
 }
 
@@ -182,4 +193,17 @@ pub struct ModelMapping {
     pub cost: Option<PriceSchedule>,
     /// Configured facts about the upstream model.
     pub profile: Profile,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stored_rows_without_later_timeouts_are_read() {
+        let stored = r#"{"name":"c","timeouts":{"connect_ms":1,"first_byte_ms":2,"idle_ms":3}}"#;
+        let spec: ChannelSpec = serde_json::from_str(stored).unwrap();
+        let expected = Timeouts { connect_ms: 1, first_byte_ms: 2, idle_ms: 3, total_ms: 0 };
+        assert_eq!((spec.timeouts, spec.client_certificate, spec.client_key), (expected, None, None));
+    }
 }

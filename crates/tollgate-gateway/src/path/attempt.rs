@@ -23,7 +23,7 @@ use self::{
     memory::AnswerMemory,
 };
 use super::types::{
-    attempt::{AttemptAnswer, AttemptOutcome, Rest, StartedAttempt, Streaming},
+    attempt::{AttemptAnswer, AttemptLimit, AttemptOutcome, Rest, StartedAttempt, Streaming},
     failure::{Failure, ProblemAnswer},
     request_bodies::{ResponseConversion, UpstreamRequest},
     stream_memory::StreamMemory,
@@ -54,15 +54,17 @@ const PIECES_FROM: usize = 256 * 1024;
 /// Sends a started attempt and reads its answer until it is known to be usable.
 pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
     let StartedAttempt { context, planned, request, progress, answer_after } = started;
+    let clock = &*context.worker.shared.clock;
     let attempt = Attempt {
         upstream: &*context.worker.upstream,
-        clock: &*context.worker.shared.clock,
+        clock,
         planned: &planned,
         head: context.head,
         by: context.caller.key.requester(),
         events: context.bodies.answers_in_events(),
         deadline: context.deadline(),
         total: context.head.settings.upstream.total,
+        limit: limit_of(planned.channel.spec.timeouts.total_ms, clock),
         answer_after,
         memory: context.memory.as_ref(),
     };
@@ -96,6 +98,8 @@ struct Attempt<'a> {
     events: bool,
     deadline: Instant,
     total: Duration,
+    /// The channel's own limit of the attempt.
+    limit: Option<AttemptLimit>,
     /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
     answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
@@ -174,7 +178,7 @@ impl Attempt<'_> {
         // The client may wait for its own limits before it connects; it enforces both.
         let unsent = began + 2 * Duration::from_millis(timeouts.connect_ms) + first_byte;
         let mut under_way = self.upstream.call(call);
-        let mut until = (began + first_byte).min(self.deadline);
+        let mut until = self.earliest(began + first_byte);
         loop {
             if let Ok(done) = timeout_at(until, &mut under_way).await {
                 return done.map_err(Failure::NoAnswer);
@@ -187,10 +191,16 @@ impl Attempt<'_> {
                     None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
                 });
             }
+            if let Some(limit) = self.limit.filter(|limit| limit.at <= now) {
+                return Err(match sent.at() {
+                    Some(_) => Failure::TimedOut { limit_ms: limit.ms },
+                    None => Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::TimedOut)),
+                });
+            }
             if self.deadline <= now {
                 return Err(self.out_of_time(sent.at().is_some()));
             }
-            until = limit.min(self.deadline);
+            until = self.earliest(limit);
         }
     }
 
@@ -208,13 +218,16 @@ impl Attempt<'_> {
                 // Without bytes that have arrived already a timer is needed.
                 Poll::Pending => {
                     let limit = *silence_limit.get_or_insert_with(|| self.clock.instant() + Duration::from_millis(limit_ms));
-                    match timeout_at(limit.min(self.deadline), body.frame()).await {
+                    match timeout_at(self.earliest(limit), body.frame()).await {
                         Ok(frame) => frame,
-                        Err(_) if self.deadline < limit => return Err(self.out_of_time(true)),
-                        Err(_) => return Err(Failure::TimedOut { limit_ms }),
+                        Err(_) => return Err(self.late(AttemptLimit { at: limit, ms: limit_ms })),
                     }
                 }
             };
+            // An upstream that never pauses leaves the timer no turn.
+            if let Some(limit) = self.limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
+                return Err(Failure::TimedOut { limit_ms: limit.ms });
+            }
             match frame {
                 None => return Ok(None),
                 Some(Err(_)) => return Err(Failure::BadAnswer("cut short")),
@@ -226,6 +239,18 @@ impl Attempt<'_> {
                 }
             }
         }
+    }
+
+    /// The first of a time, the end of the attempt and the end of the request.
+    fn earliest(&self, at: Instant) -> Instant {
+        let at = at.min(self.deadline);
+        self.limit.map_or(at, |limit| limit.at.min(at))
+    }
+
+    /// The failure of an answer that did not come until [`Self::earliest`] of a silence limit.
+    fn late(&self, silence: AttemptLimit) -> Failure {
+        let first = self.limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
+        if self.deadline < first.at { self.out_of_time(true) } else { Failure::TimedOut { limit_ms: first.ms } }
     }
 
     fn out_of_time(&self, sent: bool) -> Failure {
@@ -267,7 +292,8 @@ impl Attempt<'_> {
                     let idle_ms = self.planned.channel.spec.timeouts.idle_ms;
                     let (rest, whole_by) = (Rest::Pending(body), Some(self.deadline));
                     let memory = StreamMemory::new(self.memory);
-                    let streaming = Streaming { relay, first, rest, memory, idle_ms, before_content_ms: None, whole_by };
+                    let limit = self.limit;
+                    let streaming = Streaming { relay, first, rest, memory, idle_ms, before_content_ms: None, limit, whole_by };
                     return Ok(CompleteAnswer::InPieces(streaming));
                 }
                 may_be_in_pieces = false;
@@ -334,6 +360,11 @@ impl Attempt<'_> {
         let until = asked_wait(headers, &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
+}
+
+/// The limit of an attempt that starts now; 0 is none.
+fn limit_of(total_ms: u64, clock: &dyn Clock) -> Option<AttemptLimit> {
+    (total_ms > 0).then(|| AttemptLimit { at: clock.instant() + Duration::from_millis(total_ms), ms: total_ms })
 }
 
 /// Times that a complete answer is in memory while it is converted.

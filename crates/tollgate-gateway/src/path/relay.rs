@@ -34,7 +34,7 @@ use self::{
     phase::{Break, Close, Phase},
 };
 use super::types::{
-    attempt::{Rest, Streaming},
+    attempt::{AttemptLimit, Rest, Streaming},
     stream_memory::StreamMemory,
     stream_progress::StreamProgress,
     usage_guard::{Ending, UsageGuard},
@@ -60,7 +60,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
     (head.presented_key, head.other_key) = (None, None);
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
-    let Streaming { relay, first, rest, memory, idle_ms, before_content_ms, whole_by } = streaming;
+    let Streaming { relay, first, rest, memory, idle_ms, before_content_ms, limit, whole_by } = streaming;
     let first_content_us = if before_content_ms.is_none() { first_content::begins(&mut guard, whole_by.is_some()) } else { None };
     let candidates = guard.candidates();
     let idle = Duration::from_millis(idle_ms);
@@ -82,6 +82,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head)
         stall_limit: stall.max(idle),
         candidates,
         keep_alive,
+        limit,
         whole_by,
         first_content_us,
         received: now,
@@ -137,6 +138,8 @@ struct Relayed {
     candidates: u32,
     /// Longest silence towards the caller; then a keep-alive is sent.
     keep_alive: Duration,
+    /// The channel's limit of the whole attempt.
+    limit: Option<AttemptLimit>,
     /// Until when a complete answer must have been passed on.
     whole_by: Option<Instant>,
     first_content_us: Option<u64>,
@@ -301,9 +304,15 @@ impl Relayed {
         }
     }
 
+    /// When the stream ends unless something comes: the upstream has been silent for too long, or its time is up.
+    fn silence_limit(&self) -> Instant {
+        let silent = self.silent_at();
+        self.limit.map_or(silent, |limit| limit.at.min(silent))
+    }
+
     /// When the upstream will have been silent for too long. Comments and empty deltas keep a stream alive for a while, because the
     /// model may be thinking. After a finish reason it is not, and they count as silence.
-    fn silence_limit(&self) -> Instant {
+    fn silent_at(&self) -> Instant {
         if let Some(by) = self.whole_by {
             by.min(self.received + self.idle)
         } else if self.awaiting_end_marker() {

@@ -170,6 +170,9 @@ pub(super) fn failed(model: &str, failure: &UpstreamFailure, from: Protocol) -> 
             let message = "The upstream provider's stream ended before the answer was complete.";
             broken("upstream_stream_interrupted", "UPSTREAM_STREAM_INTERRUPTED", message)
         }
+        UpstreamFailure::StreamTooLong { limit_ms } => {
+            timed_out(format!("The upstream provider's answer took longer than {}; it is incomplete.", time(*limit_ms)))
+        }
         UpstreamFailure::StreamIdle { limit_ms } => {
             timed_out(format!("The upstream provider sent nothing for {}; the answer is incomplete.", time(*limit_ms)))
         }

@@ -129,6 +129,8 @@ pub enum ConnectFault {
     Tls(TlsFault),
     #[error("CA file cannot be used")]
     CaFile,
+    #[error("client certificate or its private key cannot be used")]
+    ClientCertificate,
     #[error("proxy failed")]
     Proxy,
     #[error("not connected in time")]
@@ -160,6 +162,8 @@ pub enum TlsFault {
     UnknownIssuer,
     #[error("the certificate is not acceptable")]
     Certificate,
+    #[error("the server does not accept the client certificate of the channel, or the channel has none")]
+    ClientRefused,
     #[error("the server refused it")]
     Refused,
     #[error("the server does not speak TLS on this port")]

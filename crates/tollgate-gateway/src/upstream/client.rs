@@ -112,7 +112,7 @@ impl Client {
     }
 
     /// The channel's connections. After a change of the channel's configuration they are kept only if destination,
-    /// proxy, CA file and address policy are unchanged.
+    /// proxy, CA file, client certificate and address policy are unchanged.
     fn host(&self, channel: &Arc<Channel>) -> Result<(Arc<Host>, Arc<RequestHeads>), ConnectFault> {
         let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = hosts.get_mut(&channel.id) {

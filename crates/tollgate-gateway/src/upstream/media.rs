@@ -116,7 +116,7 @@ impl From<ConnectFault> for FetchFault {
             ConnectFault::BadUrl | ConnectFault::BadHeader => "bad address",
             ConnectFault::Resolve => "name not resolved",
             ConnectFault::Denied => "address not allowed for this channel",
-            ConnectFault::Tls(_) | ConnectFault::CaFile => "TLS handshake failed",
+            ConnectFault::Tls(_) | ConnectFault::CaFile | ConnectFault::ClientCertificate => "TLS handshake failed",
             ConnectFault::TimedOut => "not in time",
             ConnectFault::Refused | ConnectFault::Proxy | ConnectFault::Closed => "connection refused or lost",
             ConnectFault::AllTaken => return Self::OwnLimit("all connections are in use"),

@@ -246,6 +246,7 @@ fn channel() -> Channel {
         },
         needs_private_network: false,
         proxy: None,
+        client_key: None,
         accounts: vec![Arc::new(account)],
     }
 }

@@ -129,7 +129,7 @@ impl<'a> TableReader<'a> {
         for (name, value) in self.fields.iter().filter(|(name, _)| !nested.contains(&name.get_ref().as_ref())) {
             let name = name.get_ref().as_ref();
             let mut value = json(value.get_ref());
-            if R::OBJECT.field(name).is_some_and(|field| field.secret)
+            if R::OBJECT.field(name).is_some_and(|field| field.secret || field.sourced)
                 && let Some(text) = value.as_str()
             {
                 match secret(text, sources) {

@@ -11,10 +11,16 @@ use super::{
     table,
     value::{MODEL_NAME, NAME, ON_OFF, not_an_id, read_on, show_on},
 };
-use crate::{FieldProblem, credential, redacted_proxy};
+use crate::{
+    FieldProblem,
+    client_certificate::{MAX_PEM, certificate_chain, private_key},
+    credential, redacted_proxy,
+};
 
 /// Longest wait: a day.
 const DAY_MS: i64 = 86_400_000;
+/// What is shown of a secret.
+const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
 
 table!(
@@ -107,6 +113,13 @@ table!(
         )
         .within(1, DAY_MS),
         field!(
+            "total_timeout_ms",
+            timeouts.total_ms: u64,
+            "Longest time of an attempt, from its start to the end of its answer, whatever comes meanwhile; 0: unlimited. It ends as \
+             after a pause that is too long: before the first content another account may answer, after it the stream breaks off."
+        )
+        .kind(Kind::ZeroOr { min: 1, max: DAY_MS }),
+        field!(
             "headers",
             headers: Vec<(String, String)>,
             "Headers added to every upstream request. Their values are stored sealed and shown as `***`; sending `***` keeps a \
@@ -131,6 +144,29 @@ table!(
             .rule(|value| check_url(value.as_str().unwrap_or_default(), &["http", "socks5"]))
         },
         field!("ca_file", ca_file: Option<String>, "PEM file with additional root certificates, on the gateway's machine.").admin_only(),
+        field!(
+            "client_certificate",
+            client_certificate: Option<String>,
+            "Certificate with which the gateway identifies itself to the upstream (mTLS): a PEM text, intermediate ones after it."
+        )
+        .kind(Kind::Text { min: 1, max: MAX_PEM })
+        .rule(|value| certificate_chain(value.as_str().unwrap_or_default()).map(drop))
+        .sourced(),
+        Field {
+            get: |channel: &Self| channel.client_key.as_ref().map_or(Value::Null, |_| STARS.into()),
+            ..field!(
+                "client_key",
+                client_key: Option<String>,
+                "Private key of `client_certificate`, a PEM text without a passphrase. It is stored sealed and shown as `***`; sending \
+                 `***` keeps it."
+            )
+            .kind(Kind::Text { min: 1, max: MAX_PEM })
+            .rule(|value| match value.as_str().unwrap_or_default() {
+                STARS => Ok(()),
+                key => private_key(key).map(drop),
+            })
+            .sourced()
+        },
         field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by cost.").rule(budgets_differ),
         field!("serves", serves: Vec<ModelMapping>, "The models it serves.").rule(mappings_differ),
     ],
@@ -140,7 +176,13 @@ table!(
             (Provider::Echo, _) => Some("the echo channel has no address".to_owned()),
             (_, url) => check_url(url, &["http", "https"]).err(),
         };
-        message.map(|message| FieldProblem { field: "base_url", message }).into_iter().collect()
+        let half = match (&channel.client_certificate, &channel.client_key) {
+            (Some(_), None) => Some(("client_key", "is needed with client_certificate")),
+            (None, Some(_)) => Some(("client_certificate", "is needed with client_key")),
+            (Some(_), Some(_)) | (None, None) => None,
+        };
+        let half = half.map(|(field, message)| FieldProblem { field, message: message.to_owned() });
+        message.map(|message| FieldProblem { field: "base_url", message }).into_iter().chain(half).collect()
     }
 );
 

@@ -65,6 +65,9 @@ fn doc(field: &FieldShape) -> String {
     if field.access == Access::FileOnly {
         doc.push_str(" In files only.");
     }
+    if field.sourced {
+        doc.push_str(" In files also `env:NAME` or `file:PATH`.");
+    }
     if field.secret {
         doc.push_str(" `env:NAME`, `file:PATH` or the text itself; never shown.");
     }

@@ -106,6 +106,8 @@ pub struct FieldShape {
     pub admin_only: bool,
     /// Whether it is never shown.
     pub secret: bool,
+    /// Whether a catalog file may name where its text is, with `env:` or `file:`.
+    pub sourced: bool,
     /// A rule beyond its kind.
     pub rule: Option<Rule>,
     /// Text shown instead of the default in the docs.
@@ -124,6 +126,7 @@ impl FieldShape {
             nullable: false,
             admin_only: false,
             secret: false,
+            sourced: false,
             rule: None,
             default_text: None,
             doc,

@@ -38,17 +38,29 @@ const FIELDS: &[&str] = &[
     "connect_timeout_ms",
     "first_byte_timeout_ms",
     "idle_timeout_ms",
+    "total_timeout_ms",
     "probe_interval_s",
     "headers",
     "proxy",
     "ca_file",
+    "client_certificate",
+    "client_key",
     "budget_amount",
 ];
+/// Longest PEM text of a certificate or a key.
+const MAX_PEM: usize = 65_536;
 /// Providers that can be chosen, in this order.
 const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
 /// Fields that are whole numbers.
-const NUMBERS: [&str; 6] =
-    ["priority", "weight", "connect_timeout_ms", "first_byte_timeout_ms", "idle_timeout_ms", "probe_interval_s"];
+const NUMBERS: [&str; 7] = [
+    "priority",
+    "weight",
+    "connect_timeout_ms",
+    "first_byte_timeout_ms",
+    "idle_timeout_ms",
+    "total_timeout_ms",
+    "probe_interval_s",
+];
 /// Fields that are switches.
 const SWITCHES: [&str; 7] =
     ["cooling", "learn_unsupported", "retry_uncertain", "hoist", "server_tools", "pass_user", "fetch_media"];
@@ -173,6 +185,13 @@ pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> 
         form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
         form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")).kept_from(form),
     ];
+    controls.push(
+        form.area("client_certificate", t.say("channels.client_certificate"), 3)
+            .hint(t.say("channels.client_certificate_hint"))
+            .max(MAX_PEM),
+    );
+    let key = form.area("client_key", t.say("channels.client_key"), 3).hint(t.say("channels.client_key_hint")).max(MAX_PEM);
+    controls.push(Control { value: String::new(), ..key });
     controls.extend(private_network(request, form));
     ControlSection::new(t.say("channels.connection"), controls)
 }
@@ -221,7 +240,8 @@ fn values(row: &Map<String, Value>) -> FormData {
         Some(other) => other.to_string(),
     };
     let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
-    pairs.extend(["protocol", "base_url", "proxy", "ca_file"].map(|name| (name, text(name))));
+    // The private key is not shown: an empty field keeps it.
+    pairs.extend(["protocol", "base_url", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
     pairs.extend(
         SWITCHES
             .iter()
@@ -279,6 +299,15 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<
             body.insert(field.to_owned(), form.filled(field).map_or(Value::Null, Value::from));
         }
     }
+    if form.has("client_certificate") {
+        // Browsers send lines with CRLF.
+        let pem = |field| form.filled(field).map(|text| text.replace("\r\n", "\n"));
+        let certificate = pem("client_certificate");
+        let has_key = before.get("client_key").is_some_and(|key| !key.is_null());
+        let kept = (has_key && certificate.is_some()).then(|| "***".to_owned());
+        body.insert("client_key".to_owned(), json!(pem("client_key").or(kept)));
+        body.insert("client_certificate".to_owned(), json!(certificate));
+    }
     body.insert("headers".to_owned(), headers(form.value("headers"))?);
     body.insert("tags".to_owned(), tags(form.value("tags")));
     // Several budgets are changed with the command line.
@@ -332,6 +361,8 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "proxy" => error.about("proxy").because("proxy"),
         "headers" => error.about("headers").because("headers"),
         "ca_file" => error.about("ca_file").because("ca_file"),
+        "client_certificate" => error.about("client_certificate").because("client_certificate"),
+        "client_key" => error.about("client_key").because("client_key"),
         "accounts" => error.about("credential").because("credential"),
         "budget" => error.about("budget_amount").because("amount"),
         "tags" => error.about("tags").because("tags"),
@@ -411,6 +442,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
         number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
         number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
+        number("total_timeout_ms", t.say("channels.total_timeout"), t.say("channels.total_timeout_hint")),
         number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
     ];
     let budget = vec![
@@ -436,9 +468,10 @@ mod tests {
     fn row() -> Map<String, Value> {
         let row = json!({
             "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
-            "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "probe_interval_s": 0,
+            "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "total_timeout_ms": 0, "probe_interval_s": 0,
             "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
-            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem", "headers": {"x-a": "***"},
+            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem",
+            "client_certificate": "PEM", "client_key": "***", "headers": {"x-a": "***"},
             "budget": {"amount": "5.00", "window": "day", "action": "block"},
         });
         row.as_object().unwrap().clone()
@@ -458,6 +491,21 @@ mod tests {
     fn only_admins_send_what_only_they_may_change() {
         let body = body(&values(&row()), &row(), false).unwrap();
         assert!(["proxy", "ca_file", "private_network"].iter().all(|field| !body.contains_key(*field)));
+    }
+
+    #[test]
+    fn private_key_is_kept_until_another_one_or_no_certificate_is_sent() {
+        let sent = |pairs: &[(&str, &str)], row: &Map<String, Value>| {
+            let pairs = pairs.iter().fold(values(row), |form, (name, value)| form.with(name, value));
+            let body = body(&pairs, row, true).unwrap();
+            (body["client_certificate"].clone(), body["client_key"].clone())
+        };
+        assert_eq!(sent(&[], &row()), (json!("PEM"), json!("***")));
+        assert_eq!(sent(&[("client_certificate", "new"), ("client_key", "key")], &row()), (json!("new"), json!("key")));
+        assert_eq!(sent(&[("client_certificate", "")], &row()), (Value::Null, Value::Null));
+        let mut without = row();
+        without.extend([("client_certificate".to_owned(), Value::Null), ("client_key".to_owned(), Value::Null)]);
+        assert_eq!(sent(&[("client_certificate", "new")], &without), (json!("new"), Value::Null), "the admin API asks for it");
     }
 
     #[test]

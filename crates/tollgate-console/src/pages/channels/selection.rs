@@ -37,6 +37,7 @@ const PLACES: &[FaultPlace] = &[
     ("connect_timeout_ms", "connect_timeout_ms", "number_range"),
     ("first_byte_timeout_ms", "first_byte_timeout_ms", "number_range"),
     ("idle_timeout_ms", "idle_timeout_ms", "number_range"),
+    ("total_timeout_ms", "total_timeout_ms", "number_range"),
     ("probe_interval_s", "probe_interval_s", "number_range"),
     ("budget", "budget_amount", "amount"),
     ("tags", "tags", "tags"),

@@ -36,6 +36,10 @@ impl Relayed {
                 let failure = UpstreamFailure::Overloaded { retry_after: *retry_after };
                 (upstream(failure), Outcome::UpstreamBroke, Observation::BadAnswer)
             }
+            Break::Idle if self.limit.is_some_and(|limit| limit.at <= self.clock.instant() && limit.at < self.silent_at()) => {
+                let limit_ms = self.limit.map_or(0, |limit| limit.ms);
+                (upstream(UpstreamFailure::StreamTooLong { limit_ms }), Outcome::UpstreamBroke, Observation::Timeout)
+            }
             Break::Idle => {
                 let silence = self.silence_allowed();
                 let is_stalled = self.clock.instant() < self.received + silence && !self.progress.finish;

@@ -340,6 +340,33 @@ async fn silent_upstream_times_out_at_the_first_byte_limit() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn limit_of_the_attempt_lets_another_account_answer() {
+    // No head in time; a body that never ends although it never pauses for long; a stream without content.
+    let trickle = || (0..100).flat_map(|_| [Piece::Wait(SECOND), " ".into()]).collect::<Vec<_>>();
+    let json: &[(&str, &str)] = &[("content-type", "application/json")];
+    let pings = (0..100).flat_map(|_| [Piece::Wait(SECOND), ": ping\n\n".into()]).collect();
+    for (script, body) in [
+        (Script::new().answers(200, json, trickle()).replies(REPLY), CHAT),
+        (Script::new().streams(pings).streams(vec![role(), chunk("hello"), tail()]), STREAM),
+    ] {
+        let mut rig = Rig::with(script, 2, |channel| channel.spec.timeouts.total_ms = 7_000);
+        let began = tokio::time::Instant::now();
+        let got = rig.ask(body).await;
+        assert_eq!((got.status, began.elapsed().as_secs()), (200, 7), "{}", got.body);
+        let record = rig.record();
+        let results: Vec<AttemptResult> = record.attempts.iter().map(|attempt| attempt.result).collect();
+        assert_eq!(results, [AttemptResult::Failed, AttemptResult::Answered]);
+        assert_eq!(record.attempts[0].error.as_deref(), Some("E51"));
+        assert_eq!(rig.registry.of(record.attempts[0].account).failures, 1);
+    }
+    let mut rig = Rig::with(Script::new(), 1, |channel| channel.spec.timeouts.total_ms = 7_000);
+    let got = rig.ask(CHAT).await;
+    assert_eq!((got.status, got.code().as_str()), (504, "upstream_timeout"));
+    assert!(got.body.contains("within 7 s"), "{}", got.body);
+    rig.record();
+}
+
+#[tokio::test(start_paused = true)]
 async fn request_ends_after_ten_minutes() {
     let mut rig = Rig::with(Script::new(), 3, |channel| channel.spec.timeouts.first_byte_ms = 250_000);
     let began = tokio::time::Instant::now();

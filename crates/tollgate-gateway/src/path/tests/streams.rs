@@ -106,6 +106,41 @@ async fn idle_limit_below_the_keep_alive_interval_applies() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn limit_of_the_attempt_ends_a_stream_as_a_pause_does() {
+    // One that pauses, one that never does, and one whose silence begins before the limit.
+    let busy = (0..400).flat_map(|_| [Piece::Wait(Duration::from_millis(50)), chunk("a")]).collect();
+    for rest in [vec![Piece::Stall], busy, vec![Piece::Wait(SECOND * 4), chunk("b"), Piece::Stall]] {
+        let pieces = [vec![role(), chunk("hello")], rest].concat();
+        let mut rig = Rig::with(Script::new().streams(pieces), 2, |channel| channel.spec.timeouts.total_ms = 5_000);
+        let began = tokio::time::Instant::now();
+        let got = rig.ask(STREAM).await;
+        assert!(got.aborted && got.body.contains("took longer than 5 s"), "{}", got.body);
+        assert!(got.body.contains("hello") && got.body.contains("upstream_timeout"), "{}", got.body);
+        assert_eq!(began.elapsed().as_secs(), 5);
+        let record = rig.record();
+        assert_eq!((record.reason.as_deref(), record.outcome, rig.script.open()), (Some("E60"), Outcome::UpstreamBroke, 0));
+        assert_eq!((record.attempts.len(), record.attempts[0].result), (1, AttemptResult::Broke));
+        assert_eq!(rig.registry.of(record.attempts[0].account).failures, 1, "as after a pause that is too long");
+        assert!(record.tokens.output > 0, "what came is charged");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn silence_below_the_limit_of_the_attempt_is_told_as_silence() {
+    let script = Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]);
+    let mut rig = Rig::with(script, 1, |channel| {
+        (channel.spec.timeouts.idle_ms, channel.spec.timeouts.total_ms) = (3_000, 5_000);
+    });
+    assert!(rig.ask(STREAM).await.body.contains("sent nothing for 3 s"));
+    rig.record();
+    let quick = Script::new().streams(vec![role(), Piece::Wait(SECOND * 4), chunk("hello"), tail()]);
+    let mut rig = Rig::with(quick, 1, |channel| channel.spec.timeouts.total_ms = 5_000);
+    let got = rig.ask(STREAM).await;
+    assert!(!got.aborted && got.body.ends_with("[DONE]\n\n"), "{}", got.body);
+    assert_eq!(rig.record().outcome, Outcome::Completed);
+}
+
+#[tokio::test(start_paused = true)]
 async fn slow_stream_is_kept_alive_and_completes() {
     let slow = vec![role(), chunk("a"), Piece::Wait(SECOND * 80), chunk("b"), Piece::Wait(SECOND * 80), chunk("c"), tail()];
     let mut rig = Rig::new(Script::new().streams(slow), 1);

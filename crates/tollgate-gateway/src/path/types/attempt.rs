@@ -23,6 +23,13 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) answer_after: Option<Duration>,
 }
 
+/// Until when the answer of an attempt must be complete, and the limit of the channel that says so, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AttemptLimit {
+    pub at: Instant,
+    pub ms: u64,
+}
+
 /// How an attempt ended, and which one it was.
 pub(crate) type AttemptOutcome = Result<(AttemptAnswer, Arc<PlannedAttempt>), (Failure, Arc<PlannedAttempt>)>;
 
@@ -52,6 +59,8 @@ pub(crate) struct Streaming {
     pub idle_ms: u64,
     /// Silence allowed until the first content, in milliseconds, if the status is sent before it: the model thinks.
     pub before_content_ms: Option<u64>,
+    /// Until when all of it must be there.
+    pub limit: Option<AttemptLimit>,
     /// Until when a complete answer that is passed on in pieces must have been; `None` for an event stream.
     pub whole_by: Option<Instant>,
 }

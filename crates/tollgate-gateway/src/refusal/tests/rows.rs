@@ -371,6 +371,14 @@ fn upstreams() -> Vec<RefusalRow> {
         row("E57", upstream(UpstreamFailure::GatewayTimedOut { status: 524 }), 504, late.0, late.1, "The upstream provider reported that its own server timed out (status 524)."),
         row("E58", upstream(UpstreamFailure::BadResponse), 502, server("upstream_bad_response"), unavailable("UPSTREAM_BAD_RESPONSE"), "The upstream provider returned a response that could not be read."),
         row("E59", upstream(UpstreamFailure::StreamInterrupted), 502, server("upstream_stream_interrupted"), unavailable("UPSTREAM_STREAM_INTERRUPTED"), "The upstream provider's stream ended before the answer was complete."),
+        row(
+            "E60",
+            upstream(UpstreamFailure::StreamTooLong { limit_ms: 600_000 }),
+            504,
+            late.0,
+            late.1,
+            "The upstream provider's answer took longer than 600 s; it is incomplete.",
+        ),
         row("E60", upstream(UpstreamFailure::StreamIdle { limit_ms: 90_000 }), 504, late.0, late.1, "The upstream provider sent nothing for 90 s; the answer is incomplete."),
     ]
 }

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 
 use http::{HeaderValue, Uri, uri::PathAndQuery};
-use tollgate_core::Channel;
+use tollgate_core::{Channel, Secret};
 use url::{Host, Url};
 
 use super::guard::AddressPolicy;
@@ -29,8 +29,17 @@ pub(crate) struct UpstreamTarget {
     pub reach: AddressPolicy,
     /// PEM file with additional roots.
     pub ca_file: Option<String>,
+    /// How the gateway identifies itself.
+    pub client_auth: Option<ClientAuth>,
     /// Proxy URL, with credentials.
     pub proxy: Option<Url>,
+}
+
+/// PEM texts of a client certificate.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ClientAuth {
+    pub chain: String,
+    pub key: Secret,
 }
 
 impl UpstreamTarget {
@@ -39,7 +48,15 @@ impl UpstreamTarget {
         let proxy = channel.proxy.as_ref().map(|proxy| Url::parse(proxy.expose())).transpose().map_err(|_| ConnectFault::Proxy)?;
         let base_path = url.path().trim_end_matches('/').to_owned();
         let destination = Self::of_url(&url, AddressPolicy::of(channel))?;
-        Ok(Self { base_path, query: url.query().map(str::to_owned), ca_file: channel.spec.ca_file.clone(), proxy, ..destination })
+        let client_auth = channel.spec.client_certificate.clone().zip(channel.client_key.clone());
+        Ok(Self {
+            base_path,
+            query: url.query().map(str::to_owned),
+            ca_file: channel.spec.ca_file.clone(),
+            client_auth: client_auth.map(|(chain, key)| ClientAuth { chain, key }),
+            proxy,
+            ..destination
+        })
     }
 
     /// The destination of a URL without a proxy; path and query are ignored.
@@ -68,6 +85,7 @@ impl UpstreamTarget {
             query: None,
             reach,
             ca_file: None,
+            client_auth: None,
             proxy: None,
         })
     }

@@ -33,7 +33,7 @@ use super::{
     places::{MAX_HTTP2, Places},
     resolver::Addresses,
     streams::Streams,
-    tls::Trust,
+    tls::{Trust, refused_client},
 };
 use crate::{
     clock::Clock,
@@ -432,6 +432,10 @@ impl Drop for Lease {
 }
 
 fn send_fault(error: &hyper::Error, fate: DeliveryState) -> SendFault {
+    // The server reads no request of a client that it does not accept.
+    if let Some(fault) = cause_of::<io::Error>(error).and_then(refused_client) {
+        return SendFault { fate: DeliveryState::Lost, error: UpstreamError::NotSent(ConnectFault::Tls(fault)) };
+    }
     let error = if fate == DeliveryState::Untouched {
         UpstreamError::NotSent(ConnectFault::Closed)
     } else if error.is_parse_too_large() {

@@ -1,16 +1,18 @@
 //! TLS towards upstreams. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
-//! others), and a channel's own CA file.
+//! others), and a channel's own CA file. A channel with a client certificate identifies itself with it.
 
 use std::sync::{Arc, OnceLock};
 
 use rustls::{
-    CertificateError, ClientConfig, RootCertStore,
+    AlertDescription, CertificateError, ClientConfig, ConfigBuilder, RootCertStore,
+    client::WantsClientCert,
     pki_types::{CertificateDer, pem::PemObject as _},
 };
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use tollgate_store::{certificate_chain, private_key};
 
-use super::destination::UpstreamTarget;
+use super::destination::{ClientAuth, UpstreamTarget};
 use crate::upstream::call::{ConnectFault, TlsFault};
 
 /// Largest CA file read.
@@ -26,17 +28,25 @@ pub struct Trust {
 impl Trust {
     /// The TLS configuration for a destination.
     pub(crate) async fn config(&self, destination: &UpstreamTarget) -> Result<Arc<ClientConfig>, ConnectFault> {
-        let Some(path) = &destination.ca_file else {
+        if destination.ca_file.is_none() && destination.client_auth.is_none() {
             return Ok(Arc::clone(self.plain.get_or_init(|| Arc::new(config_with(self.roots().clone())))));
-        };
-        let mut roots = self.roots().clone();
-        let pem = read_bounded(path).await.map_err(|_| ConnectFault::CaFile)?;
-        let mut own = 0;
-        for certificate in CertificateDer::pem_slice_iter(&pem) {
-            roots.add(certificate.map_err(|_| ConnectFault::CaFile)?).map_err(|_| ConnectFault::CaFile)?;
-            own += 1;
         }
-        if own == 0 { Err(ConnectFault::CaFile) } else { Ok(Arc::new(config_with(roots))) }
+        let mut roots = self.roots().clone();
+        if let Some(path) = &destination.ca_file {
+            let pem = read_bounded(path).await.map_err(|_| ConnectFault::CaFile)?;
+            let mut own = 0;
+            for certificate in CertificateDer::pem_slice_iter(&pem) {
+                roots.add(certificate.map_err(|_| ConnectFault::CaFile)?).map_err(|_| ConnectFault::CaFile)?;
+                own += 1;
+            }
+            if own == 0 {
+                return Err(ConnectFault::CaFile);
+            }
+        }
+        match &destination.client_auth {
+            Some(client) => identified(roots, client).map(Arc::new),
+            None => Ok(Arc::new(config_with(roots))),
+        }
     }
 
     /// A TLS configuration for peers outside any channel, HTTP/1.1 only.
@@ -71,11 +81,25 @@ async fn read_bounded(path: &str) -> std::io::Result<Vec<u8>> {
 }
 
 fn config_with(roots: RootCertStore) -> ClientConfig {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+    over_http(trusting(roots).with_no_client_auth())
+}
+
+/// A configuration with a client certificate.
+fn identified(roots: RootCertStore, client: &ClientAuth) -> Result<ClientConfig, ConnectFault> {
+    let chain = certificate_chain(&client.chain).map_err(|_| ConnectFault::ClientCertificate)?;
+    let key = private_key(client.key.expose()).map_err(|_| ConnectFault::ClientCertificate)?;
+    let config = trusting(roots).with_client_auth_cert(chain, key).map_err(|_| ConnectFault::ClientCertificate)?;
+    Ok(over_http(config))
+}
+
+fn trusting(roots: RootCertStore) -> ConfigBuilder<ClientConfig, WantsClientCert> {
+    ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("ring supports the default protocol versions")
         .with_root_certificates(roots)
-        .with_no_client_auth();
+}
+
+fn over_http(mut config: ClientConfig) -> ClientConfig {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config
 }
@@ -90,7 +114,29 @@ pub(crate) async fn handshake(
     TlsConnector::from(config).connect(name, socket).await.map_err(|error| ConnectFault::Tls(fault_of(&error)))
 }
 
+/// What the alert of a server says that does not accept the client certificate, or that the channel has none. With TLS 1.3 it comes
+/// after the handshake, in place of an answer.
+pub(crate) fn refused_client(error: &std::io::Error) -> Option<TlsFault> {
+    let Some(rustls::Error::AlertReceived(alert)) = error.get_ref()?.downcast_ref::<rustls::Error>() else { return None };
+    let is_about_certificate = matches!(
+        alert,
+        AlertDescription::CertificateRequired
+            | AlertDescription::NoCertificate
+            | AlertDescription::BadCertificate
+            | AlertDescription::UnsupportedCertificate
+            | AlertDescription::CertificateRevoked
+            | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::UnknownCA
+            | AlertDescription::AccessDenied
+    );
+    is_about_certificate.then_some(TlsFault::ClientRefused)
+}
+
 fn fault_of(error: &std::io::Error) -> TlsFault {
+    if let Some(fault) = refused_client(error) {
+        return fault;
+    }
     let Some(error) = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) else { return TlsFault::Lost };
     let rustls::Error::InvalidCertificate(why) = error else {
         return if matches!(error, rustls::Error::InvalidMessage(_)) { TlsFault::NoTls } else { TlsFault::Refused };

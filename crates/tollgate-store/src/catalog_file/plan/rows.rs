@@ -51,13 +51,16 @@ impl Planner<'_> {
                 let mut details = differences(&old.spec, &named);
                 details.extend(served_differences(&old.spec, &spec));
                 match secrets.as_ref().map(|secrets| secrets.differ(&old.secrets)) {
-                    Ok((proxy, headers)) => {
+                    Ok([proxy, headers, key]) => {
                         // An added or removed password or header shows in its field.
                         if proxy && old.spec.proxy == named.proxy {
                             details.push("password of its proxy replaced".to_owned());
                         }
                         if headers && old.spec.headers == named.headers {
                             details.push("values of its headers replaced".to_owned());
+                        }
+                        if key && old.spec.client_key == named.client_key {
+                            details.push("private key of its client certificate replaced".to_owned());
                         }
                     }
                     // The change is refused, and says why.

@@ -58,6 +58,7 @@ weight = 7
 connect_timeout_ms = 1
 first_byte_timeout_ms = 2
 idle_timeout_ms = 3
+total_timeout_ms = 4
 retry_uncertain = false
 probe_interval_s = 30
 headers = { x-b = "2", "x-a" = "1" }

@@ -18,8 +18,15 @@ use crate::{
 };
 
 /// Whole numbers of a channel.
-const NUMBERS: [&str; 6] =
-    ["priority", "weight", "connect_timeout_ms", "first_byte_timeout_ms", "idle_timeout_ms", "probe_interval_s"];
+const NUMBERS: [&str; 7] = [
+    "priority",
+    "weight",
+    "connect_timeout_ms",
+    "first_byte_timeout_ms",
+    "idle_timeout_ms",
+    "total_timeout_ms",
+    "probe_interval_s",
+];
 /// Switches of a channel.
 const SWITCHES: [&str; 3] = ["cooling", "retry_uncertain", "learn_unsupported"];
 /// Limits of each account.
@@ -109,6 +116,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         state.number("connect_timeout_ms", t.say("channels.connect_timeout")).hint(t.say("channels.connect_timeout_hint")),
         state.number("first_byte_timeout_ms", t.say("channels.first_byte_timeout")).hint(t.say("channels.first_byte_timeout_hint")),
         state.number("idle_timeout_ms", t.say("channels.idle_timeout")).hint(t.say("channels.idle_timeout_hint")),
+        state.number("total_timeout_ms", t.say("channels.total_timeout")).hint(t.say("channels.total_timeout_hint")),
         state.number("probe_interval_s", t.say("channels.probe_interval")).hint(t.say("channels.probe_interval_hint")),
     ];
     let limits = vec![

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rustls::{
     ServerConfig,
     pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _},
+    server::WebPkiClientVerifier,
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tokio_util::task::TaskTracker;
@@ -13,8 +14,12 @@ use super::*;
 
 const FIXTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/tls");
 
+fn certificates(file: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_file_iter(format!("{FIXTURES}/{file}")).unwrap().map(Result::unwrap).collect()
+}
+
 fn acceptor(certificate: &str, alpn: &[&[u8]]) -> TlsAcceptor {
-    let chain = CertificateDer::pem_file_iter(format!("{FIXTURES}/{certificate}")).unwrap().map(Result::unwrap).collect();
+    let chain = certificates(certificate);
     let key = PrivateKeyDer::from_pem_file(format!("{FIXTURES}/server.key")).unwrap();
     let mut config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -26,9 +31,28 @@ fn acceptor(certificate: &str, alpn: &[&[u8]]) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
+/// The same for a server that serves only clients with a certificate of `client-ca.pem`, over these versions of TLS.
+fn demanding_acceptor(versions: &[&'static rustls::SupportedProtocolVersion], alpn: &[&[u8]]) -> TlsAcceptor {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(certificates("client-ca.pem").remove(0)).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), Arc::clone(&provider)).build().unwrap();
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(certificates("server.pem"), PrivateKeyDer::from_pem_file(format!("{FIXTURES}/server.key")).unwrap())
+        .unwrap();
+    config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
+    TlsAcceptor::from(Arc::new(config))
+}
+
 /// A TLS server that answers over HTTP/2 or HTTP/1.1 and reports the negotiated protocol of every connection.
 async fn tls_upstream(certificate: &str, alpn: &[&[u8]]) -> (String, mpsc::Receiver<&'static str>) {
-    let acceptor = acceptor(certificate, alpn);
+    answering(acceptor(certificate, alpn)).await
+}
+
+async fn answering(acceptor: TlsAcceptor) -> (String, mpsc::Receiver<&'static str>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("https://localhost:{}/v1", listener.local_addr().unwrap().port());
     let (tell, told) = mpsc::channel(16);
@@ -110,6 +134,62 @@ async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     row.spec.ca_file = Some(format!("{FIXTURES}/server.key"));
     call.channel = row.into();
     assert_eq!(ask(&client(), &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::CaFile));
+}
+
+/// A call that identifies itself with these files.
+fn identified_call(url: &str, certificate: &str, key: &str) -> UpstreamCall {
+    let read = |file: &str| std::fs::read_to_string(format!("{FIXTURES}/{file}")).unwrap();
+    let mut call = trusting_call(url);
+    let mut row = (*call.channel).clone();
+    row.spec.client_certificate = Some(read(certificate));
+    row.client_key = Some(tollgate_core::Secret::new(read(key)));
+    call.channel = row.into();
+    call
+}
+
+#[tokio::test]
+async fn server_that_asks_for_a_client_certificate_gets_that_of_the_channel() {
+    for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+        for (alpn, spoken) in [(b"h2".as_slice(), "h2"), (b"http/1.1", "http/1.1")] {
+            let (url, mut told) = answering(demanding_acceptor(&[version], &[alpn])).await;
+            let (client, call) = (client(), identified_call(&url, "client.pem", "client.key"));
+            assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
+            assert_eq!(told.recv().await, Some(spoken));
+        }
+    }
+}
+
+#[tokio::test]
+async fn refused_client_certificate_is_told_and_nothing_was_sent() {
+    let refused = UpstreamError::NotSent(ConnectFault::Tls(TlsFault::ClientRefused));
+    // Another authority signed the certificate of the server itself.
+    for (certificate, key) in [("", ""), ("server.pem", "server.key")] {
+        let call = |url: &str| if key.is_empty() { trusting_call(url) } else { identified_call(url, certificate, key) };
+        let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+        assert_eq!(ask(&client(), &call(&url)).await.unwrap_err(), refused, "{certificate}");
+        // With TLS 1.3 the handshake is over before the server says so; whether its alert or the end of the connection is seen first
+        // depends on the network.
+        let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS13], &[b"http/1.1"])).await;
+        let fault = ask(&client(), &call(&url)).await.unwrap_err();
+        let closed = matches!(fault, UpstreamError::Lost | UpstreamError::NotSent(ConnectFault::Closed));
+        assert!(fault == refused || closed, "{certificate}: {fault:?}");
+    }
+    let (url, _told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+    for (certificate, key) in [("server.key", "client.key"), ("client.pem", "client.pem"), ("client.pem", "other.key")] {
+        let fault = ask(&client(), &identified_call(&url, certificate, key)).await.unwrap_err();
+        assert_eq!(fault, UpstreamError::NotSent(ConnectFault::ClientCertificate), "{certificate} {key}");
+    }
+}
+
+#[tokio::test]
+async fn another_client_certificate_is_used_from_the_next_connection_on() {
+    let (url, mut told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
+    let (client, call) = (client(), identified_call(&url, "client.pem", "client.key"));
+    read(ask(&client, &call).await.unwrap().body).await.unwrap();
+    assert_eq!((told.recv().await, client.idle_count(&call.channel)), (Some("http/1.1"), 1));
+    let other = UpstreamCall { channel: identified_call(&url, "server.pem", "server.key").channel, ..call };
+    let fault = ask(&client, &other).await.unwrap_err();
+    assert_eq!(fault, UpstreamError::NotSent(ConnectFault::Tls(TlsFault::ClientRefused)), "the open connection is not used");
 }
 
 pub(super) type Http2Connection = h2::server::Connection<TlsStream<tokio::net::TcpStream>, Bytes>;
