@@ -57,13 +57,13 @@ impl Principal {
         }
     }
 
-    /// Author of changes in the audit log.
+    /// Author of changes in the audit log, without the address.
     pub(crate) fn actor(&self) -> Actor {
         match self {
-            Self::Key(key) => Actor { origin: ChangeOrigin::Api, name: format!("{} ({})", key.name, key.id) },
+            Self::Key(key) => Actor::local(ChangeOrigin::Api, format!("{} ({})", key.name, key.id)),
             Self::Session(signed_in) => member_actor(signed_in.member.id, &signed_in.member.name),
             Self::LocalOperator(actor) => actor.clone(),
-            Self::Anonymous => Actor { origin: ChangeOrigin::Console, name: "anonymous".to_owned() },
+            Self::Anonymous => Actor::local(ChangeOrigin::Console, "anonymous"),
         }
     }
 
@@ -90,5 +90,5 @@ impl Principal {
 
 /// A member as the author of changes.
 pub(crate) fn member_actor(id: MemberId, name: &str) -> Actor {
-    Actor { origin: ChangeOrigin::Console, name: format!("{name} ({id})") }
+    Actor::local(ChangeOrigin::Console, format!("{name} ({id})"))
 }

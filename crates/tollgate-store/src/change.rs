@@ -1,7 +1,7 @@
 //! Every mutation of the catalog as one enum, used by the admin API, the command line and the catalog file. A batch of changes is
 //! written in one transaction together with its revision, its audit events and the rows that caches must drop.
 
-use std::fmt;
+use std::{fmt, net::IpAddr};
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
@@ -167,6 +167,21 @@ pub struct Actor {
     pub origin: ChangeOrigin,
     /// Name in the audit log: the member, the admin key, or the path of the catalog file.
     pub name: String,
+    /// Address that the change was made from; `None` for one that was made on this machine, and where a proxy names none.
+    pub address: Option<IpAddr>,
+}
+
+impl Actor {
+    /// An author on this machine.
+    #[must_use]
+    pub fn local(origin: ChangeOrigin, name: impl Into<String>) -> Self {
+        Self { origin, name: name.into(), address: None }
+    }
+
+    /// Its address as the audit log has it.
+    pub(crate) fn address_text(&self) -> Option<String> {
+        self.address.map(|address| address.to_canonical().to_string())
+    }
 }
 
 /// Interface a change came through. It decides the owner of the written rows.
@@ -333,4 +348,6 @@ pub struct AuditEvent {
     pub name: String,
     /// The row before and after the change as JSON, without secrets.
     pub detail: String,
+    /// Address of the [`Actor`].
+    pub address: Option<String>,
 }

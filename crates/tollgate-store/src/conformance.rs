@@ -44,7 +44,7 @@ pub(crate) fn sqlite(dir: &TempDir) -> StoreUrl {
 }
 
 pub(crate) fn actor(origin: ChangeOrigin) -> Actor {
-    Actor { origin, name: "tester".to_owned() }
+    Actor { origin, name: "tester".to_owned(), address: Some("203.0.113.9".parse().unwrap()) }
 }
 
 pub(crate) fn channel(name: &str) -> ChannelSpec {

@@ -2,7 +2,7 @@
 //! that stores their usage records, one entry for each member and batch; top-ups and adjustments are posted by operators, once per
 //! idempotency key.
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use async_trait::async_trait;
 use tollgate_core::{GroupId, KeyId, MemberId, NanoUsd, RequestId, SpendTotals, Subject, Timestamp};
@@ -87,6 +87,8 @@ pub struct LedgerEntry {
     pub note: String,
     /// The operator who posted it; empty for settled requests.
     pub actor: String,
+    /// Address that it was posted from; `None` if that is not known, and for settled requests.
+    pub address: Option<String>,
 }
 
 /// The requests that a `settle` entry charges: those of its member with a price in one batch. The price of each is in its record.
@@ -130,6 +132,8 @@ pub struct Posting {
     /// The operator's reason; at most 1,000 characters.
     pub note: String,
     pub actor: String,
+    /// Address that it is posted from.
+    pub address: Option<IpAddr>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -182,6 +186,11 @@ pub struct Balance {
 }
 
 impl Posting {
+    /// Its address as the ledger has it.
+    pub(crate) fn address_text(&self) -> Option<String> {
+        self.address.map(|address| address.to_canonical().to_string())
+    }
+
     /// Checks the posting by itself, without looking at the ledger.
     pub(crate) fn check(&self) -> Result<(), PostingRefused> {
         match self.kind {

@@ -172,6 +172,8 @@ pub struct AuditFilter {
     pub name: Option<String>,
     /// Only changes by this author: the whole text, or an admin key's name without its id.
     pub actor: Option<String>,
+    /// Only changes from this address.
+    pub address: Option<String>,
     /// Only events at or after this time.
     pub since: Option<Timestamp>,
     /// Only events before this time.
@@ -187,6 +189,12 @@ impl AuditFilter {
     pub fn has_actor(&self, actor: &str) -> bool {
         let is_key = |name: &str| actor.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("));
         self.actor.as_ref().is_none_or(|wanted| wanted == actor || is_key(wanted))
+    }
+
+    /// Whether the address is the one that is looked for.
+    #[must_use]
+    pub fn has_address(&self, address: Option<&str>) -> bool {
+        self.address.is_none() || self.address.as_deref() == address
     }
 
     /// Whether a time is within the range.

@@ -135,7 +135,7 @@ async fn with_owner(mut store: Store, now: Timestamp) -> Result<Store, StoreErro
             billing: Billing::Postpaid,
             ..MemberSpec::default()
         };
-        let actor = Actor { origin: ChangeOrigin::Gateway, name: "first start".to_owned() };
+        let actor = Actor::local(ChangeOrigin::Gateway, "first start");
         let created = store.catalog.apply(&[Change::PutMember(Box::new(owner))], &actor, now).await;
         // Another node may have created it at the same time.
         if let Err(error) = created

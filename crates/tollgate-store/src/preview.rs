@@ -121,7 +121,7 @@ fn by_name(keys: &[Key]) -> BTreeMap<(&str, &str), &Key> {
 }
 
 fn actor(origin: ChangeOrigin) -> Actor {
-    Actor { origin, name: "preview".to_owned() }
+    Actor::local(origin, "preview")
 }
 
 /// The changes that create the present catalog; rows come after those they refer to.

@@ -38,7 +38,7 @@ pub(crate) async fn serve_file(store: &Store, path: &Path) -> Result<usize, Fail
             plan.lines.len()
         )));
     }
-    let actor = Actor { origin: ChangeOrigin::File, name: path.display().to_string() };
+    let actor = Actor::local(ChangeOrigin::File, path.display().to_string());
     let applied = store.catalog.apply(&plan.changes, &actor, compose::now()).await;
     if let Err(StoreError::Refused(refused)) = &applied
         && matches!(refused.reason, ChangeRefusal::Stale { .. })

@@ -60,7 +60,7 @@ pub(crate) fn instant() -> tokio::time::Instant {
 
 /// Actor recorded for changes from the command line.
 pub(crate) fn actor() -> Actor {
-    Actor { origin: ChangeOrigin::Cli, name: "command line".to_owned() }
+    Actor::local(ChangeOrigin::Cli, "command line")
 }
 
 pub(crate) fn runtime() -> Result<Runtime, Failure> {

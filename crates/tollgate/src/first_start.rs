@@ -70,7 +70,7 @@ pub(crate) async fn create_key(store: &Store) -> Result<Option<String>, Failure>
 }
 
 fn actor() -> Actor {
-    Actor { origin: ChangeOrigin::Gateway, name: ACTOR.to_owned() }
+    Actor::local(ChangeOrigin::Gateway, ACTOR)
 }
 
 fn channel() -> ChannelSpec {

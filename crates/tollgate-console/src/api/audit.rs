@@ -27,6 +27,12 @@ static EVENT: Object = Object::of(
         read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
         read(
+            "address",
+            TEXT,
+            "Address that the change was made from; null: on the gateway's machine, not known, or an older event.",
+        )
+        .or_null(),
+        read(
             "action",
             TEXT,
             "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`.",
@@ -67,11 +73,12 @@ const AUDIT: Resource = Resource { tag: "audit", needs: Needs::Scope(AdminScope:
 const DOC: &str = "Changes to the catalog and to settings, postings to the ledger, and jobs, newest first.";
 
 /// What selects events.
-const FILTER: [FieldShape; 6] = [
+const FILTER: [FieldShape; 7] = [
     both("kind", Kind::Word(KINDS), "Only changes of this kind of row, postings to the ledger, or jobs."),
     both("id", NAME, "Only changes of the row with this id, or postings to this member."),
     both("name", NAME, "Only changes of rows of this name, or postings to this member."),
     both("actor", NAME, "Only changes by this author; for an admin key its name."),
+    both("address", NAME, "Only changes from this address."),
     both("since", Kind::Time, "At or after this time."),
     both("until", Kind::Time, "Before this time."),
 ];
@@ -108,7 +115,7 @@ impl AuditEntry {
             Self::Change(_, event) => show_change(event),
             Self::Posting(entry, name) => json!({
                 "revision": entry.position.0, "at": time_value(entry.at), "origin": origin_of(&entry.actor), "actor": entry.actor,
-                "action": entry.kind.as_str(), "kind": LEDGER, "id": entry.member, "name": name,
+                "address": entry.address, "action": entry.kind.as_str(), "kind": LEDGER, "id": entry.member, "name": name,
                 "detail": {
                     "amount": entry.amount.to_usd_string(), "balance": entry.balance.to_usd_string(), "note": entry.note,
                     "idempotency_key": entry.idempotency_key,
@@ -144,10 +151,10 @@ pub(super) fn detail_of(event: &AuditEvent) -> Value {
 }
 
 fn show_change(event: &AuditEvent) -> Value {
-    let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail: _ } = event;
+    let AuditEvent { revision, at, origin, actor, action, kind, id, name, detail: _, address } = event;
     let detail = detail_of(event);
     json!({
-        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "action": action, "kind": kind.as_str(), "id": id, "name": name,
+        "revision": revision.0, "at": time_value(*at), "origin": origin, "actor": actor, "address": address, "action": action, "kind": kind.as_str(), "id": id, "name": name,
         "detail": detail,
     })
 }
@@ -238,6 +245,7 @@ async fn find(context: &RequestContext, after: Cursor, limit: u32) -> Result<(Ve
         id: text("id"),
         name: text("name"),
         actor: text("actor"),
+        address: text("address"),
         since: context.query.time("since"),
         until: context.query.time("until"),
         before: after.change,
@@ -283,7 +291,9 @@ async fn postings(
             looked_at += entries.len();
             let is_last = entries.len() < POSTINGS_AT_ONCE as usize;
             page.before = entries.last().map(|entry| entry.position);
-            matching.extend(entries.into_iter().filter(|entry| filter.has_actor(&entry.actor) && filter.has_time(entry.at)));
+            matching.extend(entries.into_iter().filter(|entry| {
+                filter.has_actor(&entry.actor) && filter.has_time(entry.at) && filter.has_address(entry.address.as_deref())
+            }));
             if is_last || matching.len() >= max || looked_at >= MAX_POSTINGS {
                 break;
             }

@@ -48,6 +48,8 @@ static ENTRY: Object = Object::of(
         read("idempotency_key", TEXT, "Idempotency key of the posting.").or_null(),
         read("note", TEXT, "Note of the posting."),
         read("actor", TEXT, "Author of the posting; empty for settled requests."),
+        read("address", TEXT, "Address that it was posted from; null: not known, on the gateway's machine, or settled requests.")
+            .or_null(),
     ],
 );
 static POSTING: Object = Object::of(
@@ -114,12 +116,13 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 fn show(entry: &LedgerEntry, name: &str) -> Value {
-    let LedgerEntry { position, member, at, kind, amount, balance, covers, idempotency_key, note, actor } = entry;
+    let LedgerEntry { position, member, at, kind, amount, balance, covers, idempotency_key, note, actor, address } = entry;
     let covers =
         covers.map(|covers| json!({"count": covers.count, "first": time_value(covers.first), "last": time_value(covers.last)}));
     json!({
         "position": position.0, "at": time_value(*at), "member": member, "member_name": name, "kind": kind.as_str(),
         "amount": amount.to_usd_string(), "balance": balance.to_usd_string(), "covers": covers, "idempotency_key": idempotency_key, "note": note, "actor": actor,
+        "address": address,
     })
 }
 
@@ -190,6 +193,7 @@ async fn post(context: RequestContext, kind: PostingKind) -> Result<ApiResponse,
         idempotency_key: Some(idempotency_key),
         note: context.body.text("note").unwrap_or_default().to_owned(),
         actor: context.actor().name,
+        address: context.actor().address,
     };
     match context.state.store.ledger.post(&posting, context.now()).await {
         Ok(PostingReceipt { entry, repeated: false }) => Ok(ApiResponse::created(show(&entry, &name))),

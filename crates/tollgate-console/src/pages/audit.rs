@@ -49,6 +49,7 @@ struct AuditPage {
     t: Locale,
     name: String,
     actor: String,
+    address: String,
     since: String,
     until: String,
     /// Value, label, whether it is chosen.
@@ -66,6 +67,7 @@ struct EventObject {
     at: String,
     origin: String,
     actor: String,
+    address: Option<String>,
     action: String,
     kind: String,
     id: String,
@@ -79,6 +81,7 @@ struct EventRow {
     /// Its name; with the id in `author`.
     actor: String,
     author: String,
+    address: Option<String>,
     origin: String,
     action: String,
     tone: &'static str,
@@ -126,6 +129,7 @@ impl EventRow {
             at: format::time(t, &event.at),
             actor: event.actor.split(" (").next().unwrap_or_default().to_owned(),
             author: event.actor.clone(),
+            address: event.address.clone(),
             origin: event.origin.clone(),
             tone: match event.action.as_str() {
                 "remove" | "revoke" => "bad",
@@ -173,6 +177,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         t,
         name: query.value("name").to_owned(),
         actor: query.value("actor").to_owned(),
+        address: query.value("address").to_owned(),
         since: query.value("since").to_owned(),
         until: query.value("until").to_owned(),
         kinds: std::iter::once(("", t.say("audit.any_kind"), wanted.is_empty())).chain(kinds).collect(),
@@ -189,7 +194,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 fn filter(request: &PageRequest) -> Vec<(&'static str, String)> {
     let query = &request.query;
     let mut filter = Vec::new();
-    for name in ["name", "actor", "id"] {
+    for name in ["name", "actor", "address", "id"] {
         filter.extend(query.filled(name).map(|value| (name, value.to_owned())));
     }
     filter.extend(Some(query.value("kind")).filter(|kind| KINDS.contains(kind)).map(|kind| ("kind", kind.to_owned())));

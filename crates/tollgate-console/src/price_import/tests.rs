@@ -37,7 +37,7 @@ fn now() -> Timestamp {
 }
 
 fn actor() -> Actor {
-    Actor { origin: ChangeOrigin::Api, name: "root (adm_1)".to_owned() }
+    Actor::local(ChangeOrigin::Api, "root (adm_1)")
 }
 
 async fn store() -> Store {

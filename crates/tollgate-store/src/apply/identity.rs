@@ -333,6 +333,7 @@ impl Batch<'_> {
             id: id.to_owned(),
             name: name.to_owned(),
             detail: detail.to_string(),
+            address: self.actor.address_text(),
         });
     }
 }

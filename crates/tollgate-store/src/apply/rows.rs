@@ -167,6 +167,7 @@ impl Batch<'_> {
             id: row.id.clone(),
             name: row.name.clone(),
             detail: detail.to_string(),
+            address: self.actor.address_text(),
         });
     }
 
@@ -181,6 +182,7 @@ impl Batch<'_> {
             id: id.to_owned(),
             name: name.to_owned(),
             detail: "{}".to_owned(),
+            address: self.actor.address_text(),
         });
     }
 

@@ -25,6 +25,7 @@ fn top_up(member: MemberId, amount: i64, key: Option<&str>) -> Posting {
         idempotency_key: key.map(str::to_owned),
         note: "paid by transfer".to_owned(),
         actor: "tester".to_owned(),
+        address: Some("203.0.113.9".parse().unwrap()),
     }
 }
 

@@ -278,6 +278,9 @@ async fn audit_events_are_paged_and_filtered(store: &Store) {
     let (at, actor) = (newest.at, newest.actor.clone());
     let found = page(AuditFilter { kind, name: Some("b".to_owned()), actor: Some(actor.clone()), ..AuditFilter::default() }).await;
     assert!(found.len() == 1 && found[0].1.name == "b", "{found:?}");
+    let from = |address: &str| AuditFilter { kind, address: Some(address.to_owned()), ..AuditFilter::default() };
+    assert_eq!((page(from("203.0.113.9")).await.len(), page(from("203.0.113.8")).await.len()), (3, 0));
+    assert_eq!(newest.address.as_deref(), Some("203.0.113.9"));
     let before = store.catalog.revision().await.unwrap();
     let job = "job_00000000000000000000000001";
     for action in [JobAction::Start, JobAction::Cancel] {

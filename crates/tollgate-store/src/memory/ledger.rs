@@ -60,6 +60,7 @@ impl MemoryLedger {
                 idempotency_key: None,
                 note: String::new(),
                 actor: String::new(),
+                address: None,
             });
         }
         self.position
@@ -122,6 +123,7 @@ impl LedgerStore for MemoryStore {
             idempotency_key: posting.idempotency_key.clone(),
             note: posting.note.clone(),
             actor: posting.actor.clone(),
+            address: posting.address_text(),
         });
         Ok(PostingReceipt { entry, repeated: false })
     }

@@ -160,6 +160,7 @@ impl ListingStore for MemoryStore {
                 && filter.id.as_ref().is_none_or(|id| event.id == *id)
                 && filter.name.as_ref().is_none_or(|name| event.name == *name)
                 && filter.has_actor(&event.actor)
+                && filter.has_address(event.address.as_deref())
                 && filter.has_time(event.at)
                 && filter.before.is_none_or(|before| *position < before)
         };

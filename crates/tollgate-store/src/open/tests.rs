@@ -23,7 +23,7 @@ async fn open_in(dir: &TempDir) -> Result<Store, StoreError> {
 async fn create_with_credential(dir: &TempDir) {
     let store = open_in(dir).await.unwrap();
     let batch = [put_channel("main"), put_account("main", "a", Some("sk-upstream"))];
-    store.catalog.apply(&batch, &Actor { origin: CLI, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
+    store.catalog.apply(&batch, &Actor::local(CLI, "tester"), MIDNIGHT).await.unwrap();
     store.close().await;
 }
 
@@ -55,7 +55,7 @@ async fn start_is_the_first_until_the_catalog_changes() {
     open_in(&dir).await.unwrap().close().await;
     let store = open_in(&dir).await.unwrap();
     assert!(store.first_start, "only a read-only command ran before");
-    store.catalog.apply(&[put_channel("main")], &Actor { origin: CLI, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
+    store.catalog.apply(&[put_channel("main")], &Actor::local(CLI, "tester"), MIDNIGHT).await.unwrap();
     store.close().await;
     assert!(!open_in(&dir).await.unwrap().first_start);
 }
@@ -80,7 +80,7 @@ async fn second_server_is_refused_and_commands_are_not() {
     assert!(matches!(refused, StoreError::InUse { holder: Some(pid), .. } if pid == std::process::id()), "{refused}");
     assert_eq!(refused.class(), ErrorClass::Data);
     let beside = open_in(&dir).await.unwrap();
-    beside.catalog.apply(&[put_channel("main")], &Actor { origin: CLI, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
+    beside.catalog.apply(&[put_channel("main")], &Actor::local(CLI, "tester"), MIDNIGHT).await.unwrap();
     assert_eq!(first.catalog.load().await.unwrap().channels.len(), 1);
     drop(first);
     open(serve).await.unwrap();

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 
 use async_trait::async_trait;
-use sqlx::{Row as _, any::AnyRow};
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{Catalog, Revision, Timestamp};
 
 use super::{
     change_signal::NOTIFY,
     change_transaction::SqlChangeTransaction,
     dialect::Dialect,
-    rows::{audit_event, select},
+    rows::{AUDIT_COLUMNS, audit_event, select},
     store::SqlStore,
 };
 use crate::{
@@ -122,10 +122,9 @@ impl CatalogStore for SqlStore {
     }
 
     async fn audit(&self, below: Option<Revision>, limit: u32) -> Result<Vec<AuditEvent>, StoreError> {
-        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail FROM audit WHERE revision < $1 \
-                   ORDER BY revision DESC, position DESC LIMIT $2";
+        let sql = format!("SELECT {AUDIT_COLUMNS} FROM audit WHERE revision < $1 ORDER BY revision DESC, position DESC LIMIT $2");
         let below = below.map_or(i64::MAX, |below| below.0);
-        let query = sqlx::query(sql).bind(below).bind(i64::from(limit.min(1_000)));
+        let query = sqlx::query(AssertSqlSafe(sql)).bind(below).bind(i64::from(limit.min(1_000)));
         self.fetch_as("read the audit log", query, audit_event).await
     }
 

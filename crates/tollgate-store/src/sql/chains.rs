@@ -36,13 +36,13 @@ const TABLES: [ChainedTable; 2] = [
         chain: chain::LEDGER,
         rows: "ledger entries",
         select: "SELECT seq, member_id, at, kind, amount, balance, batch, requests, first_at, last_at, parts, idempotency_key, note, \
-                 actor FROM ledger WHERE seq >= $1 AND seq <= $2 ORDER BY seq",
+                 actor, address FROM ledger WHERE seq >= $1 AND seq <= $2 ORDER BY seq",
         add: add_ledger,
     },
     ChainedTable {
         chain: chain::AUDIT,
         rows: "audit events of revisions",
-        select: "SELECT revision, position, at, origin, actor, action, kind, id, name, detail FROM audit \
+        select: "SELECT revision, position, at, origin, actor, action, kind, id, name, detail, address FROM audit \
                  WHERE revision >= $1 AND revision <= $2 ORDER BY revision, position",
         add: add_audit,
     },
@@ -67,6 +67,7 @@ fn add_ledger(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
         idempotency_key: row.try_get(11)?,
         note: row.try_get(12)?,
         actor: row.try_get(13)?,
+        address: row.try_get(14)?,
     };
     entry.add_to(mac);
     Ok(())
@@ -79,6 +80,7 @@ fn add_audit(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
     for at in 3..10 {
         mac.text(row.try_get(at)?);
     }
+    chain::add_address(mac, row.try_get(10)?);
     Ok(())
 }
 

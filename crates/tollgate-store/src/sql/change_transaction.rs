@@ -157,8 +157,8 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
     async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError> {
         let BatchRecord { changed, audit, prices, offers } = *batch;
         const CHANGE: &str = "INSERT INTO changes (revision, position, kind, id) VALUES ($1, $2, $3, $4)";
-        const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail) \
-             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+        const AUDIT: &str = "INSERT INTO audit (revision, position, at, origin, actor, action, kind, id, name, detail, address) \
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)";
         self.execute(sqlx::query("UPDATE counters SET value = $1 WHERE name = 'revision'").bind(revision.0)).await?;
         for (position, row) in (0_i64..).zip(changed) {
             let insert = sqlx::query(CHANGE).bind(revision.0).bind(position).bind(row.kind.as_str()).bind(row.id.clone());
@@ -175,7 +175,8 @@ impl ChangeTransaction for SqlChangeTransaction<'_> {
                 .bind(event.kind.as_str())
                 .bind(event.id.clone())
                 .bind(event.name.clone())
-                .bind(event.detail.clone());
+                .bind(event.detail.clone())
+                .bind(event.address.clone());
             self.execute(insert).await?;
         }
         for (position, price) in (0_i64..).zip(prices) {

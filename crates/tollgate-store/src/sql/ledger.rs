@@ -29,9 +29,10 @@ const HEDGE_COSTS: &str = "read the cost of hedged attempts";
 
 const REQUESTS_AT_ONCE: usize = 500;
 
-const COLUMNS: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor, requests, first_at, last_at";
+const COLUMNS: &str =
+    "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor, address, requests, first_at, last_at";
 /// The columns of a posting: the first of [`COLUMNS`].
-const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor";
+const POSTED: &str = "seq, member_id, at, kind, amount, balance, idempotency_key, note, actor, address";
 
 impl FromCells for Balance {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error> {
@@ -96,6 +97,7 @@ impl SqlStore {
             idempotency_key: posting.idempotency_key.clone(),
             note: posting.note.clone(),
             actor: posting.actor.clone(),
+            address: posting.address_text(),
         };
         self.insert(transaction, &entry).await?;
         Ok(PostingReceipt { entry, repeated: false })
@@ -105,7 +107,7 @@ impl SqlStore {
         let failed = |error| self.failed(POST, error);
         const BALANCE: &str = "INSERT INTO balances (member_id, balance) VALUES ($1, $2) \
              ON CONFLICT (member_id) DO UPDATE SET balance = excluded.balance";
-        let sql = AssertSqlSafe(format!("INSERT INTO ledger ({POSTED}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)"));
+        let sql = AssertSqlSafe(format!("INSERT INTO ledger ({POSTED}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"));
         let query = sqlx::query(sql)
             .bind(entry.position.0)
             .bind(entry.member.to_string())
@@ -115,7 +117,8 @@ impl SqlStore {
             .bind(entry.balance.0)
             .bind(entry.idempotency_key.clone())
             .bind(entry.note.clone())
-            .bind(entry.actor.clone());
+            .bind(entry.actor.clone())
+            .bind(entry.address.clone());
         query.execute(&mut **transaction).await.map_err(failed)?;
         let query = sqlx::query(BALANCE).bind(entry.member.to_string()).bind(entry.balance.0);
         query.execute(&mut **transaction).await.map_err(failed)?;
@@ -132,6 +135,7 @@ impl SqlStore {
             idempotency_key: entry.idempotency_key.as_deref(),
             note: &entry.note,
             actor: &entry.actor,
+            address: entry.address.as_deref(),
         };
         let linked = add_link(transaction, &self.books.chain, chain::LEDGER, (seq, seq), |mac| row.add_to(mac)).await;
         linked.map_err(failed)
@@ -236,11 +240,12 @@ fn entry(row: &AnyRow) -> Result<LedgerEntry, sqlx::Error> {
         idempotency_key: row.try_get(6)?,
         note: row.try_get(7)?,
         actor: row.try_get(8)?,
+        address: row.try_get(9)?,
     })
 }
 
 fn covered(row: &AnyRow) -> Result<Option<CoveredRequests>, sqlx::Error> {
-    let numbers: [Option<i64>; 3] = [row.try_get(9)?, row.try_get(10)?, row.try_get(11)?];
+    let numbers: [Option<i64>; 3] = [row.try_get(10)?, row.try_get(11)?, row.try_get(12)?];
     let [Some(count), Some(first), Some(last)] = numbers else { return Ok(None) };
     let count = u64::try_from(count).unwrap_or(0);
     Ok(Some(CoveredRequests { count, first: Timestamp(first), last: Timestamp(last) }))

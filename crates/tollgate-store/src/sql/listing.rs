@@ -1,13 +1,13 @@
 //! The [`ListingStore`] of the database.
 
 use async_trait::async_trait;
-use sqlx::{Row as _, any::AnyRow};
+use sqlx::{AssertSqlSafe, Row as _, any::AnyRow};
 use tollgate_core::{Key, KeyId, Revision, Timestamp};
 
 use super::{
     cells::{Cells, FromCells},
     price_history,
-    rows::{audit_event, catalog_row, columns_of, select, select_with_revision},
+    rows::{AUDIT_COLUMNS, audit_event, catalog_row, columns_of, select, select_with_revision},
     store::SqlStore,
     usage_reader::LookUp,
 };
@@ -131,13 +131,15 @@ impl ListingStore for SqlStore {
     }
 
     async fn audit_page(&self, filter: &AuditFilter) -> Result<Vec<(AuditPosition, AuditEvent)>, StoreError> {
-        let sql = "SELECT revision, at, origin, actor, action, kind, id, name, detail, position FROM audit \
+        let sql = format!(
+            "SELECT {AUDIT_COLUMNS}, position FROM audit \
                    WHERE (revision < $1 OR (revision = $1 AND position < $2)) AND (CAST($3 AS TEXT) IS NULL OR kind = $3) \
                    AND (CAST($4 AS TEXT) IS NULL OR id = $4) AND (CAST($5 AS TEXT) IS NULL OR name = $5) \
                    AND (CAST($6 AS TEXT) IS NULL OR actor = $6 OR SUBSTR(actor, 1, LENGTH($6) + 2) = $6 || ' (') \
-                   AND at >= $7 AND at < $8 ORDER BY revision DESC, position DESC LIMIT $9";
+                   AND at >= $7 AND at < $8 AND (CAST($10 AS TEXT) IS NULL OR address = $10) ORDER BY revision DESC, position DESC LIMIT $9"
+        );
         let before = filter.before.unwrap_or(AuditPosition { revision: Revision(i64::MAX), position: 0 });
-        let query = sqlx::query(sql)
+        let query = sqlx::query(AssertSqlSafe(sql))
             .bind(before.revision.0)
             .bind(before.position)
             .bind(filter.kind.map(AuditKind::as_str))
@@ -146,10 +148,11 @@ impl ListingStore for SqlStore {
             .bind(filter.actor.clone())
             .bind(filter.since.map_or(i64::MIN, |since| since.0))
             .bind(filter.until.map_or(i64::MAX, |until| until.0))
-            .bind(i64::from(filter.limit.min(1_001)));
+            .bind(i64::from(filter.limit.min(1_001)))
+            .bind(filter.address.clone());
         let read = |row: &AnyRow| {
             let event = audit_event(row)?;
-            Ok((AuditPosition { revision: event.revision, position: row.try_get(9)? }, event))
+            Ok((AuditPosition { revision: event.revision, position: row.try_get(10)? }, event))
         };
         self.fetch_as("read the audit log", query, read).await
     }

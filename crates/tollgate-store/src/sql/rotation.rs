@@ -204,6 +204,7 @@ impl SqlStore {
             id: String::new(),
             name: String::new(),
             detail: serde_json::json!({"master_key": target}).to_string(),
+            address: actor.address_text(),
         };
         rows.record(revision, &BatchRecord { changed: &[], audit: &[event], prices: &[], offers: &[] }).await?;
         self.commit(ROTATE, transaction).await?;

@@ -84,7 +84,10 @@ pub(super) fn catalog_row(row: &AnyRow) -> Result<CatalogRow, StoreError> {
     Ok(read)
 }
 
-/// An audit event, from the columns revision, at, origin, actor, action, kind, id, name, detail.
+/// The columns of an audit event.
+pub(super) const AUDIT_COLUMNS: &str = "revision, at, origin, actor, action, kind, id, name, detail, address";
+
+/// An audit event, from the columns [`AUDIT_COLUMNS`].
 pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
     let kind: String = row.try_get(5)?;
     let kind = AuditKind::parse(&kind).ok_or_else(|| sqlx::Error::Decode(format!("kind '{kind}' is not known").into()))?;
@@ -98,5 +101,6 @@ pub(super) fn audit_event(row: &AnyRow) -> Result<AuditEvent, sqlx::Error> {
         id: row.try_get(6)?,
         name: row.try_get(7)?,
         detail: row.try_get(8)?,
+        address: row.try_get(9)?,
     })
 }

@@ -45,7 +45,7 @@ impl LocalAdmin {
     }
 
     pub(super) fn set_actor(&mut self, name: &str) {
-        self.actor = Actor { origin: ChangeOrigin::Cli, name: name.to_owned() };
+        self.actor = Actor::local(ChangeOrigin::Cli, name);
     }
 
     pub(super) const fn store(&self) -> &Store {

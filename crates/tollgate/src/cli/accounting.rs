@@ -83,6 +83,9 @@ pub(crate) struct Audit {
     /// Only changes by this author: an admin key's name, or `command line`
     #[arg(long)]
     pub(crate) actor: Option<String>,
+    /// Only changes from this address
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) address: Option<String>,
     /// Only changes at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,

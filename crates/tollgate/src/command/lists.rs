@@ -21,12 +21,14 @@ pub(crate) fn audit(common: &Common, arguments: &Audit) -> Result<(), Failure> {
             .maybe("id", arguments.id.as_deref())
             .maybe("name", arguments.name.as_deref())
             .maybe("actor", arguments.actor.as_deref())
+            .maybe("address", arguments.address.as_deref())
             .maybe("since", time("--since", arguments.since.as_ref())?.as_deref())
             .maybe("until", time("--until", arguments.until.as_ref())?.as_deref());
         let (items, _) = admin.page(&target).await?;
         let columns = [
             ("at", "at"),
             ("who", "actor"),
+            ("from", "address"),
             ("origin", "origin"),
             ("action", "action"),
             ("kind", "kind"),

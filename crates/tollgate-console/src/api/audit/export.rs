@@ -27,7 +27,8 @@ pub(super) async fn export(context: RequestContext) -> Result<ApiResponse, ApiEr
 
 impl ExportedRows for Events {
     const NAME: &'static str = "audit";
-    const COLUMNS: &'static [&'static str] = &["at", "origin", "actor", "action", "kind", "name", "id", "revision", "detail"];
+    const COLUMNS: &'static [&'static str] =
+        &["at", "origin", "actor", "address", "action", "kind", "name", "id", "revision", "detail"];
 
     async fn next(&mut self) -> Result<Option<Vec<Value>>, ApiError> {
         let Some(after) = self.next else { return Ok(None) };

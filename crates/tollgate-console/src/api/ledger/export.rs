@@ -34,8 +34,20 @@ pub(super) async fn export(context: RequestContext) -> Result<ApiResponse, ApiEr
 
 impl ExportedRows for Entries {
     const NAME: &'static str = "ledger";
-    const COLUMNS: &'static [&'static str] =
-        &["position", "at", "member", "member_name", "kind", "amount", "balance", "covers", "idempotency_key", "note", "actor"];
+    const COLUMNS: &'static [&'static str] = &[
+        "position",
+        "at",
+        "member",
+        "member_name",
+        "kind",
+        "amount",
+        "balance",
+        "covers",
+        "idempotency_key",
+        "note",
+        "actor",
+        "address",
+    ];
 
     async fn next(&mut self) -> Result<Option<Vec<Value>>, ApiError> {
         let Some(wanted) = self.next.take() else { return Ok(None) };

@@ -92,6 +92,7 @@ impl AppendTransaction {
                 idempotency_key: None,
                 note: "",
                 actor: "",
+                address: None,
             };
             row.add_to(&mut link);
         }

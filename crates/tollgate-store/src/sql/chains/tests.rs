@@ -35,6 +35,7 @@ async fn write(store: &Store) {
         idempotency_key: None,
         note: "paid".to_owned(),
         actor: actor(ChangeOrigin::Cli).name,
+        address: Some("203.0.113.9".parse().unwrap()),
     };
     store.ledger.post(&posting, MIDNIGHT).await.unwrap();
     store.usage.append(&(4..6).map(record).collect::<Vec<_>>()).await.unwrap();
@@ -61,7 +62,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
     assert_eq!(rules(after(&with_head).await), [ConsistencyRule::ChainEnd], "the head has a MAC of its own");
     let all = "DELETE FROM audit; DELETE FROM chain_links WHERE chain = 'audit'";
     assert_eq!(rules(after(all).await), [ConsistencyRule::ChainEnd]);
-    let added = "INSERT INTO audit SELECT revision + 100, position, at, origin, actor, action, kind, id, name, detail FROM audit \
+    let added = "INSERT INTO audit SELECT revision + 100, position, at, origin, actor, action, kind, id, name, detail, address FROM audit \
                  WHERE revision = 2";
     assert_eq!(rules(after(added).await), [ConsistencyRule::Chain]);
 }
@@ -73,4 +74,17 @@ async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detecte
     assert_eq!(found, [(ConsistencyRule::Chain, "ledger entries 3 to 3".to_owned())]);
     assert_eq!(after("UPDATE ledger SET at = at - 1 WHERE seq = 2").await.len(), 1);
     assert_eq!(after("DELETE FROM ledger WHERE seq = 5").await.len(), 1);
+}
+
+#[tokio::test]
+async fn addresses_are_covered() {
+    for tampering in [
+        "UPDATE audit SET address = '198.51.100.1' WHERE revision = 2",
+        "UPDATE audit SET address = NULL WHERE revision = 2",
+        "UPDATE ledger SET address = '198.51.100.1' WHERE kind = 'top_up'",
+        "UPDATE ledger SET address = '198.51.100.1' WHERE seq = (SELECT MIN(seq) FROM ledger WHERE kind = 'settle')",
+    ] {
+        let found = after(tampering).await;
+        assert!(matches!(found.as_slice(), [(ConsistencyRule::Chain, _)]), "{tampering}: {found:?}");
+    }
 }

@@ -12,7 +12,7 @@ use crate::{
 };
 
 async fn apply(store: &Store, batch: &[crate::Change]) {
-    store.catalog.apply(batch, &Actor { origin: ChangeOrigin::Cli, name: "tester".to_owned() }, MIDNIGHT).await.unwrap();
+    store.catalog.apply(batch, &Actor::local(ChangeOrigin::Cli, "tester"), MIDNIGHT).await.unwrap();
 }
 
 /// A gateway with a catalog, money and records, two of them of other months.
@@ -34,6 +34,7 @@ async fn filled(dir: &TempDir) -> Store {
         idempotency_key: Some("once".to_owned()),
         note: "a top-up".to_owned(),
         actor: "tester".to_owned(),
+        address: Some("203.0.113.9".parse().unwrap()),
     };
     store.ledger.post(&posting, MIDNIGHT).await.unwrap();
     store

@@ -92,7 +92,7 @@ async fn write_catalog_at_start(config: &Config, store: &Store) -> Result<(), Fa
     } else if first_start::is_due(store).await? {
         first_start::create_echo(store).await?;
     } else {
-        let actor = Actor { origin: ChangeOrigin::Gateway, name: "start without a catalog file".to_owned() };
+        let actor = Actor::local(ChangeOrigin::Gateway, "start without a catalog file");
         let released = store.catalog.apply(&[Change::ReleaseFile], &actor, compose::now()).await.map(drop);
         unless_unavailable(released)?;
     }

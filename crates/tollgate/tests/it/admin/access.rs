@@ -1,10 +1,10 @@
 //! Authorisation: every route with every kind of key.
 
-use serde_json::Value;
-use tollgate_testkit::{PendingResponse, Request};
+use serde_json::{Value, json};
+use tollgate_testkit::{PendingResponse, Request, TestGateway};
 
 use super::{Admin, refusal, refused_whole, text};
-use crate::support;
+use crate::support::{self, PROGRAM};
 
 /// Every route of the document, with values for its path parameters, and what it needs.
 fn routes(admin: &Admin) -> Vec<(String, String, String)> {
@@ -193,4 +193,36 @@ fn revoked_admin_key_ends_at_once_and_audit_entries_hold_no_secret() {
     let actions: Vec<&str> = audit["items"].as_array().unwrap().iter().map(|it| it["action"].as_str().unwrap()).collect();
     assert_eq!(actions, ["put", "revoke", "put", "put", "put"], "{audit}");
     assert!(!audit.to_string().contains(&key));
+}
+
+#[test]
+fn audit_log_says_from_which_address_changes_and_postings_were_made() {
+    let proxied = TestGateway::builder(PROGRAM).env("TOLLGATE_SERVER__TRUSTED_PROXIES", "127.0.0.1").spawn();
+    let admin = Admin::of(proxied);
+    let send = |path: &str, body: &Value, from: &str| {
+        let request = Request::post(path, body).bearer(&admin.key).header("x-forwarded-for", from).header("idempotency-key", from);
+        assert_eq!(admin.gateway.send(&request).status, 201);
+    };
+    send("/admin/v1/groups", &json!({"name": "one"}), "198.51.100.7");
+    send("/admin/v1/groups", &json!({"name": "two"}), "203.0.113.1, 2001:db8::7");
+    send("/admin/v1/ledger/top-ups", &json!({"member": "owner", "amount": "5"}), "198.51.100.8");
+    assert!(admin.gateway.run(&["group", "add", "local"]).status.success());
+    let of = |query: &str| -> Vec<(String, Value)> {
+        let found = admin.get(&format!("/admin/v1/audit?{query}"));
+        let item = |item: &Value| (item["name"].as_str().unwrap().to_owned(), item["address"].clone());
+        found["items"].as_array().unwrap().iter().map(item).collect()
+    };
+    let names: Vec<(String, Value)> = of("kind=group").into_iter().filter(|(name, _)| name != "default").collect();
+    let expected = [("local", Value::Null), ("two", json!("2001:db8::7")), ("one", json!("198.51.100.7"))];
+    assert_eq!(names, expected.map(|(name, address)| (name.to_owned(), address)));
+    assert_eq!(of("address=198.51.100.7"), [("one".to_owned(), json!("198.51.100.7"))]);
+    assert_eq!(of("address=198.51.100.8"), [("owner".to_owned(), json!("198.51.100.8"))], "postings have one, too");
+    let csv = admin.gateway.send(&Request::get("/admin/v1/audit/export?format=csv&kind=group").bearer(&admin.key)).text();
+    assert!(csv.starts_with("at,origin,actor,address,action,") && csv.contains("198.51.100.7"), "{csv}");
+    let listed = admin.gateway.run(&["audit", "--address", "198.51.100.7", "--json"]);
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    assert!(listed.contains("\"one\"") && !listed.contains("\"two\""), "{listed}");
+    let entries = admin.get("/admin/v1/ledger?kind=top_up");
+    assert_eq!(entries["items"][0]["address"], "198.51.100.8", "{entries}");
+    assert!(admin.gateway.run(&["verify"]).status.success());
 }
