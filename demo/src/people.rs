@@ -1,5 +1,7 @@
 //! Addresses, invites and money of members.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use anyhow::{Context as _, Result};
 use tollgate_core::{InviteId, MemberId, NanoUsd, Role, Secret, Timestamp};
 use tollgate_store::{
@@ -38,13 +40,20 @@ pub(crate) fn invite(store: &Store, author: &str, note: &str, groups: &[&str], n
     Change::Identity(Box::new(IdentityChange::MakeInvite { invite: Box::new(invite), hash }))
 }
 
+/// The address that a person works from: one of those for documentation (RFC 5737).
+pub(crate) fn address_of(person: &str) -> IpAddr {
+    let number = person.bytes().fold(7_u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte));
+    Ipv4Addr::new(203, 0, 113, number).into()
+}
+
 /// Posts a top-up, or an adjustment if the amount is negative, in cents.
 pub(crate) async fn post(store: &Store, member: &str, cents: i64, note: &str, actor: &str, now: Timestamp) -> Result<()> {
     let found = store.identity.find_login(member).await?.with_context(|| format!("there is no member {member}"))?;
     let member: MemberId = found.id;
     let kind = if cents > 0 { PostingKind::TopUp } else { PostingKind::Adjust };
     let amount = NanoUsd(cents * 10_000_000);
-    let posting = Posting { member, kind, amount, idempotency_key: None, note: note.to_owned(), actor: actor.to_owned() };
+    let address = Some(address_of(actor));
+    let posting = Posting { member, kind, amount, idempotency_key: None, note: note.to_owned(), actor: actor.to_owned(), address };
     store.ledger.post(&posting, now).await?;
     Ok(())
 }

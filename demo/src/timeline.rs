@@ -220,7 +220,7 @@ impl Timeline<'_> {
     async fn apply(&mut self, person: &str, origin: ChangeOrigin, changes: Vec<Change>) -> Result<()> {
         // No two changes are made in the same second.
         self.later(1_000);
-        let actor = Actor { origin, name: person.to_owned() };
+        let actor = Actor { origin, name: person.to_owned(), address: Some(people::address_of(person)) };
         self.store.catalog.apply(&changes, &actor, self.at).await.context("a change was refused")?;
         self.catalog = self.store.catalog.load().await?;
         self.simulation.set_keys(self.store.keys.list().await?);

@@ -42,7 +42,7 @@ fn main() -> Result<(), BoxError> {
 
 /// Creates the keys and adds one usage record for each.
 async fn fill(store: &Store, count: u64) -> Result<(), BoxError> {
-    let actor = Actor { origin: ChangeOrigin::Cli, name: "bench".to_owned() };
+    let actor = Actor { origin: ChangeOrigin::Cli, name: "bench".to_owned(), address: None };
     let begin = Instant::now();
     for member in 0..count.div_ceil(KEYS_PER_MEMBER) {
         let mut changes = vec![Change::PutMember(Box::new(MemberSpec { name: member_name(member), ..MemberSpec::default() }))];

@@ -25,7 +25,7 @@ pub(super) fn member(number: u64) -> MemberId {
 pub(super) async fn prepare(store: &Store, keys: u64) -> Result<(), Box<dyn std::error::Error>> {
     let members = keys / 4;
     if ids(store, RowKind::Key).await?.is_empty() {
-        let actor = Actor { origin: ChangeOrigin::Cli, name: "bench".to_owned() };
+        let actor = Actor { origin: ChangeOrigin::Cli, name: "bench".to_owned(), address: None };
         for number in 0..members {
             let member = MemberSpec { name: format!("member {number}"), ..MemberSpec::default() };
             let mut changes = vec![Change::PutMember(Box::new(member.clone()))];
