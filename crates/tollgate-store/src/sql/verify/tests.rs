@@ -161,7 +161,7 @@ async fn batches_of_several_days_are_compared_with_the_ledger() {
         assert_eq!(found, if last_at == "first_at" { late.to_vec() } else { vec![(Chain, 1, 1)] }, "{last_at}");
     }
     let twice = "INSERT INTO ledger SELECT 5, member_id, at, kind, amount, balance, batch, requests, first_at, last_at, parts, NULL, note, \
-                 actor FROM ledger WHERE seq = 4; DELETE FROM ledger WHERE seq = 4";
+                 actor, address FROM ledger WHERE seq = 4; DELETE FROM ledger WHERE seq = 4";
     assert_eq!(settled(twice).await[..1], [(Chain, 4, 4)], "the same entry at another position");
 }
 

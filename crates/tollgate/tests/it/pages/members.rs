@@ -173,7 +173,10 @@ fn ledger_is_exported_with_its_filter() {
     let csv = root.get(&admin.gateway, &format!("/admin/v1/ledger/export?{query}"));
     let text = csv.text();
     assert_eq!(csv.header("content-disposition"), Some("attachment; filename=\"ledger.csv\""));
-    assert!(text.starts_with("position,at,member,member_name,kind,amount,balance,covers,idempotency_key,note,actor\n"), "{text}");
+    assert!(
+        text.starts_with("position,at,member,member_name,kind,amount,balance,covers,idempotency_key,note,actor,address\n"),
+        "{text}"
+    );
     assert_eq!(text.lines().count(), 3, "{text}");
     assert!(text.contains("\"invoice, paid\"") && text.contains(",'=cmd,") && text.contains("7.50,12.50"), "{text}");
     let lines = root.get(&admin.gateway, "/admin/v1/ledger/export?format=jsonl").text();
