@@ -54,7 +54,7 @@ struct CsvRow {
 
 pub(super) fn read(text: &str) -> Result<PriceList, Vec<PriceListFault>> {
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).flexible(true).trim(csv::Trim::All).from_reader(text.as_bytes());
-    let columns = header(&mut reader)?;
+    let columns = header(text, &mut reader)?;
     let mut list = PriceList { about: comments(text), ..PriceList::default() };
     if let Some(at) = list.about.iter().position(|line| line.starts_with(SOURCE)) {
         list.about.remove(at)[SOURCE.len()..].trim().clone_into(&mut list.source);
@@ -70,24 +70,40 @@ pub(super) fn read(text: &str) -> Result<PriceList, Vec<PriceListFault>> {
         let record = match record {
             Ok(record) => record,
             Err(error) => {
-                let line = error.position().map_or(0, csv::Position::line);
+                let line = line_of(text, error.position());
                 faults.push(PriceListFault { line, column: 1, message: format!("the line cannot be read: {error}") });
                 break;
             }
         };
-        let line = record.position().map_or(0, csv::Position::line);
         let added = read_row(&columns, &record).and_then(|row| add(&mut list, &mut known, row));
         if let Err((column, message)) = added {
-            faults.push(PriceListFault { line, column, message });
+            faults.push(PriceListFault { line: line_of(text, record.position()), column, message });
         }
     }
     if faults.is_empty() { Ok(list) } else { Err(faults) }
 }
 
-fn header(reader: &mut csv::Reader<&[u8]>) -> Result<Vec<Column>, Vec<PriceListFault>> {
+/// The line in which a record begins. Its position is where the record before it ended: the rest of a CRLF, empty lines and comments may
+/// lie between.
+fn line_of(text: &str, position: Option<&csv::Position>) -> u64 {
+    let begin = position.and_then(|at| usize::try_from(at.byte()).ok()).unwrap_or(0).min(text.len());
+    let bytes = text.as_bytes();
+    let mut at = begin;
+    while let Some(byte) = bytes.get(at) {
+        match byte {
+            b'\r' | b'\n' => at += 1,
+            b'#' => at += bytes[at..].iter().position(|byte| matches!(byte, b'\r' | b'\n')).unwrap_or(bytes.len() - at),
+            _ => break,
+        }
+    }
+    let is_end = |at: usize| bytes[at] == b'\n' || bytes[at] == b'\r' && bytes.get(at + 1) != Some(&b'\n');
+    u64::try_from((0..at).filter(|at| is_end(*at)).count()).map_or(u64::MAX, |ends| ends + 1)
+}
+
+fn header(text: &str, reader: &mut csv::Reader<&[u8]>) -> Result<Vec<Column>, Vec<PriceListFault>> {
     let at = |line: u64, column: u64, message: String| vec![PriceListFault { line, column, message }];
     let names = reader.headers().map_err(|error| at(1, 1, format!("the header cannot be read: {error}")))?.clone();
-    let line = names.position().map_or(1, csv::Position::line);
+    let line = line_of(text, names.position());
     let mut columns = Vec::new();
     for (number, name) in (1..).zip(names.iter()) {
         let column = Column::named(name).ok_or_else(|| {
@@ -116,7 +132,8 @@ fn comments(text: &str) -> Vec<String> {
 fn read_row(columns: &[Column], record: &csv::StringRecord) -> Result<CsvRow, (u64, String)> {
     if record.len() != columns.len() {
         let (has, wants) = (record.len(), columns.len());
-        return Err((has.min(wants) as u64 + 1, format!("the line has {has} fields and the header {wants}")));
+        let fields = if has == 1 { "field" } else { "fields" };
+        return Err((has.min(wants) as u64 + 1, format!("the line has {has} {fields} and the header {wants}")));
     }
     let mut row = CsvRow::default();
     for ((number, column), text) in (1..).zip(columns).zip(record) {
@@ -251,6 +268,7 @@ mod tests {
             ]
         );
         assert_eq!(faults("model,input\na,1,2\n"), ["2:3: the line has 3 fields and the header 2"]);
+        assert_eq!(faults("model,input\na\n"), ["2:2: the line has 1 field and the header 2"]);
         assert_eq!(faults("model,input\na,1000000\n"), ["2:2: input: 1000000 is above 100000 USD"]);
         assert!(faults("model,inptu\na,1\n")[0].starts_with("1:2: 'inptu' is no column"));
         assert_eq!(faults("model,input,input\n"), ["1:2: the column 'input' occurs twice"]);
@@ -261,5 +279,22 @@ mod tests {
         assert!(faults("model,above,input\na,5,1\n")[0].contains("before its line"));
         assert!(faults("model,above,input\na,,1\na,5,1\na,5,1\n")[0].starts_with("4:1: tiers"));
         assert!(faults("model,above,input,flex\na,,1,\na,5,1,0.5\n")[0].contains("factors"));
+    }
+
+    #[test]
+    fn lines_are_counted_as_an_editor_counts_them() {
+        for text in [
+            "model,input\n# sold\n\na,1\nb,cheap\n\nc,-1\n",
+            "# source: mine\nmodel,input\na,1\n# b\nb,cheap\n# c\nc,-1",
+            "model,input,note\na,1,\"two\nlines\"\nb,cheap,\n\n\nc,-1,\n",
+        ] {
+            let line_numbers = |text: &str| read(text).unwrap_err().iter().map(|fault| fault.line).collect::<Vec<_>>();
+            let expected: Vec<u64> =
+                (1..).zip(text.lines()).filter(|(_, it)| it.starts_with(['b', 'c'])).map(|(at, _)| at).collect();
+            for end in ["\n", "\r\n", "\r"] {
+                assert_eq!(line_numbers(&text.replace('\n', end)), expected, "{text:?} with {end:?}");
+            }
+        }
+        assert!(faults("# source: mine\r\n\r\nmodel,inptu\r\na,1\r\n")[0].starts_with("3:2: 'inptu'"));
     }
 }
