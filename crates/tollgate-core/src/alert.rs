@@ -8,6 +8,7 @@ use std::collections::HashSet;
 pub use conditions::{
     DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, balance_conditions, budget_condition, budget_conditions,
     budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition, journal_condition, key_conditions,
+    size_text,
 };
 
 /// A rule that raises alerts.

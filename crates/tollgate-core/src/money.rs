@@ -176,6 +176,15 @@ impl NanoUsd {
         decimal::print(self.0, 9, 2)
     }
 
+    /// The amount rounded to whole cents where it is a dollar or more, and exact below: `39.16`, `0.0025`.
+    pub fn to_rounded_usd(self) -> String {
+        const CENT: i64 = 10_000_000;
+        let whole = self.0.unsigned_abs() >= 1_000_000_000;
+        let cents = (i128::from(self.0) + i128::from(CENT / 2)).div_euclid(i128::from(CENT));
+        let rounded = i64::try_from(cents * i128::from(CENT)).unwrap_or(self.0);
+        Self(if whole { rounded } else { self.0 }).to_usd_string()
+    }
+
     #[must_use]
     pub const fn checked_add(self, other: Self) -> Option<Self> {
         match self.0.checked_add(other.0) {

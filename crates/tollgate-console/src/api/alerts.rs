@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use tollgate_core::{AlertId, AlertRule};
 use tollgate_store::{
     AdminScope, Alert, AlertDestination, AlertDestinationSpec, AlertFilter, CONFIGURED_DESTINATION, Change, RowKind, StoredRow,
-    fields::{DestinationInput, Kind, Object, Row as _, WriteMode, whole},
+    fields::{DestinationInput, Kind, Object, Row as _, WriteMode, private_host, whole},
 };
 
 use super::{
@@ -234,9 +234,22 @@ async fn one_destination(context: RequestContext) -> Result<ApiResponse, ApiErro
     shown(&rows::find(&context, RowKind::AlertDestination, None, context.path_param("name")).await?)
 }
 
+/// Refuses an address of this machine or of a private network, to which no message would be sent. A destination that is off may have one.
+fn check_address(spec: &AlertDestinationSpec) -> Result<(), ApiError> {
+    match private_host(&spec.url).filter(|_| spec.on && !spec.private_network) {
+        None => Ok(()),
+        Some(host) => Err(ApiError::value(
+            "url",
+            format_args!("{host} does not belong to the public internet; set private_network to send there"),
+        )
+        .because("private_address")),
+    }
+}
+
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut input = DestinationInput::blank();
     check::write(&context.body.0, &mut input)?;
+    check_address(&input.spec)?;
     let name = input.spec.name.clone();
     let mut changes = Vec::from_iter(context.idempotency_change()?);
     changes.push(Change::ExpectNew { kind: RowKind::AlertDestination, parent: String::new(), name: name.clone() });
@@ -253,6 +266,7 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let row = rows::edit(&context, RowKind::AlertDestination, None, context.path_param("name"), |row| {
         let mut input = DestinationInput { spec: row.read()?, ..DestinationInput::default() };
         check::write(&context.body.0, &mut input)?;
+        check_address(&input.spec)?;
         Ok(vec![Change::PutAlertDestination(Box::new(input))])
     })
     .await?;

@@ -1,8 +1,9 @@
 //! What alerts tell, in the reader's language, out of their facts.
 
 use serde_json::Value;
+use tollgate_core::NanoUsd;
 
-use super::{format, locale::Locale, money, price_text, strip};
+use super::{channels::state::path, format, locale::Locale, models::path_of_name, money, price_text, pricing::model_query, strip};
 
 /// What an alert has found, as a sentence without its end. An alert whose facts are not there, such as one of an older version, is told
 /// in the words of the gateway.
@@ -12,15 +13,16 @@ pub(crate) fn sentence(t: Locale, rule: &str, detail: &Value, node: &str, text: 
 
 fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
     let fact = |name: &str| detail.get(name).and_then(Value::as_str);
-    let usd = |name: &str| fact(name).map(|amount| money::exact(t, amount).with_title());
+    let usd = |name: &str| fact(name).map(|amount| money::rounded(t, amount).text);
     let count = |name: &str| fact(name)?.parse().ok().map(format::integer);
     let time = |name: &str| format::time(t, fact(name)?).map(|at| at.text);
     Some(match rule {
         "budget" => {
             let whose = whose(t, fact("of")?, fact("name")?)?;
             let values = [("whose", whose.as_str()), ("percent", fact("percent")?), ("window", window(t, fact("window")?)?)];
-            let (amount, spent) = (usd("amount")?, usd("spent")?);
-            let values: Vec<(&str, &str)> = values.into_iter().chain([("amount", amount.as_str()), ("spent", &spent)]).collect();
+            let (amount, spent, share) = (usd("amount")?, usd("spent")?, share(fact("spent")?, fact("amount")?)?);
+            let more = [("amount", amount.as_str()), ("spent", &spent), ("share", &share)];
+            let values: Vec<(&str, &str)> = values.into_iter().chain(more).collect();
             t.say_with("alert.budget", &values)
         }
         "balance_low" => {
@@ -44,7 +46,7 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
         }
         "unpriced_model" => t.say_with("alert.unpriced_model", &[("model", fact("model")?)]),
         "journal_growing" => {
-            let (records, bytes) = (count("records")?, count("bytes")?);
+            let (records, bytes) = (count("records")?, format::bytes(t, fact("bytes")?.parse().ok()?));
             t.say_with("alert.journal_growing", &[("records", &records), ("bytes", &bytes), ("node", node)])
         }
         "certificate_expiring" => {
@@ -77,6 +79,60 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
         }
         _ => return None,
     })
+}
+
+/// How much of a budget is spent, in whole percent. It may be above 100.
+fn share(spent: &str, amount: &str) -> Option<String> {
+    let nano = |decimal: &str| NanoUsd::parse(decimal).ok().and_then(|amount| u64::try_from(amount.0).ok());
+    let (spent, amount) = (nano(spent)?, nano(amount)?);
+    let percent = u128::from(spent) * 100 / u128::from(amount.max(1));
+    Some(format::integer(u64::try_from(percent).unwrap_or(u64::MAX)))
+}
+
+/// The page of what an alert is about: what its link says, and its path. `subject` begins with the kind and the id of it.
+pub(crate) fn link(t: Locale, rule: &str, subject: &str, detail: &Value) -> Option<(&'static str, String)> {
+    let fact = |name: &str| detail.get(name).and_then(Value::as_str);
+    let id = || subject.split(' ').nth(1);
+    let of_channel = |name: &str| (t.say("overview.open_channel"), path(name));
+    let of_price = |model: &str| (t.say("alert.open_price"), format!("/pricing/model?{}", model_query(model)));
+    let of_member = |id: &str| (t.say("alert.open_member"), format!("/members/{id}"));
+    let of_key = |id: &str| (t.say("alert.open_key"), format!("/keys/{id}"));
+    Some(match rule {
+        "budget" => match fact("of")? {
+            "key" => of_key(id()?),
+            "member" => of_member(id()?),
+            "group" => (t.say("alert.open_group"), format!("/groups/{}", path_of_name(fact("name")?))),
+            "channel" => of_channel(fact("name")?),
+            _ => return None,
+        },
+        "balance_low" => of_member(id()?),
+        "channel_down" | "error_share" => of_channel(fact("name")?),
+        "usage_excess" => of_channel(fact("channel")?),
+        "negative_margin" | "unpriced_model" | "sold_below_cost" => of_price(fact("model")?),
+        "key_expiring" => of_key(fact("id").filter(|id| id.starts_with("key_"))?),
+        "journal_growing" | "certificate_expiring" | "clock_skew" => (t.say("alert.open_system"), "/system".to_owned()),
+        _ => return None,
+    })
+}
+
+/// The name of a rule in words.
+pub(crate) fn name(t: Locale, rule: &str) -> String {
+    let name = match rule {
+        "budget" => t.say("alert.name.budget"),
+        "balance_low" => t.say("alert.name.balance_low"),
+        "channel_down" => t.say("alert.name.channel_down"),
+        "error_share" => t.say("alert.name.error_share"),
+        "negative_margin" => t.say("alert.name.negative_margin"),
+        "unpriced_model" => t.say("alert.name.unpriced_model"),
+        "journal_growing" => t.say("alert.name.journal_growing"),
+        "certificate_expiring" => t.say("alert.name.certificate_expiring"),
+        "key_expiring" => t.say("alert.name.key_expiring"),
+        "sold_below_cost" => t.say("alert.name.sold_below_cost"),
+        "usage_excess" => t.say("alert.name.usage_excess"),
+        "clock_skew" => t.say("alert.name.clock_skew"),
+        _ => return capital(&rule.replace('_', " ")),
+    };
+    name.to_owned()
 }
 
 fn whose(t: Locale, of: &str, name: &str) -> Option<String> {
@@ -150,7 +206,11 @@ mod tests {
     fn conditions_are_told_in_the_readers_language() {
         let budget = Budget { amount: NanoUsd(10_000_000_000), window: Window::Month, action: BudgetAction::Block };
         let of_gateway = budget_condition(&Subject::Gateway, "", &budget, NanoUsd(8_000_000_000), 80, NOW);
-        assert_eq!(shown(Locale::EN, &of_gateway), "The gateway has spent 80 % of its budget of $10.00 per UTC month: $8.00");
+        let said = "The gateway has reached 80 % of its budget: $8.00 of $10.00 per UTC month (80 %)";
+        assert_eq!(shown(Locale::EN, &of_gateway), said);
+        let of_member = Subject::Member(MemberId::from_parts(NOW, [2; 10]));
+        let past = budget_condition(&of_member, "lin", &budget, NanoUsd(9_323_694_643), 80, NOW);
+        assert_eq!(shown(Locale::EN, &past), "Member lin has reached 80 % of its budget: $9.32 of $10.00 per UTC month (93 %)");
         let low = LowBalance { member: MemberId::from_parts(NOW, [1; 10]), name: "lab".to_owned(), balance: NanoUsd(5) };
         let key = |id: &str| ExpiringKey { id: id.to_owned(), name: "ci".to_owned(), expires_at: NOW.plus_ms(1_000) };
         let mut found = balance_conditions([low].into_iter(), NanoUsd(1_000_000_000));
@@ -164,6 +224,23 @@ mod tests {
             let (english, chinese) = (shown(Locale::EN, condition), shown(Locale::ZH_CN, condition));
             assert!(english.starts_with(|first: char| first.is_uppercase() || first.is_numeric()), "{english}");
             assert!(english != chinese && !english.contains('{') && !chinese.contains("  "), "{english}: {chinese}");
+        }
+    }
+
+    #[test]
+    fn alert_leads_to_what_it_is_about() {
+        let to = |rule: &str, subject: &str, detail: Value| link(Locale::EN, rule, subject, &detail).map(|(_, path)| path);
+        for (rule, subject, detail, path) in [
+            ("budget", "member mbr_1 month 2026-11-01 42.00 80", json!({"of": "member", "name": "lin"}), Some("/members/mbr_1")),
+            ("budget", "gateway month 2026-11-01 42.00 80", json!({"of": "gateway", "name": ""}), None),
+            ("unpriced_model", "model a/b", json!({"model": "a/b"}), Some("/pricing/model?model=a%2Fb")),
+            ("channel_down", "channel chn_1", json!({"name": "m 1"}), Some("/channels/m%201")),
+            ("key_expiring", "key_1 2026", json!({"id": "key_1"}), Some("/keys/key_1")),
+            ("key_expiring", "adm_1 2026", json!({"id": "adm_1"}), None),
+            ("clock_skew", "node n1", json!({}), Some("/system")),
+            ("of_tomorrow", "x", json!({}), None),
+        ] {
+            assert_eq!(to(rule, subject, detail).as_deref(), path, "{rule}");
         }
     }
 
@@ -182,6 +259,7 @@ mod tests {
         for known in AlertRule::ALL {
             for t in [Locale::EN, Locale::ZH_CN] {
                 assert_ne!(rule(t, known.as_str(), "?"), "?", "{known:?}");
+                assert_ne!(name(t, known.as_str()), capital(&known.as_str().replace('_', " ")), "{known:?}");
             }
             assert_eq!(rule(Locale::EN, known.as_str(), ""), known.doc(), "{known:?}");
         }

@@ -16,7 +16,7 @@ use super::{
     layout::Layout,
     locale::Locale,
     mark::Mark,
-    operations,
+    money, operations,
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get},
     route::{PageRoute, SeenBy, page},
@@ -69,7 +69,8 @@ struct AlertsPage {
     tabs: Vec<Tab>,
     /// Value, label, whether it is chosen.
     states: Vec<(&'static str, &'static str, bool)>,
-    rules: Vec<(String, bool)>,
+    /// Word, name, whether it is chosen.
+    rules: Vec<(String, String, bool)>,
     is_filtered: bool,
     rows: Vec<AlertRow>,
     pager: Pager,
@@ -127,9 +128,9 @@ struct ThresholdObject {
 struct AlertRow {
     mark: Mark,
     rule: String,
-    subject: String,
     text: String,
-    node: String,
+    /// The page of what it is about.
+    link: Option<String>,
     raised: Option<TimeText>,
     ago: String,
     ended: Option<TimeText>,
@@ -139,6 +140,7 @@ struct AlertRow {
 #[derive(Debug)]
 struct RuleRow {
     name: String,
+    label: String,
     doc: String,
     open: u64,
     open_text: String,
@@ -183,10 +185,9 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             "open" => Mark::new("warn", "warn", t.say("alerts.open")),
             _ => Mark::new("ok", "okc", t.say("alerts.ended")),
         },
-        rule: alert.rule.clone(),
-        subject: alert.subject.clone(),
+        rule: alert_text::name(t, &alert.rule),
+        link: alert_text::link(t, &alert.rule, &alert.subject, &alert.detail).map(|(_, path)| request.url(&path)),
         text: alert_text::sentence(t, &alert.rule, &alert.detail, &alert.node, &alert.text),
-        node: alert.node.clone(),
         raised: format::time(t, &alert.raised_at),
         ago: format::ago(t, &alert.raised_at, now),
         ended: alert.ended_at.as_deref().and_then(|at| format::time(t, at)),
@@ -201,7 +202,11 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         tabs: tabs(&request, Section::Events),
         states: states.map(|(value, label)| (value, label, value == state)).to_vec(),
         is_filtered: ["state", "rule"].iter().any(|name| query.filled(name).is_some()),
-        rules: rules.into_iter().map(|rule| (rule.name.clone(), rule.name == wanted)).collect(),
+        rules: rules
+            .into_iter()
+            .map(|rule| (alert_text::name(t, &rule.name), rule.name))
+            .map(|(label, name)| (name.clone(), label, name == wanted))
+            .collect(),
         rows,
         pager: request.pager("/alerts", count, found.next.as_deref()),
     };
@@ -212,9 +217,8 @@ async fn rules(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let threshold = |it: ThresholdObject| {
         let value = it.value.filter(|value| !value.is_empty());
-        let unit = it.unit.unwrap_or_default();
         ThresholdRow {
-            value: value.map_or_else(|| t.say("alerts.no_value").to_owned(), |value| format!("{value} {unit}").trim().to_owned()),
+            value: value.map_or_else(|| t.say("alerts.no_value").to_owned(), |value| shown_value(t, &value, it.unit.as_deref())),
             name: it.name,
             doc: it.doc,
         }
@@ -224,6 +228,7 @@ async fn rules(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         open_text: format::integer(rule.open),
         settings: rule.settings.into_iter().map(threshold).collect(),
         doc: alert_text::rule(t, &rule.name, &rule.doc),
+        label: alert_text::name(t, &rule.name),
         name: rule.name,
     };
     let template = RulesPage {
@@ -234,6 +239,17 @@ async fn rules(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         rows: read_rules(&request).await?.into_iter().map(row).collect(),
     };
     PageReply::ok(&template)
+}
+
+/// The value of a setting with its unit, or as a word.
+fn shown_value(t: Locale, value: &str, unit: Option<&str>) -> String {
+    match (value, unit) {
+        ("true", None) => t.say("codes.on").to_owned(),
+        ("false", None) => t.say("codes.off").to_owned(),
+        (_, None) => value.to_owned(),
+        (_, Some("USD")) => money::exact(t, value).with_title(),
+        (_, Some(unit)) => format::with_unit(t, value, unit),
+    }
 }
 
 /// Names of rules, for the form of a destination.

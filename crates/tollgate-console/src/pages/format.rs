@@ -96,6 +96,10 @@ pub(crate) fn micros_short(t: Locale, us: u64) -> String {
 
 /// The value of a setting in the largest unit that it is a whole number of: 600000 ms as 10 min. Other values have the unit as it is.
 pub(crate) fn with_unit(t: Locale, value: &str, unit: &str) -> String {
+    if value.contains(',') {
+        let each: Vec<String> = value.split(',').map(|one| with_unit(t, one.trim(), unit)).collect();
+        return each.join(t.say("list.separator"));
+    }
     let Ok(number) = value.parse::<u64>() else { return format!("{value} {unit}") };
     let whole = |of: u64| (number > 0 && number.is_multiple_of(of)).then_some(number / of);
     let of_second = match unit {
@@ -122,9 +126,17 @@ pub(crate) fn with_unit(t: Locale, value: &str, unit: &str) -> String {
                 None => t.say_with("unit.bytes", &[("count", &integer(number))]),
             }
         }
+        "days" if number == 1 => t.say("unit.day").to_owned(),
+        "days" => t.say_with("unit.days", &[("count", &integer(number))]),
+        "%" => format!("{number} %"),
         "per minute" => t.say_with("unit.per_minute", &[("count", &integer(number))]),
         _ => format!("{} {unit}", integer(number)),
     }
+}
+
+/// Bytes in the largest unit of which there is one, with one decimal.
+pub(crate) fn bytes(t: Locale, bytes: u64) -> String {
+    if bytes < 1_024 { t.say_with("unit.bytes", &[("count", &integer(bytes))]) } else { tollgate_core::size_text(bytes) }
 }
 
 /// A share of a number with one decimal; a dash of nothing.
@@ -257,11 +269,18 @@ mod tests {
             ("33554432", "bytes", "32 MiB"),
             ("1000", "bytes", "1,000 bytes"),
             ("600", "per minute", "600 per minute"),
+            ("14", "days", "14 days"),
+            ("50,80,100", "%", "50 %, 80 %, 100 %"),
             ("auto", "bytes", "auto bytes"),
         ] {
             assert_eq!(with_unit(Locale::EN, value, unit), shown, "{value} {unit}");
         }
         assert_eq!(with_unit(Locale::ZH_CN, "7200", "s"), "2 小时");
+        assert_eq!(with_unit(Locale::ZH_CN, "14", "days"), "14 天");
+        assert_eq!(
+            [0, 1_023, 1_536, 268_435_456].map(|size| bytes(Locale::EN, size)),
+            ["0 bytes", "1,023 bytes", "1.5 KiB", "256.0 MiB"]
+        );
     }
 
     #[test]

@@ -118,6 +118,7 @@ operations! {
     SIGN_IN_WITH_CODE = "sign_in_with_code";
     SIGN_OUT = "sign_out";
     START_JOB = "start_job";
+    SUM_ATTEMPTS = "sum_attempts";
     SUM_USAGE = "sum_usage";
     TEST_DESTINATION = "test_destination";
     UNSET_SETTING = "unset_setting";

@@ -46,8 +46,11 @@ use crate::{api_error::ApiError, dispatch::ApiCall, time::rfc3339};
 
 pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/overview", SeenBy::Role(AdminScope::Operator), page!(show))];
 
-/// Open alerts that are shown.
-const ALERTS: &str = "5";
+/// Open alerts that are shown, of those that are read.
+const MAX_ALERTS: usize = 5;
+const ALERTS: &str = "50";
+/// Models without a price that one alert names.
+const NAMED: usize = 5;
 
 #[derive(Debug, Template)]
 #[template(path = "overview.html")]
@@ -87,12 +90,14 @@ struct AlertRow {
     at: Option<TimeText>,
     tone: &'static str,
     icon: &'static str,
-    link: Option<String>,
+    /// What the link says, and where it leads.
+    link: Option<(&'static str, String)>,
 }
 
 #[derive(Debug, Deserialize)]
 struct AlertObject {
     rule: String,
+    subject: String,
     raised_at: String,
     text: String,
     detail: Value,
@@ -174,20 +179,43 @@ async fn load_now(request: &PageRequest) -> Result<LoadObject, ApiError> {
 async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
     let t = request.t();
     let found: ApiPage<AlertObject> = request.read(operations::LIST_ALERTS, get(&[("state", "open"), ("limit", ALERTS)])).await?;
-    let row = |alert: AlertObject| {
+    let row = |alert: &AlertObject| {
         let (tone, icon) = match alert.rule.as_str() {
             "channel_down" | "error_share" | "journal_growing" => ("bad", "badc"),
             "unpriced_model" | "key_expiring" | "certificate_expiring" => ("info", "info"),
             _ => ("warn", "warn"),
         };
-        let link = match (alert.rule.as_str(), alert.detail["name"].as_str()) {
-            ("channel_down" | "error_share", Some(channel)) => Some(super::channels::state::path(channel)),
-            _ => None,
-        };
+        let link = alert_text::link(t, &alert.rule, &alert.subject, &alert.detail);
         let text = alert_text::sentence(t, &alert.rule, &alert.detail, &alert.node, &alert.text);
-        AlertRow { at: format::time(t, &alert.raised_at), text, tone, icon, link: link.map(|link| request.url(&link)) }
+        AlertRow {
+            at: format::time(t, &alert.raised_at),
+            text,
+            tone,
+            icon,
+            link: link.map(|(label, path)| (label, request.url(&path))),
+        }
     };
-    Ok(found.items.into_iter().map(row).collect())
+    let (unpriced, others): (Vec<_>, Vec<_>) = found.items.iter().partition(|alert| alert.rule == "unpriced_model");
+    let mut rows: Vec<AlertRow> = others.into_iter().map(row).collect();
+    match unpriced.as_slice() {
+        [] => {}
+        [alert] => rows.push(row(alert)),
+        [newest, ..] => {
+            let models: Vec<&str> = unpriced.iter().filter_map(|alert| alert.detail["model"].as_str()).collect();
+            let link = Some((t.say("alert.open_prices"), request.url("/pricing/unpriced")));
+            rows.push(AlertRow { text: unpriced_models(t, &models), link, ..row(newest) });
+        }
+    }
+    rows.truncate(MAX_ALERTS);
+    Ok(rows)
+}
+
+/// Several models without a price in one sentence.
+fn unpriced_models(t: Locale, models: &[&str]) -> String {
+    let names = models.iter().take(NAMED).copied().collect::<Vec<_>>().join(t.say("list.separator"));
+    let more = models.len().saturating_sub(NAMED);
+    let names = if more > 0 { t.say_with("keys.and_more", &[("names", &names), ("count", &more.to_string())]) } else { names };
+    t.say_with("alert.unpriced_models", &[("count", &models.len().to_string()), ("models", &names)])
 }
 
 /// The beginning of a time until now.
@@ -214,6 +242,12 @@ mod tests {
         assert_eq!(change(106, 100), Some((true, "↑ 6.0 %".to_owned())));
         assert_eq!(change(999, 1_000), Some((false, "↓ 0.1 %".to_owned())));
         assert_eq!((change(5, 0), change(5, 5)), (None, None));
+    }
+
+    #[test]
+    fn models_without_a_price_are_one_alert() {
+        let text = "6 models are served and have no price: a, b, c, d, e and 1 more";
+        assert_eq!(unpriced_models(Locale::EN, &["a", "b", "c", "d", "e", "f"]), text);
     }
 
     #[test]

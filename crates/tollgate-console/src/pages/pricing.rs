@@ -15,6 +15,7 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
+pub(super) use self::view::model_query;
 use self::view::{PriceRow, PricesObject};
 use super::{
     control::{Pager, Tab},

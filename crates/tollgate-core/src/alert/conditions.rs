@@ -49,13 +49,14 @@ pub fn budget_condition(
     now: Timestamp,
 ) -> AlertCondition {
     let Budget { amount, window, .. } = budget;
-    let (amount, spent) = (amount.to_usd_string(), spent.to_usd_string());
+    let share = i128::from(spent.0.max(0)) * 100 / i128::from(amount.0.max(1));
+    let (rounded, amount, spent) = (spent.to_rounded_usd(), amount.to_usd_string(), spent.to_usd_string());
     let whose = if *subject == Subject::Gateway { "the gateway".to_owned() } else { format!("{} {name}", kind_of(subject)) };
     let of = match window {
         Window::Total => "total".to_owned(),
         Window::Day | Window::Month => format!("{} {}", window.as_str(), period(*window, now)),
     };
-    let text = format!("{whose} has spent {percent} % of its budget of {amount} USD ({of}): {spent} USD");
+    let text = format!("{whose} has reached {percent} % of its budget: {rounded} of {amount} USD ({of}), {share} %");
     AlertCondition::new(AlertRule::Budget, budget_subject(subject, budget, percent, now), text)
         .with("of", &kind_of(subject))
         .with("name", &name)
@@ -121,11 +122,11 @@ pub struct LowBalance {
 pub fn balance_conditions(members: impl Iterator<Item = LowBalance>, least: NanoUsd) -> Vec<AlertCondition> {
     let low = members.filter(|member| member.balance < least);
     low.map(|LowBalance { member, name, balance }| {
-        let (balance, least) = (balance.to_usd_string(), least.to_usd_string());
+        let (rounded, balance, least) = (balance.to_rounded_usd(), balance.to_usd_string(), least.to_usd_string());
         AlertCondition::new(
             AlertRule::BalanceLow,
             format!("member {member}"),
-            format!("the balance of the prepaid member {name} is {balance} USD, below {least} USD"),
+            format!("the balance of the prepaid member {name} is {rounded} USD, below {least} USD"),
         )
         .with("name", &name)
         .with("balance", &balance)
@@ -243,9 +244,22 @@ pub fn catalog_conditions(catalog: &Catalog, (margins, prices): (bool, bool), no
 #[must_use]
 pub fn journal_condition(node: &str, bytes: u64, records: usize, threshold: u64) -> Option<AlertCondition> {
     (threshold > 0 && bytes >= threshold).then(|| {
-        let text = format!("{records} records ({bytes} bytes) wait in the journal of {node} for the database");
+        let size = size_text(bytes);
+        let text = format!("{records} records ({size}) wait in the journal of {node} for the database");
         AlertCondition::new(AlertRule::JournalGrowing, format!("node {node}"), text).with("bytes", &bytes).with("records", &records)
     })
+}
+
+/// Bytes in the largest unit of which there is one, with one decimal: `268435456` as `256.0 MiB`.
+#[must_use]
+pub fn size_text(bytes: u64) -> String {
+    match [(30, "GiB"), (20, "MiB"), (10, "KiB")].into_iter().find(|(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) => {
+            let tenths = (u128::from(bytes) * 10) >> shift;
+            format!("{}.{} {unit}", tenths / 10, tenths % 10)
+        }
+        None => format!("{bytes} bytes"),
+    }
 }
 
 /// A certificate that expires within `days`, or has expired.
@@ -336,7 +350,9 @@ mod tests {
         assert!(found(usd(4)).is_empty());
         let at_80 = found(usd(8));
         assert_eq!(subjects(&at_80), [("gateway month 2026-11-01 10.00 50", true), ("gateway month 2026-11-01 10.00 80", false)]);
-        assert_eq!(at_80[1].text, "the gateway has spent 80 % of its budget of 10.00 USD (month 2026-11-01): 8.00 USD");
+        assert_eq!(at_80[1].text, "the gateway has reached 80 % of its budget: 8.00 of 10.00 USD (month 2026-11-01), 80 %");
+        let at_93 = found(NanoUsd(9_323_694_643));
+        assert_eq!(at_93[1].text, "the gateway has reached 80 % of its budget: 9.32 of 10.00 USD (month 2026-11-01), 93 %");
         assert!(at_80[1].detail.contains(&("percent", "80".to_owned())));
         assert_eq!(found(usd(10)).len(), 3);
         let possible: Vec<String> = budget_subjects(&Subject::Gateway, &budgets, &[50, 80], NOW).collect();

@@ -286,8 +286,12 @@ pub fn private_host(base_url: &str) -> Option<String> {
         url::Host::Ipv4(address) => !tollgate_core::is_public(address.into()),
         url::Host::Ipv6(address) => !tollgate_core::is_public(std::net::IpAddr::from(address).to_canonical()),
         url::Host::Domain(name) => {
+            // The host of a scheme such as `smtp` is a name even where it is written as an address.
+            let is_private = |address: std::net::IpAddr| !tollgate_core::is_public(address.to_canonical());
             let name = name.trim_end_matches('.');
-            name.eq_ignore_ascii_case("localhost") || name.to_ascii_lowercase().ends_with(".localhost")
+            name.parse().is_ok_and(is_private)
+                || name.eq_ignore_ascii_case("localhost")
+                || name.to_ascii_lowercase().ends_with(".localhost")
         }
     };
     is_private.then(|| url.host_str().unwrap_or_default().to_owned())
@@ -439,10 +443,12 @@ mod tests {
             ("http://localhost:11434/v1", "localhost"),
             ("http://LOCALHOST./v1", "localhost."),
             ("http://vllm.localhost/v1", "vllm.localhost"),
+            ("smtp://127.0.0.1:25", "127.0.0.1"),
+            ("smtps://me@[::1]:465", "[::1]"),
         ] {
             assert_eq!(private_host(url).as_deref(), Some(host), "{url}");
         }
-        for url in ["https://api.example.com/v1", "http://8.8.8.8/v1", "", "localhost"] {
+        for url in ["https://api.example.com/v1", "http://8.8.8.8/v1", "smtp://8.8.8.8", "", "localhost"] {
             assert_eq!(private_host(url), None, "{url}");
         }
     }

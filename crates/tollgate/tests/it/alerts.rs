@@ -273,7 +273,7 @@ fn mail_is_sent_over_tls_and_plain_with_a_password() {
     // Without the permission for private addresses no connection is made.
     let public = MailServer::start(MailServerMode::StartTls);
     let url = format!("smtp://localhost:{}", public.port());
-    admin.patch(&format!("{DESTINATIONS}/starttls"), &json!({"url": url, "private_network": false}));
+    admin.patch(&format!("{DESTINATIONS}/starttls"), &json!({"url": url, "private_network": false, "status": "off"}));
     assert_eq!(admin.post(&format!("{DESTINATIONS}/starttls/test"), &Value::Null)["delivered"], false);
     assert!(public.commands().is_empty());
     let refusing = MailServer::start(MailServerMode::Refusing);
@@ -307,6 +307,7 @@ fn destinations_are_checked_and_only_admins_may_see_them() {
     };
     assert_eq!(bad(json!({"url": "gopher://x"})), refused(400, "invalid_value", "url"));
     assert_eq!(bad(json!({"url": "https://me:secret@x/"})), refused(400, "invalid_value", "url"));
+    assert_eq!(bad(json!({"url": "http://127.0.0.1:9/x"})), refused(400, "invalid_value", "url"));
     assert_eq!(bad(json!({"kind": "email"})), refused(400, "invalid_value", "url"));
     assert_eq!(bad(json!({"rules": ["no_such_rule"]})), refused(400, "invalid_value", "rules[0]"));
     admin.post("/admin/v1/members", &json!({"name": "ann"}));

@@ -11,6 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        alert_text,
         control::{self, ControlSection, Danger, FaultPlace, FormView, Tab, check_typed_name, names},
         form::{FormData, FormState},
         layout::Layout,
@@ -121,7 +122,7 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
             "on" => Mark::new("ok", "okc", t.say("codes.on")),
             _ => Mark::new("off", "off", t.say("codes.off")),
         },
-        rules: it.rules.join(t.say("list.separator")),
+        rules: it.rules.iter().map(|rule| alert_text::name(t, rule)).collect::<Vec<_>>().join(t.say("list.separator")),
         id: it.id,
         name: it.name,
         url: it.url,
@@ -179,8 +180,8 @@ async fn destination_page(
     let hint = if has_secret { t.say("alerts.secret_kept") } else { t.say("alerts.secret_hint") };
     basics.push(state.secret("secret", t.say("alerts.secret")).hint(hint).max(1_000));
     basics.push(state.check("status", t.say("alerts.is_on")));
-    basics.push(state.check("private_network", t.say("alerts.private_network")));
-    let rules = rule_names(request).await?.into_iter().map(|name| (name.clone(), name));
+    basics.push(state.check("private_network", t.say("channels.private_network")).hint(t.say("alerts.private_hint")));
+    let rules = rule_names(request).await?.into_iter().map(|name| (name.clone(), alert_text::name(t, &name)));
     let chosen = vec![state.checks("rules", t.say("alerts.rules"), rules).hint(t.say("alerts.rules_hint"))];
     let mail = vec![
         state.text("from", t.say("alerts.from")).max(320),

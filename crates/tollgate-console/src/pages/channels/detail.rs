@@ -32,9 +32,10 @@ use crate::{
         overview::{
             charts::first_token,
             events::{Event, TransitionObject, of_transition},
-            sums::{self, Figures, SumRow, SumsOverTime},
+            sums::{self, AttemptFigures, AttemptRow, Figures, SumRow, SumsOverTime},
         },
         period::{Period, PeriodPicker},
+        protocols,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
         strip::{self, HealthObject, Strip, UptimeObject},
@@ -137,6 +138,8 @@ struct Sources {
     uptimes: Vec<UptimeObject>,
     of_channel: Option<UptimeObject>,
     total: Figures,
+    attempts: AttemptFigures,
+    attempts_by_model: Vec<AttemptRow>,
     by_model: Vec<SumRow>,
     by_account: Vec<SumRow>,
     buckets: Buckets,
@@ -185,21 +188,16 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .filter(|account| account.status == "on" && !account.is_usable())
             .map(|account| trouble(t, account))
             .collect(),
-        figures: figures(t, &sources.total),
+        figures: figures(t, &sources.total, sources.attempts),
         strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
-        models: models(request, &state, &sources.by_model),
+        models: models(request, &state, &sources),
         all_models: state.channel.serves.iter().map(|served| served.model.clone()).collect(),
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
         callers: callers(t, &question, &sources),
-        protocols: [
-            ("", t.say("protocol.openai")),
-            ("gemini", t.say("protocol.gemini")),
-            ("anthropic", t.say("channels.messages")),
-            ("responses", t.say("protocol.responses")),
-        ]
-        .map(|(word, label)| (word, label, question.protocol == word))
-        .to_vec(),
+        protocols: ["", "gemini", "anthropic", "responses"]
+            .map(|word| (word, protocols::label(t, if word.is_empty() { "openai" } else { word }), question.protocol == word))
+            .to_vec(),
         question,
         answer,
         outcomes: outcome_chart(t, &sources.buckets, |bucket| {
@@ -240,6 +238,9 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
     let by_model = [of_channel, ("by", "model"), ("sort", "requests")];
     let (by_nothing, by_account, of_channel) =
         ([of_channel, ("by", "nothing")], [of_channel, ("by", "account"), sums::WITHOUT_TIMES], [of_channel]);
+    let of_model = [("channel", name), ("by", "model")];
+    let (attempts, attempts_by_model) =
+        tokio::try_join!(sums::attempts(request, period, &by_nothing), sums::attempts(request, period, &of_model),)?;
     let (total, by_model, by_account, series) = tokio::try_join!(
         sums::rows(request, period, &by_nothing),
         sums::rows(request, period, &by_model),
@@ -257,6 +258,8 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         uptimes: uptimes.items,
         of_channel: all.items.into_iter().find(|uptime| uptime.channel == name),
         total: total.into_iter().next().map(|row| row.figures).unwrap_or_default(),
+        attempts: attempts.first().map(|row| row.attempts).unwrap_or_default(),
+        attempts_by_model,
         by_model,
         by_account,
         buckets,
@@ -280,13 +283,12 @@ fn trouble(t: Locale, account: &HealthObject) -> Trouble {
     }
 }
 
-fn figures(t: Locale, total: &Figures) -> Vec<(&'static str, String, String)> {
-    let failed = total.failed;
+fn figures(t: Locale, total: &Figures, attempts: AttemptFigures) -> Vec<(&'static str, String, String)> {
     let (sale, cost) = (total.sale_nano(), total.cost_nano());
     let first = total.ttft.filter(|times| times.p99 > 0);
     vec![
         (t.say("home.requests"), format::integer(total.requests), String::new()),
-        (t.say("channels.errors"), format::ratio_short(failed, total.requests), format::integer(failed)),
+        (t.say("channels.errors"), attempts.share(), attempts.title(t)),
         (t.say("overview.first_token"), first.map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)), String::new()),
         (t.say("log.cost"), money::rounded(t, &money::decimal(cost)).text, format::usd(&money::decimal(cost))),
         (t.say("overview.charged"), money::rounded(t, &money::decimal(sale)).text, format::usd(&money::decimal(sale))),
@@ -294,21 +296,20 @@ fn figures(t: Locale, total: &Figures) -> Vec<(&'static str, String, String)> {
     ]
 }
 
-fn models(request: &PageRequest, state: &ChannelState, sums: &[SumRow]) -> Vec<ModelRow> {
-    let by_model: HashMap<&str, &Figures> = sums.iter().map(|row| (row.of.as_str(), &row.figures)).collect();
+fn models(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Vec<ModelRow> {
+    let by_model: HashMap<&str, &Figures> = sources.by_model.iter().map(|row| (row.of.as_str(), &row.figures)).collect();
+    let attempts: HashMap<&str, AttemptFigures> =
+        sources.attempts_by_model.iter().map(|row| (row.of.as_str(), row.attempts)).collect();
     let mut served: Vec<_> = state.channel.serves.iter().collect();
     let requests = |model: &str| by_model.get(model).map_or(0, |figures| figures.requests);
     served.sort_by_key(|served| (std::cmp::Reverse(requests(&served.model)), served.model.clone()));
-    let row = |served: &&super::state::ServedObject| {
-        let figures = by_model.get(served.model.as_str());
-        ModelRow {
-            model: served.model.clone(),
-            link: request.url(&format!("/models/{}", path_of_name(&served.model))),
-            upstream: served.upstream.clone(),
-            cost: cost(request.t(), &served.cost),
-            requests: format::integer(requests(&served.model)),
-            errors: figures.map_or_else(|| "–".to_owned(), |figures| format::ratio_short(figures.failed, figures.requests)),
-        }
+    let row = |served: &&super::state::ServedObject| ModelRow {
+        model: served.model.clone(),
+        link: request.url(&format!("/models/{}", path_of_name(&served.model))),
+        upstream: served.upstream.clone(),
+        cost: cost(request.t(), &served.cost),
+        requests: format::integer(requests(&served.model)),
+        errors: attempts.get(served.model.as_str()).map_or_else(|| "–".to_owned(), |attempts| attempts.share()),
     };
     served.iter().take(MAX_MODELS).map(row).collect()
 }

@@ -18,7 +18,7 @@ use crate::{
         mark::Mark,
         money::{self, Amount},
         operations,
-        overview::sums::{self, Figures, SumRow},
+        overview::sums::{self, AttemptFigures, Figures, SumRow},
         period::Period,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get},
@@ -57,6 +57,7 @@ struct ChannelRow {
     until: Option<TimeText>,
     strip: Option<Strip>,
     errors: String,
+    errors_title: String,
     is_failing: bool,
     first_token: String,
     running: String,
@@ -79,6 +80,7 @@ struct GroupObject {
 /// What the list shows of a channel besides its state.
 struct Sources {
     hour: HashMap<String, Figures>,
+    attempts: HashMap<String, AttemptFigures>,
     day: HashMap<String, Figures>,
     uptimes: Vec<UptimeObject>,
     groups: Vec<GroupObject>,
@@ -94,8 +96,8 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     states.retain(|state| filter.selects(state, &groups_of(state, &sources)));
     let sort = query.value("sort");
     let errors = |state: &ChannelState| {
-        let figures = sources.hour.get(&state.name);
-        figures.map_or(0, |figures| figures.failed)
+        let attempts = sources.attempts.get(&state.name);
+        attempts.map_or(0, |attempts| attempts.failed)
     };
     match sort {
         "errors" => states.sort_by_key(|state| Reverse(errors(state))),
@@ -139,15 +141,22 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     let now = request.state.gateway.now();
     let (hour, today) = (Period::last_hour(now), Period::today(now));
     let since = rfc3339(hour.since);
-    let (of_hour, of_day, uptimes, groups) = tokio::try_join!(
+    let (of_hour, of_day, attempts, uptimes, groups) = tokio::try_join!(
         sums::rows(request, &hour, &[("by", "channel")]),
         sums::rows(request, &today, &[("by", "channel"), sums::WITHOUT_TIMES]),
+        sums::attempts(request, &hour, &[("by", "channel")]),
         request
             .read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&[("since", &since), ("cells", "30"), ("limit", "1000")])),
         request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),
     )?;
     let by_name = |rows: Vec<SumRow>| rows.into_iter().filter_map(|row| Some((row.name?, row.figures))).collect();
-    Ok(Sources { hour: by_name(of_hour), day: by_name(of_day), uptimes: uptimes.items, groups: groups.items })
+    Ok(Sources {
+        hour: by_name(of_hour),
+        day: by_name(of_day),
+        attempts: attempts.into_iter().filter_map(|row| Some((row.name?, row.attempts))).collect(),
+        uptimes: uptimes.items,
+        groups: groups.items,
+    })
 }
 
 /// The groups that offer a channel.
@@ -158,7 +167,7 @@ fn groups_of<'a>(state: &ChannelState, sources: &'a Sources) -> Vec<&'a str> {
 fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> ChannelRow {
     let t = request.t();
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
-    let failed = hour.map_or(0, |hour| hour.failed);
+    let attempts = sources.attempts.get(&state.name).copied();
     let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
     let sum = |figure: fn(&crate::pages::strip::HealthObject) -> Option<u64>| {
         state.accounts.iter().filter_map(figure).fold(0_u64, u64::saturating_add)
@@ -182,8 +191,9 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         detail: state.detail(t),
         until: state.until(t),
         strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
-        errors: hour.map_or_else(|| "–".to_owned(), |hour| format::ratio_short(failed, hour.requests)),
-        is_failing: hour.is_some_and(|hour| failed.saturating_mul(10) > hour.requests),
+        errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
+        errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
+        is_failing: attempts.is_some_and(|it| it.failed.saturating_mul(10) > it.attempts),
         first_token: hour
             .and_then(|hour| hour.ttft)
             .filter(|times| times.p99 > 0)

@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
-use super::{minutes_ago, sums};
+use super::{
+    minutes_ago,
+    sums::{self, AttemptFigures},
+};
 use crate::{
     api_error::ApiError,
     pages::{
@@ -28,6 +31,7 @@ pub(super) struct ChannelHealth {
     pub(super) until: Option<TimeText>,
     pub(super) strip: Option<Strip>,
     pub(super) errors: String,
+    pub(super) errors_title: String,
     pub(super) first_token: String,
 }
 
@@ -35,17 +39,21 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
     let t = request.t();
     let since = minutes_ago(request, 60);
     let pairs = [("since", since.as_str()), ("cells", "60"), ("limit", "200")];
-    let (states, uptimes, sums) = tokio::try_join!(
+    let (states, uptimes, sums, attempts) = tokio::try_join!(
         states(request),
         request.read::<ApiPage<UptimeObject>>(operations::SHOW_UPTIME, get(&pairs)),
         sums::rows(request, period, &[("by", "channel")]),
+        sums::attempts(request, period, &[("by", "channel")]),
     )?;
+    let attempts: HashMap<&str, AttemptFigures> =
+        attempts.iter().map(|row| (row.name.as_deref().unwrap_or_default(), row.attempts)).collect();
     let sums: HashMap<&str, &sums::SumRow> = sums.iter().map(|row| (row.name.as_deref().unwrap_or_default(), row)).collect();
     let uptimes: HashMap<&str, &UptimeObject> = uptimes.items.iter().map(|uptime| (uptime.channel.as_str(), uptime)).collect();
     let mut states = states;
     states.sort_by(|one, other| (one.severity(), &one.name).cmp(&(other.severity(), &other.name)));
     let row = |state: &ChannelState| {
         let sums = sums.get(state.name.as_str()).map(|row| &row.figures);
+        let attempts = attempts.get(state.name.as_str()).copied();
         ChannelHealth {
             name: state.name.clone(),
             link: request.url(&state.path()),
@@ -53,7 +61,8 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
             detail: state.detail(t),
             until: state.until(t),
             strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
-            errors: sums.map_or_else(|| "–".to_owned(), |sums| format::ratio_short(sums.failed, sums.requests)),
+            errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
+            errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
             first_token: sums
                 .and_then(|sums| sums.ttft)
                 .filter(|times| times.p99 > 0)

@@ -8,6 +8,8 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        format,
+        locale::Locale,
         operations,
         period::{Period, row_time},
         request::{ApiPage, PageRequest, get},
@@ -31,8 +33,6 @@ pub(in crate::pages) struct SumRow {
 pub(in crate::pages) struct Figures {
     pub(in crate::pages) requests: u64,
     pub(in crate::pages) completed: u64,
-    #[serde(default)]
-    pub(in crate::pages) failed: u64,
     pub(in crate::pages) tokens_input: u64,
     pub(in crate::pages) tokens_output: u64,
     pub(in crate::pages) tokens_cache_read: u64,
@@ -51,6 +51,35 @@ pub(in crate::pages) struct Times {
     pub(in crate::pages) p95: u64,
     #[serde(rename = "p99_us")]
     pub(in crate::pages) p99: u64,
+}
+
+/// Sums over attempts: those of a request that another account answered count here too.
+#[derive(Debug, Deserialize)]
+pub(in crate::pages) struct AttemptRow {
+    pub(in crate::pages) of: String,
+    pub(in crate::pages) name: Option<String>,
+    #[serde(flatten)]
+    pub(in crate::pages) attempts: AttemptFigures,
+}
+
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(in crate::pages) struct AttemptFigures {
+    pub(in crate::pages) attempts: u64,
+    /// Without those that did not answer through no fault of the account.
+    pub(in crate::pages) failed: u64,
+}
+
+impl AttemptFigures {
+    /// The share that failed.
+    pub(in crate::pages) fn share(self) -> String {
+        format::ratio_short(self.failed, self.attempts)
+    }
+
+    /// The numbers behind the share.
+    pub(in crate::pages) fn title(self, t: Locale) -> String {
+        let (failed, attempts) = (format::integer(self.failed), format::integer(self.attempts));
+        t.say_with("channels.errors_title", &[("failed", &failed), ("attempts", &attempts)])
+    }
 }
 
 fn nano(usd: &str) -> u64 {
@@ -96,6 +125,15 @@ pub(in crate::pages) async fn rows(
     pairs: &[(&str, &str)],
 ) -> Result<Vec<SumRow>, ApiError> {
     Ok(read::<ApiPage<SumRow>>(request, period, operations::SUM_USAGE, pairs).await?.items)
+}
+
+/// The rows of sums over attempts in the hours of a period.
+pub(in crate::pages) async fn attempts(
+    request: &PageRequest,
+    period: &Period,
+    pairs: &[(&str, &str)],
+) -> Result<Vec<AttemptRow>, ApiError> {
+    Ok(read::<ApiPage<AttemptRow>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
 }
 
 /// What an operation answers for a period. Operators share the answers for a period of several days for a moment, so that an overview

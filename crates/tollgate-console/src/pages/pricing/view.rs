@@ -41,6 +41,8 @@ pub(super) struct CostRow {
     pub(super) channel: String,
     pub(super) upstream: String,
     pub(super) cost: String,
+    /// The same after the factor.
+    pub(super) effective: String,
     pub(super) is_known: bool,
     pub(super) multiplier: String,
     pub(super) source: String,
@@ -57,6 +59,10 @@ impl CostRow {
             channel: cost.channel.clone(),
             upstream: cost.upstream.clone(),
             is_known: in_force.is_some(),
+            effective: in_force.map_or_else(
+                || t.say("pricing.cost_unknown").to_owned(),
+                |price| short(t, &price_text::times(price, &cost.cost_multiplier)),
+            ),
             cost: in_force.map_or_else(|| t.say("pricing.cost_unknown").to_owned(), |price| short(t, price)),
             multiplier: cost.cost_multiplier.clone(),
             source: cost.source.clone().unwrap_or_else(|| t.say("pricing.by_hand").to_owned()),
@@ -152,7 +158,7 @@ pub(super) struct EntryRow {
 }
 
 /// The query that names a model.
-pub(super) fn model_query(model: &str) -> String {
+pub(in crate::pages) fn model_query(model: &str) -> String {
     url::form_urlencoded::Serializer::new(String::new()).append_pair("model", model).finish()
 }
 
@@ -170,7 +176,7 @@ mod tests {
                 {"channel": "good", "upstream": "u", "cost": {"input": "0.1", "output": "0.2"}, "source": "list", "imported_at": null,
                  "cost_multiplier": "1", "margin_input": "0.8", "margin_output": "0.8", "below_cost": null},
                 {"channel": "bad", "upstream": "u", "cost": {"input": "1", "output": "0.2"}, "source": null, "imported_at": null,
-                 "cost_multiplier": "1", "margin_input": "-1", "margin_output": null, "below_cost": "input 1 > 0.5"},
+                 "cost_multiplier": "1.1", "margin_input": "-1", "margin_output": null, "below_cost": "input 1 > 0.5"},
             ],
         }))
         .unwrap();

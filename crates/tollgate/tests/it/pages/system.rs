@@ -32,7 +32,7 @@ fn destination_is_made_tested_and_removed() {
     assert!(page.contains("value=\"balance_low\" checked"), "{page}");
     let tested = root.post(&admin.gateway, &format!("{path}/test"), &[]).text();
     assert!(tested.contains("The message was not delivered:"), "{tested}");
-    assert!(root.page(&admin.gateway, "/alerts/destinations").contains("balance_low"));
+    assert!(root.page(&admin.gateway, "/alerts/destinations").contains("Low balance"));
     let kept = [("url", "http://127.0.0.1:9/***"), ("secret", ""), ("private_network", "true")];
     assert_eq!(location(&root.post(&admin.gateway, &path, &[&kept[..], &[("revision", revision(&page))]].concat())), path);
     let stored = admin.get("/admin/v1/alert-destinations/hook");
@@ -45,6 +45,10 @@ fn destination_is_made_tested_and_removed() {
         let (before, _) = page.split_once("class=\"err\"").unwrap_or_else(|| panic!("{field}={value}: {page}"));
         assert!(before.rsplit("<div class=\"field").next().unwrap().contains(&format!("name=\"{field}\"")), "{page}");
     }
+    let sent: Vec<_> = fields.into_iter().filter(|(name, _)| *name != "private_network").collect();
+    let refused = root.post(&admin.gateway, "/alerts/destinations/new", &sent);
+    let page = refused.text();
+    assert!(refused.status == 422 && page.contains("This is a loopback or private address"), "{page}");
     assert_eq!(root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "x")]).status, 422);
     assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "hook")])), "/alerts/destinations");
 }
@@ -64,9 +68,7 @@ fn alerts_are_listed_with_their_rule() {
         location(&root.post(&admin.gateway, "/settings/alerts.balance_usd", &[("value", "2")])),
         "/settings/alerts.balance_usd"
     );
-    wait_for("an alert", Duration::from_secs(30), || {
-        root.page(&admin.gateway, "/alerts?state=open").contains("balance_low</code>")
-    });
+    wait_for("an alert", Duration::from_secs(30), || root.page(&admin.gateway, "/alerts?state=open").contains("Low balance</td>"));
     assert!(root.page(&admin.gateway, "/alerts?state=ended").contains("No alert matches."));
 }
 
