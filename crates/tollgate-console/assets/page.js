@@ -1,5 +1,5 @@
 // What every page does with JavaScript: theme, copy buttons, local times, the search key. Pages work without it.
-import { timeZone } from "./zone.js";
+import { timeFormat } from "./zone.js";
 
 const root = document.documentElement;
 
@@ -66,17 +66,19 @@ if (undo) setTimeout(endUndo, UNDO_MS);
 
 // Times are sent in UTC and shown in the zone of the profile or the browser; short ones without the date if it is today.
 function localTimes(within) {
-  const clock = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23", timeZone });
-  const minute = new Intl.DateTimeFormat(root.lang, { hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone });
-  const brief = new Intl.DateTimeFormat(root.lang, { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hourCycle: "h23", timeZone });
-  const day = new Intl.DateTimeFormat(root.lang, { dateStyle: "short", timeZone });
+  const hour = { hour: "2-digit", minute: "2-digit" };
+  const date = { day: "numeric", month: "short" };
+  const clock = timeFormat({ ...hour, second: "2-digit" });
+  const minute = timeFormat(hour);
+  const brief = timeFormat({ ...date, ...hour });
+  const format = timeFormat({ ...date, ...hour, year: "numeric" });
+  const day = timeFormat({ ...date, year: "numeric" });
   for (const time of within.querySelectorAll("time[datetime][data-short]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;
     time.title = time.textContent;
     time.textContent = (day.format(at) !== day.format(new Date()) ? brief : time.dataset.short ? minute : clock).format(at);
   }
-  const format = new Intl.DateTimeFormat(root.lang, { dateStyle: "medium", timeStyle: "short", timeZone });
   for (const time of within.querySelectorAll("time[datetime][data-local]")) {
     const at = new Date(time.dateTime);
     if (Number.isNaN(at.valueOf()) || time.title) continue;

@@ -10,3 +10,10 @@ function chosen() {
 }
 
 export const timeZone = chosen();
+
+// Dates as the server writes them: the day first, and a clock of 24 hours.
+const { lang } = document.documentElement;
+
+export function timeFormat(fields) {
+  return new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, { ...fields, hourCycle: fields.hour && "h23", timeZone });
+}

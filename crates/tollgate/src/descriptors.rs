@@ -66,21 +66,30 @@ pub(crate) fn apply(http: &mut HttpLimits) {
 /// Fewer connections than this are a fault, and not only less than configured.
 const MIN_CONNECTIONS: usize = 256;
 
-/// Whether a gateway can serve with the limit, and a sentence about it.
-pub(crate) fn check(connections: usize, requests: usize) -> (bool, String) {
+/// What the limit means for a gateway.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DescriptorCheck {
+    /// Whether the configured bounds fit.
+    pub(crate) fits: bool,
+    /// Whether enough connections are left without that.
+    pub(crate) may_serve: bool,
+    pub(crate) text: String,
+}
+
+/// Compares the limit with the configured bounds.
+pub(crate) fn check(connections: usize, requests: usize) -> DescriptorCheck {
     let hard = rlimit::getrlimit(Resource::NOFILE).map_or(UNLIMITED, |(_, hard)| hard.min(UNLIMITED));
     let fitted = DescriptorBounds::fit(hard, connections, requests);
     if fitted.fits() {
-        return (true, "enough for server.max_connections and limits.in_flight".to_owned());
+        let text = "enough for server.max_connections and limits.in_flight".to_owned();
+        return DescriptorCheck { fits: true, may_serve: true, text };
     }
     let DescriptorBounds { connections, requests, needed, .. } = fitted;
-    (
-        connections >= MIN_CONNECTIONS,
-        format!(
-            "{hard} open files allowed, {needed} needed: the gateway serves at most {connections} connections and {requests} requests \
-             at once; raise the hard limit (ulimit -Hn, LimitNOFILE), or lower server.max_connections and limits.in_flight"
-        ),
-    )
+    let text = format!(
+        "{hard} open files allowed, {needed} needed: the gateway serves at most {connections} connections and {requests} requests \
+         at once; raise the hard limit (ulimit -Hn, LimitNOFILE), or lower server.max_connections and limits.in_flight"
+    );
+    DescriptorCheck { fits: false, may_serve: connections >= MIN_CONNECTIONS, text }
 }
 
 #[cfg(test)]

@@ -127,7 +127,7 @@ impl EventRow {
         let is_gone = matches!(event.action.as_str(), "remove" | "revoke");
         Self {
             at: format::time(t, &event.at),
-            actor: event.actor.split(" (").next().unwrap_or_default().to_owned(),
+            actor: audit_action::author(&event.actor).to_owned(),
             author: event.actor.clone(),
             address: event.address.clone(),
             origin: event.origin.clone(),
@@ -136,7 +136,7 @@ impl EventRow {
                 "put" | "change" | "set" => "info",
                 _ => "",
             },
-            action: audit_action::word(t, &event.action, &event.detail),
+            action: audit_action::word(t, &event.action, &event.kind, &event.detail),
             kind: kind(t, &event.kind),
             name: event.name.clone(),
             link: page.filter(|_| !is_gone).map(|page| request.url(&format!("{page}{}", event.id))),

@@ -4,12 +4,14 @@ use serde_json::Value;
 
 use super::locale::Locale;
 
-/// `detail` has the row before and after the change, if it changed one.
-pub(crate) fn word(t: Locale, action: &str, detail: &Value) -> String {
+/// `kind`: of the row. `detail` has it before and after the change, if it changed one.
+pub(crate) fn word(t: Locale, action: &str, kind: &str, detail: &Value) -> String {
     let word = match action {
-        "put" if is_new(detail) => t.say("audit.made"),
+        // A setting has a value before one is stored.
+        "put" if kind != "setting" && is_new(detail) => t.say("audit.made"),
         "put" | "set_email" | "set_subject" | "set_preferences" => t.say("audit.edited"),
         "make" => t.say("audit.made"),
+        "remove" if kind == "setting" => t.say("audit.unset"),
         "remove" => t.say("audit.removed"),
         "revoke" => t.say("audit.revoked"),
         "switch" => t.say("audit.switched"),
@@ -24,9 +26,24 @@ pub(crate) fn word(t: Locale, action: &str, detail: &Value) -> String {
         "start" => t.say("audit.started"),
         "cancel" => t.say("audit.cancelled"),
         "rotate_master_key" => t.say("audit.rotated"),
+        "price" => t.say("audit.price_set"),
+        "serve" => t.say("audit.model_added"),
+        "unserve" => t.say("audit.model_removed"),
+        "budgets" => t.say("audit.budgets_set"),
+        "status" => t.say("audit.status_set"),
+        "rotate" => t.say("audit.secret_replaced"),
+        "release" => t.say("audit.released"),
+        "enable_totp" => t.say("audit.codes_on"),
+        "disable_totp" => t.say("audit.codes_off"),
+        "replace_recovery_codes" => t.say("audit.codes_replaced"),
         _ => return action.replace('_', " "),
     };
     word.to_owned()
+}
+
+/// The name of an author, behind which the id of its admin key or member stands in parentheses.
+pub(crate) fn author(actor: &str) -> &str {
+    actor.split(" (").next().unwrap_or_default()
 }
 
 /// Whether the entry is about a row that was not there before.
@@ -43,9 +60,42 @@ mod tests {
 
     #[test]
     fn a_new_row_is_created_and_a_known_one_changed() {
-        let of = |detail| word(Locale::EN, "put", &detail);
+        let of = |detail| word(Locale::EN, "put", "group", &detail);
         assert_eq!(of(json!({"before": null, "after": {"name": "a"}})), "Created");
         assert_eq!(of(json!({"before": {"name": "a"}, "after": {"name": "b"}})), "Changed");
-        assert_eq!(word(Locale::EN, "rotate_master_key", &json!({})), "Rotated");
+        assert_eq!(word(Locale::EN, "rotate_master_key", "", &json!({})), "Rotated");
+        assert_eq!([author("mira (mbr_1)"), author("cli")], ["mira", "cli"]);
+        let stored = json!({"before": null, "after": {"value": "1"}});
+        assert_eq!(word(Locale::EN, "put", "setting", &stored), "Changed");
+        assert_eq!(word(Locale::EN, "remove", "setting", &json!({})), "Back to default");
+    }
+
+    /// The words that the store records.
+    #[test]
+    fn every_action_has_words() {
+        let sources = [
+            include_str!("../../../tollgate-store/src/apply.rs"),
+            include_str!("../../../tollgate-store/src/apply/identity.rs"),
+            include_str!("../../../tollgate-store/src/apply/keys.rs"),
+            include_str!("../../../tollgate-store/src/apply/prices.rs"),
+            include_str!("../../../tollgate-store/src/apply/rows.rs"),
+        ];
+        let calls = ["edit_login(", "edit(", "edit_row(", "edit_row::<KeySpec>(", "remove_row(", "changed(", "record_identity("];
+        let mut found = 0;
+        for source in sources {
+            let code = source.split("#[cfg(test)]").next().unwrap();
+            for call in calls {
+                for rest in code.split(call).skip(1) {
+                    let call = rest.split([';', '{']).next().unwrap();
+                    let is_word =
+                        |text: &&str| text.len() > 2 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+                    for action in call.split('"').skip(1).step_by(2).filter(is_word) {
+                        assert_ne!(word(Locale::EN, action, "", &json!({})), action.replace('_', " "), "{action}");
+                        found += 1;
+                    }
+                }
+            }
+        }
+        assert!(found > 20, "{found} actions");
     }
 }

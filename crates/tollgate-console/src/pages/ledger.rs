@@ -43,6 +43,7 @@ struct LedgerPage {
 /// An entry of the admin API.
 #[derive(Debug, Deserialize)]
 pub(super) struct EntryObject {
+    position: u64,
     at: String,
     member: String,
     member_name: String,
@@ -61,6 +62,8 @@ struct CoversObject {
 
 #[derive(Debug)]
 pub(super) struct LedgerRow {
+    /// Entries are in the order of their numbers. The time of one that charges requests is that of the last of them.
+    pub(super) number: String,
     pub(super) at: Option<TimeText>,
     pub(super) member: String,
     pub(super) member_name: String,
@@ -68,7 +71,6 @@ pub(super) struct LedgerRow {
     pub(super) tone: &'static str,
     pub(super) amount: Amount,
     pub(super) balance: Amount,
-    pub(super) is_overdrawn: bool,
     /// The note of a posting, or the requests that an entry charges.
     pub(super) note: String,
     pub(super) actor: String,
@@ -84,9 +86,10 @@ fn kind(t: Locale, kind: &str) -> &'static str {
 
 impl LedgerRow {
     pub(super) fn of(t: Locale, entry: &EntryObject) -> Self {
-        let amount = money::exact(t, &entry.amount);
+        let amount = money::fine(t, &entry.amount);
         let covers = entry.covers.as_ref().map(|covers| t.say_count("ledger.request", "ledger.requests", covers.count));
         Self {
+            number: format::integer(entry.position),
             at: format::time(t, &entry.at),
             member: entry.member.clone(),
             member_name: entry.member_name.clone(),
@@ -97,8 +100,7 @@ impl LedgerRow {
                 _ => "",
             },
             amount: if entry.amount.starts_with('-') { amount } else { amount.after("+") },
-            balance: money::exact(t, &entry.balance),
-            is_overdrawn: entry.balance.starts_with('-'),
+            balance: money::fine(t, &entry.balance),
             note: covers.unwrap_or_else(|| entry.note.clone()),
             actor: entry.actor.clone(),
         }

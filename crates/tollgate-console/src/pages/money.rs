@@ -68,6 +68,8 @@ enum Shown {
     Significant,
     /// Without more than its cents where there is a whole unit.
     Cents,
+    /// So many decimals more than cents, so that the amounts of a column stand under each other.
+    Column(usize),
 }
 
 /// An amount with all its digits.
@@ -83,6 +85,16 @@ pub(crate) fn short(t: Locale, decimal: &str) -> Amount {
 /// An amount without more than its cents where it has a whole unit or more.
 pub(crate) fn rounded(t: Locale, decimal: &str) -> Amount {
     amount(t, decimal, Shown::Cents)
+}
+
+/// An amount of a column, with its cents.
+pub(crate) fn cents(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::Column(0))
+}
+
+/// An amount of a column of small amounts: with hundredths of a cent.
+pub(crate) fn fine(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::Column(2))
 }
 
 /// Nano-USD as the decimal text that this module takes.
@@ -101,7 +113,7 @@ impl Shown {
     const fn of_converted(self) -> Self {
         match self {
             Self::All | Self::Significant => Self::Significant,
-            Self::Cents => Self::Cents,
+            Self::Cents | Self::Column(_) => self,
         }
     }
 }
@@ -160,19 +172,41 @@ impl Parts {
         Self { is_negative: self.is_negative, whole: whole.to_owned(), fraction: fraction.trim_end_matches('0').to_owned() }
     }
 
+    /// Whole part and fraction with so many decimals, rounded half up.
+    fn rounded(&self, decimals: usize) -> (String, String) {
+        let kept = decimals.min(self.fraction.len());
+        let mut digits: Vec<u8> = self.whole.bytes().chain(self.fraction.bytes().take(kept)).collect();
+        if self.fraction.as_bytes().get(kept).is_some_and(|next| *next >= b'5') {
+            let nines = digits.iter().rev().take_while(|digit| **digit == b'9').count();
+            let at = digits.len() - nines;
+            digits[at..].fill(b'0');
+            match at.checked_sub(1) {
+                Some(at) => digits[at] += 1,
+                None => digits.insert(0, b'1'),
+            }
+        }
+        let mut whole = String::from_utf8_lossy(&digits).into_owned();
+        let fraction = whole.split_off(whole.len() - kept);
+        (whole, fraction)
+    }
+
     fn text(&self, t: Locale, shown: Shown) -> String {
         let symbol = Symbol::of(t);
         let is_below_one = self.whole == "0";
         let zeros = self.fraction.len() - self.fraction.trim_start_matches('0').len();
+        // An amount that its column would show as nothing has its first digits.
+        let least = if let Shown::Column(more) = shown { symbol.decimals + more } else { symbol.decimals };
         let kept = match shown {
             Shown::All => self.fraction.len(),
+            Shown::Column(_) if is_below_one && zeros >= least => zeros + 2,
+            Shown::Column(_) => least,
             _ if is_below_one => zeros + DIGITS,
             Shown::Significant => DIGITS.saturating_sub(self.whole.len()).max(symbol.decimals),
             Shown::Cents => symbol.decimals,
         };
-        let fraction: String = self.fraction.chars().take(kept).collect();
-        let fraction = format!("{:0<width$}", fraction.trim_end_matches('0'), width = symbol.decimals);
-        let whole = self.whole.parse().map_or_else(|_| self.whole.clone(), format::integer);
+        let (whole, fraction) = self.rounded(kept);
+        let fraction = format!("{:0<width$}", fraction.trim_end_matches('0'), width = least);
+        let whole = whole.parse().map_or(whole, format::integer);
         let sign = if self.is_negative { "−" } else { "" };
         let point = if fraction.is_empty() { "" } else { "." };
         format!("{sign}{}{whole}{point}{fraction}", symbol.text)
@@ -248,15 +282,15 @@ mod tests {
             ("2.5", "$2.50", "$2.50", "$2.50"),
             ("-1234.5", "−$1,234.50", "−$1,234.50", "−$1,234.50"),
             ("0.000000037", "$0.000000037", "$0.000000037", "$0.000000037"),
-            ("0.123456789", "$0.123456789", "$0.123456", "$0.123456"),
-            ("12.123456789", "$12.123456789", "$12.1234", "$12.12"),
+            ("0.123456789", "$0.123456789", "$0.123457", "$0.123457"),
+            ("12.123456789", "$12.123456789", "$12.1235", "$12.12"),
             ("1234567.891234", "$1,234,567.891234", "$1,234,567.89", "$1,234,567.89"),
         ] {
             let t = Locale::EN;
             assert_eq!([exact(t, amount).text, short(t, amount).text, rounded(t, amount).text], [all, six, cents], "{amount}");
             assert_eq!(exact(t, amount).to_string(), all, "an exact text has no title");
         }
-        assert_eq!(short(Locale::EN, "0.123456789").to_string(), "<span title=\"$0.123456789\">$0.123456</span>");
+        assert_eq!(short(Locale::EN, "0.123456789").to_string(), "<span title=\"$0.123456789\">$0.123457</span>");
     }
 
     #[test]
@@ -274,6 +308,24 @@ mod tests {
     }
 
     #[test]
+    fn amounts_are_rounded_and_not_cut() {
+        for (amount, short_text, cents_text, fine_text) in [
+            ("31.0181", "$31.0181", "$31.02", "$31.0181"),
+            ("401.429", "$401.429", "$401.43", "$401.4290"),
+            ("9.999999999", "$10.00", "$10.00", "$10.0000"),
+            ("999.999", "$999.999", "$1,000.00", "$999.9990"),
+            ("-0.6", "−$0.60", "−$0.60", "−$0.6000"),
+            ("0.000012345", "$0.000012345", "$0.000012", "$0.000012"),
+            ("0", "$0.00", "$0.00", "$0.0000"),
+        ] {
+            let t = Locale::EN;
+            assert_eq!([short(t, amount).text, cents(t, amount).text, fine(t, amount).text], [short_text, cents_text, fine_text]);
+        }
+        assert_eq!(cents(Locale::EN, "31.0181").to_string(), "<span title=\"$31.0181\">$31.02</span>");
+        assert_eq!(cents(at(Locale::EN, "JPY", "150"), "0.01").text, "¥2");
+    }
+
+    #[test]
     fn text_that_is_no_amount_is_none() {
         for text in ["", "<b>", "1.2.3", "-", ".5", "1e3", "1\""] {
             assert_eq!(exact(Locale::EN, text), Amount::none(), "{text}");
@@ -283,7 +335,7 @@ mod tests {
     #[test]
     fn largest_amounts_are_converted() {
         let t = at(Locale::EN, "VND", "1000000");
-        assert_eq!(exact(t, &decimal(u64::MAX)).text, "₫9,223,372,036,854,775");
+        assert_eq!(exact(t, &decimal(u64::MAX)).text, "₫9,223,372,036,854,776");
         assert_eq!(converted_nano(t, u64::MAX), u64::MAX);
     }
 

@@ -122,6 +122,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "client_certificate" => t.say("problem.client_certificate"),
         "client_key" => t.say("problem.client_key"),
         "parameters" => t.say("problem.parameters"),
+        "several_keys" => t.say("problem.several_keys"),
         "private_address" => t.say("problem.private_address"),
         "credential" => t.say("problem.credential"),
         "http_url" => t.say("problem.http_url"),

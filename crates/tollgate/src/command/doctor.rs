@@ -33,7 +33,12 @@ pub(crate) fn run(common: &Common, arguments: &Doctor) -> Result<(), Failure> {
         output::json(&serde_json::to_value(&outcome).expect("texts are valid JSON"));
     } else {
         for finding in outcome.items.iter().filter(|finding| !common.quiet || !finding.ok || finding.what == REPAIR) {
-            output::line(&format!("{:<5} {:<12} {}", if finding.ok { "ok" } else { "FAIL" }, finding.what, finding.text));
+            let verdict = match (finding.ok, finding.note) {
+                (true, false) => "ok",
+                (true, true) => "note",
+                (false, _) => "FAIL",
+            };
+            output::line(&format!("{verdict:<5} {:<12} {}", finding.what, finding.text));
         }
     }
     match outcome.wrong() {

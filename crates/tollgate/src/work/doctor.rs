@@ -3,9 +3,13 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tollgate_core::{Catalog, catalog_warnings, size_text};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
 use crate::{compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
+
+/// Warnings about the catalog that are listed.
+const MAX_WARNINGS: usize = 5;
 
 /// Output of `doctor`.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
@@ -17,12 +21,29 @@ pub(crate) struct DoctorOutcome {
 pub(crate) struct Finding {
     pub(crate) what: String,
     pub(crate) ok: bool,
+    /// Whether it is worth a look although nothing is wrong.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) note: bool,
     pub(crate) text: String,
+}
+
+/// What a check has found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Level {
+    Good,
+    Note,
+    Fault,
+}
+
+impl From<bool> for Level {
+    fn from(is_good: bool) -> Self {
+        if is_good { Self::Good } else { Self::Fault }
+    }
 }
 
 impl Finding {
     pub(crate) fn new(what: &str, ok: bool, text: impl Into<String>) -> Self {
-        Self { what: what.to_owned(), ok, text: text.into() }
+        Self { what: what.to_owned(), ok, note: false, text: text.into() }
     }
 }
 
@@ -32,7 +53,7 @@ impl DoctorOutcome {
     }
 }
 
-/// Checks folder, open files, database, journal and Redis. The settings are those that were loaded.
+/// Checks folder, disk, open files, database, channels, journal, Redis and the clock beside it. The settings are those that were loaded.
 pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOutcome, Failure> {
     let mut checks = Checks { control, items: vec![Finding::new("settings", true, "all values are valid")] };
     let folder = std::fs::metadata(&config.data);
@@ -44,9 +65,13 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     })?;
     checks.add("disk", || Ok(disk(config)))?;
     let (connections, requests) = (config.count("server.max_connections"), config.count("limits.in_flight"));
-    checks.add("open files", || Ok(descriptors::check(connections, requests)))?;
+    checks.add("open files", || Ok(open_files(connections, requests)))?;
     if folder.is_ok() {
-        checks.add("database", || Ok(database(config)))?;
+        let mut catalog = None;
+        checks.add("database", || Ok(database(config, &mut catalog)))?;
+        if let Some(catalog) = &catalog {
+            checks.add("channels", || Ok(channels(catalog)))?;
+        }
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
     }
     if config.redis_url.is_some() {
@@ -73,38 +98,70 @@ struct Checks<'a> {
 }
 
 impl Checks<'_> {
-    fn add(&mut self, what: &'static str, check: impl FnOnce() -> Result<(bool, String), Failure>) -> Result<(), Failure> {
+    fn add<L: Into<Level>>(
+        &mut self,
+        what: &'static str,
+        check: impl FnOnce() -> Result<(L, String), Failure>,
+    ) -> Result<(), Failure> {
         self.control.check()?;
         self.control.report(what, self.items.len() as u64, None);
-        let (ok, text) = check()?;
-        self.items.push(Finding::new(what, ok, text));
+        let (level, text) = check()?;
+        let level = level.into();
+        self.items.push(Finding { note: level == Level::Note, ..Finding::new(what, level != Level::Fault, text) });
         Ok(())
     }
 }
 
 fn disk(config: &Config) -> (bool, String) {
     let reserve = disk_watch::reserve(config);
-    let (has_space, kib) = (!reserve.is_full(), reserve.free() / 1024);
+    let (has_space, free) = (!reserve.is_full(), size_text(reserve.free()));
     let text = if has_space {
-        format!("{kib} KiB free")
+        format!("{free} free")
     } else {
-        format!("full ({kib} KiB free): nothing can be booked, and a start may have to wait; free some space")
+        format!("full ({free} free): nothing can be booked, and a start may have to wait; free some space")
     };
     (has_space, text)
 }
 
-fn database(config: &Config) -> (bool, String) {
+fn open_files(connections: usize, requests: usize) -> (Level, String) {
+    let found = descriptors::check(connections, requests);
+    match (found.fits, found.may_serve) {
+        (true, _) => (Level::Good, found.text),
+        (false, true) => (Level::Note, found.text),
+        (false, false) => (Level::Fault, found.text),
+    }
+}
+
+/// Opens the database and reads its catalog.
+fn database(config: &Config, loaded: &mut Option<Catalog>) -> (bool, String) {
     let opened = compose::block_on(async {
         let store = compose::open_as(config, AccessMode::Command).await?;
         let catalog = store.catalog.load().await;
         store.close().await;
         let catalog = catalog?;
-        Ok(format!("{}, catalog revision {}, {} channels", store.database, catalog.revision.0, catalog.channels.len()))
+        Ok((format!("{}, catalog revision {}", store.database, catalog.revision.0), catalog))
     });
     match opened {
-        Ok(text) => (true, text),
+        Ok((text, catalog)) => {
+            *loaded = Some(catalog);
+            (true, text)
+        }
         Err(failure) => (false, failure.to_string()),
     }
+}
+
+/// How many channels are on, and what is wrong with the catalog as `tollgate check` would say it.
+fn channels(catalog: &Catalog) -> (Level, String) {
+    let on = catalog.channels.values().filter(|channel| channel.spec.on).count();
+    let text = format!("{on} of {} channels are on", catalog.channels.len());
+    let warnings = catalog_warnings(catalog, &[], compose::now());
+    if warnings.is_empty() {
+        return (Level::Good, text);
+    }
+    let shown = warnings.iter().take(MAX_WARNINGS).map(String::as_str).collect::<Vec<_>>().join("; ");
+    let more = warnings.len().saturating_sub(MAX_WARNINGS);
+    let more = if more > 0 { format!("; and {more} more, which `tollgate check` lists") } else { String::new() };
+    (Level::Note, format!("{text}; {shown}{more}"))
 }
 
 /// How far this machine's clock is ahead of that of Redis, in microseconds.

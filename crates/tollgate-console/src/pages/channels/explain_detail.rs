@@ -1,6 +1,7 @@
 //! Details of an explanation, which the router says in English, in the reader's language.
 
 use crate::pages::{
+    format,
     locale::{Locale, fill},
     price_text, strip,
 };
@@ -47,6 +48,11 @@ fn bound(t: Locale, part: &str) -> Option<String> {
     })
 }
 
+/// A time of the router as pages show times.
+fn time(t: Locale, rfc3339: &str) -> String {
+    format::time(t, rfc3339).map_or_else(|| rfc3339.to_owned(), |at| at.text)
+}
+
 fn say_part(t: Locale, part: &str) -> String {
     if let Some(said) = bound(t, part) {
         return said;
@@ -61,12 +67,12 @@ fn say_part(t: Locale, part: &str) -> String {
         return t.say_with("explain.speaks", &[("protocol", protocol)]);
     }
     if let Some(until) = part.strip_prefix("until ") {
-        return t.say_with("explain.until", &[("time", until)]);
+        return t.say_with("explain.until", &[("time", &time(t, until))]);
     }
     if let Some((reason, until)) = part.split_once(" until ") {
         let until = match until {
             "a test passes" => t.say("explain.until_test").to_owned(),
-            time => t.say_with("explain.until", &[("time", time)]),
+            at => t.say_with("explain.until", &[("time", &time(t, at))]),
         };
         return format!("{} · {until}", strip::reason(t, reason));
     }
@@ -134,6 +140,6 @@ mod tests {
         }
         assert_eq!(say(Locale::ZH_CN, "capability", "top_k, seed").as_deref(), Some("top_k, seed"));
         assert_eq!(say(Locale::EN, "private_network", "the base URL is private"), None);
-        assert!(say(Locale::EN, "cooling", "timeout until 2026-11-21T00:00:00Z").unwrap().contains("2026-11-21"));
+        assert!(say(Locale::EN, "cooling", "timeout until 2026-11-21T00:00:00Z").unwrap().contains("21 Nov 2026, 00:00 UTC"));
     }
 }

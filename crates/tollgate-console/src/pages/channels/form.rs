@@ -406,7 +406,7 @@ async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply,
 fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection {
     let t = request.t();
     let protocols = Protocol::WORDS.map(|word| {
-        let label = if word == "anthropic" { t.say("channels.messages") } else { protocols::label(t, word) };
+        let label = protocols::label(t, word);
         (word, label)
     });
     let mut controls = vec![

@@ -98,10 +98,10 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         let is_present = index == 0 && after.is_none();
         VersionRow {
             at: format::time(t, &change.at),
-            actor: change.actor.split(" (").next().unwrap_or_default().to_owned(),
+            actor: audit_action::author(&change.actor).to_owned(),
             author: change.actor.clone(),
             origin: change.origin.clone(),
-            action: audit_action::word(t, &change.action, &detail),
+            action: audit_action::word(t, &change.action, "channel", &detail),
             summary: summary(t, &differences),
             differences,
             is_present,
@@ -171,7 +171,7 @@ async fn version_page(request: &PageRequest, present: &Map<String, Value>, state
         tabs: tabs(request, &channel.name, Section::History),
         banner: state.banner(),
         at: format::time(t, &version.at),
-        actor: version.actor.split(" (").next().unwrap_or_default().to_owned(),
+        actor: audit_action::author(&version.actor).to_owned(),
         differences: differences(&json!({"before": before, "after": changes})),
         is_of_file: channel.is_of_file(),
         form,

@@ -87,6 +87,12 @@ struct TraceObject {
     detail: Option<String>,
 }
 
+impl TraceObject {
+    fn is_planned(&self) -> bool {
+        matches!(self.code.as_str(), "planned" | "spare")
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub(super) struct AttemptObject {
     pub(super) channel: String,
@@ -231,7 +237,7 @@ impl RecordDetail {
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),
             price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
-            trace: record.trace.iter().map(|entry| trace(t, entry)).collect(),
+            trace: trace(t, &record.trace),
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
         }
     }
@@ -377,15 +383,22 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     }
 }
 
-fn trace(t: Locale, entry: &TraceObject) -> TraceRow {
-    let is_planned = entry.code == "planned";
-    TraceRow {
+/// The candidates: those that were planned in their order, the first of which was tried first, and why others were not.
+fn trace(t: Locale, entries: &[TraceObject]) -> Vec<TraceRow> {
+    let first = entries.iter().position(TraceObject::is_planned);
+    let row = |(index, entry): (usize, &TraceObject)| TraceRow {
         channel: entry.channel.clone(),
         account: entry.account.clone().unwrap_or_default(),
-        word: if is_planned { t.say("explain.next").to_owned() } else { explain::word(t, &entry.code) },
+        word: match entry.code.as_str() {
+            _ if Some(index) == first => t.say("explain.first").to_owned(),
+            "planned" => t.say("explain.next").to_owned(),
+            "spare" => t.say("explain.spare").to_owned(),
+            code => explain::word(t, code),
+        },
         detail: entry.detail.as_ref().and_then(|detail| explain_detail::say(t, &entry.code, detail)).unwrap_or_default(),
-        is_planned,
-    }
+        is_planned: entry.is_planned(),
+    };
+    entries.iter().enumerate().map(row).collect()
 }
 
 #[cfg(test)]
@@ -393,6 +406,15 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn candidate_that_was_tried_first_is_the_first() {
+        let entry = |code: &str| TraceObject { channel: "c".to_owned(), account: None, code: code.to_owned(), detail: None };
+        let rows = trace(Locale::EN, &["cooling", "planned", "planned", "spare"].map(entry));
+        let words: Vec<_> = rows.iter().map(|row| (row.word.as_str(), row.is_planned)).collect();
+        assert_eq!(words[1..], [("First", true), ("Next", true), ("Spare", true)]);
+        assert!(!words[0].1);
+    }
 
     #[test]
     fn attempts_stand_on_the_clock_of_the_request() {
@@ -418,6 +440,6 @@ mod tests {
         let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
         assert_eq!(places, [(0, 100, 0, true), (100, 400, 500, false)]);
         assert_eq!(speed(&record), Some(10.0));
-        assert!(detail.facts.iter().any(|(_, text)| text == "chat · OpenAI → Native · streamed"), "{:?}", detail.facts);
+        assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
     }
 }

@@ -11,6 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
+        audit_action,
         control::{self, ControlSection, FaultPlace, FormView, Pager, Tab, names},
         form::{FormData, FormState},
         format::{self, TimeText},
@@ -85,7 +86,7 @@ impl InviteRow {
             mark,
             is_open: invite.state == "open",
             member: invite.member.clone(),
-            created_by: invite.created_by.clone(),
+            created_by: audit_action::author(&invite.created_by).to_owned(),
             created: format::date(t, &invite.created_at),
             expires: format::time(t, &invite.expires_at),
         }

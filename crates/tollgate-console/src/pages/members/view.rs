@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::Value;
+use tollgate_core::NanoUsd;
 
 use crate::pages::{
     format::{self, TimeText},
@@ -66,6 +67,11 @@ fn status(t: Locale, status: &str) -> Mark {
     }
 }
 
+/// Whether nothing is left of a balance.
+fn is_spent(balance: &str) -> bool {
+    NanoUsd::parse(balance).is_ok_and(|balance| balance.0 <= 0)
+}
+
 fn billing(t: Locale, billing: &str) -> &'static str {
     if billing == "prepaid" { t.say("members.prepaid") } else { t.say("members.postpaid") }
 }
@@ -102,10 +108,11 @@ impl MemberRow {
             mark: status(t, &member.status),
             groups: member.groups.join(t.say("list.separator")),
             billing: billing(t, &member.billing),
-            is_overdrawn: balance.is_some_and(|balance| balance.starts_with('-')),
-            balance: balance.map(|balance| money::exact(t, balance)),
+            // A member who pays afterwards owes something in the normal course.
+            is_overdrawn: member.billing == "prepaid" && balance.is_some_and(|balance| is_spent(balance)),
+            balance: balance.map(|balance| money::cents(t, balance)),
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
-            spent: money::short(t, sale),
+            spent: money::cents(t, sale),
             created: format::date(t, &member.created_at),
         }
     }
@@ -148,7 +155,7 @@ impl MemberDetail {
             billing: billing(t, &member.billing),
             balance: None,
             requests: format::integer(spent.map_or(0, |spent| spent.requests)),
-            spent: money::short(t, sale),
+            spent: money::cents(t, sale),
             created: format::date(t, &member.created_at),
             login: None,
         }
@@ -185,5 +192,7 @@ mod tests {
             ("Operator", "warn", "a, b", Some("−$2.50"))
         );
         assert!(row.is_overdrawn);
+        let owes = MemberObject { billing: "postpaid".to_owned(), ..member };
+        assert!(!MemberRow::of(Locale::EN, &owes, None, Some(&"-2.5".to_owned())).is_overdrawn);
     }
 }

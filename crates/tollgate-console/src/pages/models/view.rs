@@ -240,7 +240,7 @@ impl ModelFacts {
         add(t.say("model.max_output"), tokens(model.max_output));
         add(t.say("model.reads"), plain(modalities(&model.input_modalities)));
         add(t.say("model.writes"), plain(modalities(&model.output_modalities)));
-        let added = model.added_at.as_deref().and_then(|at| format::time(t, at)).map(|at| at.text);
+        let added = model.added_at.as_deref().and_then(|at| format::date(t, at)).map(|at| at.text);
         add(t.say("model.added"), plain(added));
         Self { rows: facts }
     }

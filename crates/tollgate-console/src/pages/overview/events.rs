@@ -89,7 +89,7 @@ pub(in crate::pages) fn of_transition(t: Locale, transition: &TransitionObject, 
 
 fn of_audit(t: Locale, entry: &AuditObject, now: Timestamp) -> Event {
     let (icon, verb) = match entry.action.as_str() {
-        "put" if audit_action::is_new(&entry.detail) => ("plus", t.say("event.made")),
+        "put" if entry.kind != "setting" && audit_action::is_new(&entry.detail) => ("plus", t.say("event.made")),
         "remove" | "revoke" => ("trash", t.say("event.removed")),
         "start" => ("play", t.say("event.started")),
         "cancel" => ("stop", t.say("event.cancelled")),
@@ -97,8 +97,7 @@ fn of_audit(t: Locale, entry: &AuditObject, now: Timestamp) -> Event {
         _ => ("edit", t.say("event.changed")),
     };
     let kind = kind(t, &entry.kind);
-    // The id of an admin key or member stands in parentheses behind its name.
-    let actor = entry.actor.split(" (").next().unwrap_or_default();
+    let actor = audit_action::author(&entry.actor);
     let text = t.say_with("event.sentence", &[("actor", actor), ("verb", verb), ("kind", &kind), ("name", &entry.name)]);
     Event { icon, text, ago: format::ago(t, &entry.at, now), at: entry.at.clone() }
 }

@@ -16,14 +16,16 @@ use crate::{
         format,
         layout::Layout,
         locale::Locale,
-        operations, price_text,
+        operations, price_text, protocols,
         reply::{PageFailure, PageReply},
-        request::PageRequest,
+        request::{ApiPage, PageRequest, get},
     },
 };
 
 const TOKENS: [&str; 7] = ["input", "output", "cache_read", "cache_write", "thinking", "image", "audio"];
 const FLAGS: [&str; 3] = ["web_search", "server_tools", "output_media"];
+/// Keys of one name that are offered.
+const MAX_NAMESAKES: &str = "50";
 const PLACES: &[FaultPlace] = &[
     ("model", "model", ""),
     ("key", "key", ""),
@@ -94,6 +96,22 @@ struct ExcludedRow {
     limit_of: Option<&'static str>,
 }
 
+/// One of several keys of a name.
+#[derive(Debug, Deserialize)]
+struct KeyObject {
+    id: String,
+    name: String,
+    member: String,
+    suffix: String,
+}
+
+impl KeyObject {
+    /// Name, member and end.
+    fn label(&self) -> String {
+        format!("{} · {} · …{}", self.name, self.member, self.suffix)
+    }
+}
+
 #[derive(Debug, Deserialize)]
 struct SimulationAnswer {
     group: String,
@@ -143,8 +161,9 @@ struct ExcludedObject {
 
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, query) = (request.t(), &request.query);
+    let query = &of_key(query);
     let mut state = FormState::of(if query.has("input") { query.clone() } else { defaults(query) });
-    let mut found = None;
+    let (mut found, mut namesakes) = (None, Vec::new());
     // Without a caller it is a form that was not filled in yet.
     if query.filled("model").is_some() && (query.filled("group").is_some() || query.filled("key").is_some()) {
         let sent = match body(query) {
@@ -153,7 +172,13 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         };
         match sent {
             Ok(answer) => found = Some(Found::of(t, answer)),
-            Err(error) => state = refused(t, query, error)?,
+            Err(error) => {
+                if error.param() == Some("key") {
+                    namesakes = keys_named(&request, query.value("key")).await?;
+                }
+                let error = if namesakes.is_empty() { error } else { error.because("several_keys") };
+                state = refused(t, query, error)?;
+            }
         }
     }
     let groups = group_names(&request).await?;
@@ -163,7 +188,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         t,
         tabs: tabs(&request, Section::Simulate),
         banner: state.banner(),
-        main: main_controls(t, &state, groups, models),
+        main: main_controls(t, &state, groups, models, &namesakes),
         tokens: TOKENS.iter().map(|kind| state.number(*kind, price_text::label(t, kind))).collect(),
         more: more_controls(t, &state),
         found,
@@ -171,21 +196,46 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
+/// Keys of this name, if there are several.
+async fn keys_named(request: &PageRequest, name: &str) -> Result<Vec<KeyObject>, ApiError> {
+    let query = get(&[("name", name.trim()), ("limit", MAX_NAMESAKES)]);
+    let mut keys = request.read::<ApiPage<KeyObject>>(operations::LIST_KEYS, query).await?.items;
+    if keys.len() < 2 {
+        keys.clear();
+    }
+    Ok(keys)
+}
+
+/// The form without the group where a key is named: the key decides its groups.
+fn of_key(query: &FormData) -> FormData {
+    let has_key = query.filled("key").is_some();
+    let pairs = query.pairs().map(|(name, value)| {
+        let value = if has_key && name == "group" { "" } else { value };
+        (name.to_owned(), value.to_owned())
+    });
+    FormData::of_pairs(pairs.collect())
+}
+
 fn defaults(query: &FormData) -> FormData {
     let given = query.pairs().map(|(name, value)| (name.to_owned(), value.to_owned()));
-    let group = (!query.has("group")).then(|| ("group".to_owned(), "default".to_owned()));
+    let group = (!query.has("group") && query.filled("key").is_none()).then(|| ("group".to_owned(), "default".to_owned()));
     let tokens = [("input", "1000"), ("output", "500")].map(|(name, value)| (name.to_owned(), value.to_owned()));
     FormData::of_pairs(given.chain(group).chain(tokens).collect())
 }
 
-fn main_controls(t: Locale, state: &FormState, groups: Vec<String>, models: Vec<String>) -> Vec<Control> {
+fn main_controls(t: Locale, state: &FormState, groups: Vec<String>, models: Vec<String>, namesakes: &[KeyObject]) -> Vec<Control> {
     let none = (String::new(), "–".to_owned());
     let groups = std::iter::once(none).chain(groups.into_iter().map(|name| (name.clone(), name)));
-    let protocols = [("openai", "OpenAI"), ("gemini", "Gemini"), ("anthropic", "Anthropic")];
+    let protocols = protocols::of_callers().map(|(protocol, _)| (protocol.as_str(), protocols::label(t, protocol.as_str())));
+    let key = if namesakes.is_empty() {
+        state.text("key", t.say("pricing.or_key")).hint(t.say("pricing.key_hint"))
+    } else {
+        state.choice("key", t.say("pricing.or_key"), namesakes.iter().map(|key| (key.id.clone(), key.label()))).focus()
+    };
     vec![
         state.suggest("model", t.say("models.name"), models).required().max(256),
         state.choice("group", t.say("groups.group"), groups),
-        state.text("key", t.say("pricing.or_key")).hint(t.say("pricing.key_hint")),
+        key,
         state.choice("protocol", t.say("facet.protocol"), protocols),
     ]
 }
@@ -300,6 +350,8 @@ mod tests {
             (&body["key"], body.get("group"), &body["input"], &body["output"]),
             (&json!("ci"), None, &json!(1_000), &json!(0))
         );
+        assert_eq!((of_key(&form).value("group"), of_key(&form).value("key")), ("", "ci"));
+        assert_eq!(of_key(&FormData::parse(b"group=default&key=")).value("group"), "default");
         assert!(body["web_search"] == true && !body.contains_key("service_tier"));
     }
 }

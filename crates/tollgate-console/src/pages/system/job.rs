@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::{
     dispatch::ApiCall,
     pages::{
+        audit_action,
         format::{self, TimeText},
         layout::{Layout, Script},
         locale::Locale,
@@ -112,7 +113,7 @@ impl JobRow {
             id: job.id.clone(),
             kind: kind(t, &job.kind),
             mark: mark(t, job),
-            by: job.by.clone(),
+            by: audit_action::author(&job.by).to_owned(),
             created: format::time(t, &job.created_at),
             took: took.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
             is_open: matches!(job.state.as_str(), "queued" | "running"),
@@ -145,6 +146,48 @@ struct JobResult {
     json: Option<String>,
 }
 
+/// The name of a check of the doctor.
+fn check_name(t: Locale, what: &str) -> String {
+    let name = match what {
+        "settings" => t.say("doctor.settings"),
+        "data folder" => t.say("doctor.data_folder"),
+        "disk" => t.say("doctor.disk"),
+        "open files" => t.say("doctor.open_files"),
+        "database" => t.say("doctor.database"),
+        "channels" => t.say("doctor.channels"),
+        "journal" => t.say("doctor.journal"),
+        "redis" => t.say("doctor.redis"),
+        "clock" => t.say("doctor.clock"),
+        _ => what,
+    };
+    name.to_owned()
+}
+
+/// The name of a fact of a result.
+fn fact_name(t: Locale, name: &str) -> String {
+    let known = match name {
+        "records" => t.say("fact.records"),
+        "ledger_entries" => t.say("fact.ledger_entries"),
+        "members" => t.say("nav.members"),
+        "attempts" => t.say("record.attempts"),
+        "more_differences" => t.say("fact.more_differences"),
+        "removed_before" => t.say("fact.removed_before"),
+        "removed_message" => t.say("fact.retention"),
+        "served" => t.say("fact.served"),
+        "waiting_in_journal" => t.say("fact.waiting"),
+        "begun_in_journal" => t.say("fact.without_end"),
+        "in_memory_only" => t.say("fact.in_memory_only"),
+        "file" => t.say("system.file"),
+        "bytes" => t.say("system.size"),
+        "journal_segments" => t.say("fact.segments"),
+        "master_key" => t.say("fact.master_key"),
+        "database" => t.say("doctor.database"),
+        "database_address" => t.say("fact.database_address"),
+        _ => return name.replace('_', " "),
+    };
+    known.to_owned()
+}
+
 impl JobResult {
     fn of(t: Locale, kind: &str, result: &Value) -> Self {
         let mut found = Self::default();
@@ -152,7 +195,12 @@ impl JobResult {
             "doctor" => {
                 for item in result["items"].as_array().into_iter().flatten().take(MAX_LINES) {
                     let what = item["what"].as_str().unwrap_or_default();
-                    let mark = if item["ok"] == true { Mark::new("ok", "okc", what) } else { Mark::new("bad", "badc", what) };
+                    let (tone, icon) = match (item["ok"] == true, item["note"] == true) {
+                        (true, false) => ("ok", "okc"),
+                        (true, true) => ("warn", "warn"),
+                        (false, _) => ("bad", "badc"),
+                    };
+                    let mark = Mark::new(tone, icon, check_name(t, what));
                     found.checks.push((mark, item["text"].as_str().unwrap_or_default().to_owned()));
                 }
             }
@@ -173,12 +221,14 @@ impl JobResult {
         for (name, value) in result.as_object().into_iter().flatten() {
             let text = match value {
                 Value::String(text) => text.clone(),
+                Value::Number(number) if name == "bytes" => number.as_u64().map_or_else(String::new, |size| format::bytes(t, size)),
                 Value::Number(number) => number.as_u64().map_or_else(|| number.to_string(), format::integer),
-                Value::Bool(flag) => flag.to_string(),
+                Value::Bool(true) => t.say("fact.yes").to_owned(),
+                Value::Bool(false) => t.say("fact.no").to_owned(),
                 Value::Null | Value::Array(_) | Value::Object(_) => continue,
             };
             if name != "agrees" && !text.is_empty() {
-                found.facts.push((name.replace('_', " "), text));
+                found.facts.push((fact_name(t, name), text));
             }
         }
         if matches!(kind, "replay" | "import") {
@@ -204,7 +254,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let template = JobPage {
         layout: if row.is_open { layout.with(Script::Operators) } else { layout },
         t,
-        cancelled_by: job.cancelled_by.clone(),
+        cancelled_by: job.cancelled_by.as_deref().map(|by| audit_action::author(by).to_owned()),
         faults: job.error.iter().flat_map(|error| &error.faults).take(MAX_LINES).map(fault).collect(),
         error: job.error.as_ref().map(|error| error.message.clone()),
         events: request.url(&format!("/admin/v1/jobs/{}/events", job.id)),
@@ -245,9 +295,12 @@ mod tests {
     fn results_are_checks_facts_and_lines() {
         let doctor = JobResult::of(Locale::EN, "doctor", &json!({"items": [{"what": "disk", "ok": false, "text": "full"}]}));
         assert_eq!((doctor.checks[0].0.tone, doctor.checks[0].1.as_str()), ("bad", "full"));
+        let low = json!({"items": [{"what": "open files", "ok": true, "note": true, "text": "less than configured"}]});
+        let low = JobResult::of(Locale::EN, "doctor", &low);
+        assert_eq!((low.checks[0].0.tone, low.checks[0].0.word.as_str()), ("warn", "Open files"));
         let result = json!({"agrees": false, "records": 1_200, "differences": [{"message": "sums differ"}], "journal_faults": []});
         let verify = JobResult::of(Locale::EN, "verify", &result);
         assert_eq!((verify.checks[0].0.tone, verify.lines.as_slice()), ("bad", ["sums differ".to_owned()].as_slice()));
-        assert_eq!(verify.facts, [("records".to_owned(), "1,200".to_owned())]);
+        assert_eq!(verify.facts, [("Records".to_owned(), "1,200".to_owned())]);
     }
 }
