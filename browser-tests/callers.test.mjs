@@ -101,6 +101,27 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   await context.close();
 });
 
+test("playground: a message that is sent while the key is still looked up waits for it", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground?model=acme-large`);
+  await page.locator(".answer").waitFor();
+  let answer;
+  const held = new Promise((resolve) => { answer = resolve; });
+  await page.route("**/v1/key", async (route) => { await held; await route.continue(); });
+  await page.locator("#message").fill("Say hello early.");
+  await Promise.all([page.waitForRequest("**/v1/key"), page.locator("[data-make-key]").click()]);
+  await page.locator("#message").focus();
+  await page.keyboard.press("Control+Enter");
+  await page.keyboard.press("Control+Enter");
+  assert.equal(await page.locator("[data-key-missing]").isVisible(), false);
+  answer();
+  await page.locator("[data-state].ok").waitFor();
+  assert.equal(await page.locator(".you").count(), 1, "it was sent once");
+  assert.equal(await page.locator("#message").inputValue(), "");
+  await context.close();
+});
+
 test("playground: a wrong key is said, a parameter that no model takes is greyed, tools are checked", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);

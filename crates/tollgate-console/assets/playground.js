@@ -24,6 +24,8 @@ const playground = {
   columns: [],
   active: null,
   key: null,
+  // While a key is made or looked up; a message that is sent meanwhile waits for it.
+  coming: null,
   images: [],
   kept: null,
   view: "request",
@@ -210,6 +212,7 @@ const playground = {
   },
 
   async send() {
+    await this.coming;
     const field = find("message");
     const text = field.value.trim();
     if (!text || this.columns.some((column) => column.isBusy)) return;
@@ -276,6 +279,11 @@ const playground = {
   },
 
   // Keys.
+  obtain(key) {
+    const coming = key.catch(() => {}).finally(() => { if (this.coming === coming) this.coming = null; });
+    this.coming = coming;
+  },
+
   async use(secret) {
     const answer = await fetch(`${root.dataset.send}/v1/key`, { headers: { authorization: `Bearer ${secret}` }, credentials: "omit" }).catch(() => null);
     const fault = find("key-fault");
@@ -435,12 +443,12 @@ find("key-ask").addEventListener("submit", (event) => {
   const field = document.getElementById("secret");
   const secret = field.value.trim();
   field.value = "";
-  if (secret) playground.use(secret);
+  if (secret) playground.obtain(playground.use(secret));
 });
 document.getElementById("group")?.addEventListener("change", () => {
   if (!playground.key) for (const column of playground.columns) playground.modelChanged(column);
 });
-find("make-key")?.addEventListener("click", () => playground.makeKey(document.getElementById("group")?.value));
+find("make-key")?.addEventListener("click", () => playground.obtain(playground.makeKey(document.getElementById("group")?.value)));
 find("forget-key").addEventListener("click", () => { playground.key = null; playground.keyShown(false); document.getElementById("secret").focus(); });
 find("forget-all").addEventListener("click", () => { localStorage.removeItem(KEPT); playground.list(); });
 playground.begin();

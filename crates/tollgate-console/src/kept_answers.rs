@@ -1,54 +1,153 @@
 //! Answers of the admin API that pages of several people share for a moment: sums of long periods, which read the most and change the
-//! least. The admin API itself keeps none.
+//! least. Of several who ask the same at once, one computes the answer. The admin API itself keeps none.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
 use moka::sync::Cache;
 use serde_json::Value;
+use tokio::{sync::Mutex as Turn, time::timeout};
 use tollgate_store::AdminScope;
 
 /// How old a shared answer may be.
 const KEPT_FOR: Duration = Duration::from_secs(20);
 /// Answers that are kept. Those of pages have at most some hundred rows.
 const MAX_KEPT: u64 = 64;
+/// Longest wait for someone else who computes the same answer; then it is computed once more.
+const MAX_WAIT: Duration = Duration::from_secs(6);
 
 /// What an answer depends on besides the data: the route, who may see it, and the query.
-type Question = (&'static str, AdminScope, String);
+pub(crate) type AnswerKey = (&'static str, AdminScope, String);
 
 #[derive(Debug)]
-pub(crate) struct KeptAnswers(Cache<Question, Arc<Value>>);
+pub(crate) struct KeptAnswers {
+    kept: Cache<AnswerKey, Arc<Value>>,
+    /// Questions whose answer is being computed. Who has the turn computes it; an entry without holders is left over.
+    computed: Mutex<HashMap<AnswerKey, Arc<Turn<()>>>>,
+}
 
 impl Default for KeptAnswers {
     fn default() -> Self {
-        Self(Cache::builder().max_capacity(MAX_KEPT).time_to_live(KEPT_FOR).build())
+        let kept = Cache::builder().max_capacity(MAX_KEPT).time_to_live(KEPT_FOR).build();
+        Self { kept, computed: Mutex::default() }
     }
 }
 
 impl KeptAnswers {
-    pub(crate) fn get(&self, question: &Question) -> Option<Arc<Value>> {
-        self.0.get(question)
+    /// The kept answer to a question, or the one that `compute` finds. Others who ask the same meanwhile wait for it. When it fails, or
+    /// its request is cancelled, the next of them computes it.
+    pub(crate) async fn get<E>(
+        &self,
+        question: AnswerKey,
+        compute: impl Future<Output = Result<Value, E>>,
+    ) -> Result<Arc<Value>, E> {
+        if let Some(kept) = self.kept.get(&question) {
+            return Ok(kept);
+        }
+        let turn = self.turn_of(&question);
+        let held = timeout(MAX_WAIT, turn.lock()).await;
+        if let Some(kept) = self.kept.get(&question) {
+            return Ok(kept);
+        }
+        let answer = Arc::new(compute.await?);
+        self.kept.insert(question, Arc::clone(&answer));
+        drop(held);
+        Ok(answer)
     }
 
-    pub(crate) fn keep(&self, question: Question, answer: Value) -> Arc<Value> {
-        let answer = Arc::new(answer);
-        self.0.insert(question, Arc::clone(&answer));
-        answer
+    fn turn_of(&self, question: &AnswerKey) -> Arc<Turn<()>> {
+        let mut computed = self.in_progress();
+        // As many as there are requests of pages at most.
+        computed.retain(|_, turn| Arc::strong_count(turn) > 1);
+        Arc::clone(computed.entry(question.clone()).or_default())
+    }
+
+    fn in_progress(&self) -> MutexGuard<'_, HashMap<AnswerKey, Arc<Turn<()>>>> {
+        self.computed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::{join, join_all};
     use serde_json::json;
+    use tokio::time::{Instant, sleep};
 
     use super::*;
 
-    #[test]
-    fn an_answer_is_shared_by_people_of_one_role_who_ask_the_same() {
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn question(scope: AdminScope, query: &str) -> AnswerKey {
+        ("sum_usage", scope, query.to_owned())
+    }
+
+    /// Computes for a second, and counts how often.
+    async fn slow(computed: &AtomicUsize, found: Result<Value, &'static str>) -> Result<Value, &'static str> {
+        computed.fetch_add(1, Ordering::Relaxed);
+        sleep(SECOND).await;
+        found
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_is_shared_by_people_of_one_role_who_ask_the_same() {
+        let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
+        let ask = |scope, query, found: i32| answers.get(question(scope, query), slow(&computed, Ok(json!(found))));
+        assert_eq!(ask(AdminScope::Admin, "by=key", 1).await.as_deref(), Ok(&json!(1)));
+        assert_eq!(ask(AdminScope::Admin, "by=key", 2).await.as_deref(), Ok(&json!(1)), "it is kept");
+        assert_eq!(ask(AdminScope::Operator, "by=key", 3).await.as_deref(), Ok(&json!(3)));
+        assert_eq!(ask(AdminScope::Admin, "by=model", 4).await.as_deref(), Ok(&json!(4)));
+        assert_eq!(computed.load(Ordering::Relaxed), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn one_of_several_who_ask_at_once_computes() {
+        let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
+        let asked = question(AdminScope::Admin, "by=key");
+        let all = (0..20).map(|number| answers.get(asked.clone(), slow(&computed, Ok(json!(number)))));
+        let began = Instant::now();
+        assert!(join_all(all).await.iter().all(|answer| answer.as_deref() == Ok(&json!(0))));
+        assert_eq!((computed.load(Ordering::Relaxed), began.elapsed()), (1, SECOND));
+        answers.turn_of(&question(AdminScope::Admin, "other"));
+        assert_eq!(answers.in_progress().len(), 1, "finished questions are forgotten");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn failure_or_cancellation_of_the_first_leaves_the_others() {
+        let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
+        let asked = || question(AdminScope::Admin, "by=key");
+        let first = answers.get(asked(), slow(&computed, Err("busy")));
+        let second = answers.get(asked(), slow(&computed, Ok(json!(2))));
+        let (first, second) = join(first, second).await;
+        assert_eq!((first, second.as_deref()), (Err("busy"), Ok(&json!(2))));
+
+        let asked = || question(AdminScope::Admin, "by=model");
+        let cancelled = timeout(SECOND / 2, answers.get(asked(), slow(&computed, Ok(json!(1)))));
+        let waiting = answers.get(asked(), slow(&computed, Ok(json!(2))));
+        let began = Instant::now();
+        let (cancelled, waiting) = join(cancelled, waiting).await;
+        assert!(cancelled.is_err());
+        assert_eq!((waiting.as_deref(), began.elapsed()), (Ok(&json!(2)), SECOND * 3 / 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn wait_for_another_is_bounded() {
         let answers = KeptAnswers::default();
-        let question = |scope, query: &str| ("sum_usage", scope, query.to_owned());
-        answers.keep(question(AdminScope::Admin, "by=key"), json!({"items": [1]}));
-        assert_eq!(answers.get(&question(AdminScope::Admin, "by=key")).as_deref(), Some(&json!({"items": [1]})));
-        assert_eq!(answers.get(&question(AdminScope::Operator, "by=key")), None);
-        assert_eq!(answers.get(&question(AdminScope::Admin, "by=model")), None);
+        let asked = || question(AdminScope::Admin, "by=key");
+        let stuck = answers.get(asked(), async {
+            sleep(SECOND * 60).await;
+            Ok::<_, &str>(json!(1))
+        });
+        let began = Instant::now();
+        let other = async {
+            let answer = answers.get(asked(), async { Ok::<_, &str>(json!(2)) }).await;
+            (answer.as_deref() == Ok(&json!(2)), began.elapsed())
+        };
+        let (_, other) = join(stuck, other).await;
+        assert_eq!(other, (true, MAX_WAIT));
     }
 }

@@ -89,11 +89,11 @@ impl RequestContext {
 
     /// Author of changes in the audit log.
     pub(crate) fn actor(&self) -> Actor {
-        self.from_here(self.principal.actor())
+        self.with_address(self.principal.actor())
     }
 
     /// An author with the address of the request. The command line has none: it is on this machine.
-    fn from_here(&self, actor: Actor) -> Actor {
+    fn with_address(&self, actor: Actor) -> Actor {
         Actor { address: self.address.filter(|_| !self.principal.is_local()), ..actor }
     }
 
@@ -135,7 +135,7 @@ impl RequestContext {
 
     /// As [`Self::apply`], for a change that something else than the principal permits, such as a password or an invite.
     pub(crate) async fn apply_as(&self, actor: &Actor, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
-        match self.state.store.catalog.apply(changes, &self.from_here(actor.clone()), self.now()).await {
+        match self.state.store.catalog.apply(changes, &self.with_address(actor.clone()), self.now()).await {
             Ok(_) => Ok(ApplyOutcome::Applied),
             Err(StoreError::Refused(ChangeRefused { reason: ChangeRefusal::Repeated { id, .. }, .. })) => {
                 Ok(ApplyOutcome::Replayed(id))

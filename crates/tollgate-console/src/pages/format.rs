@@ -144,8 +144,24 @@ pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();
     }
-    let tenths = u128::from(part) * 1_000 / u128::from(whole);
+    let tenths = rounded_share(part, whole, 1_000);
     format!("{}.{} %", tenths / 10, tenths % 10)
+}
+
+/// A share of what failed, as a percentage with two decimals; a dash of nothing. Rounded, but not to nothing and not to all.
+pub(crate) fn ratio_of_failed(part: u64, whole: u64) -> String {
+    if whole == 0 {
+        return "–".to_owned();
+    }
+    let hundredths = rounded_share(part, whole, 10_000).max(u128::from(part > 0));
+    if hundredths == 10_000 { "100 %".to_owned() } else { format!("{}.{:02} %", hundredths / 100, hundredths % 100) }
+}
+
+/// A share in parts of `scale`, rounded; all only if nothing is missing.
+fn rounded_share(part: u64, whole: u64, scale: u128) -> u128 {
+    let (part, whole) = (u128::from(part), u128::from(whole));
+    let rounded = (2 * scale * part + whole) / (2 * whole);
+    if part < whole { rounded.min(scale - 1) } else { rounded }
 }
 
 /// A point in time, as text and as `datetime` of a `<time>`, in which scripts find it to show it in the browser's zone.
@@ -285,6 +301,16 @@ mod tests {
 
     #[test]
     fn shares_are_not_rounded_up_to_all() {
+        let failed = [(0, 8), (1, 8), (1, 3), (2, 3), (1, 1_000_000), (999_999, 1_000_000), (8, 8), (0, 0)];
+        assert_eq!(
+            failed.map(|(part, whole)| ratio_of_failed(part, whole)),
+            ["0.00 %", "12.50 %", "33.33 %", "66.67 %", "0.01 %", "99.99 %", "100 %", "–"]
+        );
+        let short = [(1, 3), (2, 3), (1, 800), (999, 1_000), (9_999, 10_000), (5, 5)];
+        assert_eq!(
+            short.map(|(part, whole)| ratio_short(part, whole)),
+            ["33.3 %", "66.7 %", "0.1 %", "99.9 %", "99.9 %", "100.0 %"]
+        );
         assert_eq!(percent(1.0), "100 %");
         assert_eq!(percent(0.999_99), "99.99 %");
         assert_eq!(percent(0.5), "50.00 %");

@@ -312,7 +312,7 @@ fn figures(t: Locale, buckets: &Buckets) -> LogFigures {
     let has_cost = buckets.items.iter().any(|bucket| bucket.cost.is_some());
     LogFigures {
         requests: format::integer(requests),
-        not_completed: format::ratio(requests.saturating_sub(completed), requests),
+        not_completed: format::ratio_of_failed(requests.saturating_sub(completed), requests),
         tokens: format::compact(t, tokens),
         tokens_exact: format::integer(tokens),
         sale: money::short(t, &sale),

@@ -124,6 +124,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "parameters" => t.say("problem.parameters"),
         "several_keys" => t.say("problem.several_keys"),
         "private_address" => t.say("problem.private_address"),
+        "private_address_for_admins" => t.say("problem.private_address_for_admins"),
         "credential" => t.say("problem.credential"),
         "http_url" => t.say("problem.http_url"),
         "image" => t.say("problem.image"),

@@ -148,12 +148,8 @@ impl PageRequest {
             return self.read(id, call).await;
         };
         let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
-        let answer = if let Some(kept) = self.state.kept_answers.get(&question) {
-            kept
-        } else {
-            let answer = self.call(id, call).await?.into_parts().0;
-            self.state.kept_answers.keep(question, answer)
-        };
+        let compute = async { Ok::<_, ApiError>(self.call(id, call).await?.into_parts().0) };
+        let answer = self.state.kept_answers.get(question, compute).await?;
         read_value(T::deserialize(&*answer))
     }
 }

@@ -132,3 +132,18 @@ fn channel_is_found_by_the_end_of_a_credential() {
         admin.get("/admin/v1/channels/main/accounts/main")["credential_end"].is_null()
     });
 }
+
+#[test]
+fn private_address_is_for_admins_to_allow_and_each_is_told_what_to_do() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    make_member(&admin, "op", "operator");
+    let fields = [("name", "near"), ("provider", "compatible"), ("base_url", "http://127.0.0.1:9/v1"), ("groups", "default")];
+    for (member, told, not_told) in
+        [("root", "Tick “It may reach private addresses”", "An admin must"), ("op", "An admin must allow it", "Tick “")]
+    {
+        let answer = signed_in(&admin, member).post(&admin.gateway, "/channels/new", &fields);
+        let page = answer.text();
+        assert!(answer.status == 422 && page.contains(told) && !page.contains(not_told), "{member}: {page}");
+    }
+}
