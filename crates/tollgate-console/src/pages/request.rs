@@ -148,7 +148,8 @@ impl PageRequest {
             return self.read(id, call).await;
         };
         let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
-        let compute = async { Ok::<_, ApiError>(self.call(id, call).await?.into_parts().0) };
+        // On the heap: a page asks several such questions at once.
+        let compute = Box::pin(async { Ok::<_, ApiError>(self.call(id, call).await?.into_parts().0) });
         let answer = self.state.kept_answers.get(question, compute).await?;
         read_value(T::deserialize(&*answer))
     }

@@ -32,7 +32,7 @@ use crate::{
         overview::{
             charts::first_token,
             events::{Event, TransitionObject, of_transition},
-            sums::{self, AttemptFigures, AttemptRow, Figures, SumRow, SumsOverTime},
+            sums::{self, AttemptFigures, AttemptSum, Figures, SumRow, SumsOverTime},
         },
         period::{Period, PeriodPicker},
         protocols,
@@ -139,7 +139,7 @@ struct Sources {
     of_channel: Option<UptimeObject>,
     total: Figures,
     attempts: AttemptFigures,
-    attempts_by_model: Vec<AttemptRow>,
+    attempts_by_model: Vec<AttemptSum>,
     by_model: Vec<SumRow>,
     by_account: Vec<SumRow>,
     buckets: Buckets,

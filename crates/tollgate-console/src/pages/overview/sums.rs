@@ -55,7 +55,7 @@ pub(in crate::pages) struct Times {
 
 /// Sums over attempts: those of a request that another account answered count here too.
 #[derive(Debug, Deserialize)]
-pub(in crate::pages) struct AttemptRow {
+pub(in crate::pages) struct AttemptSum {
     pub(in crate::pages) of: String,
     pub(in crate::pages) name: Option<String>,
     #[serde(flatten)]
@@ -132,8 +132,8 @@ pub(in crate::pages) async fn attempts(
     request: &PageRequest,
     period: &Period,
     pairs: &[(&str, &str)],
-) -> Result<Vec<AttemptRow>, ApiError> {
-    Ok(read::<ApiPage<AttemptRow>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
+) -> Result<Vec<AttemptSum>, ApiError> {
+    Ok(read::<ApiPage<AttemptSum>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
 }
 
 /// What an operation answers for a period. Operators share the answers for a period of several days for a moment, so that an overview

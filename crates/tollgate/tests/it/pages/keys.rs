@@ -291,7 +291,7 @@ fn form_of_a_key_has_its_restrictions_and_tags() {
         (&json!(["o1-*", "*-pro"]), &json!(["openai", "anthropic"]), &tags)
     );
     let page = op.page(&admin.gateway, &format!("/keys/{id}"));
-    for part in ["o1-*, *-pro", "OpenAI, Messages", "cost=a=1, team=search", "value=\"anthropic\" checked"] {
+    for part in ["o1-*, *-pro", "Chat, Messages", "cost=a=1, team=search", "value=\"anthropic\" checked"] {
         assert!(page.contains(part), "no {part} in {page}");
     }
     // A copy has them, too.
