@@ -62,7 +62,8 @@ fn without_varying_parts(text: &str) -> String {
         let line = words.collect::<Vec<_>>().join(" ");
         let line = line.split(", catalog revision").next().unwrap_or_default();
         // The limits of the machine.
-        let line = ["ok    open files", "ok    disk"].into_iter().find(|check| line.starts_with(check)).unwrap_or(line);
+        let limits = [("ok    open files", "open files"), ("note  open files", "open files"), ("ok    disk", "disk")];
+        let line = limits.into_iter().find(|(check, _)| line.starts_with(check)).map_or(line, |(_, what)| what);
         // Booked records so far, and their batches.
         let counted = [" ended requests", " ledger entries"].into_iter().find_map(|what| line.find(what));
         match counted.and_then(|end| line[..end].rfind(' ').map(|begin| (begin, end))) {
