@@ -71,7 +71,7 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   ]);
   const { key: secret } = await made.json();
   await page.getByText("console-playground · default").waitFor();
-  for (const protocol of ["OpenAI", "Native", "Messages"]) {
+  for (const protocol of ["Chat", "Native", "Messages"]) {
     await page.locator(".protocols label", { hasText: protocol }).click();
     await page.locator("#message").fill(`Say hello over ${protocol}.`);
     await page.locator("#message").focus();
@@ -96,7 +96,7 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   await page.getByRole("button", { name: "Share setup" }).click();
   assert.match(page.url(), /model=acme-large&model=acme%2Fsmall%3Afree&protocol=anthropic/);
   await page.getByRole("button", { name: "New", exact: true }).click();
-  await page.getByRole("button", { name: /^Say hello over OpenAI|^Say hello to both/ }).first().click();
+  await page.getByRole("button", { name: /^Say hello over Chat|^Say hello to both/ }).first().click();
   await page.locator(".answer .said").first().waitFor();
   await context.close();
 });
