@@ -65,7 +65,7 @@ test("the first admin sets a password and finds the console", async () => {
   await page.getByText("Passed").waitFor();
   await checkPage(page, faults, "set-up, tested");
   await screenshot(page, "set-up-tested.light");
-  await page.getByRole("link", { name: "Go on" }).click();
+  await page.getByRole("button", { name: "Go on" }).click();
   await page.waitForURL("**/setup/key");
   await checkPage(page, faults, "set-up, key");
   await page.locator("main button.primary").click();
