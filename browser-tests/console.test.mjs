@@ -93,7 +93,7 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/keys`);
-  await page.getByRole("link", { name: "first", exact: true }).waitFor();
+  await page.getByRole("link", { name: "my-key", exact: true }).waitFor();
   await page.getByRole("link", { name: "New key" }).first().click();
   await page.locator("#name:focus").waitFor();
   await page.keyboard.type("mobile-app");
