@@ -171,6 +171,7 @@ CREATE TABLE audit (
     id TEXT NOT NULL,
     name TEXT NOT NULL,
     detail TEXT NOT NULL,
+    address TEXT,
     PRIMARY KEY (revision, position)
 );
 
@@ -229,7 +230,8 @@ CREATE TABLE ledger (
     parts TEXT,
     idempotency_key TEXT,
     note TEXT NOT NULL,
-    actor TEXT NOT NULL
+    actor TEXT NOT NULL,
+    address TEXT
 );
 CREATE UNIQUE INDEX ledger_idempotency ON ledger (idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX ledger_member ON ledger (member_id, seq);

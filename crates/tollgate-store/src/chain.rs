@@ -106,24 +106,14 @@ impl LedgerLinkRow<'_> {
         for number in self.covered.into_iter().flatten() {
             mac.number(number);
         }
-        mac.maybe_text(self.parts).maybe_text(self.idempotency_key).text(self.note).text(self.actor);
-        add_address(mac, self.address);
+        mac.maybe_text(self.parts).maybe_text(self.idempotency_key).text(self.note).text(self.actor).maybe_text(self.address);
     }
 }
 
 /// Adds an event of the audit log.
 pub(crate) fn add_audit(mac: &mut RowMac, revision: Revision, position: i64, event: &AuditEvent) {
     mac.number(revision.0).number(position).number(event.at.0).text(&event.origin).text(&event.actor).text(&event.action);
-    mac.text(event.kind.as_str()).text(&event.id).text(&event.name).text(&event.detail);
-    add_address(mac, event.address.as_deref());
-}
-
-/// Adds the address of a row behind its other values, and nothing where there is none: rows from before there were addresses keep their
-/// MAC. What follows a row is the number of the next one, so that an address cannot be taken for anything else.
-pub(crate) fn add_address(mac: &mut RowMac, address: Option<&str>) {
-    if let Some(address) = address {
-        mac.text(address);
-    }
+    mac.text(event.kind.as_str()).text(&event.id).text(&event.name).text(&event.detail).maybe_text(event.address.as_deref());
 }
 
 #[cfg(test)]

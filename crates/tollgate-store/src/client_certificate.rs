@@ -14,7 +14,7 @@ use tollgate_core::certificate_expiry;
 use crate::FieldProblem;
 
 /// Longest chain and longest key, in characters.
-pub(crate) const MAX_PEM: usize = 65_536;
+pub const MAX_PEM: usize = 65_536;
 
 /// The certificates of a chain, the client's own first.
 ///

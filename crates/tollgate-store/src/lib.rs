@@ -69,7 +69,7 @@ pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreRe
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
 pub use change::{Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
-pub use client_certificate::{certificate_chain, private_key};
+pub use client_certificate::{MAX_PEM, certificate_chain, private_key};
 pub use counters::{
     AccessReport, AccessState, CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker,
     SharedAccessReports, SharedHealth, SharedHealthUpdate, Spender, check_redis, counters_in_memory, counters_in_redis,

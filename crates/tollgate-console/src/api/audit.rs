@@ -26,12 +26,7 @@ static EVENT: Object = Object::of(
         read("at", Kind::Time, "Time of the change."),
         read("origin", Kind::Word(&["file", "cli", "console", "api", "gateway"]), "Origin of the change."),
         read("actor", TEXT, "Author of the change."),
-        read(
-            "address",
-            TEXT,
-            "Address that the change was made from; null: on the gateway's machine, not known, or an older event.",
-        )
-        .or_null(),
+        read("address", TEXT, "Address that the change was made from; null: on the gateway's machine, or not known.").or_null(),
         read(
             "action",
             TEXT,

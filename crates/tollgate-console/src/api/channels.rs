@@ -100,7 +100,6 @@ impl NamedResource for ChannelResource {
                 context.require_admin("Changing the base_url of a channel with private_network or a proxy")?;
             }
         }
-        let is_admin = context.require_admin("A private address").is_ok();
         if !after.private_network
             && let Some(host) = private_host(&after.base_url)
         {
@@ -108,7 +107,11 @@ impl NamedResource for ChannelResource {
                 "base_url",
                 format_args!("{host} does not belong to the public internet; an admin may set private_network"),
             )
-            .because(if is_admin { "private_address" } else { "private_address_for_admins" }));
+            .because(if context.require_admin("A private address").is_ok() {
+                "private_address"
+            } else {
+                "private_address_for_admins"
+            }));
         }
         Ok(())
     }

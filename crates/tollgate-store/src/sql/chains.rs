@@ -80,7 +80,7 @@ fn add_audit(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
     for at in 3..10 {
         mac.text(row.try_get(at)?);
     }
-    chain::add_address(mac, row.try_get(10)?);
+    mac.maybe_text(row.try_get(10)?);
     Ok(())
 }
 

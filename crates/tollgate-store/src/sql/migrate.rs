@@ -21,23 +21,12 @@ pub(super) struct SchemaStep {
 }
 
 /// Every step, oldest first. A released step never changes: its checksum is compared at every start.
-pub(super) const ALL: &[SchemaStep] = &[
-    SchemaStep {
-        version: 1,
-        name: "schema",
-        sqlite: concat!(include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.sqlite.sql")),
-        postgres: concat!(
-            include_str!("../../migrations/0001_schema.sql"),
-            include_str!("../../migrations/0001_usage.postgres.sql")
-        ),
-    },
-    SchemaStep {
-        version: 2,
-        name: "addresses of changes",
-        sqlite: include_str!("../../migrations/0002_change_addresses.sql"),
-        postgres: include_str!("../../migrations/0002_change_addresses.sql"),
-    },
-];
+pub(super) const ALL: &[SchemaStep] = &[SchemaStep {
+    version: 1,
+    name: "schema",
+    sqlite: concat!(include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.sqlite.sql")),
+    postgres: concat!(include_str!("../../migrations/0001_schema.sql"), include_str!("../../migrations/0001_usage.postgres.sql")),
+}];
 
 const TABLE: &str = "_sqlx_migrations";
 

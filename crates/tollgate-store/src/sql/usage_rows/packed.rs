@@ -1,5 +1,5 @@
 //! The column `packed` of a record: its numbers that no query compares or adds up, in one value. A column costs both databases the
-//! same whether a query reads it or not, so that sixteen of them would be a fifth of what it takes to book a record.
+//! same whether a query reads it or not, so that sixteen of them would be a sixth of what it takes to book a record.
 //!
 //! The value begins with a bit for each number that is not 0, and these numbers follow, in the order of [`PackedNumbers::numbers`],
 //! each as a [`varint`]. What can be absent is 0 then, and one more otherwise. New numbers are added at the end: records that were
