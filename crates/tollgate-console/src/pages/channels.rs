@@ -4,6 +4,7 @@
 mod accounts;
 mod as_file;
 mod detail;
+mod edit;
 pub(super) mod explain;
 pub(super) mod explain_detail;
 mod filter;
@@ -38,8 +39,8 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels/new", OPERATOR, page!(form::new)),
     PageRoute::post("/channels/new", OPERATOR, page!(form::make)),
     PageRoute::get("/channels/{name}", OPERATOR, page!(detail::show)),
-    PageRoute::get("/channels/{name}/edit", OPERATOR, page!(form::edit)),
-    PageRoute::post("/channels/{name}/edit", OPERATOR, page!(form::change)),
+    PageRoute::get("/channels/{name}/edit", OPERATOR, page!(edit::show)),
+    PageRoute::post("/channels/{name}/edit", OPERATOR, page!(edit::change)).takes_bytes(edit::MAX_BYTES),
     PageRoute::get("/channels/{name}/file", OPERATOR, page!(as_file::show)),
     PageRoute::post("/channels/{name}/file", ADMIN, page!(as_file::compare)).takes_bytes(as_file::MAX_BYTES),
     PageRoute::post("/channels/{name}/file/save", ADMIN, page!(as_file::save)).takes_bytes(as_file::MAX_BYTES),

@@ -1,15 +1,13 @@
-//! The forms that make and change a channel, in sections: connection, routing, time limits, translation, budget, and the groups that offer
-//! it.
+//! The form that makes a channel, and what it shares with those that change one or several.
 
 use std::sync::Arc;
 
 use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use tollgate_protocol::Protocol;
 use url::Url;
 
-use super::state::{call_of, path, provider_name};
+use super::state::{path, provider_name};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -20,7 +18,6 @@ use crate::{
         locale::Locale,
         operations,
         preferences::Toast,
-        protocols,
         reply::{PageFailure, PageReply},
         request::{ApiPage, PageRequest, get, path_of},
     },
@@ -47,12 +44,10 @@ const FIELDS: &[&str] = &[
     "client_key",
     "budget_amount",
 ];
-/// Longest PEM text of a certificate or a key.
-const MAX_PEM: usize = 65_536;
 /// Providers that can be chosen, in this order.
 const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
 /// Fields that are whole numbers.
-const NUMBERS: [&str; 7] = [
+pub(super) const NUMBERS: [&str; 7] = [
     "priority",
     "weight",
     "connect_timeout_ms",
@@ -61,9 +56,6 @@ const NUMBERS: [&str; 7] = [
     "total_timeout_ms",
     "probe_interval_s",
 ];
-/// Fields that are switches.
-const SWITCHES: [&str; 7] =
-    ["cooling", "learn_unsupported", "retry_uncertain", "hoist", "server_tools", "pass_user", "fetch_media"];
 
 #[derive(Debug, Template)]
 #[template(path = "channel_new.html")]
@@ -77,26 +69,15 @@ struct NewChannelPage {
     groups: ControlSection,
 }
 
-#[derive(Debug, Template)]
-#[template(path = "channel_edit.html")]
-struct EditChannelPage {
-    layout: Layout,
-    t: Locale,
-    banner: Option<String>,
-    back: String,
-    action: String,
-    sections: Vec<ControlSection>,
-}
-
 #[derive(Debug, Deserialize)]
-struct GroupObject {
+pub(super) struct OfferingGroup {
     name: String,
     owner: String,
     channels: Vec<String>,
 }
 
-async fn groups(request: &PageRequest) -> Result<Vec<GroupObject>, ApiError> {
-    Ok(request.read::<ApiPage<GroupObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])).await?.items)
+pub(super) async fn groups(request: &PageRequest) -> Result<Vec<OfferingGroup>, ApiError> {
+    Ok(request.read::<ApiPage<OfferingGroup>>(operations::LIST_GROUPS, get(&[("limit", "1000")])).await?.items)
 }
 
 pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -148,7 +129,7 @@ fn with_fault_of_url(form: &FormData, error: ApiError) -> ApiError {
 }
 
 /// Lets the chosen groups offer the channel and the others not. Groups of the catalog file stay.
-async fn set_groups(request: &PageRequest, channel: &str, groups: &[GroupObject]) -> Result<(), ApiError> {
+pub(super) async fn set_groups(request: &PageRequest, channel: &str, groups: &[OfferingGroup]) -> Result<(), ApiError> {
     for group in groups.iter().filter(|group| group.owner != "file") {
         let is_wanted = request.form.all("groups").any(|wanted| wanted == group.name);
         if is_wanted == group.channels.iter().any(|known| known == channel) {
@@ -185,19 +166,12 @@ pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> 
         form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
         form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")).kept_from(form),
     ];
-    controls.push(
-        form.area("client_certificate", t.say("channels.client_certificate"), 3)
-            .hint(t.say("channels.client_certificate_hint"))
-            .max(MAX_PEM),
-    );
-    let key = form.area("client_key", t.say("channels.client_key"), 3).hint(t.say("channels.client_key_hint")).max(MAX_PEM);
-    controls.push(Control { value: String::new(), ..key });
     controls.extend(private_network(request, form));
     ControlSection::new(t.say("channels.connection"), controls)
 }
 
 /// Only admins may let a channel reach private addresses.
-fn private_network(request: &PageRequest, form: &FormState) -> Option<Control> {
+pub(super) fn private_network(request: &PageRequest, form: &FormState) -> Option<Control> {
     let t = request.t();
     request.is_admin().then(|| switch(t, form, "private_network"))
 }
@@ -206,8 +180,8 @@ pub(in crate::pages) const fn providers() -> [&'static str; 5] {
     PROVIDERS
 }
 
-fn group_section(t: Locale, form: &FormState, groups: &[GroupObject], channel: Option<&str>) -> ControlSection {
-    let is_chosen = |group: &GroupObject| match channel {
+pub(super) fn group_section(t: Locale, form: &FormState, groups: &[OfferingGroup], channel: Option<&str>) -> ControlSection {
+    let is_chosen = |group: &OfferingGroup| match channel {
         Some(channel) if !form.has("name") => group.channels.iter().any(|known| known == channel),
         _ => form.all("groups").any(|wanted| wanted == group.name),
     };
@@ -219,119 +193,6 @@ fn group_section(t: Locale, form: &FormState, groups: &[GroupObject], channel: O
     let title = t.say("channels.groups");
     let groups = form.chosen("groups", title, choices.collect());
     ControlSection::new(title, vec![groups]).about(t.say("channels.groups_about"))
-}
-
-/// The row of a channel with all its fields.
-async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
-    request.read(operations::GET_CHANNEL, call_of(request)).await
-}
-
-pub(super) async fn edit(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let row = row(&request).await?;
-    let form = FormState::of(values(&row));
-    edit_page(&request, &form).await
-}
-
-/// What the form of a channel holds before it is changed.
-fn values(row: &Map<String, Value>) -> FormData {
-    let text = |name: &str| match row.get(name) {
-        None | Some(Value::Null) => String::new(),
-        Some(Value::String(text)) => text.clone(),
-        Some(other) => other.to_string(),
-    };
-    let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
-    // The private key is not shown: an empty field keeps it.
-    pairs.extend(["protocol", "base_url", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
-    pairs.extend(
-        SWITCHES
-            .iter()
-            .chain(&["private_network"])
-            .filter(|name| row.get(**name) == Some(&Value::Bool(true)))
-            .map(|name| (*name, "true".to_owned())),
-    );
-    let headers = row.get("headers").and_then(Value::as_object).into_iter().flatten();
-    let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default())).collect();
-    pairs.push(("headers", headers.join("\n")));
-    let tags = row.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
-    pairs.push(("tags", tags.collect::<Vec<_>>().join(", ")));
-    let budget = row.get("budget").map(|budget| budget.as_array().and_then(|list| list.first()).unwrap_or(budget));
-    for (field, member) in [("budget_amount", "amount"), ("budget_window", "window"), ("budget_action", "action")] {
-        let value = budget.and_then(|budget| budget.get(member)).and_then(Value::as_str).unwrap_or_default();
-        pairs.push((field, value.to_owned()));
-    }
-    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(name, value)| (*name, value.as_str())).collect();
-    FormData::of(&pairs)
-}
-
-pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let before = row(&request).await?;
-    match save(&request, &before).await {
-        Ok(()) => Ok(PageReply::redirect(&request.url(&path(request.path_param("name")))).toast(Toast::Saved)),
-        Err(error) => edit_page(&request, &refused(request.t(), &request.form, error)?).await,
-    }
-}
-
-async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), ApiError> {
-    let body = body(&request.form, before, request.is_admin())?;
-    request.call(operations::CHANGE_CHANNEL, ApiCall { body, ..call_of(request) }).await?;
-    set_groups(request, request.path_param("name"), &groups(request).await?).await
-}
-
-/// The fields as the admin API takes them. What only admins may change is sent by admins only, and an address only if it differs.
-fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
-    let mut body = Map::new();
-    for field in NUMBERS {
-        // What is no number is refused by the admin API, with the other faults.
-        body.insert(field.to_owned(), number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from));
-    }
-    for field in SWITCHES {
-        body.insert(field.to_owned(), form.has(field).into());
-    }
-    for field in ["base_url", "protocol"] {
-        let value = form.value(field).trim();
-        if form.has(field) && before.get(field).and_then(Value::as_str) != Some(value.trim_end_matches('/')) {
-            body.insert(field.to_owned(), value.into());
-        }
-    }
-    if is_admin {
-        body.insert("private_network".to_owned(), form.has("private_network").into());
-        for field in ["proxy", "ca_file"] {
-            body.insert(field.to_owned(), form.filled(field).map_or(Value::Null, Value::from));
-        }
-    }
-    if form.has("client_certificate") {
-        // Browsers send lines with CRLF.
-        let pem = |field| form.filled(field).map(|text| text.replace("\r\n", "\n"));
-        let certificate = pem("client_certificate");
-        let has_key = before.get("client_key").is_some_and(|key| !key.is_null());
-        let kept = (has_key && certificate.is_some()).then(|| "***".to_owned());
-        body.insert("client_key".to_owned(), json!(pem("client_key").or(kept)));
-        body.insert("client_certificate".to_owned(), json!(certificate));
-    }
-    body.insert("headers".to_owned(), headers(form.value("headers"))?);
-    body.insert("tags".to_owned(), tags(form.value("tags")));
-    // Several budgets are changed with the command line.
-    if before.get("budget").and_then(Value::as_array).is_none_or(|budgets| budgets.len() < 2) {
-        let budget = form.filled("budget_amount").map(|amount| {
-            let word = |field: &str, default: &str| form.filled(field).unwrap_or(default).to_owned();
-            json!({
-                "amount": amount.trim_start_matches('$').replace(',', ""), "window": word("budget_window", "month"),
-                "action": word("budget_action", "block"),
-            })
-        });
-        body.insert("budget".to_owned(), json!(budget));
-    }
-    Ok(body)
-}
-
-/// Headers, one a line.
-fn headers(text: &str) -> Result<Value, ApiError> {
-    let mut headers = Map::new();
-    for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
-        let (name, value) = line.split_once(':').ok_or_else(|| ApiError::value("headers", "expected NAME: VALUE on each line"))?;
-        headers.insert(name.trim().to_owned(), value.trim().into());
-    }
-    Ok(Value::Object(headers))
 }
 
 /// Tags, with commas between them.
@@ -373,7 +234,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
     FormState::refused(t, form, &error, FIELDS)
 }
 
-fn switch(t: Locale, form: &FormState, name: &'static str) -> Control {
+pub(super) fn switch(t: Locale, form: &FormState, name: &'static str) -> Control {
     let (label, hint) = match name {
         "private_network" => (t.say("channels.private_network"), t.say("channels.private_network_hint")),
         "cooling" => (t.say("channels.cooling"), t.say("channels.cooling_hint")),
@@ -387,132 +248,13 @@ fn switch(t: Locale, form: &FormState, name: &'static str) -> Control {
     form.check(name, label).hint(hint).wide()
 }
 
-async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
-    let t = request.t();
-    let name = request.path_param("name");
-    let groups = groups(request).await?;
-    let template = EditChannelPage {
-        layout: request.layout(t.say_with("channels.edit_title", &[("channel", name)])).below("/channels", t.say("nav.channels")),
-        t,
-        banner: form.banner(),
-        back: request.url(&path(name)),
-        action: request.url(&format!("{}/edit", path(name))),
-        sections: sections(request, form, group_section(t, form, &groups, Some(name))),
-    };
-    PageReply::page(form.status(), &template)
-}
-
-/// Where requests go, and what they carry.
-fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection {
-    let t = request.t();
-    let protocols = Protocol::WORDS.map(|word| {
-        let label = protocols::label(t, word);
-        (word, label)
-    });
-    let mut controls = vec![
-        form.choice("protocol", t.say("facet.protocol"), protocols),
-        form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
-        form.area("headers", t.say("channels.headers"), 3).hint(t.say("channels.headers_hint")),
-    ];
-    if request.is_admin() {
-        controls.push(form.text("proxy", t.say("channels.proxy")).hint(t.say("channels.proxy_hint")).max(2_000));
-        controls.push(form.text("ca_file", t.say("channels.ca_file")).hint(t.say("channels.ca_file_hint")).max(1_000));
-    }
-    controls.extend(private_network(request, form));
-    ControlSection::new(t.say("channels.connection"), controls)
-}
-
 pub(super) fn tags_control(t: Locale, form: &FormState) -> Control {
     form.text("tags", t.say("channels.tags")).hint(t.say("channels.tags_hint")).max(1_000)
-}
-
-fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> Vec<ControlSection> {
-    let t = request.t();
-    let number = |name, label, hint| form.number(name, label).hint(hint).required();
-    let switches = |names: &[&'static str]| names.iter().map(|name| switch(t, form, name)).collect::<Vec<_>>();
-    let windows = [("month", t.say("window.month")), ("day", t.say("window.day")), ("total", t.say("window.total"))];
-    let actions = [("block", t.say("budget.block")), ("alert", t.say("budget.alert"))];
-    let mut routing = vec![
-        number("priority", t.say("channels.priority"), t.say("channels.priority_hint")),
-        number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
-    ];
-    routing.push(tags_control(t, form));
-    routing.extend(switches(&["cooling", "retry_uncertain", "learn_unsupported"]));
-    let times = vec![
-        number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
-        number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
-        number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
-        number("total_timeout_ms", t.say("channels.total_timeout"), t.say("channels.total_timeout_hint")),
-        number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
-    ];
-    let budget = vec![
-        form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
-        form.choice("budget_window", t.say("keys.budget_window"), windows),
-        form.choice("budget_action", t.say("keys.budget_action"), actions),
-    ];
-    let translation = switches(&["hoist", "server_tools", "pass_user", "fetch_media"]);
-    vec![
-        connection_section(request, form),
-        groups,
-        ControlSection::new(t.say("channels.routing"), routing),
-        ControlSection::new(t.say("channels.times"), times),
-        ControlSection::new(t.say("channels.translation"), translation).about(t.say("channels.translation_about")),
-        ControlSection::new(t.say("home.budgets"), budget).about(t.say("channels.budget_about")),
-    ]
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn row() -> Map<String, Value> {
-        let row = json!({
-            "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
-            "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "total_timeout_ms": 0, "probe_interval_s": 0,
-            "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
-            "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem",
-            "client_certificate": "PEM", "client_key": "***", "headers": {"x-a": "***"},
-            "budget": {"amount": "5.00", "window": "day", "action": "block"},
-        });
-        row.as_object().unwrap().clone()
-    }
-
-    #[test]
-    fn form_that_is_sent_as_it_was_shown_changes_nothing() {
-        let (row, sent) = (row(), values(&row()));
-        let body = body(&sent, &row, true).unwrap();
-        for (field, value) in &body {
-            assert_eq!(Some(value), row.get(field), "{field}");
-        }
-        assert!(!body.contains_key("base_url"));
-    }
-
-    #[test]
-    fn only_admins_send_what_only_they_may_change() {
-        let body = body(&values(&row()), &row(), false).unwrap();
-        assert!(["proxy", "ca_file", "private_network"].iter().all(|field| !body.contains_key(*field)));
-    }
-
-    #[test]
-    fn private_key_is_kept_until_another_one_or_no_certificate_is_sent() {
-        let sent = |pairs: &[(&str, &str)], row: &Map<String, Value>| {
-            let pairs = pairs.iter().fold(values(row), |form, (name, value)| form.with(name, value));
-            let body = body(&pairs, row, true).unwrap();
-            (body["client_certificate"].clone(), body["client_key"].clone())
-        };
-        assert_eq!(sent(&[], &row()), (json!("PEM"), json!("***")));
-        assert_eq!(sent(&[("client_certificate", "new"), ("client_key", "key")], &row()), (json!("new"), json!("key")));
-        assert_eq!(sent(&[("client_certificate", "")], &row()), (Value::Null, Value::Null));
-        let mut without = row();
-        without.extend([("client_certificate".to_owned(), Value::Null), ("client_key".to_owned(), Value::Null)]);
-        assert_eq!(sent(&[("client_certificate", "new")], &without), (json!("new"), Value::Null), "the admin API asks for it");
-    }
-
-    #[test]
-    fn headers_are_one_a_line() {
-        assert_eq!(headers("a: b\n\n c : d:e ").unwrap(), json!({"a": "b", "c": "d:e"}));
-        assert_eq!(headers("a b").unwrap_err().param(), Some("headers"));
-    }
 
     #[test]
     fn tags_are_divided_by_commas_of_both_languages() {

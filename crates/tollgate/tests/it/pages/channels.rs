@@ -147,3 +147,43 @@ fn private_address_is_for_admins_to_allow_and_each_is_told_what_to_do() {
         assert!(answer.status == 422 && page.contains(told) && !page.contains(not_told), "{member}: {page}");
     }
 }
+
+#[test]
+fn client_certificate_is_shown_again_and_its_key_stays_when_the_field_is_empty() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let mut op = signed_in(&admin, "op");
+    let fields = [("name", "near"), ("provider", "compatible"), ("base_url", "https://a.example/v1"), ("groups", "default")];
+    assert_eq!(location(&op.post(&admin.gateway, "/channels/new", &fields)), "/channels/near/models");
+    let edit = [
+        ("weight", "1"),
+        ("connect_timeout_ms", "4000"),
+        ("first_byte_timeout_ms", "50000"),
+        ("idle_timeout_ms", "50000"),
+        ("groups", "default"),
+    ];
+    let pem = |name: &str| {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../tollgate-gateway/fixtures/tls");
+        std::fs::read_to_string(format!("{folder}/{name}")).unwrap().replace('\n', "\r\n")
+    };
+    let (certificate, key, of_another) = (pem("client.pem"), pem("client.key"), pem("other.key"));
+    for key in [key.as_str(), ""] {
+        let edit = [edit.as_slice(), &[("client_certificate", &*certificate), ("client_key", key)]].concat();
+        assert_eq!(location(&op.post(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
+        let channel = admin.get("/admin/v1/channels/near");
+        assert_eq!(channel["client_certificate"].as_str().unwrap().trim(), certificate.replace("\r\n", "\n").trim());
+        assert_eq!(channel["client_key"], "***");
+    }
+    let page = op.page(&admin.gateway, "/channels/near/edit");
+    assert!(page.contains("name=\"client_key\"") && page.contains(certificate.lines().nth(1).unwrap()), "{page}");
+    assert!(!page.contains(key.lines().nth(1).unwrap()), "the key is shown");
+    let other = [edit.as_slice(), &[("client_certificate", &*certificate), ("client_key", &*of_another)]].concat();
+    let refused = op.post(&admin.gateway, "/channels/near/edit", &other);
+    assert!(refused.status == 422 && !refused.text().contains(of_another.lines().nth(1).unwrap()), "{}", refused.text());
+    assert_eq!(location(&op.post(&admin.gateway, "/channels/near/edit", &edit)), "/channels/near");
+    assert_eq!(
+        admin.get("/admin/v1/channels/near")["client_certificate"],
+        certificate.replace("\r\n", "\n").trim(),
+        "not sent, not changed"
+    );
+}

@@ -8,7 +8,7 @@ use super::{PLACES, Selection, page, send};
 use crate::{
     api_error::ApiError,
     pages::{
-        channels::form::{number, tags, tags_control},
+        channels::form::{NUMBERS, number, tags, tags_control},
         control::{self, Control, ControlSection, FormView, decimal},
         form::{FormData, FormState},
         preferences::Toast,
@@ -17,16 +17,6 @@ use crate::{
     },
 };
 
-/// Whole numbers of a channel.
-const NUMBERS: [&str; 7] = [
-    "priority",
-    "weight",
-    "connect_timeout_ms",
-    "first_byte_timeout_ms",
-    "idle_timeout_ms",
-    "total_timeout_ms",
-    "probe_interval_s",
-];
 /// Switches of a channel.
 const SWITCHES: [&str; 3] = ["cooling", "retry_uncertain", "learn_unsupported"];
 /// Limits of each account.
