@@ -19,6 +19,14 @@ for (const form of document.querySelectorAll("[data-pick-file]")) {
   });
 }
 
+// Without a picked price there is nothing to import.
+for (const form of document.querySelectorAll("form[data-picks]")) {
+  const submit = form.querySelector("button[type=submit]");
+  const check = () => { submit.disabled = !form.querySelector("input[name=apply]:checked"); };
+  form.addEventListener("change", check);
+  check();
+}
+
 // An image fills the field of a setting as a data: URL.
 for (const part of document.querySelectorAll("[data-pick-image]")) {
   const area = part.querySelector("textarea[name=value]");

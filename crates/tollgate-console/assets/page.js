@@ -96,6 +96,15 @@ document.addEventListener("keydown", (event) => {
   if (search) { event.preventDefault(); search.focus(); }
 });
 
+// Escape closes what a summary has opened, and goes back to it.
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "Escape" || event.target.closest("dialog")) return;
+  const open = event.target.closest("details.more[open], details.menu-down[open]");
+  if (!open) return;
+  open.open = false;
+  open.querySelector("summary").focus();
+});
+
 for (const form of document.querySelectorAll("form[method=post]")) {
   form.addEventListener("submit", () => form.querySelector("button.primary")?.setAttribute("aria-busy", "true"));
 }

@@ -42,6 +42,8 @@ async function openSearch() {
   made.addEventListener("keydown", (event) => {
     const links = [...list.querySelectorAll("a, button")];
     const at = links.indexOf(document.activeElement);
+    // A field of a search would take the first Escape to empty itself.
+    if (event.key === "Escape") { event.preventDefault(); made.close(); return; }
     if (event.key === "Enter" && document.activeElement === input) { links[0]?.click(); return; }
     if (event.key !== "ArrowDown" && event.key !== "ArrowUp") return;
     event.preventDefault();

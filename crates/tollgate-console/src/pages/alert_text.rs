@@ -8,7 +8,7 @@ use super::{channels::state::path, format, locale::Locale, models::path_of_name,
 /// What an alert has found, as a sentence without its end. An alert whose facts are not there, such as one of an older version, is told
 /// in the words of the gateway.
 pub(crate) fn sentence(t: Locale, rule: &str, detail: &Value, node: &str, text: &str) -> String {
-    said(t, rule, detail, node).unwrap_or_else(|| capital(text))
+    said(t, rule, detail, node).unwrap_or_else(|| format::capital(text))
 }
 
 fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
@@ -130,7 +130,7 @@ pub(crate) fn name(t: Locale, rule: &str) -> String {
         "sold_below_cost" => t.say("alert.name.sold_below_cost"),
         "usage_excess" => t.say("alert.name.usage_excess"),
         "clock_skew" => t.say("alert.name.clock_skew"),
-        _ => return capital(&rule.replace('_', " ")),
+        _ => return format::capital(&rule.replace('_', " ")),
     };
     name.to_owned()
 }
@@ -174,12 +174,6 @@ pub(crate) fn rule(t: Locale, rule: &str, doc: &str) -> String {
         _ => doc,
     };
     text.to_owned()
-}
-
-/// The text with a capital letter first.
-fn capital(text: &str) -> String {
-    let mut letters = text.chars();
-    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
 #[cfg(test)]
@@ -251,7 +245,7 @@ mod tests {
         assert_eq!(told("unpriced_model", json!({})), "The model m is served and has no price");
         assert_eq!(told("of_tomorrow", json!({"model": "m"})), "The model m is served and has no price");
         assert!(told("unpriced_model", json!({"model": "m"})).contains("没有价格"));
-        assert_eq!(capital(""), "");
+        assert_eq!(format::capital(""), "");
     }
 
     #[test]
@@ -259,7 +253,7 @@ mod tests {
         for known in AlertRule::ALL {
             for t in [Locale::EN, Locale::ZH_CN] {
                 assert_ne!(rule(t, known.as_str(), "?"), "?", "{known:?}");
-                assert_ne!(name(t, known.as_str()), capital(&known.as_str().replace('_', " ")), "{known:?}");
+                assert_ne!(name(t, known.as_str()), format::capital(&known.as_str().replace('_', " ")), "{known:?}");
             }
             assert_eq!(rule(Locale::EN, known.as_str(), ""), known.doc(), "{known:?}");
         }

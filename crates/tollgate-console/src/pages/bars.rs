@@ -187,11 +187,11 @@ fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
     parts
 }
 
-/// The next even number of one or two digits and noughts.
+/// The next number of one or two digits and noughts that has a half of as few.
 pub(super) fn round_up(most: u64) -> u64 {
     let mut unit = 1_u64;
     loop {
-        for step in [2, 4, 6, 8, 10] {
+        for step in [2, 4, 6, 8, 10, 12, 16] {
             let bound = unit.saturating_mul(step);
             if bound >= most {
                 return bound;
@@ -210,7 +210,20 @@ mod tests {
 
     #[test]
     fn scale_ends_above_the_highest_bar() {
-        for (most, top) in [(0, 2), (1, 2), (3, 4), (9, 10), (11, 20), (99, 100), (101, 200), (u64::MAX, u64::MAX)] {
+        for (most, top) in [
+            (0, 2),
+            (1, 2),
+            (3, 4),
+            (9, 10),
+            (11, 12),
+            (13, 16),
+            (17, 20),
+            (99, 100),
+            (110, 120),
+            (150, 160),
+            (161, 200),
+            (u64::MAX, u64::MAX),
+        ] {
             assert_eq!(round_up(most), top, "{most}");
         }
     }
@@ -244,8 +257,8 @@ mod tests {
         let series = vec![BarSeries { class: "completed", label: String::new(), total: Amount::none(), filter: None }];
         let chart = Chart::in_unit(yuan, Unit::Money, "", (series, figures));
         // The scale has round figures of the currency, the bar its exact figure in USD.
-        assert_eq!(chart.scale, ["CN¥20", "CN¥10", "CN¥0.00"]);
-        assert_eq!((chart.bars[0].total.as_str(), chart.bars[0].parts[0].height), ("CN¥10.65 ($1.50)", 532));
+        assert_eq!(chart.scale, ["CN¥12", "CN¥6", "CN¥0.00"]);
+        assert_eq!((chart.bars[0].total.as_str(), chart.bars[0].parts[0].height), ("CN¥10.65 ($1.50)", 887));
     }
 
     #[test]

@@ -17,6 +17,12 @@ pub(crate) fn integer(number: u64) -> String {
     text
 }
 
+/// The text with a capital letter first.
+pub(crate) fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
 /// A number with three significant digits: 12.4k, in Chinese 1.24万.
 pub(crate) fn compact(t: Locale, number: u64) -> String {
     let units: &[(u64, &str)] = match t.language {
@@ -70,6 +76,22 @@ pub(crate) fn milliseconds(t: Locale, ms: f64) -> String {
 #[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
 pub(crate) fn micros(t: Locale, us: u64) -> String {
     if us < 10_000 { format!("{:.2} ms", us as f64 / 1e3) } else { milliseconds(t, us as f64 / 1e3) }
+}
+
+/// A percentile of time spans, which is known up to an eighth: two significant digits.
+#[expect(clippy::cast_precision_loss, reason = "a span that is shown needs no exact figures")]
+pub(crate) fn percentile(t: Locale, us: u64) -> String {
+    let mut unit = 1;
+    while us / unit >= 100 {
+        unit *= 10;
+    }
+    let us = us.saturating_add(unit / 2) / unit * unit;
+    let (number, unit) = if us < 1_000_000 { (us as f64 / 1e3, "ms") } else { (us as f64 / 1e6, t.choose("s", "秒")) };
+    match number {
+        1.0..10.0 => format!("{number:.1} {unit}"),
+        _ if us > 0 && us < 1_000 => format!("{number:.2} {unit}"),
+        _ => format!("{number:.0} {unit}"),
+    }
 }
 
 /// A share of a number as a percentage; a dash of nothing.
@@ -297,6 +319,22 @@ mod tests {
             [0, 1_023, 1_536, 268_435_456].map(|size| bytes(Locale::EN, size)),
             ["0 bytes", "1,023 bytes", "1.5 KiB", "256.0 MiB"]
         );
+    }
+
+    #[test]
+    fn percentiles_have_two_digits() {
+        for (us, text) in [
+            (655_360, "660 ms"),
+            (13_631_000, "14 s"),
+            (1_310_720, "1.3 s"),
+            (9_960_000, "10 s"),
+            (5_242, "5.2 ms"),
+            (312, "0.31 ms"),
+            (0, "0 ms"),
+        ] {
+            assert_eq!(percentile(Locale::EN, us), text, "{us}");
+        }
+        assert_eq!(percentile(Locale::ZH_CN, 1_310_720), "1.3 秒");
     }
 
     #[test]

@@ -52,7 +52,7 @@ impl LineChart {
     pub(crate) fn of_spans(t: Locale, label: &str, at: &[String], series: Vec<LineSeries>) -> Self {
         let most = series.iter().flat_map(|series| &series.figures).flatten().copied().max().unwrap_or(0);
         let top = super::bars::round_up(most);
-        let show = |figure: &Option<u64>| figure.map_or_else(|| "–".to_owned(), |us| format::micros(t, us));
+        let show = |figure: &Option<u64>| figure.map_or_else(|| "–".to_owned(), |us| format::percentile(t, us));
         let rows = at.iter().enumerate().filter_map(|(index, at)| {
             let figures = series.iter().map(|series| show(series.figures.get(index).unwrap_or(&None)));
             Some((format::time(t, at)?, figures.collect()))
@@ -146,7 +146,7 @@ mod tests {
         let at = ["2026-11-23T10:00:00Z", "2026-11-23T11:00:00Z"].map(str::to_owned);
         let series = LineSeries { class: "s1", label: "p50", total: None, figures: vec![Some(412_000), None] };
         let chart = LineChart::of_spans(Locale::EN, "x", &at, vec![series]);
-        assert_eq!(chart.rows[0].1, ["412 ms"]);
+        assert_eq!(chart.rows[0].1, ["410 ms"]);
         assert_eq!(chart.rows[1].1, ["–"]);
         assert_eq!(chart.scale, ["600 ms", "300 ms", "0"]);
     }

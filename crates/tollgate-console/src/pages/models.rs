@@ -176,7 +176,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (address, embeds) = (model_url(&request), offer.kind == "embedding");
     let access = Access { address: &address, key: "$TOLLGATE_KEY", model: &model.id };
     let template = ModelPage {
-        layout: request.layout(model.id.clone()),
+        layout: request.layout(model.id.clone()).below("/models", t.say("nav.models")),
         t,
         name: model.id.clone(),
         units: UnitChoice::all(t, unit, |unit| format!("?unit={}", unit.word())),

@@ -98,6 +98,38 @@ pub(crate) fn main_lines(t: Locale, price: &Value) -> Vec<PriceFigure> {
     if main.is_empty() { lines(t, price).into_iter().take(2).collect() } else { main }
 }
 
+/// A figure beside that of another price.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ComparedFigure {
+    pub(crate) label: &'static str,
+    pub(crate) amount: String,
+    pub(crate) is_changed: bool,
+    /// Whether only the other price has it.
+    pub(crate) is_missing: bool,
+}
+
+/// The figures of a price, with those that differ from the other one and those that are only there.
+pub(crate) fn compared(t: Locale, price: &Value, other: &Value) -> Vec<ComparedFigure> {
+    let (ours, theirs) = (lines(t, price), lines(t, other));
+    let is_same = |figure: &PriceFigure| theirs.contains(figure);
+    let own = ours.iter().map(|figure| ComparedFigure {
+        label: figure.label,
+        amount: figure.amount.clone(),
+        is_changed: !is_same(figure),
+        is_missing: false,
+    });
+    // Free is no figure among others.
+    let is_free = price["free"] == true || other["free"] == true;
+    let is_there = |figure: &&PriceFigure| is_free || ours.iter().any(|our| our.label == figure.label);
+    let gone = theirs.iter().filter(|figure| !is_there(figure)).map(|figure| ComparedFigure {
+        label: figure.label,
+        amount: figure.amount.clone(),
+        is_changed: true,
+        is_missing: true,
+    });
+    own.chain(gone).collect()
+}
+
 /// A price in one line.
 pub(crate) fn sentence(t: Locale, price: &Value) -> String {
     if price.is_null() {

@@ -10,7 +10,7 @@ use tollgate_store::AdminScope;
 use super::{
     control::{self, Control, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
-    format,
+    format, inline,
     layout::{Layout, Script},
     locale::Locale,
     operations,
@@ -41,6 +41,8 @@ const PLACES: &[FaultPlace] = &[("value", "value", "")];
 const LONGEST: usize = 10_000;
 /// Longest value that fits on a line.
 const SHORT: usize = 60;
+/// Characters of a value that is not broken into lines.
+const MAX_LINE: usize = 24;
 
 #[derive(Debug, Template)]
 #[template(path = "settings.html")]
@@ -149,6 +151,11 @@ impl SettingRow {
             is_overridden: setting.stored.is_some() && setting.source != "database",
         }
     }
+
+    /// Whether its values need more than a line.
+    fn is_long(&self) -> bool {
+        [&self.value, &self.default].into_iter().flatten().any(|value| value.chars().count() > MAX_LINE)
+    }
 }
 
 /// The part of a name before its first point.
@@ -175,7 +182,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         if let Some(known) = sections.iter_mut().find(|known| known.name == name) {
             known.rows.push(row);
         } else {
-            let title = setting_texts::doc(t, name, name).to_owned();
+            let title = format::capital(setting_texts::doc(t, name, name));
             sections.push(SettingsSection { name: name.to_owned(), title, rows: vec![row] });
         }
     }

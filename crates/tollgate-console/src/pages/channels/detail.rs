@@ -289,7 +289,11 @@ fn figures(t: Locale, total: &Figures, attempts: AttemptFigures) -> Vec<(&'stati
     vec![
         (t.say("home.requests"), format::integer(total.requests), String::new()),
         (t.say("channels.errors"), attempts.share(), attempts.title(t)),
-        (t.say("overview.first_token"), first.map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)), String::new()),
+        (
+            t.say("overview.first_token"),
+            first.map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
+            String::new(),
+        ),
         (t.say("log.cost"), money::rounded(t, &money::decimal(cost)).text, format::usd(&money::decimal(cost))),
         (t.say("overview.charged"), money::rounded(t, &money::decimal(sale)).text, format::usd(&money::decimal(sale))),
         (t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }, String::new()),

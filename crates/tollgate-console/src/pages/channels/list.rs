@@ -197,7 +197,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         first_token: hour
             .and_then(|hour| hour.ttft)
             .filter(|times| times.p99 > 0)
-            .map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)),
+            .map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
         running: match limit(|account| account.concurrency) {
             Some(most) => format!("{} / {}", format::integer(sum(|account| account.running)), format::integer(most)),
             None if state.accounts.iter().any(|account| account.running.is_some()) => {

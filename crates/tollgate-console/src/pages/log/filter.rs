@@ -95,7 +95,7 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
         "status" => t.say("log.status"),
         "reason" => t.say("log.reason"),
         "protocol" => t.say("facet.protocol"),
-        "stream" => t.say("log.stream"),
+        "stream" => t.say("log.streaming"),
         "finish" => t.say("log.finish"),
         SESSION => t.say("log.session"),
         "min_ttft_ms" => t.say("log.min_first"),

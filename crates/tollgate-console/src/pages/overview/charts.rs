@@ -188,7 +188,7 @@ pub(in crate::pages) fn first_token(t: Locale, series: &SumsOverTime, whole: &Fi
     let line = |class, label, of: fn(&sums::Times) -> u64| LineSeries {
         class,
         label,
-        total: known(whole).map(|times| format::micros(t, of(&times))),
+        total: known(whole).map(|times| format::percentile(t, of(&times))),
         figures: series.figures.iter().map(|figures| known(figures).map(|times| of(&times))).collect(),
     };
     let lines = vec![

@@ -104,7 +104,7 @@ pub(super) async fn owners(request: &PageRequest, period: &Period) -> Result<Own
         });
         let errors = errors.collect();
         let others: Vec<u64> = found.map(|counted| counted.count).collect();
-        let name = t.say_with("overview.other_errors", &[("count", &others.len().to_string())]);
+        let name = t.say_count("overview.other_error", "overview.other_errors", u64::try_from(others.len()).unwrap_or(u64::MAX));
         let count = others.iter().fold(0_u64, |sum, count| sum.saturating_add(*count));
         OwnerGroup { owner: label, errors, others: (!others.is_empty()).then(|| (name, format::integer(count))) }
     };

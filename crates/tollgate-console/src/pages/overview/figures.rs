@@ -165,20 +165,20 @@ fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
     let tile = |label, times: fn(&Figures) -> Option<Times>, shown: fn(&Times) -> u64, other: (&'static str, fn(&Times) -> u64)| {
         let (is, was) = (known(times(now)), known(times(before)));
         let mut notes: Vec<(&str, String)> =
-            is.map(|is| ("", format!("{} {}", other.0, format::micros(t, (other.1)(&is))))).into_iter().collect();
+            is.map(|is| ("", format!("{} {}", other.0, format::percentile(t, (other.1)(&is))))).into_iter().collect();
         if let (Some(is), Some(was)) = (&is, &was) {
             let (is, was) = (shown(is), shown(was));
             // A change below a twentieth is none: percentiles are known up to an eighth.
             if is.abs_diff(was).saturating_mul(20) > was {
                 let arrow = if is > was { "↑" } else { "↓" };
-                notes.push((tone(is < was), format!("{arrow} {}", format::micros(t, is.abs_diff(was)))));
+                notes.push((tone(is < was), format!("{arrow} {}", format::percentile(t, is.abs_diff(was)))));
             }
         }
         let course: Vec<u64> =
             series.figures.iter().filter_map(|figures| known(times(figures))).map(|times| shown(&times)).collect();
         Tile {
             label,
-            value: is.map_or_else(|| "–".to_owned(), |times| format::micros(t, shown(&times))),
+            value: is.map_or_else(|| "–".to_owned(), |times| format::percentile(t, shown(&times))),
             exact: String::new(),
             notes,
             spark: Spark::of(&course),
@@ -186,7 +186,7 @@ fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
         }
     };
     let mut first = tile(t.say("overview.first_token"), |figures| figures.ttft, |times| times.p50, ("p95", |times| times.p95));
-    let whole = known(now.duration).map(|times| t.say_with("overview.whole", &[("time", &format::micros(t, times.p50))]));
+    let whole = known(now.duration).map(|times| t.say_with("overview.whole", &[("time", &format::percentile(t, times.p50))]));
     first.notes.extend(whole.map(|text| ("", text)));
     let added = tile(t.say("overview.added"), |figures| figures.overhead, |times| times.p95, ("p50", |times| times.p50));
     [first, added]

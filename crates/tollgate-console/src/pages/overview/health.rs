@@ -66,7 +66,7 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
             first_token: sums
                 .and_then(|sums| sums.ttft)
                 .filter(|times| times.p99 > 0)
-                .map_or_else(|| "–".to_owned(), |times| format::micros(t, times.p50)),
+                .map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
         }
     };
     Ok(states.iter().take(MAX_SHOWN).map(row).collect())

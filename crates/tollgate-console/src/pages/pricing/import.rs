@@ -18,7 +18,7 @@ use crate::{
         locale::Locale,
         operations,
         preferences::Toast,
-        price_text,
+        price_text::{self, ComparedFigure},
         reply::{PageFailure, PageReply},
         request::PageRequest,
     },
@@ -62,9 +62,16 @@ struct Difference {
     source: String,
     about: Vec<String>,
     rows: Vec<ImportRow>,
+    /// Rows that change nothing.
+    same: Vec<ImportRow>,
     is_cut: bool,
+    /// Whether there is a row that can be picked.
+    may_import: bool,
+    /// Whether a row would lose a figure that its price has now.
+    loses_figures: bool,
     new_count: String,
     kept_count: String,
+    same_count: String,
     not_served: String,
     skipped: Vec<(String, String)>,
     skipped_count: String,
@@ -84,8 +91,13 @@ struct ImportRow {
     icon: &'static str,
     state: &'static str,
     is_written: bool,
+    /// Whether the price has figures now that the list does not have. It is picked only by hand.
+    loses_figures: bool,
+    is_same: bool,
     reason: String,
     before: String,
+    /// The figures of the list beside those before; none for a price without figures.
+    figures: Vec<ComparedFigure>,
     after: String,
     notes: String,
 }
@@ -128,6 +140,12 @@ impl ImportRow {
             "kept" => ("warn", "pin", t.say("pricing.state_kept")),
             _ => ("off", "out", t.say("pricing.state_skipped")),
         };
+        let is_written = matches!(row.state.as_str(), "new" | "changed");
+        let (last_before, last_after) = (price_text::entries(&row.before).pop(), price_text::entries(&row.after).pop());
+        let figures = match (&last_before, &last_after) {
+            (Some(before), Some(after)) if is_written => price_text::compared(t, after, before),
+            _ => Vec::new(),
+        };
         let price = |price: &Value| match price_text::entries(price).last() {
             Some(entry) => price_text::sentence(t, entry),
             None => "–".to_owned(),
@@ -139,9 +157,12 @@ impl ImportRow {
             tone,
             icon,
             state,
-            is_written: matches!(row.state.as_str(), "new" | "changed"),
+            is_written,
+            loses_figures: figures.iter().any(|figure| figure.is_missing),
+            is_same: row.state == "same",
             reason: row.reason.clone().unwrap_or_default(),
             before: price(&row.before),
+            figures,
             after: price(&row.after),
             notes: row.notes.join("; "),
         }
@@ -222,12 +243,17 @@ async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Differe
     rows.sort_by_key(|row| !row.is_written);
     let is_cut = rows.len() > MAX_ROWS;
     rows.truncate(MAX_ROWS);
+    let (same, rows): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.is_same);
     let hidden = ["source", "to", "models", "origin"].map(|name| (name, form.value(name).to_owned()));
     Ok(Difference {
         source: answer.source,
         about: answer.about,
         is_cut,
+        may_import: rows.iter().any(|row| row.is_written),
+        loses_figures: rows.iter().any(|row| row.loses_figures),
+        same_count: format::integer(count(&["same"])),
         rows,
+        same,
         new_count: format::integer(count(&["new", "changed"])),
         kept_count: format::integer(count(&["kept"])),
         not_served: format::integer(answer.not_served_count),
@@ -283,6 +309,19 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn row_says_what_a_list_without_a_column_removes() {
+        let row: RowObject = serde_json::from_value(json!({
+            "id": "sale:m", "model": "m", "channel": null, "state": "changed", "reason": null, "notes": [],
+            "before": {"input": "1", "output": "2", "cache_read": "0.1"}, "after": {"input": "1", "output": "3"},
+        }))
+        .unwrap();
+        let row = ImportRow::of(Locale::EN, &row);
+        let shown: Vec<_> = row.figures.iter().map(|it| (it.amount.as_str(), it.is_changed, it.is_missing)).collect();
+        assert_eq!(shown, [("$1.00", false, false), ("$3.00", true, false), ("$0.10", true, true)]);
+        assert!(row.is_written && row.loses_figures && !row.is_same);
+    }
 
     #[test]
     fn list_and_selection_are_sent() {
