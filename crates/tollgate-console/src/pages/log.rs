@@ -14,7 +14,7 @@ use tollgate_core::NanoUsd;
 use tollgate_store::AdminScope;
 
 use self::{
-    filter::{FilterField, LogFilter, RANGES},
+    filter::{FilterField, LONGEST_RANGE, LogFilter, RANGES},
     record::{RecordDetail, RecordObject},
     view::LogRow,
     views::SavedView,
@@ -91,7 +91,11 @@ struct LogPart {
     chart: Option<Chart>,
     rows: Vec<LogRow>,
     is_filtered: bool,
+    /// Whether the filter asks for what cannot be: `problem` says so, and nothing was looked for.
+    is_refused: bool,
     clear: String,
+    /// The address of the same filter over the longest range; none if that is shown.
+    wider: Option<String>,
     /// The address of older records.
     older: Option<String>,
     newest: Option<String>,
@@ -246,7 +250,9 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         chart: None,
         rows: Vec::new(),
         is_filtered: filter.is_set(),
+        is_refused: false,
         clear: request.url("/log"),
+        wider: (filter.range != Some(LONGEST_RANGE)).then(|| request.url(&format!("/log?{}", filter.with_range(LONGEST_RANGE)))),
         older: None,
         newest: filter.after.as_ref().map(|_| request.url(&format!("/log?{}", filter.query(None)))),
         searched_until: None,
@@ -257,7 +263,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
     let records: RecordsAnswer = match request.read(operations::LIST_USAGE, get_all(&query)).await {
         Ok(records) => records,
         Err(error) => {
-            part.problem = Some(about_filter(t, error)?);
+            (part.problem, part.is_refused) = (Some(about_filter(t, error)?), true);
             return Ok(part);
         }
     };

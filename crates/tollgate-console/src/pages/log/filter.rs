@@ -31,6 +31,7 @@ pub(super) const RANGES: [Range; 5] = [
     Range { word: "30d", minutes: 43_200 },
 ];
 const DEFAULT_RANGE: &str = "24h";
+pub(super) const LONGEST_RANGE: &str = "30d";
 
 impl Range {
     pub(super) fn label(&self, t: Locale) -> &'static str {

@@ -24,6 +24,8 @@ use crate::{
 const PAGE: &str = "50";
 /// Names that are suggested.
 const SUGGESTED: &str = "1000";
+/// Names that are shown before one is chosen.
+const SHOWN: usize = 12;
 
 #[derive(Debug, Template)]
 #[template(path = "pricing_history.html")]
@@ -34,6 +36,8 @@ struct HistoryPage {
     model: String,
     query: String,
     models: Vec<String>,
+    /// The first of them, with the query that shows each.
+    first: Vec<(String, String)>,
     is_unknown: bool,
     rows: Vec<ChangeRow>,
     pager: Pager,
@@ -106,6 +110,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         is_unknown: !model.is_empty() && !is_known,
         query: model_query(&model),
         pager: request.pager("/pricing/history", count, found.next.as_deref()),
+        first: models.iter().take(SHOWN).map(|name| (name.clone(), model_query(name))).collect(),
         model,
         models,
         rows,
