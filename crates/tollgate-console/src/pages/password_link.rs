@@ -15,6 +15,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{PageRequest, read_answer},
     route::{PageRoute, SeenBy, page},
+    set_up::{SetUpStep, steps},
     sign_in::{HOME, SignInStep, proceed},
 };
 use crate::api_error::ApiError;
@@ -33,6 +34,8 @@ struct PasswordLinkPage {
     t: Locale,
     banner: Option<String>,
     link: LinkView,
+    /// Those of the set-up, if it begins here.
+    steps: Vec<SetUpStep>,
     token: String,
     password: Control,
     again: Control,
@@ -89,6 +92,7 @@ async fn link_page(request: &PageRequest, token: &str, form: &FormState) -> Resu
         password: password.focus(),
         again,
         expires_at: format::time(t, &link.expires_at),
+        steps: if link.is_set_up() { steps(t, 0) } else { Vec::new() },
         link,
     };
     PageReply::page(form.status(), &template)

@@ -92,11 +92,26 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     }
 }
 
-/// Makes the channel of a form and lets the chosen groups offer it. Returns its name.
+/// A name that no channel has: that of the provider, or with a number after it.
+async fn free_name(request: &PageRequest, provider: &str) -> Result<String, ApiError> {
+    #[derive(Deserialize)]
+    struct Named {
+        name: String,
+    }
+    let known = request.read::<ApiPage<Named>>(operations::LIST_CHANNELS, get(&[("limit", "1000")])).await?.items;
+    let numbered = (2..1_002).map(|number| format!("{provider}-{number}"));
+    let mut names = std::iter::once(provider.to_owned()).chain(numbered);
+    Ok(names.find(|name| known.iter().all(|channel| channel.name != *name)).unwrap_or_default())
+}
+
+/// Makes the channel of a form and lets the chosen groups offer it. Returns its name, which is that of the provider if none was entered.
 pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<String, ApiError> {
     let form = &request.form;
-    let name = form.value("name").trim().to_owned();
     let provider = form.value("provider");
+    let name = match form.value("name").trim() {
+        "" => free_name(request, provider).await?,
+        name => name.to_owned(),
+    };
     let mut body = Map::new();
     body.insert("name".to_owned(), name.as_str().into());
     body.insert("provider".to_owned(), provider.into());
@@ -162,7 +177,7 @@ async fn new_page(request: &PageRequest, form: &FormState) -> Result<PageReply, 
 pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> ControlSection {
     let t = request.t();
     let mut controls = vec![
-        form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")).required(),
+        form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")),
         form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
         form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")).kept_from(form),
     ];

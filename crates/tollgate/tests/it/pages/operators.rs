@@ -196,6 +196,13 @@ fn set_up_leads_to_a_key_that_works() {
     assert!(twice.status == 422 && twice.text().contains("There is one of this name already."), "{}", twice.text());
     assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first/add", &[("model", "m")])), "/setup/channel/first");
     assert!(boss.page(&admin.gateway, "/setup/channel/first").contains("Run test"));
+    for name in ["/setup/channel/compatible", "/setup/channel/compatible-2"] {
+        assert_eq!(
+            location(&boss.post(&admin.gateway, "/setup/channel", &fields[1..])),
+            name,
+            "without a name: that of the provider"
+        );
+    }
     let costs = [("shown", "m"), ("upstreams", "m-2"), ("input", "1.5"), ("output", "6"), ("go_on", "true")];
     assert_eq!(location(&boss.post(&admin.gateway, "/setup/channel/first", &costs)), "/setup/key", "what was typed is saved");
     let served = admin.get("/admin/v1/channels/first")["serves"][0].clone();

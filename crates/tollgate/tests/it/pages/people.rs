@@ -20,7 +20,7 @@ fn first_run_leads_from_the_link_to_the_console() {
     let token = link.split_once("token=").unwrap().1.to_owned();
     let mut person = Person::default();
     let page = person.page(&admin.gateway, path_of(&link));
-    assert!(page.contains("Set up tollgate") && page.contains("owner"), "{page}");
+    assert!(page.contains("Set up tollgate") && page.contains("owner") && page.contains("First key"), "{page}");
     let fields = |password: &'static str, again: &'static str| {
         [("token", token.clone()), ("new_password", password.to_owned()), ("new_password_again", again.to_owned())]
     };
