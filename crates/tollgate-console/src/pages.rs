@@ -114,9 +114,16 @@ fn has_page(path: &str) -> bool {
     routes().any(|route| route.path == path && route.method == Method::Get)
 }
 
-/// The path of the page that a form belongs to: of the paths that the form's begins with, the longest that has a page.
+/// The path of the page that a form belongs to: of the paths that the form's begins with, the longest that has a page. A word that only
+/// forms have in their paths is no value of a parameter: `/log/views` is not the record `views`.
 fn page_of(mut path: &str) -> &str {
-    let has_page = |path: &str| routes().any(|route| route.method == Method::Get && is_of_pattern(path, route.path));
+    let of = |path: &str, method: Method| {
+        let found = routes().filter(move |route| route.method == method).map(|route| route.path);
+        let found = found.filter(|pattern| is_of_pattern(path, pattern));
+        found.map(|pattern| pattern.matches('{').count()).min()
+    };
+    let has_page =
+        |path: &str| of(path, Method::Get).is_some_and(|of_page| of(path, Method::Post).is_none_or(|of_form| of_page <= of_form));
     while !has_page(path) {
         match path.rsplit_once('/') {
             Some((above, _)) if !above.is_empty() => path = above,

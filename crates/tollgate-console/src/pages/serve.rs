@@ -167,6 +167,17 @@ async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormDa
     Ok(FormData::parse_up_to(&dispatch::read(body, max_bytes).await?, max_bytes / form::BYTES_PER_FIELD))
 }
 
+/// The way to the sign-in and back. A form is not kept: its sender comes back to its page, and is told.
+fn to_sign_in(page: &PageRequest) -> PageReply {
+    let encoded = |path: &str| byte_serialize(path.as_bytes()).collect::<String>();
+    match page.page_of_form.as_deref() {
+        None => PageReply::redirect(&page.url(&format!("/sign-in?to={}", encoded(&page.address)))),
+        // The form that signs out has no page of its own.
+        Some("/") => PageReply::redirect(&page.url("/sign-in")),
+        Some(form) => PageReply::redirect(&page.url(&format!("/sign-in?to={}&lost=form", encoded(form)))),
+    }
+}
+
 /// The answer of a page, or that for its failure. Visitors are sent to the sign-in, and come back after it.
 fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, PageFailure>) -> PageReply {
     let failure = match answered {
@@ -177,13 +188,7 @@ fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, Pag
         Err(failure) => failure,
     };
     match &failure {
-        PageFailure::Api(error) if error.status == http::StatusCode::UNAUTHORIZED && page.signed_in.is_none() => {
-            let to: String = match route.method {
-                Method::Get => byte_serialize(page.address.as_bytes()).collect(),
-                Method::Post | Method::Patch | Method::Put | Method::Delete => String::from("%2Fconsole"),
-            };
-            PageReply::redirect(&page.url(&format!("/sign-in?to={to}")))
-        }
+        PageFailure::Api(error) if error.status == http::StatusCode::UNAUTHORIZED && page.signed_in.is_none() => to_sign_in(page),
         PageFailure::Api(_) | PageFailure::Template(_) => problem::page(page, &failure),
     }
 }

@@ -39,6 +39,8 @@ struct SignInPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
+    /// Whether a form was sent after the session had ended.
+    is_form_lost: bool,
     login: Control,
     password: Control,
     to: String,
@@ -121,6 +123,7 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         layout: request.layout(t.say("sign_in.title")),
         t,
         banner: form.banner(),
+        is_form_lost: request.query.value("lost") == "form",
         login: form.text("login", t.say("sign_in.login")).autocomplete("username").required().focus(),
         password: form.current_password("password", t.say("sign_in.password")),
         to: to.to_owned(),

@@ -42,6 +42,25 @@ fn pages_have_one_entry_each_and_no_path_of_another_part() {
     }
 }
 
+#[test]
+fn form_belongs_to_the_page_above_it() {
+    for (form, page) in [
+        ("/keys/new", "/keys/new"),
+        ("/keys/key_1", "/keys/key_1"),
+        ("/keys/key_1/rotate", "/keys/key_1"),
+        ("/log/views", "/log"),
+        ("/log/views/remove", "/log"),
+        ("/proxies/test", "/proxies"),
+        ("/channels/main/models/add", "/channels/main/models"),
+        ("/groups/new/offers", "/groups/new"),
+        ("/profile/sessions/ses_1/end", "/profile"),
+        ("/sign-out", "/"),
+        ("/preferences", "/"),
+    ] {
+        assert_eq!(page_of(form), page, "{form}");
+    }
+}
+
 /// Their values are checked by the table of parameters.
 #[test]
 fn parameters_of_pages_are_known() {

@@ -118,6 +118,10 @@ fn profile_changes_the_password_and_ends_sessions() {
     assert_eq!(location(&change(&mut person, PASSWORD, "another good one")), "/profile");
     assert!(person.page(&admin.gateway, "/profile").contains("The password is changed."));
     assert_eq!(other.get(&admin.gateway, "/profile").status, 303, "other sessions end");
+    let lost = other.post(&admin.gateway, "/profile/time-zone", &[("time_zone", "Europe/Berlin")]);
+    assert_eq!(location(&lost), "/sign-in?to=%2Fprofile&lost=form");
+    let page = other.page(&admin.gateway, "/sign-in?to=%2Fprofile&lost=form");
+    assert!(page.contains("You were signed out") && page.contains("value=\"/profile\""), "{page}");
     let mut other = sign_in("another good one");
     let page = person.page(&admin.gateway, "/profile");
     let rows = page.split("<tr>").filter_map(|row| Some((row.contains("this one"), row.split_once("/profile/sessions/")?.1)));
