@@ -298,10 +298,13 @@ const playground = {
     fault.hidden = true;
     document.getElementById("secret").removeAttribute("aria-invalid");
     this.key = { secret, shown: `${known.prefix}••••${known.suffix}`, group: known.groups[0], models: known.models };
-    const left = known.budgets.map((budget) => Number(budget.left)).concat(known.balance === null ? [] : [Number(known.balance)]);
+    // What a group spends is not its callers' to see.
+    const left = known.budgets.filter((budget) => budget.of !== "group").map((budget) => Number(budget.left)).concat(known.balance === null ? [] : [Number(known.balance)]);
     find("key-name").textContent = `${known.name} · ${known.groups.join(", ")}`;
     find("key-shown").textContent = this.key.shown;
-    find("key-left").textContent = left.length ? this.words.left.replace("{amount}", `$${Math.min(...left).toFixed(2)}`) : this.words.noBudget;
+    const shares = known.budgets.filter((budget) => budget.of === "group").map((budget) => Math.floor(100 * Number(budget.left) / (Number(budget.amount) || 1)));
+    find("key-left").textContent = left.length ? this.words.left.replace("{amount}", `$${Math.min(...left).toFixed(2)}`)
+      : shares.length ? this.words.leftShare.replace("{percent}", Math.min(...shares)) : this.words.noBudget;
     this.keyShown(true);
     const may = new Set(known.models);
     for (const option of document.querySelectorAll("[data-model] option")) option.disabled = !may.has(option.value);

@@ -202,7 +202,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
                 !groups.contains(group)
             }
         });
-        entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, &allowance.name, now)));
+        entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, (&allowance.name, request.is_operator()), now)));
         groups.extend(groups_of_key);
     }
     Ok(Budgets { balance, model, entries, gateway_renewals })

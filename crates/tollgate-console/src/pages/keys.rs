@@ -187,7 +187,8 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
         form::section(t, &state, key.budgets().len() > 1, true)
     });
-    let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets).map(|budget| BudgetRow::of(t, budget)).collect();
+    let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets);
+    let budgets = budgets.map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect();
     let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str).to_owned();
     let address = model_url(request);
     let access = Access { address: &address, key: shown.unwrap_or(NO_KEY), model: &model };

@@ -141,6 +141,7 @@ fn words(t: Locale) -> Vec<(&'static str, &'static str)> {
         ("free", t.say("price.free")),
         ("image-limit", t.say("playground.image_limit")),
         ("left", t.say("playground.left")),
+        ("left-share", t.say("playground.left_share")),
         ("lost", t.say("playground.lost")),
         ("no-budget", t.say("playground.no_budget")),
         ("no-images", t.say("playground.no_images")),

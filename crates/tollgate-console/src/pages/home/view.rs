@@ -71,8 +71,9 @@ pub(super) struct BudgetView {
 #[derive(Debug)]
 pub(super) struct BudgetEntry {
     pub(super) label: String,
+    /// What is left, and of what.
     pub(super) left: Amount,
-    pub(super) amount: String,
+    pub(super) left_of: String,
     pub(super) spent: String,
     pub(super) window: &'static str,
     pub(super) renews_at: Option<TimeText>,
@@ -84,18 +85,29 @@ pub(super) struct BudgetEntry {
 }
 
 impl BudgetEntry {
-    pub(super) fn of(t: Locale, budget: &BudgetView, key: &str, now: Timestamp) -> Self {
+    /// `sees_groups`: the reader is told what a group spends. Others see the share only: the group is not theirs alone.
+    pub(super) fn of(t: Locale, budget: &BudgetView, (key, sees_groups): (&str, bool), now: Timestamp) -> Self {
         let label = match (budget.of.as_str(), &budget.group) {
             (_, Some(group)) => t.say_with("home.budget_of_group", &[("group", group)]),
             ("key", None) => t.say_with("home.budget_of_key", &[("key", key)]),
             _ => t.say("home.budget_of_member").to_owned(),
         };
         let percent = format::share_of(&budget.spent, &budget.amount);
+        let (left, left_of, spent) = if budget.group.is_some() && !sees_groups {
+            let left = format!("{} %", 100_u32.saturating_sub(percent));
+            let spent = t.say_with("home.share_spent", &[("percent", &percent.to_string())]);
+            (Amount::plain(left), t.say("home.left_share").to_owned(), spent)
+        } else {
+            let amount = money::exact(t, &budget.amount).text;
+            let spent = money::short(t, &budget.spent).text;
+            let spent = t.say_with("home.spent_of", &[("spent", &spent), ("amount", &amount)]);
+            (money::short(t, &budget.left), t.say_with("home.left_of", &[("amount", &amount)]), spent)
+        };
         Self {
             label,
-            left: money::short(t, &budget.left),
-            amount: money::exact(t, &budget.amount).text,
-            spent: money::short(t, &budget.spent).text,
+            left,
+            left_of,
+            spent,
             window: match budget.window.as_str() {
                 "day" => t.say("window.day"),
                 "month" => t.say("window.month"),
@@ -218,7 +230,7 @@ mod tests {
         let now = Timestamp(1_795_262_400_000_000);
         let budget = |spent: &str, left: &str| {
             let budget = json!({"of": "key", "amount": "100", "window": "month", "spent": spent, "left": left, "renews_at": null});
-            BudgetEntry::of(Locale::EN, &serde_json::from_value(budget).unwrap(), "ci", now)
+            BudgetEntry::of(Locale::EN, &serde_json::from_value(budget).unwrap(), ("ci", false), now)
         };
         assert!(budget("10", "90").pace.unwrap().contains("lasts"));
         assert!(budget("90", "10").pace.unwrap().contains("23 Nov 2026"), "{:?}", budget("90", "10"));

@@ -214,6 +214,11 @@ impl Meter {
         );
         Self { percent, class, label }
     }
+
+    /// The same without the amounts.
+    fn without_amounts(self, t: Locale) -> Self {
+        Self { label: t.say_with("home.share_spent", &[("percent", &self.percent.to_string())]), ..self }
+    }
 }
 
 /// A key in the list.
@@ -312,15 +317,21 @@ pub(super) struct BudgetRow {
 }
 
 impl BudgetRow {
-    pub(super) fn of(t: Locale, budget: &BudgetLeft) -> Self {
+    /// `sees_groups`: the reader is told what a group spends. Others see the share only: the group is not theirs alone.
+    pub(super) fn of(t: Locale, budget: &BudgetLeft, sees_groups: bool) -> Self {
+        let (meter, is_share) = (Meter::of(t, &budget.spent, &budget.amount), budget.group.is_some() && !sees_groups);
         Self {
             label: match (budget.of.as_str(), &budget.group) {
                 (_, Some(group)) => t.say_with("home.budget_of_group", &[("group", group)]),
                 ("key", None) => t.say("keys.this_key").to_owned(),
                 _ => t.say("home.budget_of_member").to_owned(),
             },
-            left: t.say_with("home.left", &[("amount", &money::short(t, &budget.left).text)]),
-            meter: Meter::of(t, &budget.spent, &budget.amount),
+            left: if is_share {
+                t.say_with("home.share_left", &[("percent", &100_u32.saturating_sub(meter.percent).to_string())])
+            } else {
+                t.say_with("home.left", &[("amount", &money::short(t, &budget.left).text)])
+            },
+            meter: if is_share { meter.without_amounts(t) } else { meter },
             window: window(t, &budget.window),
             action: if budget.action == "block" { t.say("budget.block") } else { t.say("budget.alert") },
             renews_at: budget.renews_at.as_deref().and_then(|at| format::time(t, at)),
@@ -446,6 +457,24 @@ mod tests {
         assert!(row(budget("1", "day")).meter.is_none() && row(Value::Null).budget.is_none());
         let expires = monthly.expires.unwrap();
         assert!(expires.is_soon && expires.words.contains('2'), "{expires:?}");
+    }
+
+    #[test]
+    fn budget_of_a_group_is_a_share_for_those_who_hold_its_keys() {
+        let budget = |group: Option<&str>| {
+            let budget = json!({
+                "of": "group", "group": group, "amount": "500", "window": "month", "action": "block", "spent": "401.43", "left": "98.57",
+                "renews_at": null,
+            });
+            serde_json::from_value::<BudgetLeft>(budget).unwrap()
+        };
+        let shown = |group, sees_groups| {
+            let row = BudgetRow::of(Locale::EN, &budget(group), sees_groups);
+            (row.left, row.meter.label)
+        };
+        assert_eq!(shown(Some("team"), false), ("20 % left".to_owned(), "80 % spent".to_owned()));
+        let amounts = ("$98.57 left".to_owned(), "$401.43 of $500.00 spent".to_owned());
+        assert_eq!((shown(Some("team"), true), shown(None, false)), (amounts.clone(), amounts));
     }
 
     #[test]
