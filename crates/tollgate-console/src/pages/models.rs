@@ -99,6 +99,8 @@ struct ModelPage {
     day: Availability,
     week: Availability,
     month: Availability,
+    /// Group whose callers have these parameters.
+    group: String,
     parameters: Vec<ParameterRow>,
     by_protocol: Vec<ProtocolLines>,
     /// Of a model that embeds.
@@ -186,6 +188,7 @@ async fn detail(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         day: availability(t, &offer.day),
         week: availability(t, &offer.week),
         month: availability(t, &offer.month),
+        group: offer.group.clone(),
         parameters: view::parameters(t, &document, offer),
         by_protocol: if embeds {
             Vec::new()

@@ -134,6 +134,12 @@ static PARAMETER_SET: Object = Object::of(
         read("supported", TEXTS, "Optional parameters that are passed on."),
         read("dropped", TEXTS, "Optional parameters that are accepted and left out; `x-tollgate-dropped` names them."),
         read("unsupported", TEXTS, "Optional parameters that are refused."),
+        read(
+            "partly",
+            TEXTS,
+            "Those of `supported` that some channels refuse: requests with them are sent to the others; and those of `dropped` that \
+             some channels pass on.",
+        ),
     ],
 );
 
@@ -177,6 +183,7 @@ struct ParameterSetEntry<'a> {
     supported: &'a [&'static str],
     dropped: &'a [&'static str],
     unsupported: &'a [&'static str],
+    partly: &'a [&'static str],
 }
 
 #[derive(Serialize)]
@@ -304,6 +311,7 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
                 supported: &set.supported,
                 dropped: &set.dropped,
                 unsupported: &set.unsupported,
+                partly: &set.partly,
             })
             .collect(),
         data,

@@ -22,6 +22,8 @@ pub struct ParameterSupport {
     pub dropped: Vec<&'static str>,
     /// Refused (E17).
     pub unsupported: Vec<&'static str>,
+    /// Those of `supported` that some channels refuse, and those of `dropped` that some channels pass on.
+    pub partly: Vec<&'static str>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +78,14 @@ impl ParameterTables {
             let verdict = match model.spec.on_unsupported {
                 OnUnsupported::Refuse if by_rule => Verdict::Refused,
                 OnUnsupported::Drop if by_rule => Verdict::Dropped,
-                OnUnsupported::Refuse | OnUnsupported::Drop => together(channels.iter().map(|verdicts| verdicts[at])),
+                OnUnsupported::Refuse | OnUnsupported::Drop => {
+                    let verdicts = || channels.iter().map(|verdicts| verdicts[at]);
+                    let verdict = together(verdicts());
+                    if is_of_some(verdict, verdicts()) {
+                        support.partly.push(name);
+                    }
+                    verdict
+                }
             };
             match verdict {
                 Verdict::Supported => support.supported.push(name),
@@ -129,6 +138,15 @@ fn together(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
         (Verdict::Supported, _) | (_, Verdict::Supported) => Verdict::Supported,
         (Verdict::Refused, Verdict::Refused) => Verdict::Refused,
     })
+}
+
+/// Whether the verdict over all channels is that of some of them only.
+fn is_of_some(together: Verdict, mut verdicts: impl Iterator<Item = Verdict>) -> bool {
+    match together {
+        Verdict::Supported => verdicts.any(|one| one == Verdict::Refused),
+        Verdict::Dropped => verdicts.any(|one| one == Verdict::Supported),
+        Verdict::Refused => false,
+    }
 }
 
 fn verdict((name, request): &SampleRequest, to: Protocol, profile: &Profile, options: &TranslateOptions<'_>) -> Verdict {
@@ -202,10 +220,14 @@ mod tests {
         let both = support(channels, group("default", &["a", "b"]), model("m"));
         assert!(both.supported.contains(&"seed") && both.unsupported.is_empty(), "{both:?}");
         assert!(both.dropped.contains(&"metadata"), "one of them leaves it out");
+        for partly in ["seed", "metadata"] {
+            assert!(both.partly.contains(&partly), "{partly} in {both:?}");
+        }
+        assert!(!both.partly.contains(&"tools"), "{both:?}");
         let off = channel("a", &["m"]);
         let channels = vec![Channel { spec: ChannelSpec { on: false, ..off.spec }, ..off }, speaking("b", Protocol::Anthropic)];
         let one = support(channels, group("default", &["a", "b"]), model("m"));
-        assert!(one.unsupported.contains(&"seed"), "{one:?}");
+        assert!(one.unsupported.contains(&"seed") && one.partly.is_empty(), "{one:?}");
     }
 
     #[test]

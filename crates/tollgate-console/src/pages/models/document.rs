@@ -23,6 +23,8 @@ pub(crate) struct SquareParameters {
     pub(crate) supported: Vec<String>,
     pub(crate) dropped: Vec<String>,
     pub(crate) unsupported: Vec<String>,
+    /// What only some channels support, or leave out.
+    pub(crate) partly: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]

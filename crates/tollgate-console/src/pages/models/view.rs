@@ -282,13 +282,17 @@ pub(crate) fn parameters(t: Locale, document: &SquareDocument, offer: &ModelOffe
     for offered in &offer.protocols {
         let Some(set) = document.parameter_sets.iter().find(|set| set.id == offered.parameters) else { continue };
         let protocol = protocols::label(t, &offered.protocol);
+        let parts = |names: &[String]| names.iter().cloned().partition::<Vec<_>, _>(|name| set.partly.contains(name));
+        let ((dropped_partly, dropped), (supported_partly, supported)) = (parts(&set.dropped), parts(&set.supported));
         for (names, tone, icon, word) in [
-            (&set.unsupported, "bad", "out", t.say("parameter.refused")),
-            (&set.dropped, "warn", "minus", t.say("parameter.dropped")),
-            (&set.supported, "ok", "okc", t.say("parameter.supported")),
+            (set.unsupported.clone(), "bad", "out", t.say("parameter.refused")),
+            (dropped, "warn", "minus", t.say("parameter.dropped")),
+            (dropped_partly, "warn", "minus", t.say("parameter.dropped_partly")),
+            (supported_partly, "ok", "okc", t.say("parameter.supported_partly")),
+            (supported, "ok", "okc", t.say("parameter.supported")),
         ] {
             if !names.is_empty() {
-                rows.push(ParameterRow { names: names.clone(), protocol, tone, icon, word });
+                rows.push(ParameterRow { names, protocol, tone, icon, word });
             }
         }
     }
@@ -324,6 +328,28 @@ mod tests {
         let strip = availability(Locale::EN, &figures);
         assert_eq!(strip.cells.iter().map(|cell| cell.class).collect::<Vec<_>>(), ["idle", "up", "part", "down"]);
         assert_eq!((strip.width, strip.cells[3].x, strip.share), (15, 12, None));
+    }
+
+    #[test]
+    fn parameters_of_some_channels_are_told_apart() {
+        let document: SquareDocument = serde_json::from_value(json!({
+            "groups": [], "data": [], "parameter_sets": [{
+                "id": "p1", "supported": ["seed", "tools"], "dropped": ["metadata", "user"], "unsupported": ["n"],
+                "partly": ["seed", "metadata"],
+            }],
+        }))
+        .unwrap();
+        let offer = serde_json::from_value(super::super::document::example_offer()).unwrap();
+        let rows: Vec<_> =
+            parameters(Locale::EN, &document, &offer).into_iter().map(|row| (row.word, row.names.join(" "))).collect();
+        let expected = [
+            ("Refused", "n"),
+            ("Left out", "user"),
+            ("Left out on some channels", "metadata"),
+            ("Supported on some channels", "seed"),
+            ("Supported", "tools"),
+        ];
+        assert_eq!(rows, expected.map(|(word, names)| (word, names.to_owned())));
     }
 
     #[test]
