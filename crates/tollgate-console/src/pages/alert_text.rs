@@ -26,7 +26,8 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
             t.say_with("alert.budget", &values)
         }
         "balance_low" => {
-            let (balance, least) = (usd("balance")?, usd("least")?);
+            let balance = money::rounded_down(t, fact("balance")?).text;
+            let least = money::exact(t, fact("least")?).text;
             t.say_with("alert.balance_low", &[("name", fact("name")?), ("balance", &balance), ("least", &least)])
         }
         "channel_down" => {

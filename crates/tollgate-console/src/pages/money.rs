@@ -68,6 +68,8 @@ enum Shown {
     Significant,
     /// Without more than its cents where there is a whole unit.
     Cents,
+    /// The same, cut off instead of rounded.
+    CentsBelow,
     /// So many decimals more than cents, so that the amounts of a column stand under each other.
     Column(usize),
 }
@@ -85,6 +87,11 @@ pub(crate) fn short(t: Locale, decimal: &str) -> Amount {
 /// An amount without more than its cents where it has a whole unit or more.
 pub(crate) fn rounded(t: Locale, decimal: &str) -> Amount {
     amount(t, decimal, Shown::Cents)
+}
+
+/// The same, never more than the amount: one that is below a bound does not read as the bound.
+pub(crate) fn rounded_down(t: Locale, decimal: &str) -> Amount {
+    amount(t, decimal, Shown::CentsBelow)
 }
 
 /// An amount of a column, with its cents.
@@ -113,7 +120,7 @@ impl Shown {
     const fn of_converted(self) -> Self {
         match self {
             Self::All | Self::Significant => Self::Significant,
-            Self::Cents | Self::Column(_) => self,
+            Self::Cents | Self::CentsBelow | Self::Column(_) => self,
         }
     }
 }
@@ -190,6 +197,11 @@ impl Parts {
         (whole, fraction)
     }
 
+    /// The same with the further decimals cut off.
+    fn cut(&self, decimals: usize) -> (String, String) {
+        (self.whole.clone(), self.fraction.chars().take(decimals).collect())
+    }
+
     fn text(&self, t: Locale, shown: Shown) -> String {
         let symbol = Symbol::of(t);
         let is_below_one = self.whole == "0";
@@ -202,9 +214,10 @@ impl Parts {
             Shown::Column(_) => least,
             _ if is_below_one => zeros + DIGITS,
             Shown::Significant => DIGITS.saturating_sub(self.whole.len()).max(symbol.decimals),
-            Shown::Cents => symbol.decimals,
+            Shown::Cents | Shown::CentsBelow => symbol.decimals,
         };
-        let (whole, fraction) = self.rounded(kept);
+        let is_cut = shown == Shown::CentsBelow && !self.is_negative;
+        let (whole, fraction) = if is_cut { self.cut(kept) } else { self.rounded(kept) };
         let fraction = format!("{:0<width$}", fraction.trim_end_matches('0'), width = least);
         let whole = whole.parse().map_or(whole, format::integer);
         let sign = if self.is_negative { "−" } else { "" };
@@ -323,6 +336,14 @@ mod tests {
         }
         assert_eq!(cents(Locale::EN, "31.0181").to_string(), "<span title=\"$31.0181\">$31.02</span>");
         assert_eq!(cents(at(Locale::EN, "JPY", "150"), "0.01").text, "¥2");
+    }
+
+    #[test]
+    fn amount_below_a_bound_does_not_read_as_the_bound() {
+        for (amount, text) in [("9.999999999", "$9.99"), ("10", "$10.00"), ("0.9999999999", "$0.999999"), ("-0.6", "−$0.60")] {
+            assert_eq!(rounded_down(Locale::EN, amount).text, text, "{amount}");
+        }
+        assert_eq!(rounded_down(at(Locale::EN, "JPY", "150"), "9.9999").text, "¥1,499");
     }
 
     #[test]

@@ -26,13 +26,14 @@ pub(crate) struct SettingSpec {
 impl SettingSpec {
     /// Unit of a number or an amount, by the end of its name; `None` for counts and other kinds of values.
     pub(crate) fn unit(&self) -> Option<&'static str> {
-        const UNITS: [(&str, &str); 6] = [
+        const UNITS: [(&str, &str); 7] = [
             ("_ms", "ms"),
             ("bytes_per_s", "bytes/s"),
             ("_bytes", "bytes"),
             ("_s", "s"),
             ("_days", "days"),
             ("_minute", "per minute"),
+            ("_percent", "%"),
         ];
         match self.kind {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
