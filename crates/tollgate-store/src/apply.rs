@@ -13,8 +13,8 @@ use tollgate_core::{
 };
 
 use crate::{
-    Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem, GroupSpec,
-    MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle,
+    Actor, AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangeRefused, ChangedRow, FieldProblem,
+    GroupSpec, MemberSpec, PriceChange, RandomSource, RowKind, StoreError, StoredSetting, Toggle,
     client_certificate::check_pair,
     credential,
     fields::{AccountInput, check_row},
@@ -114,19 +114,20 @@ impl Batch<'_> {
             Change::Idempotent { key, fingerprint } => self.once(key, fingerprint).await,
             Change::PutChannel(spec) => self.put_channel(spec).await,
             Change::SwitchChannel { channel, to } => {
-                self.edit::<ChannelSpec>(RowKind::Channel, "", channel, "switch", |spec| spec.on = *to == Toggle::On).await
+                self.edit::<ChannelSpec>(RowKind::Channel, "", channel, AuditAction::Switch, |spec| spec.on = *to == Toggle::On)
+                    .await
             }
             Change::RemoveChannel { channel } => self.remove_channel(channel).await,
             Change::PutAccount { channel, account, credential } => self.put_account(channel, account, credential.as_ref()).await,
             Change::SwitchAccount { channel, account, to } => {
                 let parent = self.need(RowKind::Channel, "", channel).await?;
                 let switch = |spec: &mut AccountSpec| spec.on = *to == Toggle::On;
-                self.edit(RowKind::Account, &parent.id, account, "switch", switch).await
+                self.edit(RowKind::Account, &parent.id, account, AuditAction::Switch, switch).await
             }
             Change::RemoveAccount { channel, account } => {
                 let parent = self.need(RowKind::Channel, "", channel).await?;
                 let row = self.need(RowKind::Account, &parent.id, account).await?;
-                self.remove_row(row, "remove").await
+                self.remove_row(row, AuditAction::Remove).await
             }
             Change::PutModelMapping { channel, mapping } => {
                 checked(RowKind::Channel, channel, check_row(mapping.as_ref()))?;
@@ -134,11 +135,11 @@ impl Batch<'_> {
                     Some(there) => there.clone_from(mapping),
                     None => spec.serves.push(mapping.as_ref().clone()),
                 };
-                self.edit(RowKind::Channel, "", channel, "serve", put).await
+                self.edit(RowKind::Channel, "", channel, AuditAction::Serve, put).await
             }
             Change::RemoveModelMapping { channel, model } => {
                 let remove = |spec: &mut ChannelSpec| spec.serves.retain(|serves| serves.model != *model);
-                self.edit(RowKind::Channel, "", channel, "unserve", remove).await
+                self.edit(RowKind::Channel, "", channel, AuditAction::Unserve, remove).await
             }
             Change::PutModel(spec) => {
                 checked(RowKind::Model, &spec.name, check_row(spec.as_ref()))?;
@@ -229,7 +230,7 @@ impl Batch<'_> {
 
     async fn set_member_status(&mut self, member: &str, status: MemberStatus) -> Result<(), StoreError> {
         let before = self.need(RowKind::Member, "", member).await?;
-        self.edit::<MemberSpec>(RowKind::Member, "", member, "status", |spec| spec.status = status).await?;
+        self.edit::<MemberSpec>(RowKind::Member, "", member, AuditAction::Status, |spec| spec.status = status).await?;
         let role = before.read::<MemberSpec>()?.role;
         self.end_sessions_unless(&before, role, status).await
     }
@@ -238,9 +239,9 @@ impl Batch<'_> {
         let row = self.need(RowKind::Channel, "", channel).await?;
         self.may_write(&row, channel)?;
         for account in self.rows.list(RowKind::Account, Some(&row.id)).await? {
-            self.remove_row(account, "remove").await?;
+            self.remove_row(account, AuditAction::Remove).await?;
         }
-        self.remove_row(row, "remove").await
+        self.remove_row(row, AuditAction::Remove).await
     }
 
     async fn remove_member(&mut self, member: &str) -> Result<(), StoreError> {
@@ -250,15 +251,15 @@ impl Batch<'_> {
             self.revoke(key).await?;
         }
         for key in self.rows.list(RowKind::AdminKey, Some(&row.id)).await? {
-            self.remove_row(key, "revoke").await?;
+            self.remove_row(key, AuditAction::Revoke).await?;
         }
         self.rows.delete_login(&row.id).await?;
-        self.remove_row(row, "remove").await
+        self.remove_row(row, AuditAction::Remove).await
     }
 
     async fn remove(&mut self, kind: RowKind, name: &str) -> Result<(), StoreError> {
         let row = self.need(kind, "", name).await?;
-        self.remove_row(row, "remove").await
+        self.remove_row(row, AuditAction::Remove).await
     }
 
     async fn set_setting(&mut self, name: &str, value: &str) -> Result<(), StoreError> {
@@ -275,7 +276,7 @@ impl Batch<'_> {
                 row.owner = Owner::Database;
                 self.rows.put(&row).await?;
                 let spec = row.spec.clone();
-                self.changed(&row, "release", Some(&spec), "");
+                self.changed(&row, AuditAction::Release, Some(&spec), "");
             }
         }
         Ok(())

@@ -101,8 +101,8 @@ pub enum JobAction {
 impl JobAction {
     pub const fn as_str(self) -> &'static str {
         match self {
-            Self::Start => "start",
-            Self::Cancel => "cancel",
+            Self::Start => AuditAction::Start.as_str(),
+            Self::Cancel => AuditAction::Cancel.as_str(),
         }
     }
 }
@@ -298,6 +298,102 @@ pub struct ChangedRow {
     pub id: String,
 }
 
+/// What an event of the audit log did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AuditAction {
+    Accept,
+    Budgets,
+    Cancel,
+    DisableTotp,
+    EnableTotp,
+    End,
+    Make,
+    MakeLink,
+    Price,
+    Put,
+    Release,
+    Remove,
+    ReplaceRecoveryCodes,
+    Revoke,
+    Rotate,
+    RotateMasterKey,
+    Serve,
+    SetEmail,
+    SetPassword,
+    SetPreferences,
+    SetSubject,
+    SignIn,
+    Start,
+    Status,
+    Switch,
+    Unserve,
+    UseLink,
+}
+
+impl AuditAction {
+    pub const ALL: [Self; 27] = [
+        Self::Accept,
+        Self::Budgets,
+        Self::Cancel,
+        Self::DisableTotp,
+        Self::EnableTotp,
+        Self::End,
+        Self::Make,
+        Self::MakeLink,
+        Self::Price,
+        Self::Put,
+        Self::Release,
+        Self::Remove,
+        Self::ReplaceRecoveryCodes,
+        Self::Revoke,
+        Self::Rotate,
+        Self::RotateMasterKey,
+        Self::Serve,
+        Self::SetEmail,
+        Self::SetPassword,
+        Self::SetPreferences,
+        Self::SetSubject,
+        Self::SignIn,
+        Self::Start,
+        Self::Status,
+        Self::Switch,
+        Self::Unserve,
+        Self::UseLink,
+    ];
+
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Budgets => "budgets",
+            Self::Cancel => "cancel",
+            Self::DisableTotp => "disable_totp",
+            Self::EnableTotp => "enable_totp",
+            Self::End => "end",
+            Self::Make => "make",
+            Self::MakeLink => "make_link",
+            Self::Price => "price",
+            Self::Put => "put",
+            Self::Release => "release",
+            Self::Remove => "remove",
+            Self::ReplaceRecoveryCodes => "replace_recovery_codes",
+            Self::Revoke => "revoke",
+            Self::Rotate => "rotate",
+            Self::RotateMasterKey => "rotate_master_key",
+            Self::Serve => "serve",
+            Self::SetEmail => "set_email",
+            Self::SetPassword => "set_password",
+            Self::SetPreferences => "set_preferences",
+            Self::SetSubject => "set_subject",
+            Self::SignIn => "sign_in",
+            Self::Start => "start",
+            Self::Status => "status",
+            Self::Switch => "switch",
+            Self::Unserve => "unserve",
+            Self::UseLink => "use_link",
+        }
+    }
+}
+
 /// Subject of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditKind {
@@ -339,7 +435,7 @@ pub struct AuditEvent {
     pub origin: String,
     /// Name of the [`Actor`].
     pub actor: String,
-    /// `put`, `remove`, `switch`, `revoke` and so on.
+    /// A word of [`AuditAction::as_str`].
     pub action: String,
     pub kind: AuditKind,
     /// Id of the row, job, session or invite; of a login: of the member.

@@ -68,7 +68,7 @@ pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
-pub use change::{Actor, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
+pub use change::{Actor, AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
 pub use client_certificate::{MAX_PEM, certificate_chain, private_key};
 pub use counters::{
     AccessReport, AccessState, CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker,

@@ -55,6 +55,7 @@ pub(crate) fn is_new(detail: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+    use tollgate_store::AuditAction;
 
     use super::*;
 
@@ -70,32 +71,10 @@ mod tests {
         assert_eq!(word(Locale::EN, "remove", "setting", &json!({})), "Back to default");
     }
 
-    /// The words that the store records.
     #[test]
     fn every_action_has_words() {
-        let sources = [
-            include_str!("../../../tollgate-store/src/apply.rs"),
-            include_str!("../../../tollgate-store/src/apply/identity.rs"),
-            include_str!("../../../tollgate-store/src/apply/keys.rs"),
-            include_str!("../../../tollgate-store/src/apply/prices.rs"),
-            include_str!("../../../tollgate-store/src/apply/rows.rs"),
-        ];
-        let calls = ["edit_login(", "edit(", "edit_row(", "edit_row::<KeySpec>(", "remove_row(", "changed(", "record_identity("];
-        let mut found = 0;
-        for source in sources {
-            let code = source.split("#[cfg(test)]").next().unwrap();
-            for call in calls {
-                for rest in code.split(call).skip(1) {
-                    let call = rest.split([';', '{']).next().unwrap();
-                    let is_word =
-                        |text: &&str| text.len() > 2 && text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
-                    for action in call.split('"').skip(1).step_by(2).filter(is_word) {
-                        assert_ne!(word(Locale::EN, action, "", &json!({})), action.replace('_', " "), "{action}");
-                        found += 1;
-                    }
-                }
-            }
+        for action in AuditAction::ALL.map(AuditAction::as_str) {
+            assert_ne!(word(Locale::EN, action, "", &json!({})), action.replace('_', " "), "{action}");
         }
-        assert!(found > 20, "{found} actions");
     }
 }

@@ -6,8 +6,9 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, Revision, Role, Secret, Se
 
 use super::{Batch, refused};
 use crate::{
-    AuditEvent, AuditKind, ChangeRefusal, FieldProblem, IdentityChange, IdentityRefusal, Invite, InviteState, KeyHash, LinkKind,
-    MAX_INVITES, MAX_SESSIONS, MemberPreferences, MemberSpec, NewSession, RowKind, SecondFactor, Session, SessionSpec, StoreError,
+    AuditAction, AuditEvent, AuditKind, ChangeRefusal, FieldProblem, IdentityChange, IdentityRefusal, Invite, InviteState, KeyHash,
+    LinkKind, MAX_INVITES, MAX_SESSIONS, MemberPreferences, MemberSpec, NewSession, RowKind, SecondFactor, Session, SessionSpec,
+    StoreError,
     identity_rows::{InviteRow, LinkRow, LoginRow, SessionRow, totp_context},
     rows::CatalogRow,
 };
@@ -34,7 +35,7 @@ impl Batch<'_> {
             }
             IdentityChange::SetPassword { member, hash } => {
                 let row = self.need(RowKind::Member, "", member).await?;
-                self.set_password(&row, hash, "set_password").await
+                self.set_password(&row, hash, AuditAction::SetPassword).await
             }
             IdentityChange::EnableTotp { member, secret, step, recovery_codes } => {
                 self.enable_totp(member, secret, *step, recovery_codes).await
@@ -44,12 +45,12 @@ impl Batch<'_> {
                     login.totp = None;
                     login.state.recovery_codes.clear();
                 };
-                self.edit_login(member, "disable_totp", LoginEdit::EndsSessions, disable).await
+                self.edit_login(member, AuditAction::DisableTotp, LoginEdit::EndsSessions, disable).await
             }
             IdentityChange::SetRecoveryCodes { member, recovery_codes } => {
                 let codes = recovery_codes.iter().map(|hash| hex::encode(hash.0)).collect();
                 let replace = |login: &mut LoginRow| login.state.recovery_codes = codes;
-                self.edit_login(member, "replace_recovery_codes", LoginEdit::KeepsSessions, replace).await
+                self.edit_login(member, AuditAction::ReplaceRecoveryCodes, LoginEdit::KeepsSessions, replace).await
             }
             IdentityChange::SetPreferences { member, preferences } => self.set_preferences(member, preferences).await,
             IdentityChange::SetSubject { member, subject } => self.set_subject(member, subject.as_deref()).await,
@@ -75,7 +76,7 @@ impl Batch<'_> {
     async fn edit_login(
         &mut self,
         member: &str,
-        action: &str,
+        action: AuditAction,
         edit: LoginEdit,
         change: impl FnOnce(&mut LoginRow) + Send,
     ) -> Result<(), StoreError> {
@@ -112,7 +113,7 @@ impl Batch<'_> {
         let before = std::mem::replace(&mut login.email, email);
         let detail = json!({"before": before, "after": login.email});
         self.rows.put_login(&login).await?;
-        self.record_identity(AuditKind::Login, "set_email", &row.id, &row.name, &detail);
+        self.record_identity(AuditKind::Login, AuditAction::SetEmail, &row.id, &row.name, &detail);
         Ok(())
     }
 
@@ -125,11 +126,11 @@ impl Batch<'_> {
         let before = std::mem::replace(&mut login.state.preferences, preferences.clone());
         self.rows.put_login(&login).await?;
         let detail = json!({"before": before, "after": preferences});
-        self.record_identity(AuditKind::Login, "set_preferences", &row.id, &row.name, &detail);
+        self.record_identity(AuditKind::Login, AuditAction::SetPreferences, &row.id, &row.name, &detail);
         Ok(())
     }
 
-    async fn set_password(&mut self, row: &CatalogRow, hash: &Secret, action: &str) -> Result<(), StoreError> {
+    async fn set_password(&mut self, row: &CatalogRow, hash: &Secret, action: AuditAction) -> Result<(), StoreError> {
         let mut login = self.login_of(row).await?;
         login.state.password = Some(hash.expose().to_owned());
         self.end_sessions(&mut login).await?;
@@ -148,7 +149,7 @@ impl Batch<'_> {
             login.state.totp_step = step;
             login.state.recovery_codes = codes;
         };
-        self.edit_login(member, "enable_totp", LoginEdit::EndsSessions, enable).await
+        self.edit_login(member, AuditAction::EnableTotp, LoginEdit::EndsSessions, enable).await
     }
 
     async fn set_subject(&mut self, member: &str, subject: Option<&str>) -> Result<(), StoreError> {
@@ -168,7 +169,7 @@ impl Batch<'_> {
             self.end_sessions(&mut login).await?;
         }
         self.rows.put_login(&login).await?;
-        self.record_identity(AuditKind::Login, "set_subject", &row.id, &row.name, &detail);
+        self.record_identity(AuditKind::Login, AuditAction::SetSubject, &row.id, &row.name, &detail);
         Ok(())
     }
 
@@ -212,7 +213,7 @@ impl Batch<'_> {
         };
         let detail = json!({"method": new.method, "address": new.client.address, "second_factor": factor.as_str()});
         self.rows.put_session(&SessionRow { hash: new.hash, session }).await?;
-        self.record_identity(AuditKind::Session, "sign_in", &new.id.to_string(), member, &detail);
+        self.record_identity(AuditKind::Session, AuditAction::SignIn, &new.id.to_string(), member, &detail);
         Ok(())
     }
 
@@ -232,7 +233,7 @@ impl Batch<'_> {
         self.rows.delete_session(id).await?;
         let member = self.rows.by_id(RowKind::Member, &session.member.to_string()).await?;
         let name = member.map_or_else(String::new, |member| member.name);
-        self.record_identity(AuditKind::Session, "end", &id.to_string(), &name, &json!({}));
+        self.record_identity(AuditKind::Session, AuditAction::End, &id.to_string(), &name, &json!({}));
         Ok(())
     }
 
@@ -249,7 +250,7 @@ impl Batch<'_> {
         }
         self.rows.put_invite(&InviteRow { hash: *hash, invite: invite.clone() }).await?;
         let detail = json!({"role": invite.spec.role, "groups": invite.spec.groups, "note": invite.spec.note});
-        self.record_identity(AuditKind::Invite, "make", &invite.id.to_string(), "", &detail);
+        self.record_identity(AuditKind::Invite, AuditAction::Make, &invite.id.to_string(), "", &detail);
         Ok(())
     }
 
@@ -264,7 +265,7 @@ impl Batch<'_> {
         }
         row.invite.spec.state = InviteState::Revoked;
         self.rows.put_invite(&row).await?;
-        self.record_identity(AuditKind::Invite, "revoke", &id.to_string(), "", &json!({}));
+        self.record_identity(AuditKind::Invite, AuditAction::Revoke, &id.to_string(), "", &json!({}));
         Ok(())
     }
 
@@ -292,10 +293,10 @@ impl Batch<'_> {
         self.put_member(&spec).await?;
         let made = self.need(RowKind::Member, "", member).await?;
         self.set_email(&made, email).await?;
-        self.set_password(&made, password, "set_password").await?;
+        self.set_password(&made, password, AuditAction::SetPassword).await?;
         row.invite.spec.state = InviteState::Accepted(member.to_owned());
         self.rows.put_invite(&row).await?;
-        self.record_identity(AuditKind::Invite, "accept", &row.invite.id.to_string(), member, &json!({}));
+        self.record_identity(AuditKind::Invite, AuditAction::Accept, &row.invite.id.to_string(), member, &json!({}));
         Ok(())
     }
 
@@ -310,7 +311,7 @@ impl Batch<'_> {
     async fn make_link(&mut self, member: &str, kind: LinkKind, hash: &KeyHash, expires_at: Timestamp) -> Result<(), StoreError> {
         let row = self.need(RowKind::Member, "", member).await?;
         self.rows.put_link(&LinkRow { hash: *hash, kind, member: row.id.clone(), expires_at }).await?;
-        self.record_identity(AuditKind::Login, "make_link", &row.id, member, &json!({"kind": kind.as_str()}));
+        self.record_identity(AuditKind::Login, AuditAction::MakeLink, &row.id, member, &json!({"kind": kind.as_str()}));
         Ok(())
     }
 
@@ -319,16 +320,16 @@ impl Batch<'_> {
         let link = self.rows.link_row(hash).await?.filter(|link| link.expires_at > self.now).ok_or_else(invalid)?;
         let row = self.rows.by_id(RowKind::Member, &link.member).await?;
         let row = row.filter(|row| row.removed_at.is_none()).ok_or_else(invalid)?;
-        self.set_password(&row, password, "use_link").await
+        self.set_password(&row, password, AuditAction::UseLink).await
     }
 
-    fn record_identity(&mut self, kind: AuditKind, action: &str, id: &str, name: &str, detail: &Value) {
+    fn record_identity(&mut self, kind: AuditKind, action: AuditAction, id: &str, name: &str, detail: &Value) {
         self.audit.push(AuditEvent {
             revision: Revision(self.revision.0 + 1),
             at: self.now,
             origin: self.actor.origin.as_str().to_owned(),
             actor: self.actor.name.clone(),
-            action: action.to_owned(),
+            action: action.as_str().to_owned(),
             kind,
             id: id.to_owned(),
             name: name.to_owned(),

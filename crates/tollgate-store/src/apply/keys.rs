@@ -4,7 +4,8 @@ use tollgate_core::{AdminKeyId, Budget, KeyId, KeyStatus, MemberStatus, Revision
 
 use super::{Batch, SecretInput, SecretRequirement, checked, refused};
 use crate::{
-    AdminKeySpec, AdminScope, ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, PreviousSecret, RowKind, StoreError,
+    AdminKeySpec, AdminScope, AuditAction, ChangeRefusal, FieldProblem, KeySecret, KeySpec, MemberSpec, PreviousSecret, RowKind,
+    StoreError,
     fields::{KeyInput, check_row},
     rows::{CatalogRow, RowSecret},
 };
@@ -23,14 +24,14 @@ impl Batch<'_> {
             return self.revoke(row).await;
         }
         let row = self.need_live_key(key).await?;
-        self.edit_row::<KeySpec>(row, "status", |spec| spec.status = status).await
+        self.edit_row::<KeySpec>(row, AuditAction::Status, |spec| spec.status = status).await
     }
 
     pub(super) async fn set_key_budgets(&mut self, key: KeyId, budgets: &[Budget]) -> Result<(), StoreError> {
         let row = self.need_live_key(key).await?;
         let spec = KeySpec { budgets: budgets.to_vec(), ..row.read()? };
         checked(RowKind::Key, &spec.name, check_key(&spec))?;
-        self.edit_row::<KeySpec>(row, "budgets", |before| *before = spec).await
+        self.edit_row::<KeySpec>(row, AuditAction::Budgets, |before| *before = spec).await
     }
 
     pub(super) async fn rotate_key(&mut self, key: KeyId, new: &KeySecret, until: Timestamp) -> Result<(), StoreError> {
@@ -43,7 +44,7 @@ impl Batch<'_> {
         row.secret = RowSecret::Key(KeySecret { previous: Some(previous).filter(|_| until > self.now), ..new.clone() });
         self.rows.put(&row).await?;
         let spec = row.spec.clone();
-        self.changed(&row, "rotate", Some(&spec), &format!("the secret before is valid until {until}"));
+        self.changed(&row, AuditAction::Rotate, Some(&spec), &format!("the secret before is valid until {until}"));
         Ok(())
     }
 
@@ -108,7 +109,7 @@ impl Batch<'_> {
         let mut spec: KeySpec = row.read()?;
         spec.status = KeyStatus::Revoked;
         row.write(&spec);
-        self.remove_row(row, "revoke").await
+        self.remove_row(row, AuditAction::Revoke).await
     }
 }
 
@@ -198,7 +199,7 @@ impl Batch<'_> {
         match self.rows.by_id(RowKind::AdminKey, &shown).await? {
             None => Err(refused(RowKind::AdminKey, &shown, ChangeRefusal::NotFound)),
             Some(row) if row.removed_at.is_some() => Ok(()),
-            Some(row) => self.remove_row(row, "revoke").await,
+            Some(row) => self.remove_row(row, AuditAction::Revoke).await,
         }
     }
 }

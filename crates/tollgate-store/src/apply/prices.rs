@@ -5,7 +5,9 @@ use std::collections::{BTreeSet, HashMap};
 use tollgate_core::{ChannelSpec, ModelSpec, PriceSchedule, Revision};
 
 use super::{Batch, SecretInput, SecretRequirement, checked, refused};
-use crate::{ChangeRefusal, PriceChange, RowKind, StoreError, fields::check_row, price_history::prices_of, rows::CatalogRow};
+use crate::{
+    AuditAction, ChangeRefusal, PriceChange, RowKind, StoreError, fields::check_row, price_history::prices_of, rows::CatalogRow,
+};
 
 impl Batch<'_> {
     pub(super) async fn set_price(
@@ -55,7 +57,7 @@ impl Batch<'_> {
         }
         self.set_source(&row, Some(channel), &same, source).await?;
         self.price_source = source.map(str::to_owned);
-        let written = self.edit_row(row, "price", |before: &mut ChannelSpec| *before = spec).await;
+        let written = self.edit_row(row, AuditAction::Price, |before: &mut ChannelSpec| *before = spec).await;
         self.price_source = None;
         written
     }
@@ -79,7 +81,7 @@ impl Batch<'_> {
         }
         self.may_write(row, &row.name)?;
         self.price_source = source.map(str::to_owned);
-        self.changed(row, "price", Some(&row.spec.clone()), "set by hand");
+        self.changed(row, AuditAction::Price, Some(&row.spec.clone()), "set by hand");
         for (model, price) in changed {
             self.note_price(model, channel, price.cloned(), price.cloned());
         }

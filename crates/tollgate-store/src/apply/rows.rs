@@ -6,7 +6,8 @@ use tollgate_core::{Owner, Revision, Secret};
 
 use super::{Batch, new_id, refused};
 use crate::{
-    AuditEvent, AuditKind, ChangeOrigin, ChangeRefusal, ChangedRow, JobAction, KeySecret, RowKind, StoreError, credential,
+    AuditAction, AuditEvent, AuditKind, ChangeOrigin, ChangeRefusal, ChangedRow, JobAction, KeySecret, RowKind, StoreError,
+    credential,
     rows::{CatalogRow, RowSecret, spec_text},
 };
 
@@ -85,7 +86,7 @@ impl Batch<'_> {
         row.spec = spec;
         row.owner = owner;
         self.rows.put(&row).await?;
-        self.changed(&row, "put", before.as_ref(), note);
+        self.changed(&row, AuditAction::Put, before.as_ref(), note);
         Ok(())
     }
 
@@ -94,7 +95,7 @@ impl Batch<'_> {
         kind: RowKind,
         parent: &str,
         name: &str,
-        action: &'static str,
+        action: AuditAction,
         change: impl FnOnce(&mut T) + Send,
     ) -> Result<(), StoreError> {
         let row = self.need(kind, parent, name).await?;
@@ -105,7 +106,7 @@ impl Batch<'_> {
     pub(super) async fn edit_row<T: Serialize + DeserializeOwned>(
         &mut self,
         mut row: CatalogRow,
-        action: &'static str,
+        action: AuditAction,
         change: impl FnOnce(&mut T) + Send,
     ) -> Result<(), StoreError> {
         let before = row.spec.clone();
@@ -119,7 +120,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    pub(super) async fn remove_row(&mut self, mut row: CatalogRow, action: &'static str) -> Result<(), StoreError> {
+    pub(super) async fn remove_row(&mut self, mut row: CatalogRow, action: AuditAction) -> Result<(), StoreError> {
         let name = row.name.clone();
         self.may_write(&row, &name)?;
         row.removed_at = Some(self.now);
@@ -145,7 +146,7 @@ impl Batch<'_> {
         }
     }
 
-    pub(super) fn changed(&mut self, row: &CatalogRow, action: &str, before: Option<&String>, note: &str) {
+    pub(super) fn changed(&mut self, row: &CatalogRow, action: AuditAction, before: Option<&String>, note: &str) {
         let revision = Revision(self.revision.0 + 1);
         self.changed.push(ChangedRow { revision, kind: row.kind, id: row.id.clone() });
         let json = |spec: &String| serde_json::from_str(spec).unwrap_or(serde_json::Value::Null);
@@ -162,7 +163,7 @@ impl Batch<'_> {
             at: self.now,
             origin: self.actor.origin.as_str().to_owned(),
             actor: self.actor.name.clone(),
-            action: action.to_owned(),
+            action: action.as_str().to_owned(),
             kind: AuditKind::Row(row.kind),
             id: row.id.clone(),
             name: row.name.clone(),

@@ -17,7 +17,7 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    Actor, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
+    Actor, AuditAction, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
     identity_rows::totp_context,
     rows::{BatchRecord, ChangeTransaction as _},
     seal::{MasterKeys, SealContext, Sealer, generate_key},
@@ -199,7 +199,7 @@ impl SqlStore {
             at: now,
             origin: actor.origin.as_str().to_owned(),
             actor: actor.name.clone(),
-            action: "rotate_master_key".to_owned(),
+            action: AuditAction::RotateMasterKey.as_str().to_owned(),
             kind: AuditKind::Row(RowKind::Account),
             id: String::new(),
             name: String::new(),
