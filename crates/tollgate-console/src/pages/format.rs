@@ -44,6 +44,15 @@ pub(crate) fn compact(t: Locale, number: u64) -> String {
     }
 }
 
+/// A number of tokens, such as a context: powers of two as people call them, 65,536 as 64k.
+pub(crate) fn tokens(t: Locale, number: u64) -> String {
+    match number {
+        1_048_576.. if number.is_power_of_two() => format!("{}M", number >> 20),
+        1_024.. if number.is_power_of_two() => format!("{}k", number >> 10),
+        _ => compact(t, number),
+    }
+}
+
 /// An exact amount in USD, a decimal text, with its thousands apart and at least two decimals: for titles. Pages show amounts as
 /// [`super::money`] writes them.
 pub(crate) fn usd(decimal: &str) -> String {
@@ -280,6 +289,16 @@ mod tests {
         ] {
             assert_eq!((compact(Locale::EN, number).as_str(), compact(Locale::ZH_CN, number).as_str()), (en, zh), "{number}");
         }
+    }
+
+    #[test]
+    fn contexts_are_called_as_people_call_them() {
+        for (number, text) in
+            [(8_192, "8k"), (65_536, "64k"), (1_048_576, "1M"), (128_000, "128k"), (200_000, "200k"), (512, "512")]
+        {
+            assert_eq!(tokens(Locale::EN, number), text);
+        }
+        assert_eq!([1_048_576, 200_000].map(|number| tokens(Locale::ZH_CN, number)), ["1M", "20万"]);
     }
 
     #[test]

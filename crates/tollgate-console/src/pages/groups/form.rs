@@ -109,8 +109,8 @@ pub(super) fn sections(t: Locale, state: &FormState, group: Option<&GroupObject>
     if group.is_none() {
         basics.push(state.text("name", t.say("keys.name")).hint(t.say("groups.name_hint")).max(100).required().focus());
     }
-    let visibility = [("public", t.say("groups.public_about")), ("private", t.say("groups.private_about"))];
-    basics.push(state.choice("visibility", t.say("groups.visibility"), visibility));
+    let visibility = [("public", t.say("groups.public")), ("private", t.say("groups.private"))];
+    basics.push(state.choice("visibility", t.say("groups.visibility"), visibility).hint(t.say("groups.visibility_hint")));
     let mut sections = vec![ControlSection::new("", basics), offered(t, state, channels), prices(t, state)];
     sections.push(limits(t, state, group));
     sections.push(behaviour(t, state));

@@ -202,8 +202,8 @@ impl ModelCard {
             is_free: offer.price["free"] == true,
             protocols: offer.protocols.iter().map(protocol).collect(),
             capabilities: capabilities.all(offer).map(|capability| capability.label(t)).collect(),
-            context: model.context.map(|context| format::compact(t, context)),
-            max_output: model.max_output.map(|max| format::compact(t, max)),
+            context: model.context.map(|context| format::tokens(t, context)),
+            max_output: model.max_output.map(|max| format::tokens(t, max)),
             state: state(t, offer),
             day: availability(t, &offer.day),
             id: model.id.clone(),
@@ -230,7 +230,7 @@ impl ModelFacts {
         let mut add = |label: &'static str, text: Option<(String, String)>| {
             facts.extend(text.map(|(text, exact)| (label, text, exact)));
         };
-        let tokens = |count: Option<u64>| count.map(|count| (format::compact(t, count), format::integer(count)));
+        let tokens = |count: Option<u64>| count.map(|count| (format::tokens(t, count), format::integer(count)));
         let plain = |text: Option<String>| text.map(|text| (text, String::new()));
         let modalities = |known: &Option<Vec<String>>| {
             known.as_ref().map(|known| known.iter().map(|word| modality(t, word)).collect::<Vec<_>>().join(t.say("list.separator")))
