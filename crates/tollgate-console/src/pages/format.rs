@@ -103,6 +103,12 @@ pub(crate) fn percentile(t: Locale, us: u64) -> String {
     }
 }
 
+/// The same of milliseconds.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a span of time is not negative, and within a number")]
+pub(crate) fn percentile_ms(t: Locale, ms: f64) -> String {
+    percentile(t, (ms * 1e3) as u64)
+}
+
 /// A share of a number as a percentage; a dash of nothing.
 #[expect(clippy::cast_precision_loss, reason = "a percentage needs no exact figures")]
 pub(crate) fn ratio(part: u64, whole: u64) -> String {

@@ -37,8 +37,8 @@ pub(crate) struct Layout {
     pub(crate) is_public_shell: bool,
     /// Tables take all the width.
     pub(crate) is_wide: bool,
-    /// Path and title of the page above.
-    pub(crate) above: Option<(&'static str, &'static str)>,
+    /// Paths and titles of the pages above, the highest first.
+    pub(crate) above: Vec<(String, String)>,
     pub(crate) is_menu: bool,
     /// Whether it is the answer to a form.
     is_of_form: bool,
@@ -254,7 +254,7 @@ impl Layout {
             is_of_form: request.page_of_form.is_some(),
             scripts: Vec::new(),
             is_wide: false,
-            above: None,
+            above: Vec::new(),
             is_menu: here == "/menu",
         }
     }
@@ -268,9 +268,10 @@ impl Layout {
         Self { back: path.to_owned(), ..self }
     }
 
-    /// Shows the page above beside the title.
-    pub(crate) fn below(self, path: &'static str, title: &'static str) -> Self {
-        Self { above: Some((path, title)), ..self }
+    /// Shows a page above beside the title, below those that are there already.
+    pub(crate) fn below(mut self, path: impl Into<String>, title: impl Into<String>) -> Self {
+        self.above.push((path.into(), title.into()));
+        self
     }
 
     /// The entries at the bottom of a phone. Operators begin with the overview instead of their own use.

@@ -172,7 +172,7 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
     let title = account.map_or_else(|| t.say("channels.new_account").to_owned(), |account| account.name.clone());
     let here = format!("{}/accounts", path(&channel.name));
     let template = AccountPage {
-        layout: request.layout(title).below("/channels", t.say("nav.channels")),
+        layout: request.layout(title).below("/channels", t.say("nav.channels")).below(path(&channel.name), &channel.name),
         t,
         banner: form.banner(),
         back: request.url(&path(&channel.name)),

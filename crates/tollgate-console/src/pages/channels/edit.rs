@@ -163,7 +163,10 @@ async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply,
     let name = request.path_param("name");
     let groups = groups(request).await?;
     let template = EditChannelPage {
-        layout: request.layout(t.say_with("channels.edit_title", &[("channel", name)])).below("/channels", t.say("nav.channels")),
+        layout: request
+            .layout(t.say_with("channels.edit_title", &[("channel", name)]))
+            .below("/channels", t.say("nav.channels"))
+            .below(path(name), name),
         t,
         banner: form.banner(),
         back: request.url(&path(name)),

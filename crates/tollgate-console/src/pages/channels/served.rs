@@ -291,7 +291,11 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
     rows.truncate(MAX_ROWS);
     let layout = request.layout(t.say_with("channels.models_title", &[("channel", &channel.name)])).with(Script::Stages);
     let template = ServedPage {
-        layout: if is_set_up(request) { layout.public_shell() } else { layout.below("/channels", t.say("nav.channels")) },
+        layout: if is_set_up(request) {
+            layout.public_shell()
+        } else {
+            layout.below("/channels", t.say("nav.channels")).below(path(&channel.name), &channel.name)
+        },
         t,
         steps: if is_set_up(request) { set_up::steps(t, 2) } else { Vec::new() },
         here: address(request),

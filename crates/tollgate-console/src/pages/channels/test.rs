@@ -57,7 +57,10 @@ pub(super) async fn run(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     let lines = request.call(operations::TEST_CHANNEL, call).await?.into_body();
     let name = request.path_param("name").to_owned();
     let page = TestPage {
-        layout: request.layout(t.say_with("test.title", &[("channel", &name)])).below("/channels", t.say("nav.channels")),
+        layout: request
+            .layout(t.say_with("test.title", &[("channel", &name)]))
+            .below("/channels", t.say("nav.channels"))
+            .below(path(&name), &name),
         t,
         link: request.url(&path(&name)),
         name,

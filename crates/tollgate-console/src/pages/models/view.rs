@@ -136,8 +136,8 @@ pub(crate) fn availability(t: Locale, figures: &SquareFigures) -> Availability {
     let times = figures.first_content_ms.as_ref();
     Availability {
         share,
-        first_content: times.map(|times| format::milliseconds(t, times.p50)),
-        first_content_p95: times.map(|times| format::milliseconds(t, times.p95)),
+        first_content: times.map(|times| format::percentile_ms(t, times.p50)),
+        first_content_p95: times.map(|times| format::percentile_ms(t, times.p95)),
         speed: figures.output_tokens_per_s.map(|speed| t.say_with("unit.tokens_per_s", &[("speed", &format!("{speed:.0}"))])),
         cells: figures.buckets.iter().enumerate().map(cell).collect(),
         width: (figures.buckets.len() * CELL).saturating_sub(1).max(1),
