@@ -406,9 +406,21 @@ const playground = {
       input.value = query.get(input.dataset.parameter);
       input.dataset.set = "1";
     }
+    this.list();
+    if (this.goOn()) return;
     const models = query.getAll("model").slice(0, MAX_COLUMNS);
     for (const model of models.length ? models : [find("first-model").value].filter(Boolean)) this.add(model);
-    this.list();
+  },
+
+  // Takes over a conversation of the usage log.
+  goOn() {
+    try {
+      const { protocol, model, system, messages: texts } = JSON.parse(sessionStorage.getItem("tollgate-continue"));
+      sessionStorage.removeItem("tollgate-continue");
+      const messages = texts.map(({ role, text }) => (role === "user" ? { role, text, images: [] } : { role, text, thinking: "", calls: [] }));
+      this.restore({ at: Date.now(), protocol, system, columns: [{ model, messages }] });
+      return true;
+    } catch { return false; }
   },
 };
 

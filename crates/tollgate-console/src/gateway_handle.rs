@@ -40,6 +40,11 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Every setting with its value in force and its source, secrets masked.
     fn settings(&self) -> Vec<EffectiveSetting>;
 
+    /// Whether contents are stored of the requests whose group or key asks for it.
+    fn stores_contents(&self) -> bool {
+        self.settings().iter().any(|setting| setting.name == "contents.store" && setting.value.as_deref() == Some("true"))
+    }
+
     /// Checks a value that is to be stored for a setting.
     fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal>;
 
@@ -178,6 +183,8 @@ pub enum SettingKind {
     Image,
     /// Name of a time zone, such as `Europe/Berlin`.
     TimeZone,
+    /// A regular expression that does not match the empty text.
+    Pattern,
     /// A socket address.
     Address,
     /// `true` or `false`.

@@ -167,6 +167,8 @@ pub struct Group {
     pub hedge: Option<Hedge>,
     /// True to let callers see how their accounts were chosen (`x-tollgate-trace`).
     pub trace: bool,
+    /// True to store the bodies and answers of its requests, where contents are stored at all.
+    pub log_contents: bool,
     pub limits: Limits,
     /// Budgets on the sale price.
     pub budgets: Vec<Budget>,
@@ -192,6 +194,7 @@ impl Group {
             routing: Routing::Weighted,
             hedge: None,
             trace: false,
+            log_contents: false,
             limits: Limits::default(),
             budgets: Vec::new(),
         }

@@ -9,6 +9,7 @@ mod below_cost;
 mod catalog;
 mod catalog_review;
 mod certificate;
+mod contents;
 mod fault;
 mod ids;
 mod margin;
@@ -58,6 +59,7 @@ pub use catalog::{
 };
 pub use catalog_review::{catalog_warnings, is_unexpanded, output_price_warning};
 pub use certificate::certificate_expiry;
+pub use contents::{Excerpt, ExcerptWriter, Redaction, RequestContents, fair_level};
 pub use fault::Fault;
 pub use health::{
     AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthCondition, HealthHistory, HealthReason,

@@ -72,6 +72,7 @@ pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> 
     match walked {
         Ok(AttemptAnswer::Whole { body, summary, events }) => {
             guard.note_left_out(&summary);
+            guard.capture_answer(&body);
             let headers = AnswerHeaders::of(&guard, &mut head);
             finish(guard, summary).await;
             headers.complete(body, events)
@@ -120,10 +121,12 @@ async fn walk_on(
 ) -> Result<AttemptAnswer, Refusal> {
     let memory = body.memory();
     let body = receive(head, body, &head.settings.bounds).await?;
+    guard.capture_request(&body, memory.as_ref());
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);
     let mut offered = resolve(head, target, catalog, caller, body, summary)?;
     guard.set_offer(&offered.offer, &offered.summary);
+    guard.capture_request(&offered.original_body(), memory.as_ref());
     drop(receiving);
     let mut admission = admit(worker, head, &offered, None, guard).await?;
     guard.limit_output(admission.output_tokens());

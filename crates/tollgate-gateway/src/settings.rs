@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use http::HeaderValue;
 use ipnet::IpNet;
 use smallvec::SmallVec;
-use tollgate_core::Budget;
+use tollgate_core::{Budget, Redaction};
 
 use crate::state::request_log::LogSelection;
 
@@ -50,6 +50,7 @@ pub struct Settings {
     pub drain: Duration,
     /// Whether the streams of a key end when it is revoked or disabled or its member suspended.
     pub end_revoked_streams: bool,
+    pub contents: ContentSettings,
 }
 
 impl Default for Settings {
@@ -72,6 +73,7 @@ impl Default for Settings {
             pages_origin: None,
             drain: Duration::from_mins(10),
             end_revoked_streams: true,
+            contents: ContentSettings::default(),
         }
     }
 }
@@ -105,6 +107,25 @@ pub enum MetricsAccess {
     Public,
     /// Not served on the model address (E10): the console listens on its own.
     OnConsoleAddress,
+}
+
+/// What is stored of the contents of requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContentSettings {
+    /// Whether contents are stored at all, for the groups and keys that ask for it.
+    pub store: bool,
+    /// Most bytes of a body and of an answer.
+    pub max_bytes: usize,
+    /// Most bytes of all that is stored, compressed.
+    pub total_bytes: u64,
+    /// What is replaced in them.
+    pub redact: Option<Redaction>,
+}
+
+impl Default for ContentSettings {
+    fn default() -> Self {
+        Self { store: false, max_bytes: 256 * 1024, total_bytes: 1 << 30, redact: None }
+    }
 }
 
 /// PEM files of the listener.

@@ -6,6 +6,7 @@ pub mod address_rate;
 pub mod alert_queue;
 pub mod authenticator;
 pub(crate) mod change_signal;
+pub mod content_queue;
 pub mod health_records;
 pub mod health_registry;
 pub(crate) mod hedge_budget;

@@ -254,6 +254,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traces: crate::state::trace_queue::TraceQueue::default(),
+        contents: crate::state::content_queue::ContentQueue::default(),
         traffic: Traffic::new(clock.clone()),
         square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),

@@ -259,6 +259,18 @@ CREATE TABLE balances (
     balance BIGINT NOT NULL
 );
 
+-- Bodies and answers of requests, by request id. `sealed` is their text, compressed and sealed with the data key; `bytes` is its length.
+CREATE TABLE request_contents (
+    id TEXT PRIMARY KEY,
+    at BIGINT NOT NULL,
+    key_id TEXT NOT NULL,
+    member_id TEXT NOT NULL,
+    bytes BIGINT NOT NULL,
+    sealed BYTEA NOT NULL
+);
+CREATE INDEX request_contents_at ON request_contents (at);
+CREATE INDEX request_contents_key ON request_contents (key_id, at, bytes);
+
 -- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; separate from `health`, which
 -- every process overwrites with its own view.
 CREATE TABLE account_health (

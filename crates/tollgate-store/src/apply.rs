@@ -166,8 +166,8 @@ impl Batch<'_> {
             Change::UnsetSetting { name } => self.remove(RowKind::Setting, name).await,
             Change::PutAlertDestination(input) => self.put_destination(input).await,
             Change::RemoveAlertDestination { destination } => self.remove(RowKind::AlertDestination, destination).await,
-            Change::RecordJob { id, name, action } => {
-                self.record_job(id, name, *action);
+            Change::RecordJob { .. } | Change::RecordContents { .. } => {
+                self.record_event(change);
                 Ok(())
             }
         }

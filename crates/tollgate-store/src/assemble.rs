@@ -80,6 +80,7 @@ fn group(row: &CatalogRow, channels: &HashMap<&str, ChannelId>) -> Result<Group,
         routing: spec.routing,
         hedge: spec.hedge,
         trace: spec.trace,
+        log_contents: spec.log_contents,
         limits: spec.limits,
         budgets: spec.budgets,
     })
@@ -147,6 +148,7 @@ pub(crate) fn key(row: &CatalogRow, member_row: &CatalogRow, groups: &GroupIds) 
         price_limit: spec.price_limit,
         signatures_in_ids: spec.signatures_in_ids,
         tags: spec.tags,
+        log_contents: spec.log_contents,
         created_at: row.created_at,
         member: member(member_row, groups)?,
     })

@@ -6,7 +6,7 @@ use std::{fmt, net::IpAddr};
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
     AccountSpec, AdminKeyId, Budget, ChannelSpec, KeyId, KeyStatus, MemberStatus, ModelMapping, ModelSpec, Owner, PriceSchedule,
-    Revision, Secret, Timestamp,
+    RequestId, Revision, Secret, Timestamp,
 };
 
 use crate::{AdminKeySpec, AdminScope, GroupSpec, IdentityChange, KeySpec, MemberSpec, fields::DestinationInput, keys::KeySecret};
@@ -90,6 +90,25 @@ pub enum Change {
     UnsetSetting { name: String },
     /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
     RecordJob { id: String, name: &'static str, action: JobAction },
+    /// Records in the audit log what was done to the stored contents of a request. Changes no row. `member`: whose request it was.
+    RecordContents { request: RequestId, member: String, action: ContentAction },
+}
+
+/// What was done to stored contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentAction {
+    /// An admin read those of another member.
+    Read,
+    Remove,
+}
+
+impl ContentAction {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Read => AuditAction::Read.as_str(),
+            Self::Remove => AuditAction::Remove.as_str(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,6 +155,7 @@ impl Change {
             | Self::SetKeyBudgets { .. }
             | Self::RevokeKey { .. }
             | Self::RecordJob { .. } => AdminScope::Operator,
+            Self::RecordContents { .. } => AdminScope::Member,
             Self::PutMember(_)
             | Self::SetMemberStatus { .. }
             | Self::RemoveMember { .. }
@@ -311,6 +331,7 @@ pub enum AuditAction {
     MakeLink,
     Price,
     Put,
+    Read,
     Release,
     Remove,
     ReplaceRecoveryCodes,
@@ -331,7 +352,7 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::Accept,
         Self::Budgets,
         Self::Cancel,
@@ -342,6 +363,7 @@ impl AuditAction {
         Self::MakeLink,
         Self::Price,
         Self::Put,
+        Self::Read,
         Self::Release,
         Self::Remove,
         Self::ReplaceRecoveryCodes,
@@ -373,6 +395,7 @@ impl AuditAction {
             Self::MakeLink => "make_link",
             Self::Price => "price",
             Self::Put => "put",
+            Self::Read => "read",
             Self::Release => "release",
             Self::Remove => "remove",
             Self::ReplaceRecoveryCodes => "replace_recovery_codes",
@@ -403,10 +426,12 @@ pub enum AuditKind {
     Login,
     Session,
     Invite,
+    /// Stored contents of a request.
+    Contents,
 }
 
 impl AuditKind {
-    const OTHERS: [Self; 4] = [Self::Job, Self::Login, Self::Session, Self::Invite];
+    const OTHERS: [Self; 5] = [Self::Job, Self::Login, Self::Session, Self::Invite, Self::Contents];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -415,6 +440,7 @@ impl AuditKind {
             Self::Login => "login",
             Self::Session => "session",
             Self::Invite => "invite",
+            Self::Contents => "contents",
         }
     }
 
@@ -438,9 +464,9 @@ pub struct AuditEvent {
     /// A word of [`AuditAction::as_str`].
     pub action: String,
     pub kind: AuditKind,
-    /// Id of the row, job, session or invite; of a login: of the member.
+    /// Id of the row, job, session, invite or request; of a login: of the member.
     pub id: String,
-    /// Name of the row at that time; the kind of a job; the member of a login or session.
+    /// Name of the row at that time; the kind of a job; the member of a login, session or request.
     pub name: String,
     /// The row before and after the change as JSON, without secrets.
     pub detail: String,

@@ -3,6 +3,7 @@
 
 mod alerts;
 mod catalog;
+mod contents;
 mod health;
 mod identity;
 mod keys;
@@ -230,6 +231,9 @@ conformance! {
         sums_of_any_range_are_those_of_its_records,
         pruned_records_do_not_come_back,
         log_time_is_set_only_from_the_expected_value;
+    contents:
+        contents_are_stored_once_and_removed,
+        a_key_with_many_contents_makes_room;
     usage_dimensions:
         sums_by_every_pair_of_dimensions_are_those_of_the_records,
         attempts_are_summed_where_others_answered_in_the_end,

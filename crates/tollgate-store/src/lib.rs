@@ -16,6 +16,7 @@ mod change;
 mod client_certificate;
 #[cfg(test)]
 mod conformance;
+mod contents;
 mod counters;
 mod credential;
 mod data_folder;
@@ -68,8 +69,11 @@ pub use attempts::{AttemptFilter, AttemptsBy, AttemptsRow};
 pub use backup::{BackupFile, BackupFolder, BackupReport, BackupSource, RestoreReport, RestoreTarget, back_up, restore};
 pub use cached::DatabaseStatus;
 pub use catalog_rows::{AccountRow, CatalogRows, ChannelRow, KeyRow, KeyScope, OwnedRow};
-pub use change::{Actor, AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, JobAction, RowKind, Toggle};
+pub use change::{
+    Actor, AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangedRow, ContentAction, JobAction, RowKind, Toggle,
+};
 pub use client_certificate::{MAX_PEM, certificate_chain, private_key};
+pub use contents::{ContentStore, StoredContents};
 pub use counters::{
     AccessReport, AccessState, CounterHandOver, CounterSnapshot, Counters, RedisAddress, RedisOptions, RedisWorker,
     SharedAccessReports, SharedHealth, SharedHealthUpdate, Spender, check_redis, counters_in_memory, counters_in_redis,

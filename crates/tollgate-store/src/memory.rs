@@ -1,6 +1,7 @@
 //! The memory backend, for tests and trials. The usage log keeps the newest 100,000 records.
 
 mod alerts;
+mod contents;
 mod health_history;
 mod identity;
 mod ids;
@@ -42,6 +43,7 @@ pub(crate) struct MemoryStore {
     health_history: Mutex<health_history::MemoryHealthHistory>,
     tests: Mutex<BTreeMap<AccountId, Timestamp>>,
     alerts: Mutex<alerts::MemoryAlerts>,
+    contents: Mutex<contents::MemoryContents>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
     hasher: KeyHasher,
@@ -73,6 +75,7 @@ impl MemoryStore {
             health_history: Mutex::default(),
             tests: Mutex::default(),
             alerts: Mutex::default(),
+            contents: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
             hasher,

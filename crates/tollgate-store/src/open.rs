@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
-    AccessMode, Actor, AlertStore, CatalogStore, Change, ChangeOrigin, Counters, HealthHistoryStore, HealthStore, IdentityStore,
-    KeyHasher, KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource, SquareStore,
-    StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
+    AccessMode, Actor, AlertStore, CatalogStore, Change, ChangeOrigin, ContentStore, Counters, HealthHistoryStore, HealthStore,
+    IdentityStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource,
+    SquareStore, StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
@@ -34,6 +34,7 @@ pub struct Store {
     pub square: Arc<dyn SquareStore>,
     pub identity: Arc<dyn IdentityStore>,
     pub alerts: Arc<dyn AlertStore>,
+    pub contents: Arc<dyn ContentStore>,
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -162,6 +163,7 @@ impl Store {
             + SquareStore
             + IdentityStore
             + AlertStore
+            + ContentStore
             + 'static,
     {
         Self {
@@ -174,7 +176,8 @@ impl Store {
             health_history: Arc::clone(&stores) as _,
             square: Arc::clone(&stores) as _,
             identity: Arc::clone(&stores) as _,
-            alerts: stores,
+            alerts: Arc::clone(&stores) as _,
+            contents: stores,
             hasher,
             first_start: false,
             database,

@@ -41,6 +41,7 @@ pub struct GroupSpec {
     pub routing: Routing,
     pub hedge: Option<Hedge>,
     pub trace: bool,
+    pub log_contents: bool,
     /// Whether members may make, rotate, disable and revoke their own keys of this group.
     pub self_service: bool,
     pub limits: Limits,
@@ -87,6 +88,7 @@ pub struct KeySpec {
     pub price_limit: Option<PriceLimit>,
     pub signatures_in_ids: Option<bool>,
     pub tags: Tags,
+    pub log_contents: bool,
 }
 
 /// An admin key without its secret.
@@ -156,6 +158,7 @@ impl Default for KeySpec {
             price_limit: None,
             signatures_in_ids: None,
             tags: Tags::default(),
+            log_contents: false,
         }
     }
 }

@@ -13,6 +13,7 @@ mod change_transaction;
 mod codes;
 mod columns;
 mod connect;
+mod contents;
 mod data_keys;
 mod dialect;
 mod driver_error;

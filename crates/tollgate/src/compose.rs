@@ -13,14 +13,15 @@ use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
-use tollgate_core::{Catalog, GroupId, NanoUsd, Secret, Timestamp};
+use tollgate_core::{Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
     condition::Condition,
-    settings::{Bounds, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
+    settings::{Bounds, ContentSettings, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::address_rate::AddressRate,
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
+    state::content_queue::ContentQueue,
     state::request_log::RequestLog,
     state::trace_queue::TraceQueue,
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
@@ -259,12 +260,14 @@ pub(crate) struct Outlets {
     pub(crate) alerts: AlertQueue,
     pub(crate) request_log: RequestLog,
     pub(crate) traces: TraceQueue,
+    pub(crate) contents: ContentQueue,
 }
 
 impl Outlets {
     /// Nowhere.
     fn none() -> Self {
-        Self { alerts: AlertQueue::default(), request_log: RequestLog::off(), traces: TraceQueue::default() }
+        let (traces, contents) = (TraceQueue::default(), ContentQueue::default());
+        Self { alerts: AlertQueue::default(), request_log: RequestLog::off(), traces, contents }
     }
 }
 
@@ -290,7 +293,7 @@ pub(crate) fn shared(
     let square_requests = AddressRate::for_square(settings.square_requests_per_minute, clock.instant());
     let traffic = Traffic::new(Arc::clone(&clock) as _);
     traffic.hedged_before(hedged, now().day());
-    let Outlets { alerts, request_log, traces } = outlets;
+    let Outlets { alerts, request_log, traces, contents } = outlets;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
@@ -300,6 +303,7 @@ pub(crate) fn shared(
         counters,
         alerts,
         traces,
+        contents,
         traffic,
         retries: RetryBudget::new(clock.instant()),
         square_requests,
@@ -436,6 +440,13 @@ pub(crate) fn configured(config: &Config) -> Settings {
             .and_then(|address| HeaderValue::try_from(console_url(config, address).origin().ascii_serialization()).ok()),
         drain: config.millis("server.drain_timeout_ms"),
         end_revoked_streams: config.text("limits.revoked_streams") == "end",
+        contents: ContentSettings {
+            store: config.flag("contents.store"),
+            max_bytes: config.count("contents.max_bytes"),
+            total_bytes: config.number("contents.total_bytes"),
+            // Checked when it was read.
+            redact: Some(config.text("contents.redact")).filter(|text| !text.is_empty()).and_then(|text| Redaction::new(text).ok()),
+        },
         ..Settings::default()
     }
 }

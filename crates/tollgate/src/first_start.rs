@@ -124,6 +124,7 @@ fn key() -> KeySpec {
         price_limit: None,
         signatures_in_ids: None,
         tags: Tags::default(),
+        log_contents: false,
     }
 }
 

@@ -1,5 +1,5 @@
-//! Creates partitions for coming usage records, and removes old records and old health transitions in small steps, so that it does not
-//! block reads and writes.
+//! Creates partitions for coming usage records, and removes old records, stored contents and health transitions in small steps, so that
+//! it does not block reads and writes.
 //!
 //! A wrong system clock must not empty the log: age is measured by [`RetentionClock`], which the store persists and which every
 //! gateway advances, even if it removes nothing.
@@ -29,11 +29,17 @@ struct RetentionDays {
     usage: u64,
     /// Health transitions.
     health: u64,
+    /// Contents of requests, and the bytes that all of them may take.
+    contents: (u64, u64),
 }
 
 impl RetentionDays {
     fn of(config: &Config) -> Self {
-        Self { usage: config.number("usage.retention_days"), health: config.number("health.history_days") }
+        Self {
+            usage: config.number("usage.retention_days"),
+            health: config.number("health.history_days"),
+            contents: (config.number("contents.retention_days"), config.number("contents.total_bytes")),
+        }
     }
 }
 
@@ -54,6 +60,8 @@ pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: Cancell
                     remove_before(&store, cutoff(now, days.usage), &stop).await;
                 }
                 remove_transitions(&store, cutoff(now, days.health), &stop).await;
+                let (contents, max_bytes) = days.contents;
+                remove_contents(&store, cutoff(now, contents), max_bytes, &stop).await;
             }
             Ok(None) => {}
             Err(fault) => tracing::warn!(%fault, "old usage records are not removed: the retention clock cannot be read"),
@@ -124,6 +132,25 @@ async fn remove_transitions(store: &Store, before: Timestamp, stop: &Cancellatio
             }
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Removes contents of requests that arrived before a time, and those for which there is no space.
+async fn remove_contents(store: &Store, before: Timestamp, max_bytes: u64, stop: &CancellationToken) {
+    let mut removed = 0;
+    while !stop.is_cancelled() {
+        match store.contents.prune_contents(before, max_bytes).await {
+            Ok(0) => break,
+            Ok(count) => removed += count,
+            Err(fault) => {
+                tracing::warn!(%fault, "removing stored contents failed; it will be retried");
+                break;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+    if removed > 0 {
+        tracing::info!(requests = removed, "stored contents were removed");
     }
 }
 

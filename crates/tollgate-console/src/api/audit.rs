@@ -30,11 +30,19 @@ static EVENT: Object = Object::of(
         read(
             "action",
             TEXT,
-            "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`.",
+            "put, remove, switch, revoke and others; of a posting: `top_up` or `adjust`; of a job: `start` or `cancel`; of stored contents: `read` or `remove`.",
         ),
-        read("kind", TEXT, "Kind of the row; `ledger` of a posting, `job` of a job; `login`, `session` or `invite`."),
-        read("id", TEXT, "Id of the row, job, session or invite; of a posting or login: of the member."),
-        read("name", TEXT, "Name of the row at that time; of a posting, login or session: of the member; of a job: its kind."),
+        read(
+            "kind",
+            TEXT,
+            "Kind of the row; `ledger` of a posting, `job` of a job, `contents` of stored contents; `login`, `session` or `invite`.",
+        ),
+        read("id", TEXT, "Id of the row, job, session, invite or request; of a posting or login: of the member."),
+        read(
+            "name",
+            TEXT,
+            "Name of the row at that time; of a posting, login, session or request: of the member; of a job: its kind.",
+        ),
         read(
             "detail",
             Kind::Any,
@@ -58,6 +66,7 @@ const KINDS: &[&str] = &[
     "setting",
     "alert_destination",
     "job",
+    "contents",
     LEDGER,
 ];
 /// Postings that are looked at for a page, at most: they are filtered after they are read.

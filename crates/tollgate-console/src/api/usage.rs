@@ -1,6 +1,7 @@
 //! The usage log: list, get, sums, histogram, live tail and export.
 
 mod attempts;
+mod contents;
 mod export;
 mod filter;
 pub(crate) mod histogram;
@@ -118,12 +119,13 @@ static RECORD: Object = Object::of("UsageRecord", RECORD_FIELDS);
 /// A record with its member and the lines of its amounts.
 static RECORD_DETAIL: Object = Object::of(
     "UsageRecordDetail",
-    &super::schema::join::<{ RECORD_FIELDS.len() + 3 }>(&[
+    &super::schema::join::<{ RECORD_FIELDS.len() + 4 }>(&[
         RECORD_FIELDS,
         &[
             read("member_name", TEXT, "Name of the member, or its last one if it was removed; null: unknown.").or_null(),
             read("member_removed", Kind::Flag, "Whether the member was removed."),
             read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about."),
+            read("contents", Kind::Flag, "Whether its body and answer are stored and the caller may read them."),
         ],
     ]),
 );
@@ -151,6 +153,22 @@ pub(super) static ROUTES: &[Route] = &[
     RESOURCE
         .route(Method::Get, "/admin/v1/usage/{record}", "get_usage", "One usage record, by request id.", handler!(one))
         .returns(ResponseSchema::Object(&RECORD_DETAIL)),
+    contents::RESOURCE
+        .route(
+            Method::Get,
+            "/admin/v1/usage/{record}/contents",
+            "get_contents",
+            "The stored body and answer of a request.",
+            handler!(contents::show),
+        )
+        .returns(ResponseSchema::Object(&contents::CONTENTS)),
+    contents::RESOURCE.route(
+        Method::Delete,
+        "/admin/v1/usage/{record}/contents",
+        "remove_contents",
+        "Removes the stored body and answer of a request.",
+        handler!(contents::remove),
+    ),
     RESOURCE
         .route(
             Method::Get,
@@ -233,6 +251,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     detail["member_removed"] = member.as_ref().is_none_or(|member| member.removed_at.is_some()).into();
     detail["member_name"] = member.map(|member| member.name).into();
     detail["pricing"] = pricing::pricing(&context, &record).await?;
+    detail["contents"] = contents::is_readable(&context, id, record.member).await?;
     Ok(ApiResponse::ok(detail))
 }
 

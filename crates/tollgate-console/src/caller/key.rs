@@ -113,12 +113,15 @@ pub(crate) async fn show(request: &CallerRequest) -> Result<Value, ApiError> {
     let group_limits: Vec<Value> = caller.groups.iter().filter_map(|group| group_limits(&group.name, group.limits)).collect();
     let now = state.gateway.now();
     let budgets: Vec<Value> = budgets(request, &caller).await?.iter().map(|budget| budget.show(now)).collect();
+    let contents_stored =
+        state.gateway.stores_contents() && (key.log_contents || caller.groups.iter().any(|group| group.log_contents));
     let of_gateway = spent_budgets_of_gateway(request).await?;
     let of_gateway: Vec<Value> = of_gateway.into_iter().map(|it| json!({"window": it, "renews_at": renews_at(it, now)})).collect();
     Ok(json!({
         "object": "key", "id": key.id, "name": key.name, "prefix": key.prefix, "suffix": key.suffix, "member": key.member.name,
         "created_at": time_value(key.created_at), "expires_at": key.expires_at.map(time_value), "groups": groups, "models": models,
         "protocols": key.protocols.show(), "price_limit": key.price_limit.show(), "tags": key.tags.show(),
+        "contents_stored": contents_stored,
         "limits": limits(key.limits), "member_limits": limits(key.member.limits), "group_limits": group_limits, "budgets": budgets,
         "spent_gateway_budgets": of_gateway,
         "balance": balance(request).await?.map(NanoUsd::to_usd_string),

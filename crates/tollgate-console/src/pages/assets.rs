@@ -52,6 +52,7 @@ static SOURCES: &[Source] = &[
     source!("operators.js"),
     source!("download.js"),
     source!("choose.js"),
+    source!("contents.js"),
     source!("home.js"),
     source!("markdown.js"),
     source!("playground-code.js"),

@@ -25,7 +25,7 @@ pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/audit", SeenBy::Role
 
 /// Events on a page.
 const PAGE: &str = "50";
-const KINDS: [&str; 14] = [
+const KINDS: [&str; 15] = [
     "channel",
     "account",
     "model",
@@ -39,6 +39,7 @@ const KINDS: [&str; 14] = [
     "setting",
     "alert_destination",
     "job",
+    "contents",
     "ledger",
 ];
 
@@ -109,6 +110,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
         "setting" => t.say("audit.setting"),
         "alert_destination" => t.say("audit.destination"),
         "job" => t.say("audit.job"),
+        "contents" => t.say("contents.title"),
         _ => t.say("nav.ledger"),
     }
 }
@@ -122,9 +124,10 @@ impl EventRow {
             "group" => Some("/groups/"),
             "member" | "login" | "ledger" => Some("/members/"),
             "key" => Some("/keys/"),
+            "contents" => Some("/log/"),
             _ => None,
         };
-        let is_gone = matches!(event.action.as_str(), "remove" | "revoke");
+        let is_gone = matches!(event.action.as_str(), "remove" | "revoke") && event.kind != "contents";
         Self {
             at: format::time(t, &event.at),
             actor: audit_action::author(&event.actor).to_owned(),

@@ -76,6 +76,16 @@ pub(crate) fn curl(address: &str, model: &str) -> String {
     Lines { access, protocol, base: protocols::client_base(protocol, address) }.curl()
 }
 
+/// A request with this body, for a shell.
+pub(crate) fn curl_of_body(address: &str, protocol: Protocol, model: &str, is_stream: bool, body: &str) -> String {
+    let lines = Lines { access: Access { address, key: "$TOLLGATE_KEY", model }, protocol, base: String::new() };
+    let path = match lines.path() {
+        path if is_stream && protocol == Protocol::Gemini => path.replace(":generateContent", ":streamGenerateContent?alt=sse"),
+        path => path,
+    };
+    lines.curl_to(&path, body)
+}
+
 /// A request for embeddings.
 pub(crate) fn embedding_curl(address: &str, model: &str) -> String {
     let body = serde_json::json!({"model": model, "input": "Hello"});
@@ -179,12 +189,16 @@ impl Lines<'_> {
     }
 
     fn curl(&self) -> String {
+        let body = serde_json::Value::Object(minimal_body(self.protocol, self.access.model, TEXT)).to_string();
+        self.curl_to(&self.path(), &body)
+    }
+
+    fn curl_to(&self, path: &str, body: &str) -> String {
         let spec = self.protocol.spec();
         let credential = format!("{}{}", spec.credential.prefix, self.access.key);
         let mut headers = vec![(spec.credential.name, credential.as_str())];
         headers.extend(spec.fixed_headers.iter().copied());
-        let body = serde_json::Value::Object(minimal_body(self.protocol, self.access.model, TEXT)).to_string();
-        curl_of(&format!("{}{}", self.access.address, self.path()), &headers, &body)
+        curl_of(&format!("{}{path}", self.access.address), &headers, body)
     }
 
     /// The key in Python: the text itself, or the variable of the environment.

@@ -71,6 +71,8 @@ pub(crate) enum Script {
     Tables,
     /// Rows that are chosen.
     Choose,
+    /// A stored conversation that goes on in the playground.
+    Contents,
 }
 
 /// Entries of the navigation below a heading.
@@ -368,6 +370,10 @@ impl Layout {
 
     pub(crate) fn has_choices(&self) -> bool {
         self.has(Script::Choose)
+    }
+
+    pub(crate) fn has_contents(&self) -> bool {
+        self.has(Script::Contents)
     }
 
     pub(crate) fn is_home(&self) -> bool {

@@ -1,7 +1,9 @@
 //! The usage log: what a filter selects as a histogram with its sums and as rows, and each record with its attempts and the lines of its
 //! amounts. The filter is in the address, so that it can be kept and shared.
 
+mod contents;
 mod filter;
+mod messages;
 mod record;
 mod view;
 mod views;
@@ -39,6 +41,8 @@ const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/log", MEMBER, page!(list)),
     PageRoute::get("/log/{record}", MEMBER, page!(one)),
+    PageRoute::get("/log/{record}/contents", MEMBER, page!(contents::show)),
+    PageRoute::post("/log/{record}/contents/remove", MEMBER, page!(contents::remove)),
     PageRoute::post("/log/views", MEMBER, page!(views::save)),
     PageRoute::post("/log/views/remove", MEMBER, page!(views::remove)),
 ];

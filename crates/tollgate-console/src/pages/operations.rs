@@ -85,6 +85,8 @@ operations! {
     LIST_OWN_GROUPS = "list_own_groups";
     FIND_KEY = "find_key";
     GET_USAGE = "get_usage";
+    GET_CONTENTS = "get_contents";
+    REMOVE_CONTENTS = "remove_contents";
     LIST_PROXIES = "list_proxies";
     LIST_PRICES = "list_prices";
     LIST_PRICE_CHANGES = "list_price_changes";

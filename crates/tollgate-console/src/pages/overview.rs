@@ -70,6 +70,7 @@ struct OverviewPart {
     /// Where it is loaded from again; `None` for a period that is over.
     refresh: Option<String>,
     alerts: Vec<AlertRow>,
+    stores_contents: bool,
     checklist: Option<Checklist>,
     tiles: Vec<Tile>,
     outcomes: Chart,
@@ -146,6 +147,7 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
         t,
         refresh: period.is_until_now().then_some(address),
         alerts,
+        stores_contents: request.state.gateway.stores_contents(),
         checklist,
         tiles: figures::tiles(
             t,

@@ -83,10 +83,11 @@ pub(crate) enum Toast {
     KeysOn,
     KeysRevoked,
     NoKeyChosen,
+    ContentsRemoved,
 }
 
 impl Toast {
-    const ALL: [Self; 24] = [
+    const ALL: [Self; 25] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -111,6 +112,7 @@ impl Toast {
         Self::KeysOn,
         Self::KeysRevoked,
         Self::NoKeyChosen,
+        Self::ContentsRemoved,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -139,6 +141,7 @@ impl Toast {
             Self::KeysOn => "keys-on",
             Self::KeysRevoked => "keys-revoked",
             Self::NoKeyChosen => "no-key-chosen",
+            Self::ContentsRemoved => "contents-removed",
         }
     }
 
@@ -168,6 +171,7 @@ impl Toast {
             Self::KeysOn => t.say("toast.keys_on"),
             Self::KeysRevoked => t.say("toast.keys_revoked"),
             Self::NoKeyChosen => t.say("toast.no_key_chosen"),
+            Self::ContentsRemoved => t.say("contents.removed"),
         }
     }
 }

@@ -41,6 +41,8 @@ pub struct Key {
     pub signatures_in_ids: Option<bool>,
     /// Tags of each of its requests, before those that the request brings.
     pub tags: Tags,
+    /// True to store the bodies and answers of its requests, whatever its groups say, where contents are stored at all.
+    pub log_contents: bool,
     pub created_at: Timestamp,
     pub member: Member,
 }
@@ -72,6 +74,7 @@ impl Key {
             price_limit: None,
             signatures_in_ids: None,
             tags: Tags::default(),
+            log_contents: false,
             created_at,
             member,
         }

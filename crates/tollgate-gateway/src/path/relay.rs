@@ -213,6 +213,7 @@ impl Relayed {
         let mut is_due = false;
         if let Some(guard) = &mut self.guard {
             guard.delivered(self.relay.summary());
+            guard.capture_answer(&bytes);
             if now.duration_since(self.journaled) >= PROGRESS_INTERVAL {
                 self.journaled = now;
                 guard.record_reply(self.relay.summary());

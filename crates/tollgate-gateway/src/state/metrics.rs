@@ -94,9 +94,30 @@ pub struct Metrics {
     unrecorded: Counter,
     store_errors: Family<OperationLabels, Counter>,
     telemetry_spans: Family<ResultLabels, Counter>,
+    contents: Family<ResultLabels, Counter>,
     telemetry_exports: Family<SignalLabels, Counter>,
     /// Only counted if they are exported.
     gen_ai: Option<GenAiMetrics>,
+}
+
+/// What became of the contents of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContentEnd {
+    Stored,
+    /// They found no place in the queue.
+    Dropped,
+    /// The database did not take them.
+    Lost,
+}
+
+impl ContentEnd {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Stored => "stored",
+            Self::Dropped => "dropped",
+            Self::Lost => "lost",
+        }
+    }
 }
 
 /// What became of spans.
@@ -197,6 +218,7 @@ impl Metrics {
             ),
             unrecorded: registry.register("unrecorded", "Requests answered without a usage record", Counter::default()),
             store_errors: registry.register("store_errors", "Database errors, by operation", Family::default()),
+            contents: registry.register("contents", "Requests whose contents were to be stored, by result", Family::default()),
             telemetry_spans: registry.register("telemetry_spans", "Spans for the collector, by result", Family::default()),
             telemetry_exports: registry.register("telemetry_exports", "Exports to the collector, by result", Family::default()),
             gen_ai: None,
@@ -331,6 +353,11 @@ impl Metrics {
     /// Counts a message about an alert: `sent` or `lost`.
     pub fn alert(&self, result: &'static str) {
         self.alerts.get_or_create(&ResultLabels { result }).inc();
+    }
+
+    /// Counts requests whose contents were to be stored.
+    pub(crate) fn contents(&self, end: ContentEnd, requests: usize) {
+        self.contents.get_or_create(&ResultLabels { result: end.as_str() }).inc_by(requests as u64);
     }
 
     pub(crate) fn telemetry_spans(&self, end: SpanEnd, spans: usize) {

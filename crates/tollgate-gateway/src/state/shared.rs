@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{AccountId, BudgetAlert, Catalog, KeyId, RequestId, Subject, UsageRecord};
+use tollgate_core::{AccountId, BudgetAlert, Catalog, KeyId, RequestContents, RequestId, Subject, UsageRecord};
 use tollgate_store::{AccessReport, AccessState, Counters};
 
 use crate::{
@@ -17,12 +17,13 @@ use crate::{
     settings::Settings,
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
+    state::content_queue::ContentQueue,
     state::request_log::{Logged, RefusedRequest, RequestLog},
     state::shares::KeyShare,
     state::trace_queue::{StartedTrace, TraceQueue},
     state::{
         address_rate::AddressRate,
-        metrics::{Metrics, SpanEnd},
+        metrics::{ContentEnd, Metrics, SpanEnd},
         retry_budget::RetryBudget,
         traffic::Traffic,
     },
@@ -45,6 +46,8 @@ pub struct Shared {
     pub alerts: AlertQueue,
     /// Ended requests whose spans are exported.
     pub traces: TraceQueue,
+    /// Contents of ended requests that are to be stored.
+    pub contents: ContentQueue,
     pub traffic: Traffic,
     pub retries: RetryBudget,
     /// Requests for the feeds of the model square, by address.
@@ -173,6 +176,13 @@ impl Shared {
         let dropped = self.traces.send(started, record, share);
         if dropped > 0 {
             self.metrics.telemetry_spans(SpanEnd::Dropped, dropped);
+        }
+    }
+
+    /// Queues the contents of a request, in a place of its key's share. Never waits.
+    pub(crate) fn store_contents(&self, contents: RequestContents, share: &Arc<KeyShare>) {
+        if !self.contents.send(contents, share) {
+            self.metrics.contents(ContentEnd::Dropped, 1);
         }
     }
 

@@ -8,10 +8,10 @@ mod bounds;
 mod fair_queue;
 mod fair_semaphore;
 mod in_flight;
+mod places;
 mod recent;
 mod refusals;
 mod start_queue;
-mod trace_places;
 
 use std::{
     collections::HashMap,
@@ -36,9 +36,9 @@ pub(crate) use self::{
     fair_queue::{FairQueue, Holder, TooManyWaiting},
     fair_semaphore::{FairPermit, FairSemaphore},
     in_flight::{InFlightRequest, Lingering, MemoryCharge, MemoryExhausted, NotAdmitted},
+    places::{QueuePlaces, TakenPlaces},
     refusals::{RefusalRecord, RepeatedRefusals},
     start_queue::StartQueue,
-    trace_places::{TracePlace, TracePlaces},
 };
 use self::{recent::RecentUse, refusals::RefusalWindows};
 
@@ -55,6 +55,8 @@ pub(crate) struct Holdings {
     receiving: AtomicUsize,
     /// Requests whose spans wait for the collector.
     traces: AtomicUsize,
+    /// Bytes of contents that wait for the database.
+    contents: AtomicUsize,
     refusals: RefusalWindows,
     recent: RecentUse,
 }
@@ -67,6 +69,7 @@ impl Holdings {
             bytes: AtomicUsize::default(),
             receiving: AtomicUsize::default(),
             traces: AtomicUsize::default(),
+            contents: AtomicUsize::default(),
             refusals: RefusalWindows::default(),
             recent: RecentUse::default(),
         }

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tollgate_core::{AttemptRecord, Channel, KeyId, NanoUsd, Outcome, RequestFacts, RequestId, Timestamp, Tokens, UsageRecord};
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
-use super::shares::{KeyShare, TracePlace, TracePlaces};
+use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
 
 pub(crate) use self::trace_context::{ParentSpan, SpanId, TraceId, own_trace, span_id};
 
@@ -56,7 +56,7 @@ pub struct TraceQueue(Option<TraceSender>);
 #[derive(Clone, Debug)]
 struct TraceSender {
     requests: mpsc::Sender<QueuedRequest>,
-    places: Arc<TracePlaces>,
+    places: Arc<QueuePlaces>,
     sampler: Sampler,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct StartedTrace {
 #[derive(Debug)]
 pub(crate) struct QueuedRequest {
     pub(crate) request: TracedRequest,
-    _place: TracePlace,
+    _place: TakenPlaces,
 }
 
 /// What the spans of an ended request are built from.
@@ -112,7 +112,7 @@ pub(crate) struct TracedAttempt {
 impl TraceQueue {
     pub(crate) fn new(sampler: Sampler) -> (Self, mpsc::Receiver<QueuedRequest>) {
         let (requests, receiver) = mpsc::channel(QUEUE_CAPACITY);
-        (Self(Some(TraceSender { requests, places: TracePlaces::new(QUEUE_CAPACITY), sampler })), receiver)
+        (Self(Some(TraceSender { requests, places: QueuePlaces::of_traces(QUEUE_CAPACITY), sampler })), receiver)
     }
 
     /// The caller's span, if requests are traced at all.
@@ -141,7 +141,7 @@ impl TraceQueue {
     /// Queues a request with its record. Returns the number of spans that are dropped because there is no place for them.
     pub(crate) fn send(&self, started: StartedTrace, record: &UsageRecord, share: &Arc<KeyShare>) -> usize {
         let Some(sender) = &self.0 else { return 0 };
-        let Some((place, permit)) = sender.places.take(share).zip(sender.requests.try_reserve().ok()) else {
+        let Some((place, permit)) = sender.places.take(share, 1).zip(sender.requests.try_reserve().ok()) else {
             return 1 + record.attempts.len();
         };
         permit.send(QueuedRequest { request: TracedRequest::of(started, record), _place: place });

@@ -171,6 +171,7 @@ impl Gate {
             counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traces: tollgate_gateway::state::trace_queue::TraceQueue::default(),
+            contents: tollgate_gateway::state::content_queue::ContentQueue::default(),
             traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
             square_requests: tollgate_gateway::state::address_rate::AddressRate::for_square(
                 settings.square_requests_per_minute,

@@ -6,7 +6,7 @@ use tollgate_core::{Owner, Revision, Secret};
 
 use super::{Batch, new_id, refused};
 use crate::{
-    AuditAction, AuditEvent, AuditKind, ChangeOrigin, ChangeRefusal, ChangedRow, JobAction, KeySecret, RowKind, StoreError,
+    AuditAction, AuditEvent, AuditKind, Change, ChangeOrigin, ChangeRefusal, ChangedRow, KeySecret, RowKind, StoreError,
     credential,
     rows::{CatalogRow, RowSecret, spec_text},
 };
@@ -172,15 +172,23 @@ impl Batch<'_> {
         });
     }
 
-    pub(super) fn record_job(&mut self, id: &str, name: &str, action: JobAction) {
+    /// Records what changes no row.
+    pub(super) fn record_event(&mut self, change: &Change) {
+        let (kind, action, id, name) = if let Change::RecordJob { id, name, action } = change {
+            (AuditKind::Job, action.as_str(), id.clone(), *name)
+        } else if let Change::RecordContents { request, member, action } = change {
+            (AuditKind::Contents, action.as_str(), request.to_string(), member.as_str())
+        } else {
+            return;
+        };
         self.audit.push(AuditEvent {
             revision: Revision(self.revision.0 + 1),
             at: self.now,
             origin: self.actor.origin.as_str().to_owned(),
             actor: self.actor.name.clone(),
-            action: action.as_str().to_owned(),
-            kind: AuditKind::Job,
-            id: id.to_owned(),
+            action: action.to_owned(),
+            kind,
+            id,
             name: name.to_owned(),
             detail: "{}".to_owned(),
             address: self.actor.address_text(),

@@ -4,18 +4,19 @@ use std::collections::{BTreeSet, HashSet};
 
 use async_trait::async_trait;
 use tollgate_core::{
-    AccountHealth, AccountId, Catalog, GroupId, HealthTransition, Key, KeyId, NanoUsd, RequestId, Revision, Timestamp, UsageRecord,
+    AccountHealth, AccountId, Catalog, GroupId, HealthTransition, Key, KeyId, NanoUsd, RequestContents, RequestId, Revision,
+    Timestamp, UsageRecord,
 };
 
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
-    CatalogRows, CatalogStore, Change, ChangedRow, Grouping, HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash,
-    KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore,
-    LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange,
+    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, Grouping, HealthHistoryStore, HealthStore, ImportedPrice,
+    KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore,
+    ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange,
     PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges,
-    SquareStore, StoreError, StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport,
-    WorkControl, assemble, rows::RowSecret,
+    SquareStore, StoreError, StoredContents, StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore,
+    VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -293,6 +294,34 @@ impl HealthHistoryStore for CachedStore {
 
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.prune_transitions(before, max)).await
+    }
+}
+
+#[async_trait]
+impl ContentStore for CachedStore {
+    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError> {
+        // Safe to repeat after a timeout: what is there stays.
+        self.within(BATCH_TIMEOUT, self.sql()?.store_contents(contents)).await
+    }
+
+    async fn contents(&self, request: RequestId) -> Result<Option<RequestContents>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.contents(request)).await
+    }
+
+    async fn has_contents(&self, request: RequestId) -> Result<bool, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.has_contents(request)).await
+    }
+
+    async fn remove_contents(&self, request: RequestId) -> Result<bool, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.remove_contents(request)).await
+    }
+
+    async fn stored_contents(&self) -> Result<StoredContents, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.stored_contents()).await
+    }
+
+    async fn prune_contents(&self, before: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
+        self.within(BATCH_TIMEOUT, self.sql()?.prune_contents(before, max_bytes)).await
     }
 }
 

@@ -111,6 +111,11 @@ table!(
         )
         .kind(Kind::TextMap { max: MAX_TAGS })
         .rule(check_tags),
+        field!(
+            "log_contents",
+            spec.log_contents: bool,
+            "`true`: bodies and answers of its requests are stored, where `contents.store` is on (docs/contents.md), whatever its groups say."
+        ),
     ]
 );
 

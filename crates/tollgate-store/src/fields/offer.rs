@@ -61,6 +61,11 @@ table!(
         .default_text("off"),
         field!("trace", trace: bool, "`true`: callers may request a routing trace (`x-tollgate-trace: 1`)."),
         field!(
+            "log_contents",
+            log_contents: bool,
+            "`true`: bodies and answers of its requests are stored, where `contents.store` is on (docs/contents.md)."
+        ),
+        field!(
             "self_service",
             self_service: bool,
             "`true`: members may make, rotate, disable and revoke their own keys of this group (docs/people.md)."

@@ -17,7 +17,7 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    Actor, AuditAction, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, credential,
+    Actor, AuditAction, AuditEvent, AuditKind, KeyHolder, RowKind, StoreError, contents, credential,
     identity_rows::totp_context,
     rows::{BatchRecord, ChangeTransaction as _},
     seal::{MasterKeys, SealContext, Sealer, generate_key},
@@ -34,10 +34,11 @@ const LOCK: &str = "UPDATE counters SET value = value WHERE name = 'revision' RE
 pub(crate) enum SealedTable {
     Credentials,
     OneTimeSecrets,
+    Contents,
 }
 
 impl SealedTable {
-    pub(crate) const ALL: [Self; 2] = [Self::Credentials, Self::OneTimeSecrets];
+    pub(crate) const ALL: [Self; 3] = [Self::Credentials, Self::OneTimeSecrets, Self::Contents];
 
     /// Reads ids and sealed values behind an id; replaces the sealed value of an id.
     const fn statements(self) -> (&'static str, &'static str) {
@@ -50,6 +51,10 @@ impl SealedTable {
                 "SELECT member_id, totp FROM logins WHERE totp IS NOT NULL AND member_id > $1 ORDER BY member_id LIMIT $2",
                 "UPDATE logins SET totp = $2 WHERE member_id = $1",
             ),
+            Self::Contents => (
+                "SELECT id, sealed FROM request_contents WHERE id > $1 ORDER BY id LIMIT $2",
+                "UPDATE request_contents SET sealed = $2 WHERE id = $1",
+            ),
         }
     }
 
@@ -57,6 +62,7 @@ impl SealedTable {
         match self {
             Self::Credentials => credential::context(row),
             Self::OneTimeSecrets => totp_context(row),
+            Self::Contents => contents::context(row),
         }
     }
 }

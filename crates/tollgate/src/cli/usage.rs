@@ -22,6 +22,15 @@ pub(crate) enum Usage {
         #[arg(value_name = "REQUEST_ID")]
         id: String,
     },
+    /// Show the stored body and answer of a request, if its group or key has them stored
+    Contents {
+        /// Request id, as in the answer's `x-request-id`
+        #[arg(value_name = "REQUEST_ID")]
+        id: String,
+        /// Remove them instead; the usage record stays
+        #[arg(long)]
+        remove: bool,
+    },
     /// List usage records, newest first
     List {
         /// Number of records, at most 1000

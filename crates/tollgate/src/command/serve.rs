@@ -13,6 +13,7 @@ use tokio::{
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_gateway::{
     background::{
+        content_writer::ContentWriter,
         health_recorder::HealthRecorder,
         probes::Probes,
         telemetry::Telemetry,
@@ -96,6 +97,8 @@ struct Senders {
     alerting: Alerting,
     /// If there is a collector.
     telemetry: Option<Telemetry>,
+    /// Stores contents of requests.
+    contents: ContentWriter,
     /// Writes the lines of requests until it is dropped.
     log: LogThread,
 }
@@ -113,7 +116,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     #[cfg(debug_assertions)]
     background.spawn(crate::test_clock::follow(stop_background.clone()));
     let ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, redis, senders, .. } = components;
-    let _log = spawn_senders(&background, senders, &shared, &left, &stop_background);
+    let _log = spawn_senders(&background, senders, (&shared, &store), &left, &stop_background);
     let watched = (Arc::clone(&shared), Arc::clone(&settings));
     let watching = background.spawn(database_watch::watch(store.clone(), watched.clone(), left.clone(), stop_cores.clone()));
     if let Some(tasks) = redis {
@@ -219,11 +222,11 @@ fn free_disk(config: &Config) -> DiskReserve {
     reserve
 }
 
-/// Starts what sends alerts and telemetry, until the last request has ended. Returns what writes the log until it is dropped.
+/// Starts what sends alerts and telemetry and stores contents, until the last request has ended. Returns what writes the log until it is dropped.
 fn spawn_senders(
     background: &TaskTracker,
     senders: Senders,
-    shared: &Arc<Shared>,
+    (shared, store): (&Arc<Shared>, &Store),
     left: &CancellationToken,
     stop: &CancellationToken,
 ) -> LogThread {
@@ -231,6 +234,7 @@ fn spawn_senders(
     if let Some(telemetry) = senders.telemetry {
         background.spawn(telemetry.run(Arc::clone(shared), stop.clone()));
     }
+    background.spawn(senders.contents.run(Arc::clone(&store.contents), Arc::clone(shared), stop.clone()));
     senders.log
 }
 

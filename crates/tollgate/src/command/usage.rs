@@ -1,6 +1,7 @@
 //! `usage tail|list|show|summary|export`: the usage log.
 
 mod attempts;
+mod contents;
 mod filter;
 mod summary;
 mod tail;
@@ -24,6 +25,7 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
     admin::run(common, async |admin| match subcommand {
         Usage::Tail { follow, lines, filter } => tail::tail(common, admin, &filter, lines as usize, follow).await,
         Usage::Show { id } => super::usage_show::show(common, admin, &id).await,
+        Usage::Contents { id, remove } => contents::contents(common, admin, &id, remove).await,
         Usage::List { limit, after, filter } => list(common, admin, &filter, limit, after.as_deref()).await,
         Usage::Summary { by, previous, sort, rows, filter } => {
             summary::summary(common, admin, &filter, &summary::Wanted { by, previous, sort, rows }).await

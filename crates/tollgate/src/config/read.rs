@@ -8,7 +8,7 @@ use toml::de::{DeTable, DeValue};
 use url::Url;
 
 use tollgate_console::{SettingKind, is_image, is_time_zone};
-use tollgate_core::{Multiplier, NanoUsd};
+use tollgate_core::{Multiplier, NanoUsd, Redaction};
 
 use super::table::{self, SETTINGS, SettingSpec};
 
@@ -172,6 +172,7 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
         SettingKind::HttpUrl => text.is_empty() || is_http_url(text),
         SettingKind::Image => text.is_empty() || is_image(text),
         SettingKind::TimeZone => text.is_empty() || is_time_zone(text),
+        SettingKind::Pattern => text.is_empty() || Redaction::new(text).is_ok(),
         SettingKind::Networks => networks(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         SettingKind::Flag => ["true", "false"].contains(&text),
@@ -211,6 +212,7 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::HttpUrl => "an address such as \"https://gateway.example.com\", without a query".to_owned(),
         SettingKind::Image => "an image as a data: URL of at most 10000 characters, such as \"data:image/png;base64,…\"".to_owned(),
         SettingKind::TimeZone => "the name of a time zone, such as \"Europe/Berlin\"".to_owned(),
+        SettingKind::Pattern => "a regular expression that does not match the empty text, such as \"sk-[a-z0-9]+\"".to_owned(),
         SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
         SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         SettingKind::Flag => "true or false".to_owned(),
@@ -237,6 +239,7 @@ fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
         | SettingKind::HttpUrl
         | SettingKind::Image
         | SettingKind::TimeZone
+        | SettingKind::Pattern
         | SettingKind::Networks
         | SettingKind::Address
         | SettingKind::OneOf(_)

@@ -184,6 +184,7 @@ mod tests {
                 SettingKind::Share => "0.5".to_owned(),
                 SettingKind::Usd | SettingKind::Rate => "2".to_owned(),
                 SettingKind::Percents => "70".to_owned(),
+                SettingKind::Pattern => "sk-[a-z]+".to_owned(),
                 SettingKind::Networks => "10.0.0.0/8".to_owned(),
                 SettingKind::Text
                 | SettingKind::Line(_)

@@ -3,7 +3,9 @@
 
 use tollgate_console::{
     Appearance, CURRENCIES,
-    SettingKind::{self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Percents, Rate, Share, Text, TimeZone, Usd},
+    SettingKind::{
+        self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Pattern, Percents, Rate, Share, Text, TimeZone, Usd,
+    },
 };
 
 pub(crate) struct SettingSpec {
@@ -39,7 +41,7 @@ impl SettingSpec {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
             Usd => Some("USD"),
             Percents => Some("%"),
-            Text | Line(_) | HttpUrl | Image | TimeZone | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
+            Text | Line(_) | HttpUrl | Image | TimeZone | Pattern | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
         }
     }
 }
@@ -168,6 +170,16 @@ settings! {
         "Days before the end of a certificate or key when an alert is raised; 0: none.";
     "usage.retention_days": Number(0, 36_500), Some("0"), at_run_time: true =>
         "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.";
+    "contents.store": Flag, Some("false"), at_run_time: true =>
+        "Whether bodies and answers are stored, of the groups and keys with `log_contents`.";
+    "contents.retention_days": Number(1, 3_650), Some("7"), at_run_time: true =>
+        "Days to keep stored contents.";
+    "contents.max_bytes": Number(1_024, 16 << 20), Some("262144"), at_run_time: true =>
+        "Most bytes that are stored of a body and of an answer; base64 counts with its first 1,024 characters.";
+    "contents.total_bytes": Number(1 << 20, 1 << 50), Some("1073741824"), at_run_time: true =>
+        "Most bytes of stored contents, compressed; beyond, the oldest of the keys with the most are removed.";
+    "contents.redact": Pattern, None, at_run_time: true =>
+        "Regular expression of texts that are replaced by `[redacted]` before contents are stored, such as \"sk-[A-Za-z0-9]+\"; absent: none.";
     "health.history_days": Number(1, 3_650), Some("90"), at_run_time: true =>
         "Days to keep the history of the health of accounts and channels.";
     "square.public": Flag, Some("true"), at_run_time: true =>

@@ -17,6 +17,7 @@ mod backup;
 mod clock;
 mod commands;
 mod connections;
+mod contents;
 mod context_length;
 mod database_outage;
 mod database_unavailable;

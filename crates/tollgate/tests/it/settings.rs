@@ -42,6 +42,7 @@ fn other_value(setting: &Value) -> String {
         "percents" => "70,90".to_owned(),
         "networks" => "10.0.0.0/8".to_owned(),
         "text" => format!("another {value}"),
+        "pattern" => "sk-[a-z]+".to_owned(),
         "url" => "https://api.example.com".to_owned(),
         "image" => "data:image/png;base64,AAAA".to_owned(),
         "time_zone" => "Asia/Shanghai".to_owned(),
@@ -94,6 +95,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
             }
             "url" => (json!("javascript:alert(1)"), "an address such as".to_owned()),
             "image" => (json!("https://example.com/logo.png"), "an image as a data: URL".to_owned()),
+            "pattern" => (json!("(a"), "a regular expression".to_owned()),
             "time_zone" => (json!("10.0.0.0/99"), "the name of a time zone".to_owned()),
             _ => (json!("10.0.0.0/99"), "networks with commas between".to_owned()),
         };

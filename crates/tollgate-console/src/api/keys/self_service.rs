@@ -95,6 +95,11 @@ static ALLOWANCE: Object = Object::of(
         read("price_limit", <PriceLimit as FieldValue>::KIND, "The key's own price limit, besides those of groups; null: none.")
             .or_null(),
         read("tags", Kind::TextMap { max: MAX_TAGS }, "Tags of each of its requests in the usage log, by name."),
+        read(
+            "contents_stored",
+            Kind::Flag,
+            "Whether bodies and answers of requests are stored, because the key or one of its groups asks for it (docs/contents.md).",
+        ),
         read("limits", Kind::Object(&LIMITS), "Limits of the key."),
         read("member_limits", Kind::Object(&LIMITS), "Limits of the member with all keys."),
         read(

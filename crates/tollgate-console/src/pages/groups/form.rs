@@ -40,7 +40,7 @@ const PLACES: &[FaultPlace] = &[
     ("typed_name", "typed_name", "typed_name"),
 ];
 
-const FLAGS: [&str; 3] = ["never_below_cost", "trace", "self_service"];
+const FLAGS: [&str; 4] = ["never_below_cost", "trace", "log_contents", "self_service"];
 
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
     control::refused(t, form, error, PLACES)
@@ -89,7 +89,7 @@ pub(super) fn values(group: &GroupObject) -> FormData {
     put("translation", &group.translation);
     put("stream_break", &group.stream_break);
     put("hedge", group.hedge["cost_cap"].as_str().unwrap_or_default());
-    for (name, is_on) in FLAGS.into_iter().zip([group.never_below_cost, group.trace, group.self_service]) {
+    for (name, is_on) in FLAGS.into_iter().zip([group.never_below_cost, group.trace, group.log_contents, group.self_service]) {
         put(name, if is_on { "true" } else { "" });
     }
     FormData::of_pairs(pairs)
@@ -190,6 +190,7 @@ fn behaviour(t: Locale, state: &FormState) -> ControlSection {
         state.choice("stream_break", t.say("groups.stream_break"), stream_break),
         state.number("hedge", t.say("groups.hedge")).hint(t.say("groups.hedge_hint")),
         state.check("trace", t.say("groups.trace")).wide(),
+        state.check("log_contents", t.say("groups.log_contents")).wide(),
         state.check("self_service", t.say("groups.self_service")).wide(),
     ];
     ControlSection::new(t.say("groups.behaviour"), controls).folded()
@@ -283,7 +284,7 @@ mod tests {
             "visibility": "private", "channels": ["a", "b"], "models": ["gpt-*", "cl*"], "sale_multiplier": "1.25",
             "model_multipliers": {"gpt-*": "0.9", "a:free": "0"}, "price_limit": {"mode": "ceiling", "on": "cost", "max_input": "1.5"}, "rpm": 1_000, "tpm": 0, "concurrency": 0,
             "budget": {"amount": "50", "window": "day", "action": "block"}, "hedge": {"cost_cap": "1"},
-            "never_below_cost": false, "trace": true, "self_service": false,
+            "never_below_cost": false, "trace": true, "log_contents": false, "self_service": false,
         });
         assert_eq!(Value::Object(body(&form)), expected);
     }

@@ -33,6 +33,7 @@ pub(super) struct GroupObject {
     pub(super) routing: String,
     pub(super) hedge: Value,
     pub(super) trace: bool,
+    pub(super) log_contents: bool,
     pub(super) self_service: bool,
     pub(super) rpm: u64,
     pub(super) tpm: u64,

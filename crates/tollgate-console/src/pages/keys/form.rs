@@ -94,6 +94,8 @@ fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
         ]);
     }
     controls.push(state.choice("signatures_in_ids", t.say("keys.signatures"), signatures).hint(t.say("keys.signatures_hint")));
+    let contents = [("false", t.say("keys.as_group")), ("true", t.say("keys.contents_on"))];
+    controls.push(state.choice("log_contents", t.say("contents.title"), contents).hint(t.say("keys.contents_hint")));
     controls
 }
 
@@ -128,6 +130,7 @@ pub(super) fn values(key: &KeyObject) -> FormData {
         ("max_output", bound(|limit| &limit.max_output)),
         ("min_margin", bound(|limit| &limit.min_margin)),
         ("signatures_in_ids", &signatures),
+        ("log_contents", if key.log_contents { "true" } else { "false" }),
         ("tags", &tags),
     ];
     values.extend(key.protocols.iter().map(|word| ("protocols", word.as_str())));
@@ -168,6 +171,9 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
     if form.has("signatures_in_ids") {
         let signatures = form.filled("signatures_in_ids").map(|word| word == "true");
         body.insert("signatures_in_ids".to_owned(), json!(signatures));
+    }
+    if form.has("log_contents") {
+        body.insert("log_contents".to_owned(), json!(form.value("log_contents") == "true"));
     }
     body
 }

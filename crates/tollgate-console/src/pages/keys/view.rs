@@ -43,6 +43,8 @@ pub(in crate::pages) struct KeyObject {
     pub(super) revoked_at: Option<String>,
     pub(super) price_limit: Option<PriceLimitObject>,
     pub(super) signatures_in_ids: Option<bool>,
+    #[serde(default)]
+    pub(super) log_contents: bool,
     pub(super) tags: BTreeMap<String, String>,
     /// In lists that are asked for it.
     pub(super) month: Option<PeriodUse>,
@@ -131,6 +133,8 @@ pub(super) struct Allowance {
     balance: Option<String>,
     #[serde(flatten)]
     restrictions: Restrictions,
+    #[serde(default)]
+    pub(super) contents_stored: bool,
     limits: AllowedLimits,
     member_limits: AllowedLimits,
     group_limits: Vec<GroupLimits>,
@@ -373,6 +377,7 @@ pub(super) struct KeyDetail {
     pub(super) protocols: String,
     pub(super) price_limit: Vec<String>,
     pub(super) tags: String,
+    pub(super) contents_stored: bool,
     pub(super) ip_allow: String,
     pub(super) balance: Option<Amount>,
 }
@@ -415,6 +420,7 @@ impl KeyDetail {
             protocols: key.protocols.iter().map(|word| protocols::label(t, word)).collect::<Vec<_>>().join(t.say("list.separator")),
             price_limit: key.price_limit.as_ref().map(|limit| price_limit_lines(t, limit)).unwrap_or_default(),
             tags: tags_text(&key.tags, t.say("list.separator")),
+            contents_stored: allowance.map_or(key.log_contents, |allowance| allowance.contents_stored),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
             balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::exact(t, balance)),
         }

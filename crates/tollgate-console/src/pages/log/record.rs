@@ -45,9 +45,16 @@ pub(super) struct RecordObject {
     trace: Vec<TraceObject>,
     pub(super) attempts: Vec<AttemptObject>,
     pricing: Option<PricingObject>,
+    /// Whether body and answer can be read, if one record was asked for.
+    #[serde(default)]
+    contents: bool,
 }
 
 impl RecordObject {
+    pub(super) fn method(&self) -> &str {
+        &self.method
+    }
+
     /// Whether the caller got a complete answer without any content; the same as the filter of that name selects.
     pub(super) fn is_empty_answer(&self) -> bool {
         let generates = ["chat", "generate", "stream"].contains(&self.method.as_str());
@@ -157,6 +164,7 @@ pub(super) struct RecordDetail {
     pub(super) price: Option<PriceTable>,
     pub(super) trace: Vec<TraceRow>,
     pub(super) catalog: String,
+    pub(super) has_contents: bool,
 }
 
 /// An attempt with its place on the clock of the request, in thousandths.
@@ -238,6 +246,7 @@ impl RecordDetail {
             whole: format::micros(t, record.duration_us),
             price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
             trace: trace(t, &record.trace),
+            has_contents: record.contents,
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
         }
     }

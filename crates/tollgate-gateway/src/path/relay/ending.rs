@@ -71,6 +71,11 @@ impl Relayed {
             let summary = self.relay.summary();
             guard.record_reply(summary);
             guard.delivered(summary);
+            if guard.captures_contents() {
+                // The last bytes are sent once the record is written.
+                self.out.extend(std::iter::from_fn(|| self.relay.next_shared()));
+                self.out.iter().for_each(|bytes| guard.capture_answer(bytes));
+            }
             guard.end_attempt(result, error, Some(observation));
             guard.finish(ending)
         });

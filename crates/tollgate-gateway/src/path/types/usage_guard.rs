@@ -5,6 +5,7 @@
 //! dropped because the caller left or the task died.
 
 mod attempts;
+mod contents;
 mod irregular;
 mod open_attempt;
 mod repeated_refusals;
@@ -21,6 +22,7 @@ use tollgate_core::{
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
 
+use contents::{CapturedContents, ContentsOf};
 pub(crate) use open_attempt::AttemptProgress;
 use open_attempt::{OpenAttempt, micros_between};
 pub(crate) use repeated_refusals::RefusedEnd;
@@ -84,6 +86,8 @@ pub(crate) struct UsageGuard {
     /// Reserved for the attempt that loses.
     pub(crate) hedge_reservation: Option<HedgeReservation>,
     answered: bool,
+    /// Body and answer, if they are stored.
+    contents: Option<Box<CapturedContents>>,
     /// The caller's span, if requests are traced.
     parent_span: Option<ParentSpan>,
     /// Whether the counters may hold a reservation, which is settled when the guard finishes.
@@ -105,6 +109,7 @@ impl UsageGuard {
             hedge_attempt: None,
             hedge_reservation: None,
             answered: false,
+            contents: None,
             parent_span: recorder.shared.traces.parent(&head.headers),
             has_reservation: false,
             rates: RateStatuses::default(),
@@ -336,6 +341,9 @@ impl UsageGuard {
         let attempts = irregular::excesses(&facts);
         let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
         let trace = self.recorder.shared.traces.begin(&facts, self.parent_span.as_ref());
+        if self.contents.is_some() {
+            self.store_contents(ContentsOf::request(&facts));
+        }
         let record = settle(*facts);
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);
         // Settle before the caller gets the last bytes, so that its next request finds the capacity free.

@@ -53,6 +53,7 @@ bounds! {
     Media, "remote media (`fetch_media` of a channel)": Share::callers(Part::TimesFree);
     Journal, "journal": Share::callers(Part::TimesFree);
     Traces, "requests whose spans wait for the collector": Share::callers(Part::TimesFree);
+    Contents, "contents of requests that wait for the database": Share::callers(Part::TimesFree);
 }
 
 /// The shares of a bound.

@@ -22,6 +22,7 @@ use crate::{
         account_limiter::{AccountLimiters, AcquireOutcome},
         address_rate::AddressRate,
         authenticator::{LOOKUPS, WAITING_LOOKUPS},
+        content_queue::QUEUE_BYTES,
         health_registry::HealthRegistry,
         retry_budget::RetryBudget,
         trace_queue::QUEUE_CAPACITY,
@@ -78,6 +79,7 @@ fn take_of(bound: Bound) -> Take {
         Bound::RefusedFields => refused_fields(),
         Bound::Journal => journal(),
         Bound::Traces => traces(),
+        Bound::Contents => contents(),
     }
 }
 
@@ -213,8 +215,15 @@ fn journal() -> Take {
 
 /// Requests whose spans wait for a collector that takes none.
 fn traces() -> Take {
-    let (places, mut held) = (TracePlaces::new(QUEUE_CAPACITY), Vec::new());
-    Box::new(move |taker| places.take(&taker.share).map(|place| held.push(place)).is_some())
+    let (places, mut held) = (QueuePlaces::of_traces(QUEUE_CAPACITY), Vec::new());
+    Box::new(move |taker| places.take(&taker.share, 1).map(|place| held.push(place)).is_some())
+}
+
+/// Contents for a database that takes none.
+fn contents() -> Take {
+    const EACH: usize = 64 << 10;
+    let (places, mut held) = (QueuePlaces::of_contents(QUEUE_BYTES), Vec::new());
+    Box::new(move |taker| places.take(&taker.share, EACH).map(|place| held.push(place)).is_some())
 }
 
 type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;

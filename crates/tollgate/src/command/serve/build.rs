@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tollgate_core::{Catalog, Timestamp, catalog_warnings};
 use tollgate_gateway::{
-    background::usage_writer::replay,
+    background::{content_writer::ContentWriter, usage_writer::replay},
     state::{alert_queue::AlertQueue, health_registry::HealthRegistry},
 };
 use tollgate_store::{
@@ -127,7 +127,9 @@ async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<Serv
     let (request_log, log) = logging::requests(&in_force)?;
     let node = tollgate_store::node_identity(&config.data)?;
     let (traces, telemetry) = telemetry::of(&in_force, &node)?;
-    let shared = compose::shared(&in_force, &store, catalog, counters, Outlets { alerts: queue, request_log, traces }, hedged);
+    let (contents, content_writer) = ContentWriter::new();
+    let outlets = Outlets { alerts: queue, request_log, traces, contents };
+    let shared = compose::shared(&in_force, &store, catalog, counters, outlets, hedged);
     shared.counters.set_reservation_ttl(compose::reservation_ttl(&in_force));
     let catalog = shared.catalog.load_full();
     shared.traffic.configure(catalog.accounts().map(|account| &**account));
@@ -142,7 +144,7 @@ async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<Serv
         position: ledger,
     };
     let alerting = Alerting { settings: Arc::clone(&settings), sources, observed, configured };
-    let (records, senders) = (Arc::default(), Senders { alerting, telemetry, log });
+    let (records, senders) = (Arc::default(), Senders { alerting, telemetry, contents: content_writer, log });
     Ok(ServeComponents { store, shared, journal, folder, settings, recovered, registry, records, node, senders, ledger, redis })
 }
 

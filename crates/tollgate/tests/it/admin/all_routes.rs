@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
+use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
 use super::{Admin, ok, within_a_second};
 use crate::support;
@@ -78,6 +78,7 @@ fn around(admin: &Admin) {
     let record = at(&format!("usage/{}", answer.header("x-request-id").unwrap()));
     within_a_second("it is booked", || admin.call("GET", &record, None).status == 200);
     ok(&admin.call("GET", &at("usage/export"), None));
+    around_contents(admin);
     around_jobs(admin);
     crate::identity::walk(admin);
 }
@@ -93,6 +94,21 @@ fn around_several_channels(admin: &Admin) {
     admin.get(&at("proxies"));
     admin.post(&at("channels/c/test-proxy"), &Value::Null);
     ok(&admin.call("PUT", &at("proxies"), Some(&json!({"channels": [{"channel": "c"}]}))));
+}
+
+/// Calls the routes of stored contents.
+fn around_contents(admin: &Admin) {
+    let at = |path: &str| format!("/admin/v1/{path}");
+    ok(&admin.call("PUT", &at("settings/contents.store"), Some(&json!({"value": "true"}))));
+    let key = admin.post(&at("keys"), &json!({"name": "logged", "log_contents": true}));
+    let answer =
+        admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("echo")).bearer(key["key"].as_str().unwrap()));
+    let contents = at(&format!("usage/{}/contents", answer.header("x-request-id").unwrap()));
+    let are_stored = || admin.call("GET", &contents, None).status == 200;
+    tollgate_testkit::wait_for("its contents are stored", std::time::Duration::from_secs(30), are_stored);
+    admin.delete(&contents);
+    admin.delete(&at("settings/contents.store"));
+    admin.delete(&at(&format!("keys/{}", key["id"].as_str().unwrap())));
 }
 
 /// Calls the routes of jobs and of what they make.

@@ -118,3 +118,42 @@ fn views_are_kept_for_a_member_and_shared_among_operators() {
     assert!(full.status == 409 && full.text().contains("There are 20 saved views already."), "{}", full.text());
     assert_eq!(save(&mut op, "mine", "range=1h", false).status, 303, "one of the same name is replaced");
 }
+
+#[test]
+fn stored_contents_are_read_as_messages_and_removed() {
+    let admin = Admin::echo();
+    for (name, role) in [("ann", "member"), ("eve", "member"), ("op", "operator"), ("mira", "admin")] {
+        make_member(&admin, name, role);
+    }
+    assert_eq!(admin.call("PUT", "/admin/v1/settings/contents.store", Some(&json!({"value": "true"}))).status, 200);
+    admin.patch("/admin/v1/groups/default", &json!({"self_service": true}));
+    let mut ann = signed_in(&admin, "ann");
+    let made = ann.post(&admin.gateway, "/keys/new", &[("name", "mine"), ("log_contents", "true")]);
+    assert_eq!(made.status, 200, "{}", made.text());
+    let key = made.text().split_once("data-copy=\"sk-").map(|(_, rest)| format!("sk-{}", rest.split('"').next().unwrap())).unwrap();
+    let body = json!({"model": "echo", "messages": [{"role": "system", "content": "Be <b>brief</b>."}, {"role": "user", "content": "Hi 你好"}]});
+    let answer = admin.gateway.send(&Request::post("/v1/chat/completions", &body).bearer(&key));
+    let record = answer.header("x-request-id").unwrap().to_owned();
+    let path = format!("/log/{record}/contents");
+    wait_for("the contents are stored", Duration::from_mins(1), || ann.get(&admin.gateway, &path).status == 200);
+    assert!(ann.page(&admin.gateway, &format!("/log/{record}")).contains(&path));
+    let page = ann.page(&admin.gateway, &path);
+    assert!(page.contains("Be &#60;b&#62;brief&#60;/b&#62;.") && page.contains("<p class=\"message\">Hi 你好</p>"), "{page}");
+    assert!(page.contains("Copy as curl") && page.contains("data-continue=") && !page.contains("audit log"), "{page}");
+    // Others do not see that there is anything.
+    for other in ["eve", "op"] {
+        let mut other = signed_in(&admin, other);
+        assert_eq!(other.get(&admin.gateway, &path).status, 404);
+        assert_eq!(other.post(&admin.gateway, &format!("{path}/remove"), &[]).status, 404);
+    }
+    assert!(!signed_in(&admin, "op").page(&admin.gateway, &format!("/log/{record}")).contains(&path));
+    let mut mira = signed_in(&admin, "mira");
+    assert!(mira.page(&admin.gateway, &path).contains("noted in the audit log"));
+    assert!(mira.page(&admin.gateway, "/audit?kind=contents").contains(&record));
+    assert!(mira.page(&admin.gateway, "/keys").contains("mine"));
+
+    let removed = ann.post(&admin.gateway, &format!("{path}/remove"), &[]);
+    assert_eq!(location(&removed), format!("/log/{record}"));
+    assert_eq!(ann.get(&admin.gateway, &path).status, 404);
+    assert!(!ann.page(&admin.gateway, &format!("/log/{record}")).contains(&path));
+}

@@ -35,6 +35,8 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("probes of accounts", OF_OPERATORS),
     ("changes of account health that wait to be recorded", "what finds no space is found by comparison"),
     ("history of health", OF_OPERATORS),
+    ("stored contents of a request", EACH_REQUEST),
+    ("stored contents", "the oldest of the keys that have the most make room"),
     ("connect, first byte, idle", EACH_REQUEST),
     ("request that is not streamed, and stream before its status", EACH_REQUEST),
     ("stream before its first content, whose upstream shows [signs of life](api.md#streams)", EACH_REQUEST),

@@ -49,6 +49,8 @@ const FIGURE: Assigned = Reason("the largest value of a field, not a bound");
 /// Bounds by file and by name or construction.
 #[rustfmt::skip]
 const ASSIGNED: &[(&str, &str, Assigned)] = &[
+    ("background/content_writer.rs", "MAX_BATCH", Shared(Bound::Contents)),
+    ("background/content_writer.rs", "MAX_BATCH_BYTES", Shared(Bound::Contents)),
     ("background/health_recorder.rs", "MAX_WAITING", Row("changes of account health that wait to be recorded")),
     ("background/probes.rs", "MAX_BODY_BYTES", EACH),
     ("background/probes.rs", "MAX_PROBES", Row("probes of accounts")),
@@ -95,6 +97,9 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("state/authenticator/blocked.rs", "MAX_BLOCKED", Row("revoked and disabled keys and suspended members shared by nodes")),
     ("state/authenticator/cache.rs", "max_capacity(entries)", Row("keys cached")),
     ("state/authenticator/revoked_keys.rs", "MAX_KEYS", Row("revoked and disabled keys and suspended members shared by nodes")),
+    ("state/content_queue.rs", "QUEUE_BYTES", Shared(Bound::Contents)),
+    ("state/content_queue.rs", "QUEUE_CAPACITY", Shared(Bound::Contents)),
+    ("state/content_queue.rs", "mpsc::channel(QUEUE_CAPACITY)", Shared(Bound::Contents)),
     ("state/health_records.rs", "QUEUE_CAPACITY", Row("changes of account health that wait to be recorded")),
     ("state/health_records.rs", "mpsc::channel(QUEUE_CAPACITY)", Row("changes of account health that wait to be recorded")),
     ("state/latency_estimate.rs", "MAX_MODELS", OF_THE_CATALOG),
@@ -110,7 +115,8 @@ const ASSIGNED: &[(&str, &str, Assigned)] = &[
     ("state/shares/recent.rs", "MAX_COUNT", FIGURE),
     ("state/shares/refusals.rs", "MAX_MODELS", Shared(Bound::RecordedRefusals)),
     ("state/shares/start_queue.rs", "MAX_WAITING", Shared(Bound::Starts)),
-    ("state/shares/trace_places.rs", "Pool::new(Bound::Traces)", Shared(Bound::Traces)),
+    ("state/shares/places.rs", "Pool::new(Bound::Contents)", Shared(Bound::Contents)),
+    ("state/shares/places.rs", "Pool::new(Bound::Traces)", Shared(Bound::Traces)),
     ("state/token_count_rate.rs", "max_capacity(KEYS)", Row("token counts of a key")),
     ("state/trace_queue.rs", "QUEUE_CAPACITY", Shared(Bound::Traces)),
     ("state/trace_queue.rs", "mpsc::channel(QUEUE_CAPACITY)", Shared(Bound::Traces)),

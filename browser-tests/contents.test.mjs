@@ -1,0 +1,88 @@
+// Stored contents of a request: switched on, read as messages and as they were sent, gone on with in the playground, and removed.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
+import { start } from "./gateway.mjs";
+import { asOwner, setUp } from "./owner.mjs";
+
+let gateway;
+let browser;
+let record;
+
+before(async () => {
+  [gateway, browser] = await Promise.all([start(), launch()]);
+  await setUp(browser, gateway);
+});
+
+after(async () => {
+  await browser?.close();
+  await gateway?.stop();
+});
+
+test("contents are switched on for a key, and read beside the record", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/settings/contents.store`);
+    await page.locator("#value").selectOption("true");
+    await page.getByRole("button", { name: "Save" }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.goto(`${gateway.base}/overview`);
+    await page.getByText("Bodies and answers of requests are stored").waitFor();
+    await checkPage(page, faults, "overview, contents are stored");
+    await page.goto(`${gateway.base}/keys/new`);
+    await page.locator("#name").fill("logged");
+    await page.locator("#log_contents").evaluate((element) => element.closest("details")?.setAttribute("open", ""));
+    await page.locator("#log_contents").selectOption("true");
+    await page.locator("main button.primary").click();
+    await page.getByText("The key is ready").waitFor();
+    const key = await page.locator("code.input").first().textContent();
+    const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
+      method: "POST",
+      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+      body: JSON.stringify({ model: "acme-large", stream: true, messages: [
+        { role: "system", content: "Answer in one line." },
+        { role: "user", content: "What is on the picture?\n<script>alert(1)</script>" },
+      ] }),
+    });
+    await answer.text();
+    record = answer.headers.get("x-request-id");
+    for (let tries = 0; tries < 100; tries += 1) {
+      await page.goto(`${gateway.base}/log/${record}`);
+      if (await page.getByRole("link", { name: "Show body and answer" }).count()) break;
+      await page.waitForTimeout(200);
+    }
+    await page.getByRole("link", { name: "Show body and answer" }).click();
+    await page.getByRole("heading", { name: "Messages" }).waitFor();
+    assert.equal(await page.locator(".messages > li").count(), 3);
+    await page.getByText("<script>alert(1)</script>").first().waitFor();
+  });
+});
+
+for (const [view, options] of Object.entries(VIEWS)) {
+  for (const locale of ["en", "zh-CN"]) {
+    test(`contents: ${view}, ${locale}`, async () => {
+      await asOwner(browser, gateway, options, async (page, faults, context) => {
+        await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
+        await page.goto(`${gateway.base}/log/${record}/contents`);
+        await page.locator(".messages").waitFor();
+        await checkPage(page, faults, `contents, ${view}, ${locale}`);
+        await screenshot(page, `contents.${view}${locale === "en" ? "" : ".zh"}`);
+      });
+    });
+  }
+}
+
+test("a conversation goes on in the playground, and its contents are removed", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/log/${record}/contents`);
+    await page.getByRole("button", { name: "Continue in the playground" }).click();
+    await page.waitForURL("**/playground");
+    await page.getByText("What is on the picture?").waitFor();
+    assert.equal(await page.locator("#system").inputValue(), "Answer in one line.");
+    await checkPage(page, faults, "playground with a conversation of the log");
+    await screenshot(page, "contents-continued.light");
+    await page.goto(`${gateway.base}/log/${record}/contents`);
+    await page.getByRole("button", { name: "Remove body and answer" }).click();
+    await page.getByText("Body and answer were removed.").waitFor();
+    assert.equal(await page.getByRole("link", { name: "Show body and answer" }).count(), 0);
+  });
+});

@@ -1,0 +1,94 @@
+//! The contents of a request, for callers whose group or key has them stored.
+
+use std::sync::Arc;
+
+use tollgate_core::{ExcerptWriter, KeyId, MemberId, RequestContents, RequestFacts, RequestId, Timestamp};
+
+use super::UsageGuard;
+use crate::state::{
+    metrics::ContentEnd,
+    shares::{InFlightRequest, MemoryCharge, MemoryExhausted},
+};
+
+/// Memory is counted in units of this size, so that small pieces do not each change the shared counters.
+const UNIT_BYTES: usize = 64 * 1024;
+
+/// What is kept of a body and its answer while the request runs.
+#[derive(Debug)]
+pub(super) struct CapturedContents {
+    request: ExcerptWriter,
+    answer: ExcerptWriter,
+    /// Their memory, which counts as that of bodies and answers does.
+    memory: Option<MemoryCharge>,
+}
+
+impl CapturedContents {
+    fn count(&mut self) -> Result<(), MemoryExhausted> {
+        let kept = (self.request.kept() + self.answer.kept()).next_multiple_of(UNIT_BYTES);
+        self.memory.as_mut().map_or(Ok(()), |memory| memory.resize(kept))
+    }
+}
+
+/// Whose contents they are.
+#[derive(Clone, Copy)]
+pub(super) struct ContentsOf {
+    id: RequestId,
+    at: Timestamp,
+    key: KeyId,
+    member: MemberId,
+}
+
+impl ContentsOf {
+    pub(super) fn request(facts: &RequestFacts) -> Self {
+        Self { id: facts.id, at: facts.at, key: facts.key.id, member: facts.key.member.id }
+    }
+}
+
+impl UsageGuard {
+    /// Keeps the body of a request whose group or key has its contents stored, if the settings allow it.
+    pub(crate) fn capture_request(&mut self, body: &[u8], in_flight: Option<&Arc<InFlightRequest>>) {
+        let Some(facts) = self.facts.as_deref() else { return };
+        let is_wanted = facts.key.log_contents || facts.group.as_ref().is_some_and(|group| group.log_contents);
+        if !is_wanted || self.contents.is_some() {
+            return;
+        }
+        let settings = self.recorder.shared.settings.load();
+        if settings.contents.store {
+            let max = settings.contents.max_bytes;
+            let mut request = ExcerptWriter::new(max);
+            request.push(body);
+            let memory = in_flight.map(|request| MemoryCharge::new(Arc::clone(request)));
+            self.contents = Some(Box::new(CapturedContents { request, answer: ExcerptWriter::new(max), memory }));
+            self.count_contents();
+        }
+    }
+
+    pub(crate) const fn captures_contents(&self) -> bool {
+        self.contents.is_some()
+    }
+
+    /// Keeps bytes that are sent to the caller.
+    pub(crate) fn capture_answer(&mut self, bytes: &[u8]) {
+        if let Some(contents) = &mut self.contents {
+            contents.answer.push(bytes);
+            self.count_contents();
+        }
+    }
+
+    /// Counts the memory of what is kept. Where there is none left, nothing is stored: the request matters more.
+    fn count_contents(&mut self) {
+        if self.contents.as_mut().is_some_and(|contents| contents.count().is_err()) {
+            self.contents = None;
+            self.recorder.shared.metrics.contents(ContentEnd::Dropped, 1);
+        }
+    }
+
+    /// Hands over what was kept, once the request has its usage record.
+    pub(super) fn store_contents(&mut self, of: ContentsOf) {
+        let (Some(contents), Some(share)) = (self.contents.take(), &self.share) else { return };
+        let CapturedContents { request, answer, memory: _memory } = *contents;
+        let ContentsOf { id, at, key, member } = of;
+        let contents = RequestContents { id, at, key, member, request: request.finish(), answer: answer.finish() };
+        self.recorder.shared.store_contents(contents, share);
+    }
+}

@@ -1,0 +1,49 @@
+//! Places of ended requests in a queue that is emptied behind them: for the collector of traces, and for the database of contents.
+
+use std::sync::{Arc, atomic::AtomicUsize};
+
+use super::{Bound, Holdings, KeyShare, Pool, uncharge};
+
+/// Places of which a key and its member have a share, so that others find space while the queue is not emptied.
+#[derive(Debug)]
+pub(crate) struct QueuePlaces {
+    pool: Pool,
+    total: usize,
+    /// Where a holder counts them.
+    held: fn(&Holdings) -> &AtomicUsize,
+}
+
+/// Places that are taken; free again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct TakenPlaces {
+    places: Arc<QueuePlaces>,
+    share: Arc<KeyShare>,
+    count: usize,
+}
+
+impl QueuePlaces {
+    /// Of requests whose spans wait for the collector.
+    pub(crate) fn of_traces(total: usize) -> Arc<Self> {
+        Arc::new(Self { pool: Pool::new(Bound::Traces), total, held: |held| &held.traces })
+    }
+
+    /// Bytes of contents that wait for the database.
+    pub(crate) fn of_contents(total: usize) -> Arc<Self> {
+        Arc::new(Self { pool: Pool::new(Bound::Contents), total, held: |held| &held.contents })
+    }
+
+    /// Takes places for a request; `None` if there are not enough, or not enough for the key or its member.
+    pub(crate) fn take(self: &Arc<Self>, share: &Arc<KeyShare>, count: usize) -> Option<TakenPlaces> {
+        self.pool.take(count, self.total)?;
+        let charged = self.pool.charge(share, self.held, count, count, self.total);
+        charged.inspect_err(|_| self.pool.put_back(count)).ok()?;
+        Some(TakenPlaces { places: Arc::clone(self), share: Arc::clone(share), count })
+    }
+}
+
+impl Drop for TakenPlaces {
+    fn drop(&mut self) {
+        uncharge(&self.share.holdings(), self.places.held, self.count);
+        self.places.pool.release(self.count);
+    }
+}

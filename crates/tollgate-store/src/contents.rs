@@ -1,0 +1,104 @@
+//! Contents of requests: the bodies and answers that groups and keys ask to be stored.
+//!
+//! They are a help for people, not part of the books: they are stored some time after their usage record, in their own table, for a
+//! shorter time, and those of a gateway that is killed are lost.
+
+use std::{fmt, io::Read as _};
+
+use async_trait::async_trait;
+use flate2::{Compression, read::DeflateDecoder, write::DeflateEncoder};
+use minicbor::{Decode, Encode};
+use tollgate_core::{Excerpt, RequestContents, RequestId, Timestamp};
+
+use crate::{StoreError, seal::SealContext};
+
+/// Stores contents of requests, compressed and sealed with the data key.
+#[async_trait]
+pub trait ContentStore: Send + Sync + fmt::Debug {
+    /// Stores contents. Those of a request that are there stay.
+    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError>;
+
+    /// The contents of a request, if they are stored.
+    async fn contents(&self, request: RequestId) -> Result<Option<RequestContents>, StoreError>;
+
+    /// Whether the contents of a request are stored.
+    async fn has_contents(&self, request: RequestId) -> Result<bool, StoreError>;
+
+    /// Removes the contents of a request. Returns whether they were there.
+    async fn remove_contents(&self, request: RequestId) -> Result<bool, StoreError>;
+
+    /// Number and bytes of what is stored.
+    async fn stored_contents(&self) -> Result<StoredContents, StoreError>;
+
+    /// Removes the contents of requests that arrived before a time, and so many others that no more than `max_bytes` are left: the
+    /// oldest of the keys that have more than their share. Up to 1,000 at once; returns how many. Repeat until it is 0.
+    async fn prune_contents(&self, before: Timestamp, max_bytes: u64) -> Result<u64, StoreError>;
+}
+
+/// How much is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StoredContents {
+    pub requests: u64,
+    /// Bytes as they are stored: compressed and sealed.
+    pub bytes: u64,
+}
+
+/// Contents removed in one transaction.
+pub(crate) const PRUNED_AT_ONCE: usize = 1_000;
+
+/// Longest text that is opened: a damaged row must not fill the memory.
+const MAX_OPENED: u64 = 1 << 28;
+
+/// What is sealed.
+#[derive(Encode, Decode)]
+struct Texts {
+    #[n(0)]
+    request: Excerpt,
+    #[n(1)]
+    answer: Excerpt,
+}
+
+pub(crate) const fn context(row: &str) -> SealContext<'_> {
+    SealContext { table: "request_contents", column: "sealed", row }
+}
+
+/// Both texts, compressed.
+pub(crate) fn pack(contents: &RequestContents) -> Vec<u8> {
+    let texts = Texts { request: contents.request.clone(), answer: contents.answer.clone() };
+    let mut encoder = DeflateEncoder::new(Vec::new(), Compression::fast());
+    minicbor::encode(&texts, minicbor::encode::write::Writer::new(&mut encoder)).expect("a vector takes all bytes");
+    encoder.finish().expect("a vector takes all bytes")
+}
+
+/// Request and answer out of what [`pack`] made; `None` if it is damaged.
+pub(crate) fn unpack(packed: &[u8]) -> Option<(Excerpt, Excerpt)> {
+    let mut bytes = Vec::new();
+    DeflateDecoder::new(packed).take(MAX_OPENED).read_to_end(&mut bytes).ok()?;
+    let Texts { request, answer } = minicbor::decode(&bytes).ok()?;
+    Some((request, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{KeyId, MemberId};
+
+    use super::*;
+
+    #[test]
+    fn contents_are_packed_small_and_come_back() {
+        let excerpt = |text: &str| Excerpt { text: text.repeat(1_000), bytes: 7, is_cut: true };
+        let contents = RequestContents {
+            id: RequestId::from_parts(Timestamp(0), [1; 10]),
+            at: Timestamp(0),
+            key: KeyId::from_uuid(uuid::Uuid::nil()),
+            member: MemberId::from_uuid(uuid::Uuid::nil()),
+            request: excerpt("{\"model\":\"m\"}"),
+            answer: excerpt("data: {}\n\n"),
+        };
+        let packed = pack(&contents);
+        assert!(packed.len() < 500, "{}", packed.len());
+        assert_eq!(unpack(&packed), Some((contents.request, contents.answer)));
+        assert_eq!(unpack(&packed[..packed.len() / 2]), None);
+        assert_eq!(unpack(b"no deflate"), None);
+    }
+}
