@@ -126,7 +126,7 @@ async fn walk_on(
     guard.record_summary(&summary);
     let mut offered = resolve(head, target, catalog, caller, body, summary)?;
     guard.set_offer(&offered.offer, &offered.summary);
-    guard.capture_request(&offered.original_body(), memory.as_ref());
+    guard.capture_request(offered.original_body(), memory.as_ref());
     drop(receiving);
     let mut admission = admit(worker, head, &offered, None, guard).await?;
     guard.limit_output(admission.output_tokens());
@@ -161,7 +161,7 @@ async fn renew(
 ) -> Option<(OfferedRequest, Admission)> {
     let catalog = worker.shared.catalog.load_full();
     let caller = Caller::of(&catalog, Arc::clone(&offered.caller.key));
-    let body = offered.original_body();
+    let body = offered.original_body().clone();
     let summary = summarise(head, target, &body).ok()?;
     let renewed = resolve(head, target, catalog, caller, body, summary).ok()?;
     let admission = admit(worker, head, &renewed, Some(admission), guard).await.ok()?;

@@ -95,40 +95,39 @@ impl ContentWriter {
         batch
     }
 
-    /// Removes contents if more is stored than may be. Some more are removed than that, so that it does not happen with every batch.
-    async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
-        // Stored contents are compressed: their texts are not shorter.
-        self.stored = self.stored.saturating_add(new);
-        if self.stored <= max {
-            return Ok(());
-        }
-        if store.stored_contents().await?.bytes > max {
-            while store.prune_contents(Timestamp(i64::MIN), max / 16 * 15).await? > 0 {}
-        }
-        self.stored = store.stored_contents().await?.bytes;
-        Ok(())
-    }
-
     async fn store(&mut self, batch: Vec<QueuedContents>, store: &dyn ContentStore, shared: &Shared) {
         let settings = shared.settings.load();
         let redaction = settings.contents.redact.as_ref();
         // The places are kept until the batch is stored.
         let rows: Vec<RequestContents> = batch.iter().map(|queued| redacted(queued.contents.clone(), redaction)).collect();
-        let stored = async {
-            store.store_contents(&rows).await?;
-            let new: usize = batch.iter().map(length).sum();
-            self.make_room(new as u64, settings.contents.total_bytes, store).await
-        };
-        match stored.await {
-            Ok(()) => shared.metrics.contents(ContentEnd::Stored, rows.len()),
-            Err(fault) => {
-                shared.metrics.contents(ContentEnd::Lost, rows.len());
-                let now = shared.clock.instant();
-                if self.warned.is_none_or(|warned| now.saturating_duration_since(warned) >= WARNING_INTERVAL) {
-                    self.warned = Some(now);
-                    tracing::warn!(requests = rows.len(), %fault, "contents of requests could not be stored and are dropped");
-                }
-            }
+        if let Err(fault) = store.store_contents(&rows).await {
+            shared.metrics.contents(ContentEnd::Lost, rows.len());
+            self.warn(shared, &fault, "contents of requests could not be stored and are dropped");
+            return;
+        }
+        shared.metrics.contents(ContentEnd::Stored, rows.len());
+        let bytes: usize = batch.iter().map(length).sum();
+        if let Err(fault) = self.make_room(bytes as u64, settings.contents.total_bytes, store).await {
+            self.warn(shared, &fault, "stored contents could not be counted or removed; it will be tried again");
+        }
+    }
+
+    /// Removes contents before more is stored than may be, an eighth at once.
+    async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
+        // Stored contents are compressed: their texts are not shorter.
+        self.stored = self.stored.saturating_add(new);
+        if self.stored > max {
+            while store.prune_contents(Timestamp(i64::MIN), max / 8 * 7).await? > 0 {}
+            self.stored = store.stored_contents().await?.bytes;
+        }
+        Ok(())
+    }
+
+    fn warn(&mut self, shared: &Shared, fault: &StoreError, message: &str) {
+        let now = shared.clock.instant();
+        if self.warned.is_none_or(|warned| now.saturating_duration_since(warned) >= WARNING_INTERVAL) {
+            self.warned = Some(now);
+            tracing::warn!(%fault, "{message}");
         }
     }
 }

@@ -19,8 +19,9 @@ pub(crate) struct OfferedRequest {
 }
 
 impl OfferedRequest {
-    pub(crate) fn original_body(&self) -> Bytes {
-        self.original_body.as_ref().unwrap_or(&self.body).clone()
+    /// The body as the caller sent it.
+    pub(crate) fn original_body(&self) -> &Bytes {
+        self.original_body.as_ref().unwrap_or(&self.body)
     }
 }
 
