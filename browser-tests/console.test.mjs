@@ -145,8 +145,8 @@ test("a key is made by keyboard, shown once, used, and found in the usage log", 
   await page.waitForURL("**open=req_**");
   await page.goBack();
   await page.locator(".drawer").waitFor({ state: "detached" });
-  // `page.goForward()` waits for a page to load, and none is loaded.
-  await page.evaluate(() => history.forward());
+  // Going forward loads the page again, which must not end the evaluation that asks for it.
+  await page.evaluate(() => { setTimeout(() => history.forward()); });
   await page.locator(".drawer").waitFor();
   await context.close();
 });
