@@ -76,7 +76,7 @@ test("a conversation goes on in the playground, and its contents are removed", a
     await page.goto(`${gateway.base}/log/${record}/contents`);
     await page.getByRole("button", { name: "Continue in the playground" }).click();
     await page.waitForURL("**/playground");
-    await page.getByText("What is on the picture?").waitFor();
+    await page.locator(".you", { hasText: "What is on the picture?" }).waitFor();
     assert.equal(await page.locator("#system").inputValue(), "Answer in one line.");
     await checkPage(page, faults, "playground with a conversation of the log");
     await screenshot(page, "contents-continued.light");
