@@ -22,7 +22,7 @@ use tollgate_core::{
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
 
-use contents::{CapturedContents, ContentsOf};
+use contents::CapturedContents;
 pub(crate) use open_attempt::AttemptProgress;
 use open_attempt::{OpenAttempt, micros_between};
 pub(crate) use repeated_refusals::RefusedEnd;
@@ -342,7 +342,7 @@ impl UsageGuard {
         let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
         let trace = self.recorder.shared.traces.begin(&facts, self.parent_span.as_ref());
         if self.contents.is_some() {
-            self.store_contents(ContentsOf::request(&facts));
+            self.store_contents(&facts);
         }
         let record = settle(*facts);
         irregular::report(&self.recorder.shared, &record, &attempts, is_free);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{ExcerptWriter, KeyId, MemberId, RequestContents, RequestFacts, RequestId, Timestamp};
+use tollgate_core::{ExcerptWriter, RequestContents, RequestFacts};
 
 use super::UsageGuard;
 use crate::state::{
@@ -26,21 +26,6 @@ impl CapturedContents {
     fn count(&mut self) -> Result<(), MemoryExhausted> {
         let kept = (self.request.kept() + self.answer.kept()).next_multiple_of(UNIT_BYTES);
         self.memory.as_mut().map_or(Ok(()), |memory| memory.resize(kept))
-    }
-}
-
-/// Whose contents they are.
-#[derive(Clone, Copy)]
-pub(super) struct ContentsOf {
-    id: RequestId,
-    at: Timestamp,
-    key: KeyId,
-    member: MemberId,
-}
-
-impl ContentsOf {
-    pub(super) fn request(facts: &RequestFacts) -> Self {
-        Self { id: facts.id, at: facts.at, key: facts.key.id, member: facts.key.member.id }
     }
 }
 
@@ -83,12 +68,19 @@ impl UsageGuard {
         }
     }
 
-    /// Hands over what was kept, once the request has its usage record.
-    pub(super) fn store_contents(&mut self, of: ContentsOf) {
+    /// Hands over what was kept of a request that leaves a record.
+    pub(super) fn store_contents(&mut self, facts: &RequestFacts) {
         let (Some(contents), Some(share)) = (self.contents.take(), &self.share) else { return };
-        let CapturedContents { request, answer, memory: _memory } = *contents;
-        let ContentsOf { id, at, key, member } = of;
-        let contents = RequestContents { id, at, key, member, request: request.finish(), answer: answer.finish() };
+        // The memory counts as that of the queue from here on.
+        let CapturedContents { request, answer, memory: _released } = *contents;
+        let contents = RequestContents {
+            id: facts.id,
+            at: facts.at,
+            key: facts.key.id,
+            member: facts.key.member.id,
+            request: request.finish(),
+            answer: answer.finish(),
+        };
         self.recorder.shared.store_contents(contents, share);
     }
 }
