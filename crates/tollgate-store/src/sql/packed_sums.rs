@@ -262,8 +262,8 @@ impl SqlStore {
         Ok(last.first().copied().flatten().map_or(0, |last| last + 1))
     }
 
-    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so many members
-    /// that finding their keys takes longer than reading all parts.
+    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so
+    /// many members that finding their keys takes longer than reading all parts.
     pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let keys = match (&refs.keys, &refs.members) {
             (None, None) => return Ok(None),
