@@ -1,4 +1,4 @@
-//! `cargo xtask faults`: what a well-behaved key at 200 requests a second notices of a hostile key on the same gateway.
+//! `cargo xtask faults`: the effect of a hostile key on a well-behaved key at 200 requests a second on the same gateway.
 //!
 //! Each round of a pattern starts a gateway of its own. The well-behaved key is measured alone, while the hostile client attacks
 //! another gateway of the same machine, and beside it. The hostile client and the other gateway run at the lowest priority: an attacker

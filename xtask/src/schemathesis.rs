@@ -1,5 +1,6 @@
-//! `cargo xtask schemathesis`: requests that Schemathesis (from `PyPI`) makes from the OpenAPI document of the admin API, sent to the real binary.
-//! Every answer must be one that the document has, and none a 5xx; requests that the document does not allow must be refused.
+//! `cargo xtask schemathesis`: requests that Schemathesis (from `PyPI`) makes from the OpenAPI document of the admin API, sent to
+//! the real binary. Every answer must be one that the document has, and none a 5xx; requests that the document does not allow must
+//! be refused.
 
 use std::{
     fs::{self, File},

@@ -61,7 +61,8 @@ pub(crate) fn run(command: &mut Command) -> Result<()> {
     Ok(())
 }
 
-/// Runs a command and returns its standard output. Input is empty unless the command sets one; an exit code other than 0 is an error that contains all output.
+/// Runs a command and returns its standard output. Input is empty unless the command sets one; an exit code other than 0 is an
+/// error that contains all output.
 pub(crate) fn output(command: &mut Command) -> Result<String> {
     let shown = show(command);
     let out = command.output().with_context(|| format!("cannot start `{shown}`"))?;

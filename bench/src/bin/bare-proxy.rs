@@ -1,5 +1,5 @@
-//! A proxy that does nothing but HTTP: the libraries and the threads of the gateway without its work. What it takes is the least that
-//! a request can take with them, as nginx shows what the kernel and a proxy written in C take.
+//! A proxy that does nothing but HTTP: the libraries and the threads of the gateway without its work. Its cost is the lower bound
+//! for a request with these libraries, as that of nginx is for the kernel and a proxy written in C.
 //!
 //! Two threads, each with its own listener on the same port and its own connections to the upstream. HTTP/1.1 on both sides; bodies
 //! are passed on as they arrive. Options: `--listen ADDR --upstream ADDR`.
@@ -38,7 +38,7 @@ const THREADS: usize = 2;
 
 type Connection = SendRequest<Incoming>;
 
-/// What one thread has.
+/// State of one thread.
 struct Core {
     upstream: SocketAddr,
     host: HeaderValue,
@@ -126,7 +126,7 @@ impl Body for UpstreamAnswer {
     }
 }
 
-/// Without the fields of one connection.
+/// The headers without those that belong to one connection.
 fn passed_on(mut headers: HeaderMap) -> HeaderMap {
     for name in [header::CONNECTION, header::TRANSFER_ENCODING, header::CONTENT_LENGTH] {
         headers.remove(name);

@@ -1,8 +1,9 @@
 //! A model provider with minimal overhead, for measuring what is in front of it.
 //!
 //! One thread, HTTP/1.1 with keep-alive. Serves OpenAI chat completions and Gemini generation, JSON and SSE, and Anthropic messages
-//! and OpenAI responses as JSON. Each streamed piece of content is `@<nanoseconds since 1970> `, the time it was written. `GET /set?delay=MS&chunks=N&interval=MS` changes the
-//! behaviour at run time. The model `bench-large` answers with 60 MiB, `bench-silent` never. Option: `--listen ADDR`.
+//! and OpenAI responses as JSON. Each streamed piece of content is `@<nanoseconds since 1970> `, the time it was written.
+//! `GET /set?delay=MS&chunks=N&interval=MS` changes the behaviour at run time. The model `bench-large` answers with 60 MiB,
+//! `bench-silent` never. Option: `--listen ADDR`.
 
 use std::{
     io,

@@ -1,4 +1,4 @@
-// A stored conversation goes on in the playground, which takes it from this tab's storage: an address would be too short for it.
+// Continues a stored conversation in the playground, which reads it from this tab's storage: it would be too long for an address.
 for (const button of document.querySelectorAll("[data-continue]")) {
   button.hidden = false;
   button.addEventListener("click", () => {

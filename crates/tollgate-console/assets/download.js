@@ -1,4 +1,4 @@
-// Saves what stands on the page, and never left it, as a file: keys are shown once.
+// Saves a text that is only on the page as a file: keys are shown once.
 for (const button of document.querySelectorAll("[data-download]")) {
   button.hidden = false;
   button.addEventListener("click", () => {

@@ -1,5 +1,5 @@
-// The first steps: the last one turns green by the first request. The stream says that a record was booked; the page is loaded again for
-// what it shows.
+// The first steps: the first request completes the last one. The stream only announces that a record was booked; the page is then
+// loaded again to show it.
 const steps = document.querySelector("[data-steps]");
 const state = steps?.querySelector("[data-step-state]");
 

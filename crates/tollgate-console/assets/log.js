@@ -148,7 +148,8 @@ async function reload() {
   document.dispatchEvent(new CustomEvent("rows:new"));
 }
 
-// A lost connection is said, and resumed: by the browser, or here if the gateway refused it. What was missed is loaded with the list.
+// Shows that the connection was lost, and reconnects: the browser does, or this code if the gateway refused. Records missed
+// meanwhile are loaded with the list.
 const RETRY_MS = 5000;
 let retry;
 

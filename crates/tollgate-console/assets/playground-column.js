@@ -4,7 +4,7 @@ import { codecs, events, newAnswer } from "./playground-protocols.js";
 
 // Texts of streams that are kept for the reader, in characters.
 const MAX_RAW = 200_000;
-// Looks for the record of a request, whose amount is known once it is booked, and the time between them.
+// How often the record of a request is looked up, which has the amount once it is booked, and the time between two look-ups.
 const LOOKS = 12;
 const LOOK_MS = 700;
 

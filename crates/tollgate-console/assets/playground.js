@@ -155,7 +155,7 @@ const playground = {
     this.show();
   },
 
-  // Greys what no model takes, and says of the rest who does not take it.
+  // Greys out parameters that no model takes, and names the models that do not take the others.
   update() {
     for (const input of all("parameter")) {
       const found = this.columns.map((column) => this.support(column, input.dataset.parameter));

@@ -1,5 +1,5 @@
-// Loads a part of the page again while it is looked at: <div id="part" data-refresh="address">. What is under the pointer, focused,
-// opened or chosen stays as it is.
+// Reloads a part of the page periodically while the page is visible: <div id="part" data-refresh="address">. What is under the
+// pointer, focused, opened or chosen stays as it is.
 const SECONDS = 30;
 
 function isInUse(part) {

@@ -19,14 +19,14 @@ pub(crate) struct ApiError {
     kind: &'static str,
     code: &'static str,
     param: Option<String>,
-    /// What is wrong with the value, for pages, which say it in the reader's language.
+    /// The reason why the value is invalid, for pages, which say it in the reader's language.
     reason: Option<&'static str>,
     message: String,
     retry_after: Option<u32>,
     faults: Vec<FileError>,
-    /// What is wrong with each of several rows.
+    /// The error of each of several rows.
     rows: Vec<(String, Self)>,
-    /// What else is wrong with the same body, for pages, which show each fault beside its field.
+    /// Further errors of the same body, for pages, which show each fault beside its field.
     others: Vec<Self>,
     cause: Option<InternalFailure>,
 }
@@ -424,12 +424,12 @@ impl ApiError {
         self.param.as_deref()
     }
 
-    /// What is wrong with a catalog file.
+    /// The faults of a catalog file.
     pub(crate) fn faults(&self) -> &[FileError] {
         &self.faults
     }
 
-    /// What is wrong with each of several rows.
+    /// The error of each of several rows.
     pub(crate) fn rows(&self) -> &[(String, Self)] {
         &self.rows
     }

@@ -1,4 +1,5 @@
-//! What operators choose about pages: the name of the gateway, what is announced, and language and time zone of readers who have not chosen.
+//! Settings of operators about pages: the name of the gateway, an announcement, and the language and time zone of readers who have
+//! not chosen.
 
 use crate::pages::inline::{self, Linked};
 
@@ -56,7 +57,7 @@ pub fn is_image(text: &str) -> bool {
     text.len() as u64 <= MAX_IMAGE && parts.is_some_and(|(kind, data)| IMAGES.contains(&kind) && is_base64(data))
 }
 
-/// What the operator says to callers and visitors.
+/// The operator's announcement to callers and visitors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announcement {
     pub text: String,

@@ -18,7 +18,7 @@ use crate::{
 /// Header with the token that writes of a session must carry.
 const CSRF_HEADER: &str = "x-csrf-token";
 
-/// Finds out who sends a request: an admin key comes before a session.
+/// Authenticates the sender of a request. An admin key takes precedence over a session.
 /// 401 without a valid one, 429 after too many wrong keys from this address, 403 for a write that may be another page's.
 pub(crate) async fn authenticate(state: &ConsoleState, request_meta: &RequestMeta, parts: &Parts) -> Result<Principal, ApiError> {
     if let Some(token) = bearer_token(&parts.headers)? {
@@ -36,7 +36,7 @@ pub(crate) async fn authenticate(state: &ConsoleState, request_meta: &RequestMet
     Ok(Principal::Session(Box::new(signed_in)))
 }
 
-/// Who is signed in, for what visitors may read as well; `None` without a valid session.
+/// The signed-in member, for pages that visitors may read as well; `None` without a valid session.
 pub(crate) async fn reader(
     state: &ConsoleState,
     request_meta: &RequestMeta,
@@ -59,15 +59,15 @@ async fn touch(state: &ConsoleState, request_meta: &RequestMeta, signed_in: &Sig
     if signed_in.needs_touch(state.gateway.now(), state.gateway.session_times().idle_ms) {
         let address = request_meta.address.map(|address| address.to_string()).unwrap_or_default();
         let touched = state.store.identity.touch_session(&signed_in.session, state.gateway.now(), &address).await;
-        // A database that takes no writes at the moment is no reason to sign people out.
+        // A database that takes no writes at the moment must not sign people out.
         if let Err(error) = touched {
             tracing::warn!(%error, "the use of a session was not noted");
         }
     }
 }
 
-/// Whether the sender of a request whose answer goes on is still known with the same scope: the session has not ended, the admin key is
-/// not revoked.
+/// Whether the sender of a request whose response is still streaming has the same scope as before: the session has not ended, the
+/// admin key is not revoked.
 pub(crate) async fn is_still_known(state: &ConsoleState, headers: &HeaderMap, principal: &Principal) -> Result<bool, ApiError> {
     match principal {
         Principal::LocalOperator(_) | Principal::Anonymous => Ok(true),

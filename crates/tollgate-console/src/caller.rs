@@ -1,5 +1,6 @@
-//! What callers ask about themselves, with their own service key or signed in: `/v1/key`, `/v1/usage`, and the paths for balances that
-//! existing clients read. Errors have OpenAI's shape. Answers are the caller view: no channel, account, cost or upstream error.
+//! Requests of callers about themselves, with their own service key or signed in: `/v1/key`, `/v1/usage`, and the paths for
+//! balances that existing clients read. Errors have OpenAI's shape. Answers are the caller view: no channel, account, cost or
+//! upstream error.
 
 mod access;
 mod billing;
@@ -38,7 +39,7 @@ use crate::{
 pub(crate) use access::CallerShares;
 pub(crate) use key::show as key_allowance;
 
-/// Last requests that the page of a key's holder shows.
+/// Number of latest requests on the page that checks a key.
 const CHECKED_RECORDS: u32 = 10;
 
 /// A request of a caller: the key that it came with, and the checked query.
@@ -120,7 +121,7 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
     router
 }
 
-/// What the holder of a key may know of it, for the page that checks keys: what `/v1/key` and `/v1/usage/records` answer with it.
+/// What the holder of a key may know of it, for the page that checks keys: the answers of `/v1/key` and `/v1/usage/records`.
 pub(crate) async fn check_key(state: &Arc<ConsoleState>, meta: &RequestMeta, presented: &str) -> Result<(Value, Value), ApiError> {
     let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
     let _share = state.caller_shares.claim(key.id, key.member.id)?;

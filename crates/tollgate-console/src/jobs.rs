@@ -144,7 +144,8 @@ impl JobFailure {
 pub trait JobRunner: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;
 
-    /// Does the work of one job, of which nothing else keeps what was sent. Blocks the thread, which no other work uses, and returns soon after the job is cancelled.
+    /// Does the work of one job and consumes its request. Blocks its thread, which does no other work, and returns soon after the
+    /// job is cancelled.
     fn run(&self, request: JobRequest, control: &WorkControl) -> Result<JobOutput, JobFailure>;
 }
 
@@ -203,7 +204,7 @@ impl Jobs {
         Ok(self.table().admit(job)?)
     }
 
-    /// Removes a job that was not started.
+    /// Removes a job that could not be started.
     pub(crate) fn withdraw(&self, id: JobId) {
         self.table().remove(id);
     }

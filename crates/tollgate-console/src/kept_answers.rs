@@ -1,5 +1,6 @@
-//! Answers of the admin API that pages of several people share for a moment: sums of long periods, which read the most and change the
-//! least. Of several who ask the same at once, one computes the answer. The admin API itself keeps none.
+//! Cached answers of the admin API, shared by the pages of several people for a short time: sums of long periods, which read the
+//! most and change the least. Of several concurrent requests for the same answer, one computes it. The admin API itself caches
+//! nothing.
 
 use std::{
     collections::HashMap,
@@ -12,11 +13,11 @@ use serde_json::Value;
 use tokio::{sync::Mutex as Turn, time::timeout};
 use tollgate_store::AdminScope;
 
-/// How old a shared answer may be.
+/// Maximum age of a shared answer.
 const KEPT_FOR: Duration = Duration::from_secs(20);
-/// Answers that are kept. Those of pages have at most some hundred rows.
+/// Maximum number of cached answers. Those of pages have at most some hundred rows.
 const MAX_KEPT: u64 = 64;
-/// Longest wait for someone else who computes the same answer; then it is computed once more.
+/// Longest wait for another request that computes the same answer; after it, the answer is computed once more.
 const MAX_WAIT: Duration = Duration::from_secs(6);
 
 /// What an answer depends on besides the data: the route, who may see it, and the query.
@@ -25,7 +26,7 @@ pub(crate) type AnswerKey = (&'static str, AdminScope, String);
 #[derive(Debug)]
 pub(crate) struct KeptAnswers {
     kept: Cache<AnswerKey, Arc<Value>>,
-    /// Questions whose answer is being computed. Who has the turn computes it; an entry without holders is left over.
+    /// A lock for each answer that is being computed; its holder computes. An entry without holders is stale.
     computed: Mutex<HashMap<AnswerKey, Arc<Turn<()>>>>,
 }
 
@@ -37,8 +38,8 @@ impl Default for KeptAnswers {
 }
 
 impl KeptAnswers {
-    /// The kept answer to a question, or the one that `compute` finds. Others who ask the same meanwhile wait for it. When it fails, or
-    /// its request is cancelled, the next of them computes it.
+    /// The cached answer, or the one that `compute` returns. Concurrent requests for the same answer wait for it. If it fails or
+    /// its request is cancelled, the next of them computes.
     pub(crate) async fn get<E>(
         &self,
         question: AnswerKey,
@@ -60,7 +61,7 @@ impl KeptAnswers {
 
     fn turn_of(&self, question: &AnswerKey) -> Arc<Turn<()>> {
         let mut computed = self.in_progress();
-        // As many as there are requests of pages at most.
+        // Removes stale entries, so that there are at most as many as requests of pages.
         computed.retain(|_, turn| Arc::strong_count(turn) > 1);
         Arc::clone(computed.entry(question.clone()).or_default())
     }

@@ -14,7 +14,7 @@ pub(crate) enum Principal {
     Session(Box<SignedIn>),
     /// Command line with direct access to the data folder.
     LocalOperator(Actor),
-    /// Not known: on routes that need nothing.
+    /// Unauthenticated, on routes that need no authentication.
     Anonymous,
 }
 
@@ -48,7 +48,7 @@ impl Principal {
         matches!(self, Self::LocalOperator(_))
     }
 
-    /// What tells principals apart in the log and in idempotency keys: the id of an admin key or member.
+    /// Identifies the principal in the log and in idempotency keys: the id of an admin key or member.
     pub(crate) fn id(&self) -> Option<String> {
         match self {
             Self::Key(key) => Some(key.id.to_string()),

@@ -1,5 +1,5 @@
-//! Bounds of what is answered at the same time, and the shares that unauthenticated clients and members may have of them. Operators have none:
-//! they run the gateway.
+//! Bounds on requests in progress, and the shares of them that unauthenticated clients and members may have. Operators have no
+//! share: they run the gateway.
 
 use std::{
     collections::HashMap,
@@ -32,7 +32,7 @@ const MAX_FILES_OF_MEMBERS: usize = 2;
 /// Of these, those of one member.
 const MAX_FILES_OF_MEMBER: usize = 1;
 
-/// What is in progress by holder: so many of each at the same time.
+/// Counts of what is in progress by holder, each up to the same maximum.
 #[derive(Debug)]
 pub(crate) struct Shares<K> {
     max: usize,
@@ -125,7 +125,7 @@ impl RequestShares {
     }
 }
 
-/// Who reads many rows.
+/// The kind of principal that reads many rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reader {
     Operator,
@@ -133,7 +133,7 @@ pub(crate) enum Reader {
     Member,
 }
 
-/// Permits for requests that read many rows. One is left for operators, whatever members ask.
+/// Permits for requests that read many rows. Members never take all of them: one is left for operators.
 #[derive(Debug)]
 pub(crate) struct HeavyPermits {
     all: Arc<Semaphore>,
@@ -165,7 +165,7 @@ impl HeavyPermits {
     }
 }
 
-/// Permits for exports of Parquet files. One is left for operators, whatever members ask.
+/// Permits for exports of Parquet files. Members never take all of them: one is left for operators.
 #[derive(Debug)]
 pub(crate) struct FilePermits {
     all: Arc<Semaphore>,
@@ -192,7 +192,7 @@ impl Default for FilePermits {
 }
 
 impl FilePermits {
-    /// `member`: a member below the role `operator`. 429 if a file of the member is in progress, 503 if as many others are as may be.
+    /// `member`: a member below the role `operator`. 429 if a file of the member is in progress, 503 if all permits are taken.
     pub(crate) fn claim(&self, member: Option<MemberId>) -> Result<FilePermit, ApiError> {
         let permit = |of: &Arc<Semaphore>| {
             let permit = Arc::clone(of).try_acquire_owned();

@@ -1,8 +1,8 @@
 //! The model square: `/models.json`, which models a caller or a visitor may use, at what price and how well they work, and
 //! `/models.atom`, what changed. Neither names channels, accounts or costs.
 //!
-//! What both say of all groups is computed at most every ten seconds, and their traffic every minute, for all callers together; a request only
-//! selects from it.
+//! What both say of all groups is computed at most every three seconds, and their traffic every minute, for all callers together; a
+//! request only selects from it.
 
 mod atom;
 mod conditional;

@@ -1,4 +1,4 @@
-//! Alerts: what a rule found and when it was over, the messages about it that wait for destinations, and the destinations.
+//! Alerts, from the time a rule raised them until they ended, the messages about them, and the destinations of these messages.
 //!
 //! Several nodes share them: an alert that another node has raised is not raised again, and a message is claimed by the node that
 //! sends it. A node that ends after its claim leaves the message to another one.
@@ -12,29 +12,29 @@ use uuid::Uuid;
 
 use crate::{StoreError, credential, rows::CatalogRow, seal::Sealer};
 
-/// Alerts of a rule that are not over, at most: further ones are not raised.
+/// Maximum number of open alerts of one rule; further ones are not raised.
 pub const MAX_OPEN_ALERTS: i64 = 1_000;
-/// Alerts that are over and kept, and how long they are kept, in milliseconds: 90 days.
+/// Maximum number of ended alerts kept, and how long they are kept, in milliseconds: 90 days.
 pub(crate) const MAX_ENDED_ALERTS: i64 = 10_000;
 pub(crate) const ALERT_LIFE_MS: i64 = 90 * 86_400_000;
-/// How long the alert of an event is open, in milliseconds: while it is, another one about the same subject is not raised. A little
+/// How long the alert of an event stays open, in milliseconds. While it is open, no other one about the same subject is raised. A little
 /// less than an hour, because gateways report each subject once an hour.
 pub(crate) const EVENT_LIFE_MS: i64 = 59 * 60_000;
 /// Name of the destination that the settings have. Its id is the nil one.
 pub const CONFIGURED_DESTINATION: &str = "alerts.webhook";
-/// Name of the key of a member's playground.
+/// Name of the service key that the playground of a member uses.
 pub const PLAYGROUND_KEY_NAME: &str = "console-playground";
-/// Destinations, at most.
+/// Maximum number of destinations.
 pub const MAX_ALERT_DESTINATIONS: usize = 100;
 
 #[async_trait]
 pub trait AlertStore: Send + Sync + fmt::Debug {
-    /// Whether `node` evaluates the rules that are not of a node. It does until it has not claimed that for `lease_ms`: what rules find
-    /// on one node, such as a channel that is down, another one may not know.
+    /// Claims the evaluation of the rules that do not concern a single node, and returns whether `node` now evaluates them. Another
+    /// node takes over only after `lease_ms` without a claim: it may not know what this one found, such as a channel that is down.
     async fn claim_evaluation(&self, node: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError>;
 
-    /// Stores an alert and its messages. `None` if the rule has an alert about the subject that is not over, or
-    /// [`MAX_OPEN_ALERTS`].
+    /// Stores an alert and its messages. `None` if the rule already has an open alert about the subject, or [`MAX_OPEN_ALERTS`]
+    /// open ones.
     async fn raise(
         &self,
         condition: &AlertCondition,
@@ -43,8 +43,8 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
         now: Timestamp,
     ) -> Result<Option<AlertId>, StoreError>;
 
-    /// Ends the alert of a rule about a subject, and stores a message for each destination that has one about its beginning. Returns
-    /// whether there was one.
+    /// Ends the open alert of a rule about a subject, and stores a message for each destination that has one about its beginning.
+    /// Returns false if there was no such alert.
     async fn end(&self, rule: AlertRule, subject: &str, now: Timestamp) -> Result<bool, StoreError>;
 
     /// Ends the alerts of [events](AlertRule::is_event) that were raised an hour ago, without messages.
@@ -56,14 +56,14 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
     /// One alert with its messages.
     async fn alert(&self, id: AlertId) -> Result<Option<Alert>, StoreError>;
 
-    /// The rules and subjects of all alerts that are not over; with `node`, only those it has raised.
+    /// The rules and subjects of all open alerts; with `node`, only of those that it raised.
     async fn open_alerts(&self, node: Option<&str>) -> Result<Vec<(AlertRule, String)>, StoreError>;
 
     /// Claims up to `limit` messages that are due. Unless a message is [settled](Self::settle_message) before, it is due again at
-    /// `until`. That an alert is over waits until the destination was told that it was raised.
+    /// `until`. The message about an alert's end is not due while the one about its beginning waits.
     async fn claim_messages(&self, now: Timestamp, until: Timestamp, limit: u32) -> Result<Vec<ClaimedMessage>, StoreError>;
 
-    /// Records how the sending of a claimed message ended, unless it was claimed again since.
+    /// Records the result of sending a claimed message, unless the message was claimed again since.
     async fn settle_message(&self, message: &ClaimedMessage, result: &MessageResult) -> Result<(), StoreError>;
 
     /// Removes alerts that have been over for 90 days, and the oldest of more than 10,000.
@@ -77,7 +77,7 @@ pub trait AlertStore: Send + Sync + fmt::Debug {
     async fn expiring_keys(&self, now: Timestamp, before: Timestamp) -> Result<Vec<ExpiringKey>, StoreError>;
 }
 
-/// A destination that is told that an alert was raised; [`MessageState::Sent`]: it knows already.
+/// A destination of an alert, with the state of the message that it was raised; [`MessageState::Sent`] if that was sent already.
 pub type ToldDestination = (AlertDestinationId, MessageState);
 
 /// An alert with its messages.
@@ -156,11 +156,11 @@ pub struct ClaimedMessage {
     /// Id of the destination, which may have been removed.
     pub destination: String,
     pub kind: MessageKind,
-    /// With this one.
+    /// Attempts to send the message, this one included.
     pub attempts: i64,
 }
 
-/// How the sending of a message ended.
+/// The result of sending a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MessageResult {
     Sent,
@@ -171,10 +171,10 @@ pub enum MessageResult {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlertFilter {
-    /// Only those that are over, or only those that are not.
+    /// Only open alerts (`true`), or only ended ones (`false`).
     pub is_open: Option<bool>,
     pub rule: Option<AlertRule>,
-    /// Only older ones than this.
+    /// Only alerts older than this one.
     pub before: Option<AlertId>,
     /// Maximum number; capped at 1,001.
     pub limit: u32,
@@ -201,7 +201,7 @@ pub struct AlertDestinationSpec {
     pub name: String,
     pub kind: DestinationKind,
     pub on: bool,
-    /// Rules whose alerts it gets; empty: all.
+    /// Rules whose alerts are sent to it; empty: all.
     pub rules: Vec<String>,
     /// The address; `***` instead of what may be secret.
     pub url: String,
@@ -231,7 +231,7 @@ impl Default for AlertDestinationSpec {
 }
 
 impl AlertDestinationSpec {
-    /// Whether it gets alerts of this rule.
+    /// Whether alerts of this rule are sent to it.
     #[must_use]
     pub fn takes(&self, rule: AlertRule) -> bool {
         self.on && (self.rules.is_empty() || self.rules.iter().any(|word| word == rule.as_str()))

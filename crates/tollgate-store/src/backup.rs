@@ -173,7 +173,8 @@ fn add_journal(archive: &mut ArchiveWriter<'_>, data: &Path, control: &WorkContr
                     added.insert(path.clone());
                     has_changed = true;
                 }
-                // Its records were booked meanwhile, and the database is copied later; or a start moved it into another folder.
+                // Its records were booked meanwhile and are in the database, which is copied later; or a starting gateway moved it
+                // into another folder.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => has_changed = true,
                 Err(source) => return Err(StoreError::File { action: "read", path: path.clone(), source }),
             }

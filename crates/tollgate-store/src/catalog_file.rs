@@ -139,7 +139,7 @@ impl FileSecret {
 pub struct UnreadableFile {
     /// Every fault that reading found, by position.
     pub faults: Vec<FileError>,
-    /// What could be read; `None` if the text is not TOML. A name that could not be is empty.
+    /// What could be read; `None` if the text is not TOML. A name that could not be read is empty.
     readable: Option<CatalogFile>,
 }
 
@@ -150,7 +150,7 @@ impl UnreadableFile {
         self.readable.as_ref().map(CatalogFile::key_names).unwrap_or_default()
     }
 
-    /// Every fault, including those that only show beside the current catalog, such as references to unknown rows.
+    /// Every fault, including those found only by comparison with the current catalog, such as references to unknown rows.
     #[must_use]
     pub fn faults_beside(self, current: &CatalogRows, mode: ApplyMode) -> Vec<FileError> {
         let mut faults = self.faults;

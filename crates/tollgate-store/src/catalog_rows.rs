@@ -20,7 +20,7 @@ pub struct CatalogRows {
     pub groups: Vec<OwnedRow<GroupSpec>>,
     pub members: Vec<OwnedRow<MemberSpec>>,
     pub keys: Vec<KeyRow>,
-    /// More keys with a price limit of their own exist than [`KeyScope::Limited`] allows.
+    /// True if keys are missing because more have a price limit of their own than [`KeyScope::Limited`] allows.
     pub keys_cut: bool,
     pub(crate) hasher: KeyHasher,
 }
@@ -72,7 +72,7 @@ pub enum KeyScope {
     /// As `FileAnd`, and keys with a price limit of their own.
     Limited {
         names: HashSet<String>,
-        /// Maximum number of keys selected for their price limit; the oldest are.
+        /// Maximum number of keys selected for their price limit, the oldest first.
         max: u32,
     },
 }

@@ -15,7 +15,7 @@ use crate::{StoreError, seal::SealContext};
 /// Stores contents of requests, compressed and sealed with the data key.
 #[async_trait]
 pub trait ContentStore: Send + Sync + fmt::Debug {
-    /// Stores contents. Those of a request that are there stay.
+    /// Stores contents. Contents that are already stored for a request are kept.
     async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError>;
 
     /// The contents of a request, if they are stored.
@@ -30,8 +30,9 @@ pub trait ContentStore: Send + Sync + fmt::Debug {
     /// Number and bytes of what is stored.
     async fn stored_contents(&self) -> Result<StoredContents, StoreError>;
 
-    /// Removes the contents of requests that arrived before a time, and so many others that no more than `max_bytes` are left: the
-    /// oldest of the keys that have more than their share. Up to 1,000 at once; returns how many. Repeat until it is 0.
+    /// Removes the contents of requests that arrived before a time. Once there are none, removes the oldest contents of the keys
+    /// with more than their share until at most `max_bytes` are left. Removes at most 1,000 in one transaction and returns how many
+    /// it removed in all; repeat until it returns 0.
     async fn prune_contents(&self, before: Timestamp, max_bytes: u64) -> Result<u64, StoreError>;
 }
 

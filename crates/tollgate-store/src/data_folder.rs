@@ -38,7 +38,7 @@ impl DataFolderLock {
         Self(file.into())
     }
 
-    /// Writes the id of this process into the file, for the messages of others.
+    /// Writes the id of this process into the file, for the messages of other processes.
     pub fn note_holder(&self) -> io::Result<()> {
         let (mut file, pid) = (&self.0, std::process::id());
         let noted = file.set_len(0).and_then(|()| file.rewind()).and_then(|()| writeln!(file, "{pid}"));
@@ -79,7 +79,7 @@ pub fn node_identity(data: &Path) -> Result<String, StoreError> {
     Ok(name)
 }
 
-/// A full disk is no fault here.
+/// Ignores a full disk.
 fn unless_full(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::StorageFull { Ok(()) } else { Err(error) }
 }
@@ -88,8 +88,8 @@ fn is_identity(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// Creates the data folder, accessible to its owner only. An empty one that is there, such as a fresh volume, becomes so if its owner
-/// runs this.
+/// Creates the data folder, accessible to its owner only. An existing empty folder, such as a fresh volume, is restricted too if
+/// this process may change its mode.
 pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
     create_private(data).map_err(|source| StoreError::File { action: "create the data folder", path: data.to_owned(), source })?;
     if fs::read_dir(data).is_ok_and(|mut entries| entries.next().is_none()) {
@@ -107,8 +107,8 @@ pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     builder.create(path)
 }
 
-/// Takes the access of others from what an earlier version, or a command under another umask, left in a data folder: the database
-/// with its write-ahead log, and the journals of all processes.
+/// Removes the access of other users to files in the data folder that an earlier version, or a command under another umask,
+/// created: the database with its write-ahead log, and the journals of all processes.
 pub(crate) fn protect(data: &Path, database: Option<&Path>) {
     for name in database.into_iter().flat_map(|path| ["", "-wal", "-shm"].map(|suffix| with_suffix(path, suffix))) {
         restrict(&name, 0o600);
@@ -131,7 +131,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Best effort: what belongs to someone else stays as it is.
+/// Best effort: a file of another user stays as it is.
 fn restrict(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt as _;
     let Ok(metadata) = fs::metadata(path) else { return };

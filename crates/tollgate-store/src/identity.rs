@@ -1,4 +1,4 @@
-//! How members sign in: logins, sessions, invites and one-time links. Secrets are stored as hashes, but for those of one-time codes,
+//! How members sign in: logins, sessions, invites and one-time links. Secrets are stored as hashes, except those of one-time codes,
 //! which are sealed. Writes are [`crate::Change::Identity`], so that each has its entry in the audit log.
 
 use std::fmt;
@@ -317,7 +317,7 @@ pub enum IdentityChange {
 }
 
 impl IdentityChange {
-    /// The smallest scope that may make this change. Members change only their own login, which the routes see to.
+    /// The smallest scope that may make this change. The routes see to it that members change only their own login.
     pub(crate) const fn needs(&self) -> AdminScope {
         match self {
             Self::SetPassword { .. }

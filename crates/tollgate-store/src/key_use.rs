@@ -1,8 +1,8 @@
-//! What was used of service keys.
+//! Use of service keys: requests, amounts and the last request.
 
 use tollgate_core::{MemberId, NanoUsd, Timestamp};
 
-/// The requests whose keys are asked for.
+/// Selects the requests to count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyUseFilter {
     /// Only requests charged to this member.
@@ -10,7 +10,7 @@ pub struct KeyUseFilter {
     pub since: Timestamp,
 }
 
-/// What was used of a key.
+/// Requests of a key and what they cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
     pub requests: u64,

@@ -194,8 +194,8 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
 
     async fn known(&self, ids: &[RequestId]) -> Result<HashSet<RequestId>, StoreError>;
 
-    /// Up to `limit` records behind a position, in the order in which they were booked; `None`: where the log ends at present, without
-    /// records. The order of the latest 256 batches is known.
+    /// Up to `limit` records after a position, in the order in which they were booked. `None` returns no records and the current
+    /// end of the log. The order is kept for the latest 256 batches only.
     async fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> Result<BookedRecords, StoreError>;
 
     /// Sums over the selected records: the 10,000 groups with most requests. Ignores the order, cursor and limit of the filter. Sums
@@ -210,14 +210,14 @@ pub trait UsageStore: Send + Sync + fmt::Debug {
     /// Sums over attempts by two groupings: the 10,000 groups with most attempts.
     async fn attempts(&self, filter: &AttemptFilter, by: (AttemptsBy, AttemptsBy)) -> Result<Vec<AttemptsRow>, StoreError>;
 
-    /// What was used of these keys, or of all: in the order of their ids, without those that had no request.
+    /// The use of these keys (`None`: of all), ordered by their ids, without keys that had no request.
     async fn key_use(&self, filter: KeyUseFilter, keys: Option<Vec<KeyId>>) -> Result<Vec<(KeyId, KeyUse)>, StoreError>;
 
-    /// The keys of these that had no request.
+    /// Those of `keys` that had no request.
     async fn unused_keys(&self, filter: KeyUseFilter, keys: Vec<KeyId>) -> Result<Vec<KeyId>, StoreError>;
 
-    /// The last requests of these keys, one look-up for each, so for a page of them: in the order of their ids, without keys that have
-    /// no record.
+    /// The last requests of these keys, ordered by their ids, without keys that have no record. Takes one look-up for each key, so
+    /// pass the keys of one page.
     async fn last_use(&self, keys: Vec<KeyId>) -> Result<Vec<(KeyId, LastUse)>, StoreError>;
 }
 

@@ -46,7 +46,7 @@ impl ObjectScope {
         }
     }
 
-    /// The id that the member of a visible object has; `None` for any.
+    /// Id of the member that a visible object must belong to; `None`: any.
     pub(crate) fn member_text(self) -> Option<String> {
         match self {
             Self::Everything => None,
@@ -136,7 +136,7 @@ impl RowFilter {
     }
 }
 
-/// Selects rows by a part of their name. Letters of ASCII are found in either case.
+/// Selects rows by a part of their name. ASCII letters match in either case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowSearch {
     pub part: String,

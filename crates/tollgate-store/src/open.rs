@@ -307,8 +307,8 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: they
-    /// answer for it as well.
+    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: such
+    /// a process would still have to answer for the gateway.
     ///
     /// # Errors
     /// When the database takes no writes.

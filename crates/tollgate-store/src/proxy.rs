@@ -18,12 +18,12 @@ pub fn redacted_proxy(proxy: &str) -> String {
     if url.password().is_none() || url.set_password(Some(STARS)).is_err() {
         return proxy.to_owned();
     }
-    // A path that was not written is none.
+    // Parsing adds the path `/` to an address without one.
     let shown = url.to_string();
     if proxy.ends_with('/') { shown } else { shown.trim_end_matches('/').to_owned() }
 }
 
-/// Whether an address has a password, be it `***`.
+/// Whether an address has a password, including `***`.
 fn has_password(proxy: &str) -> bool {
     Url::parse(proxy).is_ok_and(|url| url.password().is_some())
 }

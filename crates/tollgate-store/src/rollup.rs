@@ -198,7 +198,7 @@ pub(crate) const fn bucket(at: Timestamp, width: i64) -> i64 {
 
 /// The end of the bucket of a time; both in microseconds.
 pub(crate) const fn bucket_end(at: Timestamp, width: i64) -> i64 {
-    // The longest bucket behind the beginning of one lies in the next one.
+    // The width is that of the longest bucket, so a bucket's beginning plus the width lies in the next one.
     bucket(Timestamp(bucket(at, width).saturating_add(width)), width)
 }
 

@@ -1,6 +1,6 @@
-//! Encryption of secrets at rest (XChaCha20-Poly1305). The master key seals one random data key per database; the data key
-//! seals credentials and the pepper. Each value is bound to its table, column and row, so that a sealed value copied to another row does not
-//! open.
+//! Encryption of secrets at rest (XChaCha20-Poly1305). The master key seals one random data key per database; the data key seals
+//! credentials and the pepper. Each value is bound to its table, column and row, so that a sealed value copied to another row does
+//! not open.
 
 mod master;
 mod secret_bytes;

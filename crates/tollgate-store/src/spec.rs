@@ -31,7 +31,7 @@ pub struct GroupSpec {
     pub channels: Vec<String>,
     pub models: Vec<Glob>,
     pub sale_multiplier: Multiplier,
-    /// Of models instead of `sale_multiplier`, by name or pattern.
+    /// Multipliers of single models instead of `sale_multiplier`, by name or pattern.
     pub model_multipliers: BTreeMap<Glob, Multiplier>,
     pub translation: TranslationPolicy,
     pub signatures_in_ids: Option<bool>,

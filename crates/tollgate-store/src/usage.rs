@@ -18,9 +18,9 @@ pub struct UsageFilter {
     pub model: Option<String>,
     /// Only requests that this channel answered, or was the last to be tried for.
     pub channel: Option<ChannelId>,
-    /// The same of an account.
+    /// As `channel`, for an account.
     pub account: Option<AccountId>,
-    /// Only requests in this protocol of callers.
+    /// Only requests that callers sent in this protocol.
     pub protocol: Option<Protocol>,
     pub outcome: Option<Outcome>,
     /// Only requests with this error id, exclusion code or other code.
@@ -179,7 +179,7 @@ pub struct BookedRecords {
     pub items: Vec<(LogPosition, UsageRecord)>,
     /// Where the next records begin.
     pub until: LogPosition,
-    /// Records between were booked so long ago that their order is forgotten.
+    /// Whether records after the position were skipped because the order of records booked so long ago is no longer known.
     pub missed: bool,
 }
 
@@ -337,8 +337,8 @@ pub struct SummaryRow {
     /// Total cost charged by providers.
     pub cost: NanoUsd,
     pub unpriced: u64,
-    /// Of how many records the percentiles are: the latest ones that were searched for sums of or by keys, members, accounts or tags,
-    /// and for those that are read from records; 0: of all.
+    /// Number of records that the percentiles come from: 0 if from all. They come from the latest records for sums of or by keys,
+    /// members, accounts or tags, and for sums that are read from records.
     pub sampled: u64,
     /// Times to the first content; `None` without any.
     pub ttft: Option<Percentiles>,
@@ -402,8 +402,8 @@ pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
 /// Most records that a sum reads which no roll-up has.
 pub(crate) const MAX_SUMMED_RECORDS: i64 = 500_000;
 
-/// Microseconds that 50, 95 and 99 % of the requests did not exceed, at most an eighth too high. Of the five minutes at the ends of
-/// a range all requests count.
+/// Microseconds that 50, 95 and 99 % of the requests did not exceed, at most an eighth too high. The five minutes at each end of a
+/// range count as a whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Percentiles {
     pub p50_us: u64,

@@ -10,7 +10,8 @@ use tollgate_gateway::state::shared::Shared;
 use tollgate_store::{AccessReport, AccessState, CatalogStore, KeySpec, MemberSpec, SharedAccessReports, StoredRow};
 
 const EXCHANGE_INTERVAL: Duration = Duration::from_secs(1);
-/// Lists of reports that wait to be sent, and the reports in each. What does not fit is known to nodes with a database all the same.
+/// Bounds of the queue of reports to send: lists, and reports in each. Nodes with a database learn from there of reports that do
+/// not fit.
 pub(crate) const QUEUE_CAPACITY: usize = 64;
 const MAX_LISTED: usize = 1_000;
 /// How long the database is asked whether it has reached the revision of a report.
@@ -80,7 +81,8 @@ async fn apply(received: Vec<AccessReport>, catalog: &dyn CatalogStore, shared: 
             (Subject::Group(_) | Subject::Channel(_) | Subject::Gateway, _) => {}
         }
     }
-    // The database was changed before the report: one that has not reached it was replaced since, by an older backup for example.
+    // A report follows its change of the database. A database that has not reached the report's revision was replaced since, for
+    // example by an older backup.
     if applied.iter().any(|report| report.state == AccessState::Blocked)
         && let Ok(Ok(revision)) = timeout(REVISION_TIMEOUT, catalog.revision()).await
     {

@@ -1,8 +1,8 @@
-//! Alerts of a running gateway: evaluates the rules, and stores what begins and ends. Rules about all nodes are evaluated by one node
-//! at a time. [`delivery`] sends the messages.
+//! Alerts of a running gateway: evaluates the rules, and stores the beginning and the end of alerts. Rules about all nodes are
+//! evaluated by one node at a time. [`delivery`] sends the messages.
 //!
-//! Bounds: 256 alerts that requests and clocks have shown wait while the database is unreachable; 1,000 keys are looked at for budgets
-//! each time.
+//! Bounds: at most 256 alerts observed by requests and clock checks wait while the database is unreachable; the budgets of at most
+//! 1,000 keys are evaluated each time.
 
 mod delivery;
 mod evaluation;
@@ -29,13 +29,13 @@ use evaluation::Evaluation;
 pub(crate) use evaluation::Sources;
 use without_database::WithoutDatabase;
 
-/// How often it is looked whether something is due.
+/// How often the task checks whether something is due.
 const TICK: Duration = Duration::from_secs(2);
-/// How often the rules are evaluated, and how often those that read much.
+/// How often the rules are evaluated, and how often those that read a lot of data.
 const EVALUATE_MS: i64 = 10_000;
 const EVALUATE_SLOWLY_MS: i64 = 60_000;
 const PRUNE_MS: i64 = 3_600_000;
-/// A node that has not evaluated the rules about all nodes for this time is taken for dead, and another one does.
+/// A node that has not evaluated the rules about all nodes for this time is taken for dead, and another one takes over.
 const LEASE_MS: i64 = 45_000;
 /// Longest time to store what was observed at the end of the process.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
@@ -46,13 +46,13 @@ const OF_NODE: [AlertRule; 2] = [AlertRule::JournalGrowing, AlertRule::Certifica
 pub(crate) struct Alerting {
     pub(crate) settings: Arc<LiveSettings>,
     pub(crate) sources: Sources,
-    /// What requests and clocks have shown.
+    /// Alerts that requests and clock checks observe.
     pub(crate) observed: mpsc::Receiver<ObservedAlert>,
     /// The destination that the settings have.
     pub(crate) configured: Option<AlertDestination>,
 }
 
-/// When something was done last.
+/// The last time of each periodic step.
 #[derive(Default)]
 struct Schedule {
     evaluated: Option<Timestamp>,
@@ -100,7 +100,7 @@ struct Watch {
     sources: Sources,
     configured: Option<AlertDestination>,
     notifier: Arc<Notifier>,
-    /// Tells the delivery that there are messages.
+    /// Wakes the delivery when there are messages.
     raised: Arc<Notify>,
     evaluation: Evaluation,
     /// What was observed and is not stored yet.
@@ -179,7 +179,7 @@ impl Watch {
 
     async fn evaluate(&mut self, config: &Config, now: Timestamp) -> Result<(), StoreError> {
         let found = self.evaluation.of_node(config, now).await;
-        // A channel is down for some time only if that is followed all the time.
+        // How long a channel has been down is known only if it is followed without a gap.
         let down = self.evaluation.channels_down(config, now);
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {
@@ -219,7 +219,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The rules about this node.
+    /// Applies what the rules about this node have found.
     async fn evaluate_node(&mut self, found: &[AlertCondition], now: Timestamp) -> Result<(), StoreError> {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;
@@ -227,7 +227,7 @@ impl Watch {
         self.apply(&open, found.to_vec(), &OF_NODE, |_, _| false, now).await
     }
 
-    /// Stores what begins and ends, when these rules have found these conditions.
+    /// Raises and ends the alerts of these rules according to the conditions found.
     async fn apply(
         &mut self,
         open: &[(AlertRule, String)],
@@ -267,7 +267,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Stores what a request or a clock has shown.
+    /// Stores an alert that a request or a clock check observed.
     async fn record(&mut self, observed: ObservedAlert, now: Timestamp) -> Result<(), StoreError> {
         let of_node = format!("node {}", self.sources.node);
         match observed {
@@ -284,14 +284,14 @@ impl Watch {
                     (None, Subject::Member(id)) => self.member_name(&id.to_string()).await?,
                     (None, _) => String::new(),
                 };
-                // It counts for the day and the month in which it arrived.
+                // The request counts for the day and the month in which it arrived.
                 let condition = budget_condition(&alert.subject, &name, &alert.budget, alert.spent, 100, request.time());
                 self.raise(&condition.with("request", &request), now).await
             }
         }
     }
 
-    /// Name of a member; the id of one that is gone.
+    /// Name of a member; the id of one that does not exist any more.
     async fn member_name(&self, id: &str) -> Result<String, StoreError> {
         let row = self.sources.store.listing.row(RowKind::Member, id, ObjectScope::Everything).await?;
         Ok(row.map_or_else(|| id.to_owned(), |row| row.name))

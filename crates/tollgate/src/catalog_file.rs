@@ -21,8 +21,8 @@ pub(crate) fn read_with_text(path: &Path) -> Result<(CatalogFile, String), Failu
     Ok((parse(&text).map_err(|unreadable| file_faults(path, &unreadable.faults))?, text))
 }
 
-/// Reads and checks a catalog file to serve it from this store, and returns its text as well. The failure lists every fault, those
-/// that only show beside the store's catalog included.
+/// Reads and checks a catalog file to serve it from this store, and returns its text as well. The failure lists every fault,
+/// including those found only by comparison with the store's catalog.
 pub(crate) async fn read_to_serve(store: &Store, path: &Path) -> Result<(CatalogFile, String), Failure> {
     let text = read_text(path)?;
     let unreadable = match parse(&text) {

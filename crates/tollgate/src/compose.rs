@@ -165,7 +165,8 @@ pub(crate) async fn counters(
     Ok((counters, spending.ledger, Some(RedisTasks { work, health, access })))
 }
 
-/// How long revoked and disabled keys and suspended members are shared: as long as a node may serve without the database, and at least a week.
+/// How long revoked and disabled keys and suspended members are shared: as long as a node may serve without the database, and at
+/// least a week.
 fn access_reports_kept(config: &Config) -> Duration {
     Duration::from_secs(config.number("degraded.max_age_s")).max(Duration::from_hours(7 * 24))
 }
@@ -264,7 +265,7 @@ pub(crate) struct Outlets {
 }
 
 impl Outlets {
-    /// Nowhere.
+    /// Outlets that discard everything.
     fn none() -> Self {
         let (traces, contents) = (TraceQueue::default(), ContentQueue::default());
         Self { alerts: AlertQueue::default(), request_log: RequestLog::off(), traces, contents }

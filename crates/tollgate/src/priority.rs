@@ -5,8 +5,8 @@ pub(crate) const CONSOLE: i32 = 15;
 /// Jobs: less than half of the time of the console.
 pub(crate) const JOBS: i32 = 19;
 
-/// Gives the calling thread, and the threads that it starts, so much less priority than the process has. Elsewhere than on Linux it would
-/// be that of the whole process, and stays as it is.
+/// Lowers the priority of the calling thread, and of the threads that it starts, by this much below that of the process. Does
+/// nothing on other systems than Linux, where it would change the priority of the whole process.
 pub(crate) fn lower(by: i32) {
     #[cfg(target_os = "linux")]
     {

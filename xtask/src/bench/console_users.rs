@@ -1,4 +1,4 @@
-//! What requests at full load lose while people use the console beside them, on a database with many records.
+//! The throughput that requests at full load lose while people use the console, on a database with many records.
 
 use std::{
     path::Path,

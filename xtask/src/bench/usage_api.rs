@@ -1,5 +1,5 @@
-//! What a gateway on a database with many records and keys takes to answer the questions of operators over the admin API, names of keys,
-//! members and channels included, and the pages of the console.
+//! Times that a gateway on a database with many records and keys takes to answer the questions of operators over the admin API,
+//! names of keys, members and channels included, and the pages of the console.
 
 use std::{
     io::{Read as _, Write as _},

@@ -1,4 +1,4 @@
-//! What a gateway on a database with many records and keys takes to answer the pages of the console.
+//! Times that a gateway on a database with many records and keys takes to answer the pages of the console.
 
 use std::{
     io::{Read as _, Write as _},
@@ -42,7 +42,7 @@ pub(super) const PAGES: [&str; 28] = [
     "status",
     "search?q=key 7",
 ];
-/// Of the admin whose pages are measured; a form holds both as they are.
+/// Name and password of the admin whose pages are measured. A form needs no escapes for them.
 pub(super) const ADMIN: &str = "bench-admin";
 pub(super) const PASSWORD: &str = "password-of-the-bench-admin";
 

@@ -58,7 +58,7 @@ const TYPES: &[(&str, &str)] = &[
     ("Watched", "a type named for what is watched"),
 ];
 
-/// Words and phrases that stand nowhere, with what to say instead. `_` in a name counts as a space.
+/// Words and phrases that must not occur, with what to say instead. `_` in a name counts as a space.
 const WORDS: &[(&str, &str)] = &[
     ("anew", "again"),
     ("census", "connection limiter"),
@@ -187,7 +187,7 @@ fn normalised(text: &str) -> (String, Vec<usize>) {
     (words, lines)
 }
 
-/// Words that stand nowhere in the product: marks of unfinished work, and home folders of one machine.
+/// Words that must not occur in the product: marks of unfinished work, and home folders of one machine.
 pub(crate) fn unfinished(tree: &SourceTree) -> Vec<String> {
     let marks = [["to", "do!("].concat(), ["FIX", "ME"].concat()];
     let homes = ["root", "home"].map(|folder| format!("/{folder}/"));

@@ -1,4 +1,4 @@
-//! Clients that misuse one key, to measure what the gateway's other callers notice of them.
+//! Clients that misuse one key, to measure the effect on the gateway's other callers.
 //!
 //! `hostile PATTERN --address HOST:PORT --key KEY [--seconds S]` runs one pattern and prints a line of JSON: exchanges that
 //! ended, and how many of them ended with status 200. Patterns: `slow-bodies`, `declared-bodies`, `slow-readers`, `flood`,

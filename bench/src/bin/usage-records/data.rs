@@ -24,7 +24,7 @@ pub(super) const BUSY_TIMES: i64 = DAYS / BUSY_EVERY;
 /// Records a busy hour, and at most in one busy time.
 const BUSY_HOUR: i64 = 300_000;
 
-/// What the records are like.
+/// Numbers and kinds of the records.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shape {
     pub(super) count: u64,

@@ -15,7 +15,7 @@ use super::{
 
 /// Runs of each query; the slowest counts.
 const RUNS: usize = 5;
-/// What takes so long is not asked again.
+/// A query that takes longer is not repeated.
 const TOO_LONG: Duration = Duration::from_secs(2);
 
 /// The slowest page.
@@ -110,7 +110,7 @@ pub(super) async fn time_groupings(store: &Store, has_tags: bool) -> Result<Dura
     let month = UsageFilter { since: Some(noon(15, 1)), until: Some(noon(25, 3_599)), ..UsageFilter::default() };
     let dimensions = [Month, Day, Hour, Model, Key, Member, Group, Channel, Account, Protocol, Outcome, Reason];
     let singles = [Nothing].into_iter().chain(dimensions).map(|by| (by, Nothing));
-    // Of two times the narrower one tells both.
+    // Of two groupings by time the narrower one determines the other.
     let is_time = |by: SummaryBy| [Month, Day, Hour].contains(&by);
     let pairs = dimensions.iter().enumerate().flat_map(|(at, first)| dimensions[at + 1..].iter().map(|second| (*first, *second)));
     let pairs = pairs.filter(|(first, second)| !(is_time(*first) && is_time(*second)));
@@ -213,8 +213,8 @@ pub(super) async fn time_square(store: &Store, end: Timestamp) -> Result<Duratio
     .await
 }
 
-/// Runs a query that returns a number of rows several times, unless it takes seconds, and prints what it took. Of one that is refused
-/// because it would read too many records, or has too many groups, says so.
+/// Runs a query that returns a number of rows several times, unless it takes seconds, and prints its time.
+/// Prints the error of a query that is refused because it would read too many records or has too many groups.
 async fn slowest(what: &str, query: impl AsyncFn() -> Result<usize, StoreError>) -> Result<Duration, StoreError> {
     let (mut times, mut rows) = (Vec::new(), 0);
     while times.len() < RUNS && times.last().is_none_or(|last| *last < TOO_LONG) {

@@ -1,4 +1,4 @@
-//! Alerts: what rules have found, the rules, and the destinations that messages go to. Responses never contain secrets.
+//! Alerts, the rules that raise them, and the destinations that messages go to. Responses never contain secrets.
 
 use std::collections::HashMap;
 

@@ -69,14 +69,14 @@ const KINDS: &[&str] = &[
     "contents",
     LEDGER,
 ];
-/// Postings that are looked at for a page, at most: they are filtered after they are read.
+/// Maximum number of postings read for a page; they are filtered after they are read.
 const MAX_POSTINGS: usize = 10_000;
 const POSTINGS_AT_ONCE: u32 = 1_000;
 
 const AUDIT: Resource = Resource { tag: "audit", needs: Needs::Scope(AdminScope::Admin) };
 const DOC: &str = "Changes to the catalog and to settings, postings to the ledger, and jobs, newest first.";
 
-/// What selects events.
+/// Query parameters that select events.
 const FILTER: [FieldShape; 7] = [
     both("kind", Kind::Word(KINDS), "Only changes of this kind of row, postings to the ledger, or jobs."),
     both("id", NAME, "Only changes of the row with this id, or postings to this member."),

@@ -6,7 +6,7 @@ use tollgate_core::Revision;
 use super::route::{Idempotency, Route};
 use crate::api_error::ApiError;
 
-/// Refuses malformed ones wherever the route considers them.
+/// Refuses malformed headers that the route takes into account.
 pub(crate) fn check(route: &Route, headers: &HeaderMap) -> Result<(), ApiError> {
     if route.idempotency != Idempotency::Ignored {
         idempotency_key(headers)?;

@@ -129,7 +129,7 @@ impl Nodes {
         Self { seen: seen.into_iter().map(|it| (it.node, it.seen_at)).collect(), now }
     }
 
-    /// The transition as it is known: what a node saw that has ended since lasted until the node ended.
+    /// The transition as far as it is known: one that a vanished node left open ended when the node was last seen.
     fn known(&self, recorded: &RecordedTransition) -> HealthTransition {
         let mut transition = recorded.transition;
         let last = self.seen.get(&recorded.node).filter(|seen_at| self.now.ms_since(**seen_at) > NODE_GONE_MS);
@@ -139,7 +139,7 @@ impl Nodes {
         transition
     }
 
-    /// How many were there at or after a time.
+    /// Number of nodes that were seen at or after a time.
     fn count_since(&self, since: Timestamp) -> usize {
         self.seen.values().filter(|seen_at| **seen_at >= since).count()
     }

@@ -62,7 +62,7 @@ static PRESENTED: Object = Object::of(
 );
 
 const RESOURCE: Resource = Resource { tag: "keys", needs: Needs::Scope(AdminScope::Operator) };
-/// What is one's own.
+/// Reads: members see their own keys, operators those of all.
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Operator }, ..RESOURCE };
 
 /// The parameters of the list.
@@ -252,7 +252,7 @@ async fn show_one(context: &RequestContext, id: &str) -> Result<ApiResponse, Api
     Ok(ApiResponse::ok(shown).revision(row.revision))
 }
 
-/// The key that a secret belongs to, for those who found it somewhere. Keys of others are not found.
+/// The key that a secret belongs to, for a person who found the secret. Members find only their own keys.
 async fn find(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let presented = context.body.text("key").unwrap_or_default();
     let hash = context.state.store.hasher.hash(presented);
@@ -278,11 +278,11 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
         changes.push(Change::ExpectFewerKeys { member: member.clone(), than: self_service::MAX_OWN_KEYS });
     }
     changes.push(Change::PutKey { key: Box::new(spec.clone()), secret });
-    // They name accounts, which members do not see.
+    // Effects name accounts, which members do not see.
     let effects = if own.is_some() { PriceEffects::default() } else { previews::preview_effects(&context, &changes).await? };
     if previews::is_dry_run(&context) {
         let row = StoredRow::draft(RowKind::Key, rows::prefix(RowKind::Key), &name, context.now());
-        // Nothing is known of a key that is not made.
+        // A draft has no member or budgets to look up.
         let standing = Standing::of(&context, &[]).await?;
         return Ok(ApiResponse::ok(previews::beside(show(&row, &spec, &standing), &effects)));
     }

@@ -72,7 +72,7 @@ static BALANCE: Object = Object::of(
 const RESOURCE: Resource = Resource { tag: "ledger", needs: Needs::Scope(AdminScope::Admin) };
 const READ: Resource = Resource { needs: Needs::Own { all: AdminScope::Admin }, ..RESOURCE };
 
-/// What selects entries.
+/// Query parameters that select entries.
 const FILTER: [FieldShape; 3] = [
     both("after", COUNT, "`next` of the previous page."),
     both("member", NAME, "Only entries of this member, by name or id."),

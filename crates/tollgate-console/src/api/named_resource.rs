@@ -90,7 +90,7 @@ pub(super) async fn list<R: NamedResource>(context: RequestContext) -> Result<Ap
     let mut filter = rows::filter(&context, R::KIND)?;
     filter.search = context.query.text("search").map(|part| RowSearch {
         part: part.to_owned(),
-        // Those of others are for admins.
+        // Only admins may search the addresses of others.
         in_emails: R::KIND == RowKind::Member && context.principal.scope() == AdminScope::Admin,
     });
     rows::list(&context, &filter, |row, spec| object::<R>(row, spec).into()).await
@@ -170,7 +170,8 @@ pub(super) async fn remove<R: NamedResource>(context: RequestContext) -> Result<
     Ok(ApiResponse::no_content())
 }
 
-/// The five routes of a resource of named rows: `named_routes!(Resource, &OBJECT, "plural", "singular", what reads need, scope of changes)`.
+/// The five routes of a resource of named rows: `named_routes!(Resource, &OBJECT, "plural", "singular", scope to read, scope to
+/// change)`.
 macro_rules! named_routes {
     ($resource:ty, $object:expr, $tag:literal, $name:literal, $read:expr, $change_needs:expr) => {{
         use tollgate_store::{AdminScope, fields::WriteMode};

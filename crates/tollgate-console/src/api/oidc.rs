@@ -31,7 +31,7 @@ const CALLBACK: &str = "admin/v1/oidc/callback";
 const TO: Kind = Kind::Text { min: 1, max: 500 };
 const SENT: Kind = Kind::Text { min: 0, max: 4_000 };
 
-/// What providers add to the address they send the browser back to.
+/// A query parameter that providers add to the callback address.
 const fn sent(name: &'static str) -> FieldShape {
     both(name, SENT, "Sent by the provider.")
 }

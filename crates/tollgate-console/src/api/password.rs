@@ -127,7 +127,7 @@ async fn linked(context: &RequestContext) -> Result<(tollgate_store::PasswordLin
     let hash = context.state.store.hasher.hash(context.body.text("token").unwrap_or_default());
     let identity = &context.state.store.identity;
     let link = identity.find_link(&hash).await?.filter(|link| link.expires_at > context.now()).ok_or_else(invalid)?;
-    // The link of a first start stands in logs. It is of no more use once an admin can sign in.
+    // The link of a first start is in the logs, so it is void once an admin can sign in.
     if link.kind == LinkKind::SetUp && admin_to_set_up(&context.state.store).await?.is_none() {
         return Err(invalid());
     }

@@ -16,22 +16,22 @@ pub(crate) type Handler = fn(RequestContext) -> HandlerFuture;
 
 /// Largest body of most routes: enough for a catalog file of several thousand rows.
 const BODY_BYTES: usize = 4 << 20;
-/// Largest body of what comes before a sign-in.
+/// Largest body of routes that are open before a sign-in.
 const OPEN_BODY_BYTES: usize = 16 << 10;
 
-/// Who may call a route, and whose objects it shows.
+/// The principals that may call a route, and the objects that it shows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
-    /// Anybody: what comes before a sign-in.
+    /// Any client, for routes that are used before a sign-in.
     Nothing,
-    /// Anybody who is known, for what belongs to the own member; from this scope on for the objects of all.
+    /// Any authenticated principal, for the objects of its own member; principals with at least this scope see all objects.
     Own { all: AdminScope },
-    /// This scope, for the objects of all.
+    /// Principals with this scope, for all objects.
     Scope(AdminScope),
 }
 
 impl Needs {
-    /// The smallest scope that gets the objects of all.
+    /// The smallest scope that sees all objects.
     #[cfg(test)]
     pub(crate) const fn for_all(self) -> Option<AdminScope> {
         match self {
@@ -40,7 +40,7 @@ impl Needs {
         }
     }
 
-    /// As documents say it.
+    /// As the documents word it.
     pub(crate) fn words(self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),

@@ -27,7 +27,7 @@ const MAX_AGENT: usize = 200;
 
 pub(super) const PASSWORD: Kind = Kind::Text { min: 1, max: 500 };
 pub(super) const NEW_PASSWORD: Kind = Kind::Text { min: password::MIN_CHARS, max: password::MAX_CHARS };
-/// Secrets of links and invites, challenges, and codes.
+/// Kind of the secrets of links and invites, of challenges, and of codes.
 pub(super) const TOKEN: Kind = Kind::Text { min: 1, max: 1_000 };
 pub(super) const EMAIL: Kind = Kind::Text { min: 1, max: 254 };
 
@@ -129,9 +129,9 @@ pub(super) fn need_session(context: &RequestContext) -> Result<&SignedIn, ApiErr
     context.principal.session().ok_or_else(ApiError::needs_session)
 }
 
-/// Checks the password that a member sends again before a change of the own login: who finds an open browser does not know it. 409 for
-/// a member without a password, who signs in at the OpenID provider: with one, the member would sign in after the provider has closed
-/// the account. Admins set it with a link.
+/// Checks the password that a member sends again before a change of the own login: a person at an unattended browser does not know
+/// it. 409 for a member without a password, who signs in at the OpenID provider: with a password the member could still sign in
+/// after the provider has closed the account. Admins set one with a link.
 pub(super) async fn prove_password(context: &RequestContext, member: &LoginMember, field: &str) -> Result<(), ApiError> {
     let Some(hash) = &member.login.password else { return Err(ApiError::no_password()) };
     begin_attempt(context, Some(&member.name))?;

@@ -130,7 +130,7 @@ static RECORD_DETAIL: Object = Object::of(
     ]),
 );
 const RESOURCE: Resource = Resource { tag: "usage", needs: Needs::Own { all: AdminScope::Operator } };
-/// What members do not see.
+/// Routes that are for operators only.
 const OPERATORS: Resource = Resource { tag: "usage", needs: Needs::Scope(AdminScope::Operator) };
 const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl", "parquet"]), "Default csv.");
 

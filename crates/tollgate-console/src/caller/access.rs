@@ -1,4 +1,4 @@
-//! Who asks: the service key of a caller, and how many requests of callers are answered at the same time.
+//! Authentication of callers that ask about themselves, and the bounds on such requests in progress.
 
 use std::{
     collections::HashMap,
@@ -70,7 +70,7 @@ impl Drop for CallerShare {
     }
 }
 
-/// Counts one less; holders without a request are forgotten.
+/// Decrements a count, and removes holders without a request.
 fn release<H: Eq + std::hash::Hash>(counts: &mut HashMap<H, usize>, holder: &H) {
     if let Some(count) = counts.get_mut(holder) {
         *count -= 1;
@@ -83,8 +83,8 @@ fn release<H: Eq + std::hash::Hash>(counts: &mut HashMap<H, usize>, holder: &H) 
 /// Headers that hold a key alone; `Authorization` comes before them.
 const KEY_HEADERS: [&str; 3] = ["x-api-key", "x-native-api-key", "x-goog-api-key"];
 
-/// The key that a request is about: the one that it presents as a model request would, checked as that is, or a key of the member who
-/// is signed in, `chosen` by its id if it has several.
+/// The key that a request is about: the service key that it presents, checked as for a model request, or else a key of the
+/// signed-in member, `chosen` by its id if the member has several.
 pub(super) async fn authenticate(
     state: &ConsoleState,
     meta: &RequestMeta,
@@ -100,7 +100,7 @@ pub(super) async fn authenticate(
     own_key(state, signed_in.member.id, chosen).await
 }
 
-/// The service key that headers present. A repeated header is ambiguous, and so is no key.
+/// The service key that headers present. A repeated header is ambiguous, and is taken for no key.
 fn presented_key(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
     let invalid = || ApiError::service_key(KeyRefusal::Invalid);
     if headers.contains_key(header::AUTHORIZATION) {

@@ -30,9 +30,8 @@ async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
     Ok(sums.first().map_or((NanoUsd::ZERO, 0), |sum| (sum.sale, sum.requests)))
 }
 
-/// The least of what the balance and the budgets that block leave; `None` without any. Nothing is left when a budget of the gateway is
-/// spent. Of several groups, the one that leaves most
-/// counts: it serves requests while the others refuse them.
+/// The smallest amount that the balance and the blocking budgets leave; `None` without any. Nothing is left when a budget of the
+/// gateway is spent. Of several groups, the one that leaves the most counts: it serves requests while the others refuse them.
 async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd>, ApiError> {
     let budgets = key::budgets(request, caller).await?;
     let own = budgets.iter().filter(|budget| !budget.is_of_group()).filter_map(key::BudgetState::bound);
@@ -75,7 +74,7 @@ pub(super) async fn balance(request: &CallerRequest) -> Result<Value, ApiError> 
     }))
 }
 
-/// new-api's account of who asks, here of the key.
+/// new-api's account of the caller, here of the key.
 pub(super) async fn account(request: &CallerRequest) -> Result<Value, ApiError> {
     let Spending { left, used, requests, group } = spending(request).await?;
     let key = &request.key;
@@ -103,12 +102,12 @@ pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiErr
     }))
 }
 
-/// An amount in new-api's unit, rounded down: never more than is there.
+/// An amount in new-api's unit, rounded down, so that it never exceeds what is left.
 const fn quota(amount: NanoUsd) -> i64 {
     amount.0.div_euclid(NANO_USD_PER_QUOTA)
 }
 
-/// An amount in USD with two decimal places, rounded down: never more than is there. What is left is never negative.
+/// An amount in USD with two decimal places, rounded down, so that it never exceeds what is left; never negative.
 fn whole_cents(left: NanoUsd) -> String {
     let cents = left.0.max(0) / NANO_USD_PER_CENT;
     format!("{}.{:02}", cents / 100, cents % 100)

@@ -90,7 +90,7 @@ pub(super) async fn records(request: &CallerRequest) -> Result<Value, ApiError> 
     }))
 }
 
-/// What a caller may know of a record.
+/// The members of a record that a caller may see.
 fn caller_view(record: &UsageRecord) -> Value {
     let Tokens { input, output, cache_read, cache_write, thinking, image, audio, .. } = record.tokens;
     json!({

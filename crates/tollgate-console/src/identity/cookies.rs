@@ -1,5 +1,5 @@
-//! The cookies of a session and of a sign-in at an OpenID provider. Over HTTPS their names have the prefix `__Host-`: no other host and no plain
-//! connection can set them.
+//! The cookies of a session and of a sign-in at an OpenID provider. Over HTTPS their names have the prefix `__Host-`: no other host
+//! and no plain connection can set them.
 
 use http::{HeaderMap, header};
 
@@ -12,7 +12,7 @@ const fn name(secure: bool) -> &'static str {
     if secure { SECURE_NAME } else { NAME }
 }
 
-/// The token in the session's cookie. A cookie that is sent twice is none: one of the two is not from here.
+/// The token in the session's cookie. A cookie that is sent twice is ignored: one of the two was not set by the console.
 pub(crate) fn session_token(headers: &HeaderMap, secure: bool) -> Option<&str> {
     cookie(headers, name(secure))
 }

@@ -20,7 +20,8 @@ const PARAMS: (u32, u32, u32) = (19_456, 2, 1);
 const MAX_AT_ONCE: usize = 2;
 /// Longest wait for a permit.
 const MAX_WAIT: Duration = Duration::from_secs(10);
-/// A hash of the same parameters that no password has: verified where there is none, so that unknown names take as long.
+/// A hash with the same parameters that no password matches. It is verified for names without a password, so that they take as long
+/// as others.
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// Passwords of at least ten characters that everybody tries first.

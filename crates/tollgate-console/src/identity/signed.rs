@@ -1,12 +1,12 @@
-//! Texts that the console gives away and takes back unchanged, for a short time: the challenge between password and one-time code, a
-//! secret that is being set up, the state of a sign-in at an OpenID provider. They are authenticated, not encrypted.
+//! Texts that the console hands to a client and takes back unchanged, for a short time: the challenge between password and one-time
+//! code, a secret that is being set up, the state of a sign-in at an OpenID provider. They are authenticated, not encrypted.
 
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::Timestamp;
 use tollgate_store::KeyHasher;
 
-/// What a text is for. One made for something else is not valid.
+/// Purpose of a text, which is valid for this purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     SecondFactor,
@@ -46,7 +46,7 @@ pub(crate) fn sign(hasher: &KeyHasher, purpose: Purpose, value: &impl Serialize,
     format!("{content}.{mac}")
 }
 
-/// The value of a text, if it is authentic and not over.
+/// The value of a text, if it is authentic and has not expired.
 pub(crate) fn read<T: DeserializeOwned>(hasher: &KeyHasher, purpose: Purpose, text: &str, now: Timestamp) -> Option<T> {
     let (content, given) = text.split_once('.')?;
     if !bool::from(mac(hasher, purpose, content).as_bytes().ct_eq(given.as_bytes())) {

@@ -15,7 +15,7 @@ const BAR: usize = 16;
 /// The same where there are few.
 const FEW: usize = 12;
 const BAR_OF_FEW: usize = 6;
-/// Times that are named below the bars: of a week all, of more bars these.
+/// Maximum number of times named below the bars. A week has one for each bar.
 const FEW_NAMED: usize = 7;
 const NAMED: usize = 6;
 
@@ -81,7 +81,7 @@ pub(crate) struct BarFigures {
     pub(crate) link: String,
 }
 
-/// Indices of so many of a number of times: evenly from the first to the last.
+/// `named` indices of `times` items, evenly from the first to the last; all if there are no more.
 pub(super) fn evenly(times: usize, named: usize) -> Vec<usize> {
     if times > named { (0..named).map(|index| index * (times - 1) / (named - 1)).collect() } else { (0..times).collect() }
 }
@@ -99,7 +99,7 @@ pub(crate) struct Chart {
     /// Times below the bars: evenly from the first to the last.
     pub(crate) times: Vec<TimeText>,
     pub(crate) is_empty: bool,
-    /// Whether each bar is a UTC day: its time of the day says nothing, in no zone.
+    /// Whether each bar is a UTC day, which is shown without a time of day in every zone.
     pub(crate) is_daily: bool,
 }
 
@@ -171,7 +171,7 @@ impl Chart {
     }
 }
 
-/// The rectangles of a bar from the bottom up. What is there at all is seen.
+/// The rectangles of a bar from the bottom up. A figure above zero is always visible.
 fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
     let mut bottom = HEIGHT;
     let mut parts = Vec::new();
@@ -187,7 +187,7 @@ fn parts(series: &[BarSeries], figures: &[u64], top: u64) -> Vec<Part> {
     parts
 }
 
-/// The next number of one or two digits and noughts that has a half of as few.
+/// The smallest of the numbers 2, 4, 6, 8, 10, 12 and 16, each times a power of ten, that is not below `most`.
 pub(super) fn round_up(most: u64) -> u64 {
     let mut unit = 1_u64;
     loop {

@@ -40,7 +40,7 @@ pub(crate) fn differences(detail: &Value) -> Vec<DifferenceRow> {
         before: before.get(field).map(text).unwrap_or_default(),
         after: after.get(field).map(text).unwrap_or_default(),
     };
-    // What a new row leaves empty is no change.
+    // A field that a new row leaves empty is no change.
     changed.map(row).filter(|row| !(row.before.is_empty() && row.after.is_empty())).take(MAX_ROWS).collect()
 }
 

@@ -155,7 +155,7 @@ fn bytes(size: u64) -> String {
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let address = model_url(&request);
-    // Visitors see the page where they see the square.
+    // Visitors see the page only if they see the square.
     let document = document_for(&request, None, None).await?;
     let model = document.data.first().map_or("MODEL", |model| model.id.as_str());
     let access = Access { address: &address, key: "$TOLLGATE_KEY", model };

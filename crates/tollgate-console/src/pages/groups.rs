@@ -165,7 +165,7 @@ async fn group_page(
         .second(request.url(&format!("{path}/offers#offers")), t.say("groups.preview"))
         .cancel(request.url("/groups"));
     let form = match group {
-        // What was sent wins: the revision that the form was made for.
+        // A form that was sent keeps the revision that it was made for.
         Some(group) if !state.has("revision") => form.hidden("revision", group.revision),
         Some(_) => form.hidden("revision", state.value("revision")),
         None => form,
@@ -283,7 +283,7 @@ async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     match removed {
         Ok(_) => Ok(PageReply::redirect(&request.url("/groups")).toast(Toast::Removed)),
         Err(error) => {
-            // The form has its own values: only the name was typed.
+            // The request has only the typed name; the form shows the stored values.
             let mut values: Vec<(String, String)> =
                 form::values(&group).pairs().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
             values.extend(request.form.pairs().map(|(name, value)| (name.to_owned(), value.to_owned())));

@@ -32,10 +32,10 @@ use super::{
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
-/// Keys that are listed, and of these those whose budgets are.
+/// Maximum number of keys listed, and of those whose budgets are read.
 const MAX_KEYS: usize = 20;
 const MAX_ALLOWANCES: usize = 3;
-/// Requests whose times to the first content are compared.
+/// Number of requests that the median of the times to the first content is of.
 const TIMED: &str = "100";
 
 pub(super) static ROUTES: &[PageRoute] =
@@ -149,7 +149,7 @@ pub(super) fn own_model_url(request: &PageRequest) -> String {
     match (filled("console.listen"), value("server.listen").and_then(|listen| listen.parse::<SocketAddr>().ok())) {
         (Some(_), Some(listen)) => {
             let scheme = if filled("server.tls_cert").is_some() { "https" } else { "http" };
-            // Every address of the machine: browsers reach it as they reach the console.
+            // A process that listens on every address of the machine is reached under the host of the console.
             let host = console.host_str().filter(|_| listen.ip().is_unspecified());
             host.map_or_else(|| format!("{scheme}://{listen}"), |host| format!("{scheme}://{host}:{}", listen.port()))
         }

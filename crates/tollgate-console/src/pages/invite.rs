@@ -1,4 +1,4 @@
-//! Accepting an invite: who opens the link chooses a name and a password, and is a member.
+//! Accepting an invite: the person who opens the link chooses a name and a password, and becomes a member.
 
 use std::sync::Arc;
 

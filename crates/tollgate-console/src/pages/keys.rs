@@ -120,7 +120,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     pairs.extend(query.filled("after").map(|after| ("after", after)));
     let found = match found(&request, pairs).await {
         Ok(found) => found,
-        // A member that is not there has no keys.
+        // A member that does not exist has no keys.
         Err(error) if query.filled("member").is_some() && error.status == http::StatusCode::NOT_FOUND => ApiPage::empty(),
         Err(error) => return Err(error.into()),
     };

@@ -16,7 +16,7 @@ use crate::appearance::Announcement;
 pub(crate) struct Layout {
     pub(crate) t: Locale,
     pub(crate) title: String,
-    /// Of the gateway.
+    /// Name of the gateway.
     pub(crate) name: String,
     pub(crate) logo: Option<String>,
     /// What the operator says, on pages of callers and visitors.

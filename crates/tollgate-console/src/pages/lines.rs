@@ -108,7 +108,7 @@ pub(crate) struct Spark {
 }
 
 impl Spark {
-    /// `None` for fewer than two figures. It begins at the lowest figure: its shape tells, not its height.
+    /// `None` for fewer than two figures. The scale begins at the lowest figure: the line shows the course and not the height.
     pub(crate) fn of(figures: &[u64]) -> Option<Self> {
         let (low, high) = (figures.iter().min()?, figures.iter().max()?);
         if figures.len() < 2 {

@@ -95,7 +95,7 @@ struct LogPart {
     chart: Option<Chart>,
     rows: Vec<LogRow>,
     is_filtered: bool,
-    /// Whether the filter asks for what cannot be: `problem` says so, and nothing was looked for.
+    /// Whether the filter is invalid: `problem` says why, and nothing was searched.
     is_refused: bool,
     clear: String,
     /// The address of the same filter over the longest range; none if that is shown.
@@ -103,7 +103,7 @@ struct LogPart {
     /// The address of older records.
     older: Option<String>,
     newest: Option<String>,
-    /// How far a search got that took too long.
+    /// The time that a search reached which took too long.
     searched_until: Option<format::TimeText>,
 }
 
@@ -282,7 +282,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         query.push((bars, width.to_owned()));
         match request.read::<Buckets>(operations::DRAW_USAGE, get_all(&query)).await {
             Ok(buckets) => (part.figures, part.chart) = (Some(figures(t, &buckets)), Some(chart(request, filter, &buckets))),
-            // Some filters can be summed over a shorter time only: the rows are there.
+            // Some filters can be summed only over a shorter time; the rows are shown all the same.
             Err(error) if error.status == http::StatusCode::BAD_REQUEST => part.problem = Some(t.say("log.no_sums").to_owned()),
             Err(error) => return Err(error.into()),
         }
@@ -295,7 +295,7 @@ fn get_all(pairs: &[(&str, String)]) -> ApiCall {
     get(&pairs.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>())
 }
 
-/// A filter that names what is not there, or has a value that cannot be: said above an empty list.
+/// The message above an empty list for a filter that names a missing row or has an invalid value.
 fn about_filter(t: Locale, error: ApiError) -> Result<String, PageFailure> {
     let is_about_filter = error.status == http::StatusCode::NOT_FOUND || error.param().is_some();
     if !is_about_filter {

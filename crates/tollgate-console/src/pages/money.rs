@@ -1,5 +1,5 @@
-//! Amounts of money as pages show them: in the display currency of the settings, at its fixed rate. Whatever the text does not say
-//! exactly in USD has the exact amount in USD as its title. Forms, exports and everything that programs read are in USD.
+//! Amounts of money as pages show them: in the display currency of the settings, at its fixed rate. An amount whose text is not
+//! exact in USD has the exact amount in USD as its title. Forms, exports and everything that programs read are in USD.
 
 use std::fmt;
 
@@ -89,7 +89,7 @@ pub(crate) fn rounded(t: Locale, decimal: &str) -> Amount {
     amount(t, decimal, Shown::Cents)
 }
 
-/// The same, never more than the amount: one that is below a bound does not read as the bound.
+/// The same, rounded down, so that an amount below a bound does not read as the bound.
 pub(crate) fn rounded_down(t: Locale, decimal: &str) -> Amount {
     amount(t, decimal, Shown::CentsBelow)
 }
@@ -206,7 +206,7 @@ impl Parts {
         let symbol = Symbol::of(t);
         let is_below_one = self.whole == "0";
         let zeros = self.fraction.len() - self.fraction.trim_start_matches('0').len();
-        // An amount that its column would show as nothing has its first digits.
+        // An amount that would read as zero in its column shows its first digits.
         let least = if let Shown::Column(more) = shown { symbol.decimals + more } else { symbol.decimals };
         let kept = match shown {
             Shown::All => self.fraction.len(),

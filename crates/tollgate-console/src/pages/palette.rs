@@ -106,7 +106,7 @@ async fn search(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     // A key that was put into the address by mistake is not repeated.
     let layout = request.layout(t.say("search.title")).returns_to("/search");
     let pasted = pasted(&request, &query).await?;
-    // A key is found by nothing else, and it is not sent back.
+    // A pasted key finds nothing but the key itself, and is not sent back.
     let (query, hits) = if pasted.is_some() {
         (String::new(), Vec::new())
     } else {

@@ -199,7 +199,7 @@ fn theme(request: &PageRequest, form: &FormState) -> Control {
     chosen(form, "theme", kept).choice("theme", t.say("theme.title"), choices)
 }
 
-/// What is empty is the browser's.
+/// An empty choice leaves it to the browser.
 async fn change_display(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let zone = Some(request.form.value("time_zone").trim()).filter(|zone| !zone.is_empty());
     let mut body = Map::from_iter([("time_zone".to_owned(), zone.map_or(Value::Null, Value::from))]);
@@ -306,7 +306,7 @@ fn for_codes(error: ApiError) -> ApiError {
 
 /// Browser and system of a `User-Agent` in a few words; the whole text if it is none of a browser.
 fn browser(agent: &str) -> String {
-    // Others claim to be Chrome and Safari, too: the most special comes first.
+    // Other browsers name Chrome and Safari too, so the most specific names come first.
     let known = [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari")];
     let systems = [
         ("Android", "Android"),

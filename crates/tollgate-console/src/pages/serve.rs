@@ -1,5 +1,5 @@
-//! Dispatch of requests for pages: who sends it, whether the page is theirs, what a form sent and from where; then the page. A failure is
-//! a page, too.
+//! Dispatch of requests for pages: authenticates the sender, checks that the page is theirs, what a form sent and where it came
+//! from, and then calls the page. A failure is a page, too.
 
 use std::{sync::Arc, time::Duration};
 
@@ -62,7 +62,8 @@ pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, r
     response
 }
 
-/// Whether a program asks, which has a key and does not show HTML. A client whose base URL lacks `/v1` asks for `/models`, and is told so.
+/// Whether a program sends the request: with a key, and without accepting HTML. A client whose base URL lacks `/v1` asks for
+/// `/models`, and is told so.
 fn is_of_program(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) && !super::takes_html(headers)
 }
@@ -72,7 +73,8 @@ pub(crate) async fn not_found(state: Arc<ConsoleState>, request: Request<Body>) 
     failure(&state, &request.map(|_| ()), ApiError::no_path()).await
 }
 
-/// The answer to another method than those of a path. Who goes to the address of a form gets to its page, such as by reloading the answer.
+/// The answer to a method that the path does not have. A GET of the address of a form, such as by reloading the answer, leads to
+/// the form's page.
 pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     if !super::is_for_people(&request) {
         return ApiError::no_method().answer().response();

@@ -61,7 +61,7 @@ fn form_belongs_to_the_page_above_it() {
     }
 }
 
-/// Their values are checked by the table of parameters.
+/// The table of path parameters checks the values.
 #[test]
 fn parameters_of_pages_are_known() {
     for route in routes() {

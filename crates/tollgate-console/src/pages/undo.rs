@@ -1,5 +1,5 @@
-//! Turning a row off is undone from the message that says so: a form turns it on again. The message is that of a cookie, and so is the
-//! row; the form goes to a fixed path of its kind.
+//! Undo of turning a row off: the message that says so has a form that turns the row on again. The message and the row are in
+//! cookies; the form goes to a fixed path of its kind.
 
 use http::HeaderMap;
 
@@ -7,7 +7,7 @@ use super::{models::path_of_name, preferences::Toast};
 use crate::identity::cookies::cookie;
 
 const COOKIE: &str = "tollgate_undo";
-/// As long as the message.
+/// As long as that of the message.
 const AGE_S: u32 = 60;
 /// Between the ids of several keys.
 pub(super) const BETWEEN: &str = "~";

@@ -17,7 +17,7 @@ use crate::time::rfc3339;
 
 /// Entries of the feed, the newest first.
 const MAX_ENTRIES: usize = 100;
-/// What is shown while nothing has changed.
+/// Time of a feed without entries.
 const EPOCH: Timestamp = Timestamp(0);
 
 /// One change.
@@ -25,7 +25,7 @@ const EPOCH: Timestamp = Timestamp(0);
 struct Entry {
     revision: Revision,
     at: Timestamp,
-    /// What tells it from other changes of the revision.
+    /// Distinguishes the change from others of the same revision.
     subject: (&'static str, String),
     title: String,
     /// The model that it is about.
@@ -71,7 +71,7 @@ impl<'a> VisibleChanges<'a> {
         self.listed.contains(&(group, model.to_owned()))
     }
 
-    /// Whether the viewer may read that a group ceased to list a model: not while it is only hidden.
+    /// Whether the viewer may read that a group no longer lists a model: not if the model is only hidden.
     fn is_removed(&self, group: GroupId, model: &str) -> bool {
         let audience = self.viewer.audience();
         let is_usable = offering_groups(&self.snapshot.catalog, audience, model).any(|offering| offering.id == group);

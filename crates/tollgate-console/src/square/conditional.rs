@@ -1,4 +1,4 @@
-//! Answers that clients keep: an entity tag over the content, 304 for those who have it, and gzip.
+//! Answers that clients cache: an entity tag over the content, 304 for clients that have it, and gzip.
 
 use std::{
     io::Write as _,
@@ -11,7 +11,7 @@ use flate2::{Compression, write::GzEncoder};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use sha2::{Digest as _, Sha256};
 
-/// How long clients and proxies may answer from what they kept, in seconds.
+/// How long clients and proxies may answer from their cache, in seconds.
 const MAX_AGE_S: u32 = 30;
 /// Smaller bodies are not compressed.
 const MIN_COMPRESSED: usize = 1_024;

@@ -319,7 +319,7 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
     serde_json::to_vec(&document).expect("the document has string keys only")
 }
 
-/// Whether one of the models that are seen in a group has a factor of its own. Others say nothing to those who do not see them.
+/// Whether one of the visible models of a group has a factor of its own. Factors of other models concern only those who see these.
 fn varies(group: &Group, offers: &[VisibleModel]) -> bool {
     let mut own = offers.iter().filter(|offer| offer.group.id == group.id).map(|offer| &offer.model.spec.name);
     group.multipliers.vary() && own.any(|model| group.multipliers.own(model).is_some())

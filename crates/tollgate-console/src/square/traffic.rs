@@ -1,5 +1,5 @@
-//! Availability and speed of an offer, out of its traffic. Figures of few requests say little, and would tell who asked: they are left
-//! out.
+//! Availability and speed of an offer, out of its traffic. Figures of few requests are left out: they say little, and would reveal
+//! who sent them.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Who looks at the model square: a caller with a service key, a member who is signed in, or a visitor.
+//! The viewer of the model square: a caller with a service key, a member who is signed in, or a visitor.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ enum ViewerKind {
     Operator,
 }
 
-/// What distinguishes what viewers see.
+/// What distinguishes the documents of viewers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewKey {
     is_public: bool,

@@ -99,7 +99,7 @@ impl Batch<'_> {
                 let problem = FieldProblem { field: "email", message };
                 return Err(refused(RowKind::Member, &row.name, ChangeRefusal::Invalid(vec![problem])));
             }
-            // A name is looked up before an address: an address that is a name would never be found.
+            // Names are looked up before addresses: an address that is the name of another member would never be found.
             let named = self.rows.by_name(RowKind::Member, "", email).await?.map(|row| row.id);
             let taken = self.rows.member_of_email(email).await?;
             if named.iter().chain(&taken).any(|member| *member != row.id) {
@@ -217,7 +217,7 @@ impl Batch<'_> {
         Ok(())
     }
 
-    /// Deletes the sessions of a member that are over, and the oldest ones, so that there is room for another.
+    /// Deletes the ended sessions of a member, and as many of the oldest ones as needed to open another.
     async fn end_oldest(&mut self, member: &str) -> Result<(), StoreError> {
         let sessions = self.rows.sessions_of(member).await?;
         let (over, running): (Vec<_>, Vec<_>) = sessions.into_iter().partition(|session| session.ends_at <= self.now);

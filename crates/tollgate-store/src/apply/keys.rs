@@ -132,7 +132,7 @@ impl Batch<'_> {
             | RowKind::Setting
             | RowKind::AlertDestination => None,
         };
-        // One could pass for the other in logs and ledgers.
+        // Names that differ only in case are easily confused in logs and ledgers.
         if kind == RowKind::Member {
             let lower = name.to_lowercase();
             if self.rows.list(kind, None).await?.iter().any(|member| member.name.to_lowercase() == lower) {

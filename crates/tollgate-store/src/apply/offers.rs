@@ -98,7 +98,7 @@ impl OfferRows {
         }
     }
 
-    /// The models that lists of each group show, and its multipliers, by the group's id.
+    /// The models that each group lists, and its multipliers, by the group's id.
     fn offers(&self) -> BTreeMap<&str, (BTreeSet<String>, SaleMultipliers)> {
         let served: HashMap<&str, Vec<String>> = self
             .channels

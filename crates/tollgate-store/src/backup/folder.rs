@@ -49,8 +49,8 @@ impl BackupFolder {
         move |source| StoreError::File { action, path, source }
     }
 
-    /// Where a backup of this time is written. Creates the folder, and removes what backups that were killed left in it; no other one
-    /// may be under way.
+    /// Path for a backup made at this time. Creates the folder and removes the temporary files of backups that were killed, so no
+    /// other backup may be in progress.
     pub fn target(&self, now: Timestamp) -> Result<PathBuf, StoreError> {
         data_folder::create(&self.path)?;
         for entry in fs::read_dir(&self.path).map_err(self.failed("read", ""))?.flatten() {

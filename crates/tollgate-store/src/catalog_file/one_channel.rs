@@ -13,13 +13,13 @@ pub struct ChannelEdit {
     pub after: String,
 }
 
-/// A channel of the current catalog as a file, without secrets. `None`: there is none of this name.
+/// A channel of the current catalog as a file, without secrets. `None` if no channel has this name.
 pub fn show_channel(current: &CatalogRows, name: &str) -> Option<String> {
     let channel = find(current, name)?;
     Some(shown(&channel.spec, channel.accounts.iter().map(|account| &account.spec)))
 }
 
-/// Compares a file that holds one channel with the catalog. Other than with [`plan`], accounts and models that the file does not name
+/// Compares a file that holds one channel with the catalog. Unlike with [`plan`], accounts and models that the file does not name
 /// are removed: the text is the whole channel. Nothing but the channel and its accounts can change.
 pub fn edit_channel(file: &CatalogFile, current: &CatalogRows, name: &str) -> Result<ChannelEdit, Vec<FileError>> {
     let begin = FilePosition { line: 1, column: 1 };
@@ -38,7 +38,7 @@ pub fn edit_channel(file: &CatalogFile, current: &CatalogRows, name: &str) -> Re
         faults.sort();
         return Err(faults);
     }
-    // Beside this channel alone, pruning removes nothing of others.
+    // A catalog of this channel alone, so that pruning removes no rows of other channels.
     let alone = CatalogRows {
         revision: current.revision,
         channels: vec![there.clone()],

@@ -226,7 +226,7 @@ impl<'a> TableReader<'a> {
         table.into_iter().find(|(name, _)| name.get_ref() == key).map_or_else(|| self.offset(path), |(name, _)| name.span().start)
     }
 
-    /// The table a value is, this one where there is no value.
+    /// `value` as a table; this reader's own table if there is no value.
     fn table(&self, value: Option<&'a Spanned<DeValue<'a>>>) -> Option<&'a DeTable<'a>> {
         value.map_or(Some(self.fields), |value| value.get_ref().as_table())
     }

@@ -98,14 +98,15 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
         seen,
         [(MessageKind::Raised, MessageState::Sent, 3, ""), (MessageKind::Ended, MessageState::Failed, 1, "status 500")]
     );
-    // One that was told without the database is told the end only.
+    // A destination that was told of the beginning without the database gets only the message about the end.
     store.alerts.raise(&condition("d"), "node", &told(MessageState::Sent), later(400)).await.unwrap().unwrap();
     assert!(claim(400, 460).await.is_empty());
     assert!(store.alerts.end(AlertRule::ChannelDown, "d", later(401)).await.unwrap());
     let ended = claim(401, 461).await;
     assert_eq!((ended.len(), ended[0].kind), (1, MessageKind::Ended));
     store.alerts.settle_message(&ended[0], &MessageResult::Sent).await.unwrap();
-    // That it is over is told after that it was raised, and a node that was too slow does not settle what another one has claimed.
+    // The message about the end waits for the one about the beginning, and a slow node does not settle a message that another one
+    // has claimed.
     store.alerts.raise(&condition("f"), "node", &told(MessageState::Waiting), later(410)).await.unwrap().unwrap();
     let slow = claim(410, 420).await;
     assert!(store.alerts.end(AlertRule::ChannelDown, "f", later(411)).await.unwrap());
@@ -118,7 +119,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
     let ended = claim(422, 470).await;
     assert_eq!((ended.len(), ended[0].kind), (1, MessageKind::Ended));
     store.alerts.settle_message(&ended[0], &MessageResult::Sent).await.unwrap();
-    // What no destination was told has an end without a message.
+    // An alert without destinations ends without a message.
     store.alerts.raise(&condition("e"), "node", &[], later(500)).await.unwrap().unwrap();
     assert!(store.alerts.end(AlertRule::ChannelDown, "e", later(501)).await.unwrap());
     assert!(claim(502, 562).await.is_empty());

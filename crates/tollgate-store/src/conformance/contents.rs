@@ -72,7 +72,7 @@ pub(super) async fn a_key_with_many_contents_makes_room(store: &Store) {
     // Age counts for every key.
     assert_eq!(prune(store, 6, u64::MAX).await, 7);
     assert_eq!(left(store).await.first(), Some(&(1, 6)));
-    // Room is made by the key that has the most; what others have stays, however old it is.
+    // The key with the most contents makes room; contents of other keys stay, however old they are.
     store.contents.store_contents(&[contents(2, 7)]).await.unwrap();
     let removed = prune(store, 0, bytes / 2).await;
     let after = left(store).await;

@@ -118,7 +118,7 @@ pub(super) async fn members_are_found_by_a_part_of_name_or_address(store: &Store
         ("OKA", &["Ada Okafor"][..], &["Ada Okafor", "Ärzte_1"][..]),
         ("Ärz", &["Ärzte_1"], &["Ärzte_1"]),
         ("@example", &[], &["Ärzte_1"]),
-        // What is a pattern elsewhere is a letter here.
+        // The pattern characters of SQL are plain characters in a search.
         ("%", &["50%"], &["50%"]),
         ("e_1", &["Ärzte_1"], &["Ärzte_1"]),
         ("a_a", &[], &[]),

@@ -35,7 +35,7 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(sums[0].requests, 71);
 }
 
-/// Several rows go into one statement, and many into one stream of rows, whatever each of them lacks.
+/// A few rows are one statement and many are one stream of rows, whichever fields are absent in each.
 pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store) {
     let varied = |n: u64| {
         let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
@@ -432,7 +432,7 @@ pub(super) async fn pruned_records_do_not_come_back(store: &Store) {
     let (left, _) = page(store, &UsageFilter { limit: 1_000, order: SortOrder::Oldest, ..UsageFilter::default() }).await;
     assert!(left.iter().all(|it| it.at >= before) && left.len() as u64 == stored.len() as u64 - old);
     assert_eq!(store.ledger.balances().await.unwrap(), balances, "pruning changes no balance");
-    // As from a journal that still holds them.
+    // The journal may offer records again that are stored.
     assert_eq!(store.usage.append(&stored).await.unwrap(), 0);
     assert_eq!(store.ledger.balances().await.unwrap(), balances);
     assert_eq!(store.usage.append(&late).await.unwrap(), 1, "a record that was never stored is, even if late");

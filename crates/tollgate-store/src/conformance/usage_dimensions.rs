@@ -340,8 +340,8 @@ pub(super) async fn order_of_old_batches_is_forgotten(store: &Store) {
     panic!("nothing is ever forgotten");
 }
 
-/// Requests of ten keys, of which a higher one ended earlier: in all months, in the month before that of `now`, on the days before it, in its
-/// last hours and minutes.
+/// Requests of ten keys, in all months, in the month before that of `now`, on the days before it, and in its last hours and
+/// minutes. The higher the number of a key, the earlier its last request.
 fn of_keys_that_ended(now: Timestamp) -> Vec<UsageRecord> {
     const STEPS: [i64; 10] =
         [1, 7 * MINUTE, 50 * MINUTE, 5 * HOUR, DAY + 1, 3 * DAY, 11 * DAY, 29 * DAY + HOUR, 45 * DAY, 80 * DAY];

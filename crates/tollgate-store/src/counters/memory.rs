@@ -137,7 +137,7 @@ impl MemoryCounters {
         Self::with_ttl(spending, Arc::new(ReservationTtl::new(reservation_ttl)))
     }
 
-    /// As [`Self::new`], with a time that others set too.
+    /// As [`Self::new`], with a lifetime that several counters share.
     pub(super) fn with_ttl(spending: &Spending, reservation_ttl: Arc<ReservationTtl>) -> Self {
         let counters = Self {
             meters: std::array::from_fn(|_| Mutex::default()),

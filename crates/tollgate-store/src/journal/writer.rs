@@ -155,7 +155,7 @@ impl<'a> WriterGuard<'a> {
     fn collected(&mut self) -> (&mut Vec<u8>, usize) {
         let CollectedFrames { bytes, frames } = &mut self.writer.collected;
         let end = frames.last().map_or(0, |(_, _, end)| *end);
-        // What a panic left of a frame.
+        // Drops the part of a frame that a panic left behind.
         bytes.truncate(end);
         (bytes, end)
     }
@@ -225,7 +225,7 @@ impl<'a> WriterGuard<'a> {
         };
         collected.clear();
         self.writer.collected = collected;
-        // Only now: who reads this without the lock sends at once.
+        // Only after the write: a connection that reads `false` without the lock sends at once.
         self.shard.set_collected(false);
         is_written
     }

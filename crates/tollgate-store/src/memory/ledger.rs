@@ -191,13 +191,13 @@ impl LedgerStore for MemoryStore {
         Ok(hedged.into_iter().map(|(group, cost)| (group, NanoUsd(cost))).collect())
     }
 
-    /// Always all subjects.
+    /// Ignores the position and returns all subjects.
     async fn spending_since(&self, _: LedgerPosition, now: Timestamp) -> Result<SpendingChanges, StoreError> {
         let Spending { spent, balances, ledger } = self.spending(now).await?;
         Ok(SpendingChanges { spent, balances, added: Vec::new(), until: ledger, ledger })
     }
 
-    /// Always all keys.
+    /// Ignores the position and returns all keys.
     async fn keys_spent_since(&self, _: LedgerPosition) -> Result<(BTreeSet<KeyId>, LedgerPosition), StoreError> {
         let ledger = self.ledger.lock().await;
         let keys = ledger.days.keys().filter_map(|subject| if let Subject::Key(key) = subject { Some(*key) } else { None });

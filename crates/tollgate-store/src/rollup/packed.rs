@@ -16,8 +16,8 @@ const PART_BITS: u32 = 5;
 /// The most columns of a cell.
 pub(crate) const MAX_COLUMNS: usize = 11;
 
-/// Between values that are read as one: the cell behind it begins as the first of a value does. No cell begins with it, as it is above
-/// [`MAX_COLUMNS`].
+/// Separates values that are joined into one: the cell behind it is encoded like the first cell of a value. No cell begins with
+/// this byte, because it is above [`MAX_COLUMNS`].
 pub(crate) const VALUE_END: u8 = 0x7f;
 
 /// The part that a key belongs to.
@@ -108,8 +108,8 @@ impl<'a> CellReader<'a> {
     }
 }
 
-/// Adds sums to a stored value, and returns the new one. What follows damage is lost; `verify` tells of it. The first number of a key is
-/// its minute, which a cell does not have.
+/// Adds sums to a stored value, and returns the new one. Cells after damage are lost; `verify` reports it. The first number of a
+/// key is its minute, which is not part of a cell.
 pub(crate) fn add_to_cells<'a, const N: usize>(
     stored: &[u8],
     sums: impl Iterator<Item = (&'a [i64; N], &'a UsageSums)>,

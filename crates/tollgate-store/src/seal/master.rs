@@ -149,7 +149,7 @@ impl MasterKeySource {
 
 /// Replaces a file of secrets atomically, with mode 0600.
 pub(crate) fn replace_secret(path: &Path, text: &[u8]) -> io::Result<()> {
-    // The file itself, if a link leads to it.
+    // Follow a symbolic link, so that the file it leads to is replaced and not the link.
     let path = fs::canonicalize(path)?;
     let draft = path.with_extension(format!("new-{}", std::process::id()));
     let written = write_draft(&draft, text).and_then(|()| fs::rename(&draft, &path));

@@ -53,11 +53,11 @@ pub(super) struct Bookkeeping {
     pub(super) journal: Option<JournalPairing>,
 }
 
-/// How long after retention removed a record its journal can give it again, in microseconds: the ids of removed records are kept for
-/// so long.
+/// How long the ids of removed records are kept, in microseconds. For so long after retention has removed a record, its journal can
+/// offer it again.
 pub(super) const REMEMBERED: i64 = 30 * crate::rollup::DAY;
 
-/// Rows of ids that are kept for those who follow the log, and the most ids of a row: 64 KiB.
+/// Rows of ids that are kept for readers that follow the log, and the most ids of a row: 64 KiB.
 const RECENT_ROWS: i64 = 256;
 const IDS_A_ROW: usize = 4_096;
 
@@ -307,7 +307,7 @@ impl AppendTransaction {
         let Some(sums) = self.add_records(&records, booked).await? else { return Ok(None) };
         self.add(&tables::ATTEMPTS, tables::attempts(&records)).await?;
         self.note_ids(&records).await?;
-        // Retention may have passed them by already.
+        // Retention may already have passed the time of these records.
         let late = records.iter().map(|(record, _)| record).filter(|record| record.at.0 < pruned_until).map(|record| record.id);
         self.add(&tables::REMOVED, tables::removed(late)).await?;
         self.add_rollups(sums).await?;
@@ -332,7 +332,7 @@ impl AppendTransaction {
         Ok(added.then_some(sums))
     }
 
-    /// Notes the ids of a batch for those who follow the log, and forgets the oldest.
+    /// Stores the ids of a batch for readers that follow the log, and deletes the oldest ones.
     async fn note_ids(&mut self, records: &[(&UsageRecord, RecordRefs)]) -> Result<(), StoreError> {
         const FORGET: &str = "DELETE FROM recent_batches WHERE batch <= $1 RETURNING CAST('' AS TEXT), batch";
         if records.is_empty() {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::codes::Coded;
 
-/// Something that a row of a query is.
+/// A type that is decoded from a row of a query.
 pub(super) trait FromCells: Sized + Send + 'static {
     fn from_cells(cells: &mut impl Cells) -> Result<Self, sqlx::Error>;
 }
@@ -59,7 +59,7 @@ pub(super) trait Cells {
         self.maybe()?.map(u16::try_from).transpose().map_err(broken)
     }
 
-    /// The counts of each kind, without what follows them in the rows of attempts.
+    /// The token counts of each kind, without the columns that follow them in rows of attempts.
     fn tokens(&mut self) -> Result<Tokens, sqlx::Error> {
         Ok(Tokens {
             input: self.count()?,

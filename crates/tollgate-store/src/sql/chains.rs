@@ -57,7 +57,7 @@ fn add_ledger(mac: &mut RowMac, row: &AnyRow) -> Result<(), sqlx::Error> {
         kind: row.try_get(3)?,
         amount: row.try_get(4)?,
         balance: row.try_get(5)?,
-        // A row with some of the numbers was changed: without them its MAC is another one.
+        // Either all four numbers are set or none. A row with only some of them was changed; without them its MAC differs.
         covered: if let [Some(batch), Some(requests), Some(first), Some(last)] = covered {
             Some([batch, requests, first, last])
         } else {

@@ -141,8 +141,8 @@ enum FileState {
     Database,
 }
 
-/// Whether there is a database file; one that cannot be a database is refused. SQLite refuses the other files that are none when it
-/// reads the first page.
+/// Whether there is a database file; a folder or a file too short for a database is refused. SQLite refuses other files that are no
+/// database when it reads the first page.
 ///
 /// The file is never opened here: closing any descriptor of a file ends the process's POSIX locks on it, also those of SQLite's own
 /// connections in a running gateway. Another program that opens the database would then believe to be alone and remove its
@@ -158,8 +158,8 @@ fn check_file(path: &Path, database: &str) -> Result<FileState, StoreError> {
     }
 }
 
-/// Refuses to create a database in a data folder where one was: its master key is there. A start that was killed in the middle of
-/// creating it leaves a draft behind.
+/// Refuses to create a database in a data folder that has a master key, because it had a database before. A draft in the folder
+/// shows that the start that made the key was killed before its database was complete.
 fn check_first_start(path: &Path, database: &str, options: &OpenOptions) -> Result<(), StoreError> {
     let key = options.data.join("master.key");
     if !matches!(options.master, MasterKeySource::DataFolder) || !key.exists() || !drafts(path).is_empty() {

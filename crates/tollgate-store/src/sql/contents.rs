@@ -35,7 +35,7 @@ fn sealed_contents(row: &AnyRow) -> Result<SealedContents, sqlx::Error> {
 }
 
 impl SealedContents {
-    /// Both texts in clear, out of what the data key opened.
+    /// The contents with the texts that the data key opened.
     fn opened(&self, packed: &[u8]) -> Result<RequestContents, StoreError> {
         let broken = |what: &str| StoreError::Row {
             kind: "request_contents",

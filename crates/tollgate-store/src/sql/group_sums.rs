@@ -1,5 +1,5 @@
-//! Sums by group while rows and cells are added up: those of the groups that may still grow, of which there is a bound, and of the
-//! others the largest.
+//! Sums by group while rows and cells are added up. Groups that may still grow are all kept, up to a bound; of complete groups only
+//! the largest are.
 
 use std::{cmp::Reverse, collections::HashMap};
 
@@ -10,12 +10,13 @@ use tollgate_core::Outcome;
 use super::codes::Coded;
 use crate::StoreError;
 
-/// Requests, completed requests, the other figures of sums in their order, and the requests that were left.
+/// Number of figures: requests, completed requests, the other figures of sums in their order, and
+/// [`SummaryRow::left`](crate::SummaryRow::left).
 pub(super) const FIGURES: usize = 14;
-/// The place of the requests that were left.
+/// Index of [`SummaryRow::left`](crate::SummaryRow::left).
 pub(super) const LEFT: usize = FIGURES - 1;
 pub(super) type GroupFigures = [i64; FIGURES];
-/// Sets those figures of requests that tell how they ended, by the code of their outcome.
+/// Sets the figures that say how requests ended, by the code of their outcome.
 pub(super) fn set_requests(figures: &mut GroupFigures, requests: i64, outcome: i64) {
     let is = |wanted: Outcome| outcome == wanted.code();
     let of = |is_one: bool| if is_one { requests } else { 0 };
@@ -38,7 +39,7 @@ pub(super) struct GroupSums {
     is_full: bool,
 }
 
-/// The groups that have the most of a figure, of those that are complete.
+/// The complete groups with the most of a figure.
 #[derive(Debug)]
 struct LargestGroups {
     rows: Vec<(GroupRefs, GroupFigures)>,
@@ -89,7 +90,7 @@ impl GroupSums {
         }
     }
 
-    /// Whether a group found no room, so that the sums are of no use.
+    /// Whether a group was left out for lack of space, so that the sums cannot be used.
     pub(super) const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -108,7 +109,7 @@ impl GroupSums {
         }
     }
 
-    /// Nothing more comes for the groups so far.
+    /// Marks the groups so far as complete: nothing is added to them any more.
     pub(super) fn complete(&mut self) {
         for (groups, figures) in self.sums.drain() {
             self.largest.push(groups, figures);

@@ -157,7 +157,7 @@ impl HealthHistoryStore for SqlStore {
             let oldest = sqlx::query(delete("ended_at IS NOT NULL", "$1")).bind(left);
             removed += oldest.execute(&mut *transaction).await.map_err(failed)?.rows_affected();
         }
-        // What a node that is gone left open ended when it was seen last.
+        // A transition that a vanished node left open ended when the node was last seen.
         let gone = "DELETE FROM health_transitions WHERE ended_at IS NULL AND since < $1 \
                     AND node IN (SELECT node FROM health_nodes WHERE seen_at < $1)";
         for sql in [gone, "DELETE FROM health_nodes WHERE seen_at < $1"] {

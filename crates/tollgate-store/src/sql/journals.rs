@@ -54,7 +54,8 @@ impl SqlStore {
     /// Whether the journal of a data folder and this database belong together.
     pub(crate) async fn compare_journal(&self, data: &Path) -> Result<Vec<Mismatch>, StoreError> {
         let failed = |error| self.failed(OPERATION, error);
-        // The file first: the database counts first.
+        // Read the file before the database. Booking counts in the database first, so a batch in between cannot make the journal
+        // count more.
         let here = PairingState::read(data);
         let rows = sqlx::query("SELECT id, booked, unfinished FROM journals ORDER BY id")
             .fetch_all(self.pools.reader())

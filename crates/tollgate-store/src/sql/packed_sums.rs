@@ -30,13 +30,13 @@ const PARTS_IN_A_ROW: i64 = 64;
 /// Buckets of a time that are read by one worker.
 const BUCKETS_AT_ONCE: i64 = 8;
 
-/// The number that a group of a cell has.
+/// Where the number of a cell's group comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellGroup {
     Constant(i64),
-    /// That of a column.
+    /// The number in this column.
     Column(usize),
-    /// The minute in which the time of this width begins that the cell belongs to.
+    /// The minute in which the cell's bucket of this width begins.
     Time(i64),
 }
 
@@ -56,7 +56,7 @@ pub(super) struct CellRange {
     pub(super) span: Option<PartSpan>,
     pub(super) groups: [CellGroup; 2],
     pub(super) is_subtracted: bool,
-    /// Whether no other range has cells of the same groups, if the first of them is a time.
+    /// Whether the groups of a bucket are complete once its cells are read, because the grouping by time has the same width.
     pub(super) is_complete: bool,
 }
 
@@ -254,7 +254,7 @@ impl SqlStore {
         Ok((from < to).then_some(CellRange { from: Some(from), to: Some(to), ..range }))
     }
 
-    /// The number behind those of all parts with sums.
+    /// One more than the number of the last part with sums.
     pub(super) async fn end_of_parts(&self, operation: &'static str) -> Result<i64, StoreError> {
         let sql = format!("SELECT CAST(MAX(part) AS BIGINT) FROM {} WHERE width = {}", KEY_TOTALS.name, MONTH / MINUTE);
         let read = |row: &AnyRow| -> Result<Option<i64>, sqlx::Error> { row.try_get(0) };
@@ -262,8 +262,8 @@ impl SqlStore {
         Ok(last.first().copied().flatten().map_or(0, |last| last + 1))
     }
 
-    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so many members
-    /// that finding their keys takes longer than reading all parts.
+    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so
+    /// many members that finding their keys takes longer than reading all parts.
     pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let keys = match (&refs.keys, &refs.members) {
             (None, None) => return Ok(None),

@@ -24,8 +24,8 @@ thread_local! {
     static HAS_LOW_PRIORITY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Tells that this thread has a low priority: it gets connections that no thread of normal priority uses, but for SQLite's writer. Call it
-/// when the thread starts.
+/// Marks this thread as one of low priority: it gets connections that no thread of normal priority uses, except for SQLite's
+/// writer. Call it when the thread starts.
 pub fn use_low_priority_connections() {
     HAS_LOW_PRIORITY.set(true);
 }

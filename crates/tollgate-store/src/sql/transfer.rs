@@ -1,9 +1,9 @@
 //! Transfers a gateway from its SQLite file to PostgreSQL, in passes. A pass copies one snapshot of the file in one transaction of the
 //! target; the next pass copies what was added since.
 //!
-//! Append-only tables are copied incrementally, by row number or by request id, all others completely in every pass. The sealed keys are copied
-//! unchanged, because both databases use the same master key. The journal stays where it is: the first start on PostgreSQL appends
-//! its records, and skips the copied ones by id.
+//! Append-only tables are copied incrementally, by row number or by request id, all others completely in every pass. The sealed
+//! keys are copied unchanged, because both databases use the same master key. The journal stays where it is: the first start on
+//! PostgreSQL appends its records, and skips the copied ones by id.
 
 mod copy;
 

@@ -106,7 +106,7 @@ impl UsageStore for SqlStore {
         }
         let records: Vec<Cow<'_, UsageRecord>> = records.iter().map(with_time_of_id).collect();
         let mut records: Vec<&UsageRecord> = records.iter().map(AsRef::as_ref).collect();
-        // In the order of the table. Of a record that is there twice, the first one counts.
+        // In the order of the table. If a record occurs twice, the first one counts.
         records.sort_by_key(|record| record.id);
         records.dedup_by_key(|record| record.id);
         self.appender.append(self.pools.writer(), &records, &self.books).await

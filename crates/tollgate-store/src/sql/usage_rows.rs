@@ -31,7 +31,8 @@ pub(super) struct ExtraValues {
     pub(super) message: Option<String>,
 }
 
-/// How the column `extra` of a request for a model that no group offers begins, and no other: a quote within a text is escaped.
+/// How the column `extra` begins for a request for this model, which no group offers. Other rows cannot begin so, because quotes in
+/// texts are escaped.
 pub(super) fn begin_of_extra(model: &str) -> String {
     format!("{{\"model\":{}", serde_json::Value::from(model))
 }

@@ -1,5 +1,5 @@
-//! Sends the messages about alerts that the database has. A message is sent by the node that claims it; one that is not accepted is
-//! sent again some times, and kept as failed after that.
+//! Sends the messages about alerts that the database holds. A message is sent by the node that claims it. One that is not accepted
+//! is retried several times, and then kept as failed.
 //!
 //! Bounds: 20 messages at once, each 8 attempts over about two hours.
 
@@ -82,7 +82,7 @@ impl Delivery {
             return Ok(0);
         }
         let destinations = destinations(&self.store, self.configured.as_ref()).await?;
-        // Each is settled when it is sent: one that waits for its destination does not make others be sent twice.
+        // Each message is settled as soon as it is sent, so that others are not sent twice while one waits for a slow destination.
         let settled = join_all(claimed.iter().map(async |message| {
             let result = self.send(message, &destinations).await?;
             self.store.alerts.settle_message(message, &result).await
@@ -118,7 +118,7 @@ impl Delivery {
         }
     }
 
-    /// What becomes of a message that was not accepted.
+    /// The result for a message that was not accepted: a retry, or failure after the last attempt.
     fn failed(&self, destination: &str, message: &ClaimedMessage, fault: String) -> MessageResult {
         let attempt = usize::try_from(message.attempts.max(1) - 1).unwrap_or(usize::MAX);
         if let Some(wait) = WAITS_S.get(attempt) {

@@ -1,4 +1,4 @@
-//! Reads what the rules of alerts look at: spending, balances, health, traffic, keys, the journal and certificates.
+//! Evaluates the rules of alerts over spending, balances, health, traffic, keys, the journal and certificates.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -22,14 +22,14 @@ use crate::{compose, config::Config};
 const DAY_MS: i64 = 86_400_000;
 /// The grid that roll-ups begin on, in microseconds.
 const FIVE_MINUTES_US: i64 = 300_000_000;
-/// Keys whose budgets are looked at each time.
+/// Maximum number of keys whose budgets are evaluated each time.
 const MAX_KEYS: usize = 1_000;
 const MEMBERS_AT_ONCE: u32 = 1_000;
-/// Members whose budgets and balances are looked at.
+/// Maximum number of members whose budgets and balances are evaluated.
 const MAX_MEMBERS: usize = 100_000;
 const MAX_CERTIFICATE_BYTES: u64 = 1 << 20;
 
-/// Where the values come from.
+/// Sources of the values.
 #[derive(Clone)]
 pub(crate) struct Sources {
     pub(crate) store: Store,
@@ -38,7 +38,7 @@ pub(crate) struct Sources {
     pub(crate) journal: Arc<Journal>,
     /// Name of this node.
     pub(crate) node: String,
-    /// The ledger at the start: keys that spend later are looked at.
+    /// Ledger position at the start. Budgets of keys that spend after it are evaluated.
     pub(crate) position: LedgerPosition,
 }
 
@@ -46,21 +46,21 @@ pub(super) struct Evaluation {
     sources: Sources,
     down: DownChannels,
     position: LedgerPosition,
-    /// Keys whose budgets are to be looked at.
+    /// Keys whose budgets are still to be evaluated.
     keys: BTreeSet<KeyId>,
 }
 
-/// What the budgets have reached, and which alerts can still be.
+/// Conditions of budgets, and the alerts about budgets that are still valid.
 pub(super) struct BudgetsFound {
     pub(super) found: Vec<AlertCondition>,
-    /// Subjects that alerts can have, of the owners of budgets that were looked at.
+    /// Subjects of possible alerts about the budgets that were evaluated.
     valid: BTreeSet<String>,
-    /// Those owners, such as `key key_…`.
+    /// Owners of these budgets, such as `key key_…`.
     owners: BTreeSet<String>,
 }
 
 impl BudgetsFound {
-    /// Whether the period or the budget of an alert is gone. Unknown for owners that were not looked at.
+    /// Whether the period or the budget of an alert has ended. False for owners that were not evaluated.
     pub(super) fn is_over(&self, subject: &str) -> bool {
         self.owners.contains(&owner_of(subject)) && !self.valid.contains(subject)
     }
@@ -177,7 +177,7 @@ impl Evaluation {
         snapshot.meters.first().map_or(NanoUsd::ZERO, |(_, meter)| meter.spent.within(window, now))
     }
 
-    /// The keys that have spent, and with `slowly` those with alerts.
+    /// The keys that spent money, and with `slowly` those with alerts.
     async fn keys_to_look_at(&mut self, slowly: bool) -> Result<BTreeSet<KeyId>, StoreError> {
         let (spent, until) = self.sources.store.ledger.keys_spent_since(self.position).await?;
         self.position = until;
@@ -187,7 +187,7 @@ impl Evaluation {
             let of_keys = open.iter().filter_map(|(_, subject)| KeyId::parse(subject.strip_prefix("key ")?.split(' ').next()?));
             self.keys.extend(of_keys);
         }
-        // Those beyond the bound are looked at the next time.
+        // Keys beyond the bound are evaluated the next time.
         let now: BTreeSet<KeyId> = self.keys.iter().copied().take(MAX_KEYS).collect();
         self.keys.retain(|key| !now.contains(key));
         Ok(now)

@@ -1,7 +1,8 @@
-//! Alerts of this node while its database is unreachable, such as that of a journal that grows because of it. They cannot be stored, so
-//! destinations are told directly; when the database is back, the alerts are stored as ones that they know.
+//! Alerts of this node while its database is unreachable, such as that of a journal that grows because of it. They cannot be
+//! stored, so messages are sent directly; when the database is back, the alerts are stored as already sent.
 //!
-//! Bounds: a destination gets 8 attempts, one at each evaluation. What began before an outage and ends in it is told after it.
+//! Bounds: 8 attempts for each destination, one at each evaluation. The end of an alert that began before an outage is sent after
+//! the outage.
 
 use std::collections::{HashMap, HashSet};
 
@@ -38,22 +39,22 @@ fn key(condition: &AlertCondition) -> AlertKey {
 }
 
 impl WithoutDatabase {
-    /// The database is reachable and has these alerts of this node.
+    /// Notes that the database is reachable and has these alerts of this node.
     pub(super) fn know(&mut self, open: &[AlertKey]) {
         self.stored = open.iter().cloned().collect();
     }
 
-    /// The destinations that know of an alert which is not stored.
+    /// The destinations that accepted the message about an alert which is not stored.
     pub(super) fn told(&self, condition: &AlertCondition) -> Vec<AlertDestinationId> {
         self.told.get(&key(condition)).map(|alert| alert.destinations.clone()).unwrap_or_default()
     }
 
-    /// The alert is stored.
+    /// Forgets an alert, because it is stored now.
     pub(super) fn forget(&mut self, condition: &AlertCondition) {
         self.told.remove(&key(condition));
     }
 
-    /// Tells destinations what the rules of this node have found, and what of it is over.
+    /// Sends messages about conditions that the rules of this node have found and the database does not have, and about their end.
     pub(super) async fn tell(
         &mut self,
         found: &[AlertCondition],

@@ -63,7 +63,7 @@ pub(crate) fn apply(common: &Common, arguments: &Apply) -> Result<(), Failure> {
     })
 }
 
-/// The failure for a file with these faults, with those that only show beside the catalog as far as it can be asked.
+/// The failure for a file with these faults and, if the catalog can be reached, those found only by comparison with it.
 fn every_fault(common: &Common, arguments: &Apply, text: &str, faults: &[FileError]) -> Failure {
     let beside_the_catalog = || {
         let text = secrets::inline_secrets(text)?;

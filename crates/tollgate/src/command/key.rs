@@ -249,7 +249,7 @@ fn allowance_facts(allowance: &Value) -> Vec<Vec<String>> {
     allowance.as_object().into_iter().flatten().filter_map(fact).collect()
 }
 
-/// Longest time for which the secret before stays valid, as the admin API allows it.
+/// Longest time for which a replaced secret stays valid, as the admin API allows it.
 const MAX_OVERLAP_S: i64 = 30 * 86_400;
 
 async fn rotate(common: &Common, admin: &Admin, name: &str, overlap: Option<&str>) -> Result<(), Failure> {

@@ -81,7 +81,7 @@ struct ServeComponents {
     settings: Arc<LiveSettings>,
     recovered: UnbookedRecords,
     registry: Arc<HealthRegistry>,
-    /// What is recorded of the health of accounts in time.
+    /// Recorder of the history of account health.
     records: Arc<HealthRecords>,
     /// Name of this node.
     node: String,
@@ -92,7 +92,7 @@ struct ServeComponents {
     redis: Option<RedisTasks>,
 }
 
-/// What sends or writes what requests leave besides their records.
+/// Tasks that export or store data about requests other than their usage records.
 struct Senders {
     alerting: Alerting,
     /// If there is a collector.
@@ -222,7 +222,8 @@ fn free_disk(config: &Config) -> DiskReserve {
     reserve
 }
 
-/// Starts what sends alerts and telemetry and stores contents, until the last request has ended. Returns what writes the log until it is dropped.
+/// Starts the tasks that send alerts and telemetry and store contents; they run until the last request has ended. Returns the
+/// thread of the request log, which writes until it is dropped.
 fn spawn_senders(
     background: &TaskTracker,
     senders: Senders,
@@ -238,7 +239,8 @@ fn spawn_senders(
     senders.log
 }
 
-/// Starts what counts in Redis and shares health and access through it; until the last request has ended.
+/// Starts the worker of the counters in Redis and the tasks that share health and access through it; they run until the last
+/// request has ended.
 fn spawn_redis(
     background: &TaskTracker,
     RedisTasks { work, health, access }: RedisTasks,

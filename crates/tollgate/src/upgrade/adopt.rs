@@ -36,7 +36,7 @@ async fn adopt(own: &JournalFolder, root: &std::path::Path, store: &Store, share
             let options = JournalOptions::new(folder.path().to_owned(), Uuid::nil());
             let opened = tokio::task::spawn_blocking(move || Journal::open(options)).await.map_err(io::Error::other)?;
             let (journal, recovery) = opened.map_err(io::Error::other)?;
-            // Those without a reservation were counted when they ended.
+            // Requests without a reservation here were counted when they ended.
             for record in journal.backlog().map_err(io::Error::other)?.flatten() {
                 if shared.counters.has_reservation(record.id) {
                     shared.counters.settle(&record, compose::instant());

@@ -80,7 +80,8 @@ impl Leaving {
             }
             match self.hand_over(stream, &listener).await {
                 Ok(Some((conversation, moved))) => {
-                    // The new process has the socket, with those that wait there. So has it the console's own address.
+                    // The new process has this socket, with the processes that wait on it, and the socket of the console's own
+                    // address.
                     drop(listener);
                     if let Some(console) = &self.console {
                         console.leave();
@@ -170,7 +171,7 @@ impl Leaving {
         before: &[Conversation],
     ) -> io::Result<(Conversation, mpsc::Receiver<MovedConnection>)> {
         let hand_over = &self.shared.condition.hand_over;
-        // The database has those that were booked when the pause began.
+        // Records that were booked when the pause began are in the database, which the new process reads.
         let mut late = hand_over.take_settled();
         late.retain(|record| self.journal.is_unbooked(record.id));
         self.store.release_server_lock().await;
@@ -269,7 +270,7 @@ async fn receive(mut conversation: Conversation) -> io::Result<(Conversation, Re
 /// Listens for new processes. `None` if that fails: the gateway can serve without.
 pub(super) fn listen(data: &Path) -> Option<UnixListener> {
     let path = socket_path(data);
-    // That of a process that was killed.
+    // A process that was killed may have left its socket.
     let _ = fs::remove_file(&path);
     UnixListener::bind(&path)
         .and_then(|listener| fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map(|()| listener))

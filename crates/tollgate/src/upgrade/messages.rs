@@ -49,8 +49,8 @@ pub(super) enum Reply {
     Refused {
         why: String,
     },
-    /// With the lock of the data folder, the socket where further processes ask, one listening socket per core, that of the console, and the conversations with processes
-    /// before this one that have not ended.
+    /// With the lock of the data folder, the socket where further processes ask, one listening socket per core, that of the
+    /// console, and the conversations with processes before this one that have not ended.
     Handed {
         has_console: bool,
         predecessors: usize,

@@ -21,9 +21,9 @@ const STOP_INTERVAL: Duration = Duration::from_millis(20);
 
 pub(crate) struct Predecessors {
     shared: Arc<Shared>,
-    /// Take connections to the cores; empty if no process was before this one.
+    /// Pass connections to the cores; empty if no process was before this one.
     moves: Vec<mpsc::Sender<MovedConnection>>,
-    /// Between two messages all threads look at it.
+    /// All threads check it between two messages.
     stop: Arc<AtomicBool>,
     /// Threads, one a conversation, which they return unless it has ended.
     following: Mutex<Vec<JoinHandle<Option<Conversation>>>>,

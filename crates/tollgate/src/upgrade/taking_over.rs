@@ -30,7 +30,7 @@ const QUEUE_CAPACITY: usize = 1_024;
 /// Parts that the running process has handed over.
 pub(crate) struct TakeOver {
     conversation: Conversation,
-    /// With processes before the running one that have not ended.
+    /// Conversations with processes before the running one that have not ended.
     predecessors: Vec<Conversation>,
     /// Taken when the store is opened.
     pub(crate) lock: Option<DataFolderLock>,
@@ -46,14 +46,15 @@ pub(crate) struct TakeOver {
 pub(crate) struct TakenSockets {
     pub(crate) listening: Listening,
     pub(crate) console: Option<TcpListener>,
-    /// Those that ask from now on wait for this process.
+    /// Where processes ask for the next upgrade. Those that ask from now on wait for this process.
     pub(crate) asking: tokio::net::UnixListener,
-    /// Take connections to the cores.
+    /// Pass connections to the cores.
     pub(crate) moves: Vec<mpsc::Sender<MovedConnection>>,
 }
 
 impl TakeOver {
-    /// Asks the gateway that runs on the data folder to hand over. What can be checked is checked first: it pauses for the rest.
+    /// Asks the gateway that runs on the data folder to hand over. Checks first what can be checked before, because the gateway
+    /// pauses from then on.
     pub(crate) fn request(config: &Config) -> Result<Self, Failure> {
         check_files(config)?;
         let asked = Request::Ask {

@@ -138,7 +138,7 @@ fn request_that_every_upstream_forbids_takes_no_account_from_others() {
         }
         let refused = gateway.send(&hostile);
         assert_eq!(refused.json()["error"]["code"], "upstream_account_error", "round {round}: {}", refused.text());
-        // In the first round it is carried on to all of them; later some may be barred from the key.
+        // In the first round the request fails over to all accounts; in later rounds some may be excluded for the key.
         assert!(round > 1 || refused.header("x-tollgate-attempts") == Some("3"), "{}", refused.text());
         upstreams.iter().for_each(Upstream::clear);
         for _ in 0..4 {
@@ -151,7 +151,7 @@ fn request_that_every_upstream_forbids_takes_no_account_from_others() {
         let probes = upstream.received().len() - chats(upstream);
         assert!(probes >= 1, "the first refusal is probed");
     }
-    // The accounts that serve only when others fail are there, too.
+    // The fallback accounts are usable, too.
     for upstream in &upstreams[..2] {
         upstream.set_default(error(500, "broken"));
     }

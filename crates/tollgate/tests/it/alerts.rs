@@ -93,7 +93,7 @@ fn budget_alerts_once_at_each_percentage_with_a_signature() {
     assert_eq!((&body["event"], &body["state"], &body["id"]), (&json!("budget"), &json!("raised"), &first["id"]));
     assert_eq!((&body["text"], &body["detail"]), (&first["text"], &first["detail"]));
     assert!(received[0].header("x-tollgate-signature").unwrap().starts_with("sha256="));
-    // The budget is gone, and with it the alerts. What was told is told to be over, and nothing else.
+    // When the budget is removed, its alerts end, and nothing else is sent.
     admin.delete("/admin/v1/settings/budget.total");
     wait_for_alerts(&admin, "budget", "ended", 3);
     wait_for("the ends", SOON, || receiver.received().len() == 2 * received.len());
@@ -377,7 +377,7 @@ fn one_of_several_nodes_sends_each_message() {
         bodies.iter().map(|body| body["detail"]["name"].as_str().unwrap().to_owned()).collect()
     };
     assert_eq!(names("raised"), ["poor", "poorer"], "each once");
-    // The end is told once as well, also when another node evaluates.
+    // The end is sent once as well, even if another node evaluates.
     assert_eq!(call(&nodes[1], "PUT", setting, &json!({"value": ""})).status, 200);
     wait_for("the ends", SOON, || receiver.received().len() >= 4);
     let mut ended = names("ended");

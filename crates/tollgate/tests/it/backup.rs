@@ -148,7 +148,7 @@ fn plain_copy_of_a_running_database_is_not_verified() {
     }
     let out = command(stale.path(), &["verify"]);
     assert!(out.status.code() == Some(1) && text(&out).contains("older than the journal"), "{}", text(&out));
-    // The operator may say that there is nothing better.
+    // The operator accepts that there is no better copy.
     let accepted = command(stale.path(), &["doctor", "--repair"]);
     assert!(accepted.status.success() && text(&accepted).contains("accepted as it is"), "{}", text(&accepted));
     let out = command(stale.path(), &["verify"]);

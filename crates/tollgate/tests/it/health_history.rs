@@ -51,7 +51,8 @@ fn switch_off(gateway: &TestGateway, upstream: &Upstream, off: Option<&str>) {
     gateway.serve_catalog(&switched.unwrap_or(catalog));
 }
 
-/// One outage that a request's refusal and a probe show and a test ends, and one of the operator's making, on a gateway that is restarted in between.
+/// Two outages, on a gateway that is restarted in between: one shown by a refused request and a probe and ended by a test, and one
+/// made by the operator.
 fn check_history(builder: &dyn Fn() -> TestGatewayBuilder, upstream: &Upstream) {
     upstream.set_default(error(401, "who are you"));
     let mut gateway = builder().spawn();

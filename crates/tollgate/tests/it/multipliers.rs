@@ -16,7 +16,7 @@ const MODELS: [(&str, &str, i64); 3] = [("gpt-fast", "0.5", 500_000), ("gpt-slow
 /// The first key has the group `default`, which multiplies by 1.25, patterns by 2, and `gpt-fast` by 0.5.
 fn with_factors(upstream: &Upstream) -> Admin {
     upstream.set_default(ScriptedResponse::chat("hello"));
-    // The square is asked again and again.
+    // The test polls the square.
     let settings = TestGateway::builder(PROGRAM).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000");
     let admin = Admin::of(settings.spawn());
     let serves: Vec<Value> = MODELS.iter().map(|(model, ..)| json!({"model": model, "upstream": "up"})).collect();

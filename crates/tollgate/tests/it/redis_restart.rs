@@ -1,5 +1,5 @@
-//! Redis that comes back without its data, or loses it while it runs: budgets and balances hold on three nodes under load. And a node that comes back:
-//! what it had reserved is free.
+//! Redis that restarts without its data, or loses it while it runs: budgets and balances hold on three nodes under load. Also a
+//! node that restarts: its reservations are released.
 
 use std::{
     collections::BTreeMap,

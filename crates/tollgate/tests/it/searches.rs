@@ -75,7 +75,7 @@ fn demanded_search_without_a_price_is_refused_by_name() {
     assert_eq!(upstream.received().len(), 0);
 }
 
-/// Tools that a conversation adds to those of the request, at both doors that have them.
+/// Tools that a conversation adds to those of the request, in both protocols that have them.
 #[test]
 fn tools_that_the_conversation_adds_are_refused_by_name_or_charged() {
     let upstream = Upstream::start();

@@ -94,7 +94,7 @@ fn timeouts_of_one_key_cooled_the_account_for_all() {
     let of_hostile = gateway.send(&Request::post("/v1/chat/completions", &support::chat("chat-model")).bearer(HOSTILE_KEY));
     let record = gateway.record_of(&of_hostile);
     assert!(record["trace"].as_array().unwrap().iter().any(|entry| entry["code"] == "cooling"), "the accounts cool: {record}");
-    // Its answer showed that one of them is well.
+    // The answer has shown that one of the accounts works.
     upstream.set_default(ScriptedResponse::chat("late").delay(Duration::from_secs(2)));
     for _ in 0..4 {
         ask(&gateway, HOSTILE_KEY, &support::chat("chat-model"));
@@ -117,7 +117,7 @@ fn refusals_of_one_key_filled_the_database() {
     for _ in 0..50 {
         assert_eq!(ask(&gateway, HOSTILE_KEY, &support::chat("chat-model")), 429);
     }
-    // The record of those that were counted is written by the stop.
+    // The record of the counted refusals is written when the gateway stops.
     assert_eq!(gateway.stop(), Some(0));
     let refused: Vec<Value> = gateway.records().into_iter().filter(|record| record["reason"] == "E31").collect();
     assert_eq!(refused.len(), 11);

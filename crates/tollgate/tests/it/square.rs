@@ -11,7 +11,7 @@ use crate::{
 };
 
 const INSIDER: &str = "tk-insider-key-CANARY-0123456789abcdef";
-/// A snapshot of the square is used for so long.
+/// Longest wait for the next snapshot of the square.
 const SNAPSHOT: Duration = Duration::from_secs(15);
 
 /// A public group with a multiplier over two channels, and a private one that offers a third model and the first.
@@ -201,7 +201,7 @@ fn titles(xml: &str) -> Vec<String> {
 
 #[test]
 fn feed_says_what_changed() {
-    // It is asked again and again.
+    // The test polls the feed.
     let settings = TestGateway::builder(PROGRAM).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000");
     let admin = Admin::of(settings.spawn());
     let feed = || visitor(&admin.gateway, "/models.atom").text();
@@ -263,7 +263,7 @@ fn state_follows_the_accounts() {
     let upstream = Upstream::start();
     let refused = json!({"error": {"message": "who are you"}});
     upstream.set_default(ScriptedResponse::error(401, &refused));
-    // It is asked again and again.
+    // The test polls the square.
     let gateway = support::builder(&upstream, "").env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "100000").spawn();
     let before = state(&gateway, "chat-model");
     assert_eq!((&before["now"], &before["since"]), (&json!("available"), &Value::Null), "{before}");
@@ -279,7 +279,6 @@ fn state_follows_the_accounts() {
     assert!(up["since"].as_str().unwrap() > down["since"].as_str().unwrap(), "{down} {up}");
 }
 
-/// Sends answered, failed and faulty requests, tests a channel, and compares what the square says of the traffic.
 #[test]
 fn model_above_the_price_limit_of_its_group_is_not_available_there() {
     let upstream = Upstream::start();
@@ -296,6 +295,7 @@ fn model_above_the_price_limit_of_its_group_is_not_available_there() {
     }
 }
 
+/// Sends answered, failed and faulty requests, tests a channel, and compares what the square says of the traffic.
 fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     let chunks = ["one ", "two ", "three"];
     let streamed = || ScriptedResponse::chat_stream(&chunks).chunk_delay(Duration::from_millis(5));

@@ -192,7 +192,7 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
     let answer = read_to_end(stream);
     assert!(answer.text().contains("three") && answer.text().contains("[DONE]"), "{}", answer.text());
     assert_eq!(gateway.replaced_exits(), [Some(0); 2], "{}", gateway.log());
-    // It is released when the old process says that the stream has ended.
+    // It is released when the old process reports the end of the stream.
     let released = (0..200).any(|_| {
         thread::sleep(Duration::from_millis(10));
         gateway.chat(&support::chat("chat-model")).status == 200

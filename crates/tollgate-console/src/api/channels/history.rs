@@ -1,4 +1,4 @@
-//! The versions of a channel: what each change of it made of it.
+//! The versions of a channel: its state after each change.
 
 use serde_json::{Value, json};
 use tollgate_core::Revision;

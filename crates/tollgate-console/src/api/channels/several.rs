@@ -24,9 +24,9 @@ use crate::{
     response::ApiResponse,
 };
 
-/// Channels of one request, at most.
+/// Maximum number of channels in one request.
 pub(crate) const MAX_CHANNELS: usize = 100;
-/// Accounts that one request writes, at most.
+/// Maximum number of accounts that one request writes.
 const MAX_ACCOUNTS: u32 = 1_000;
 /// Attempts to change channels that are changed concurrently.
 const MAX_ATTEMPTS: u32 = 5;
@@ -133,7 +133,7 @@ pub(in crate::api) async fn apply(context: &RequestContext, names: &[&str], acti
         if matches!(action, Action::Proxies(_)) && rows.len() + faults.len() < names.len() {
             return Err(ApiError::value("channels", "a channel occurs twice"));
         }
-        // What is wrong with every channel is wrong with what was sent.
+        // A fault of every channel is a fault of the request.
         let all = if faults.is_empty() { rows.len() } else { usize::MAX };
         let mut changes = Vec::new();
         for (place, row) in &rows {

@@ -1,5 +1,5 @@
-//! What was spent with keys and how often they were used in this month and today, and which were not used, from the sums of usage; when
-//! they were used last, from the log.
+//! What each key spent and how often it was used in this month and today, and which keys were not used, from the sums of usage;
+//! when keys were used last, from the log.
 
 use std::collections::{HashMap, HashSet};
 
@@ -44,7 +44,7 @@ pub(super) fn ids<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<KeyId> {
     ids.filter_map(KeyId::parse).collect()
 }
 
-/// The keys of these without a request since a time.
+/// Those of these keys that had no request since a time.
 pub(super) async fn unused(
     context: &RequestContext,
     member: Option<MemberId>,

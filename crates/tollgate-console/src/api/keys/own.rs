@@ -143,7 +143,7 @@ async fn make_playground_key(context: RequestContext) -> Result<ApiResponse, Api
     Ok(ApiResponse::ok(Value::Object(shown)).revision(row.revision))
 }
 
-/// The limits that operators gave the key stay, and so does that it is disabled. The secret of another tab stays valid, too.
+/// Keeps the limits that operators gave the key and its status. The secret of another tab stays valid, too.
 fn renewal(row: &StoredRow, groups: Vec<String>, until: Timestamp, secret: KeySecret) -> Result<Vec<Change>, ApiError> {
     let before: KeySpec = row.read()?;
     if before.status != KeyStatus::Active {

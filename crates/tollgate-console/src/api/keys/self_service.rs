@@ -25,10 +25,10 @@ use crate::{
     response::ApiResponse,
 };
 
-/// Seconds for which the secret before is valid, too, unless a request says otherwise.
+/// Seconds for which a replaced secret stays valid unless a request says otherwise.
 const DEFAULT_OVERLAP_S: i64 = 86_400;
 const MAX_OVERLAP_S: i64 = 30 * 86_400;
-/// Keys that a member may have when it makes another one.
+/// Maximum number of keys that a member may have when it makes another one.
 pub(super) const MAX_OWN_KEYS: u32 = 100;
 /// The group of keys without groups whose members have no default group.
 pub(super) const DEFAULT_GROUP: &str = "default";
@@ -235,7 +235,7 @@ pub(super) async fn may_make(context: &RequestContext, key: &KeySpec) -> Result<
         return Err(ApiError::not_found(RowKind::Member));
     }
     if key.price_limit.as_ref().is_some_and(PriceLimit::is_about_cost) {
-        // Whether a request is refused would tell what a model costs, which members do not see.
+        // A refusal would reveal what a model costs, which members do not see.
         return Err(ApiError::forbidden("A price limit on costs", AdminScope::Operator).about("price_limit"));
     }
     for (name, group) in groups_of(context, key, &member).await? {

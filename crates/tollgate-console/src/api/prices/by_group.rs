@@ -22,7 +22,7 @@ use crate::{
     square::show_price,
 };
 
-/// Groups side by side, at most.
+/// Maximum number of groups side by side.
 const MAX_GROUPS: usize = 8;
 
 static IN_GROUP: Object = Object::of(

@@ -81,7 +81,7 @@ pub(super) async fn remove(context: RequestContext) -> Result<ApiResponse, ApiEr
     Ok(ApiResponse::no_content())
 }
 
-/// Notes in the audit log what was done.
+/// Records the action in the audit log.
 async fn record(context: &RequestContext, request: RequestId, member: MemberId, action: ContentAction) -> Result<(), ApiError> {
     let row = context.state.store.listing.row(RowKind::Member, &member.to_string(), ObjectScope::Everything).await?;
     let member = row.map_or_else(|| member.to_string(), |row| row.name);

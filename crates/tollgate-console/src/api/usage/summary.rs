@@ -143,7 +143,7 @@ pub(super) async fn summary(context: RequestContext) -> Result<ApiResponse, ApiE
     let has_previous = context.query.0.get("previous").and_then(Value::as_bool) == Some(true);
     let before = if has_previous { Some(previous::period(&filter, context.now())?) } else { None };
     let most = context.query.whole("rows").and_then(|rows| u32::try_from(rows).ok());
-    // A row of the period before may be of a small one of this.
+    // A group that is large in the period before may be small in this one, so no group may be left out.
     let by = Grouping { wanted: most.filter(|_| sorted_by != "of" && !has_previous), ..by };
     let permit = context.acquire_heavy_permit().await?;
     let Summary { rows, groups } = context.with_query_timeout(context.state.store.usage.counted_summary(&filter, by)).await?;

@@ -84,10 +84,10 @@ struct Tail {
     /// Events that the client has not taken yet.
     events: VecDeque<String>,
     has_failed: bool,
-    /// When the client was known last.
+    /// When the client was last found to be still authorized.
     checked_at: Timestamp,
     _permit: OwnedSemaphorePermit,
-    /// Of members.
+    /// Share of a member.
     _share: Option<Share<MemberId>>,
 }
 

@@ -24,7 +24,7 @@ use crate::{
     },
 };
 
-/// More than people have.
+/// Maximum number of destinations shown, more than gateways usually have.
 const MAX_SHOWN: &str = "200";
 /// In the order in which they are chosen.
 const KINDS: [&str; 7] = ["webhook", "slack", "feishu", "dingtalk", "wecom", "telegram", "email"];
@@ -257,7 +257,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 }
 
 async fn refuse(request: &PageRequest, destination: &DestinationObject, error: ApiError) -> Result<PageReply, PageFailure> {
-    // Of a form with the name only, the rest is what is stored.
+    // A form without an address has only the name; the other fields are as they are stored.
     let form = if request.form.has("url") {
         request.form.clone()
     } else {

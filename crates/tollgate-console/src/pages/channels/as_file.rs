@@ -40,10 +40,10 @@ struct FilePage {
     t: Locale,
     tabs: Vec<Tab>,
     banner: Option<String>,
-    /// `None` before it was compared.
+    /// `None` until the text was compared.
     comparison: Option<Comparison>,
     is_of_file: bool,
-    /// The text where it cannot be changed.
+    /// The text of a channel that cannot be changed here.
     text: String,
     form: Option<FormView>,
 }
@@ -53,12 +53,12 @@ struct FilePage {
 struct FileObject {
     file: String,
     version: String,
-    /// Not of a channel as it is.
+    /// The rows that saving would change; empty when the channel is only read.
     #[serde(default)]
     lines: Vec<ChangedRow>,
 }
 
-/// A row that saving changes. Secrets are in no text, so that a change of one is no changed line.
+/// A row that saving would change. The texts hold no secrets, so the change of a secret is not among the changed lines.
 #[derive(Debug, Deserialize)]
 struct ChangedRow {
     kind: String,

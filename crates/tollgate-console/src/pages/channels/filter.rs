@@ -5,7 +5,7 @@ use crate::pages::{form::FormData, locale::Locale};
 
 /// States that can be chosen, with the severities that they have.
 const STATES: [(&str, &[u8]); 5] = [("usable", &[2]), ("partly", &[1]), ("unusable", &[0]), ("no_account", &[3]), ("off", &[4])];
-/// Those that need someone.
+/// Severities that need attention.
 const PROBLEMS: &[u8] = &[0, 1];
 
 #[derive(Debug, Default)]

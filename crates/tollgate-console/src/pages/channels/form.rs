@@ -120,7 +120,7 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
     if form.has("private_network") {
         body.insert("private_network".to_owned(), true.into());
     }
-    // A local server needs no credential; an account is what requests are sent with all the same.
+    // A local server needs no credential, but requests need an account.
     let mut account = json!({"name": form.filled("account").unwrap_or("main")});
     if let Some(credential) = form.filled("credential") {
         account["credential"] = credential.into();
@@ -132,7 +132,7 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
     Ok(name)
 }
 
-/// A name that is taken is found before the address is looked at: both are named.
+/// The admin API refuses a taken name before it checks the address. Adds the fault of the address, so that both are shown.
 fn with_fault_of_url(form: &FormData, error: ApiError) -> ApiError {
     let is_url = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let is_wrong = form.filled("base_url").is_some_and(|text| !is_url(text));

@@ -1,4 +1,4 @@
-//! The versions of a channel: what each change changed, and the way back to one.
+//! The versions of a channel: what each change changed, and how to restore one.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ struct VersionPage {
     banner: Option<String>,
     at: Option<TimeText>,
     actor: String,
-    /// What going back changes.
+    /// What restoring the version changes.
     differences: Vec<DifferenceRow>,
     is_of_file: bool,
     form: Option<FormView>,
@@ -79,7 +79,7 @@ struct VersionRow {
     summary: String,
     differences: Vec<DifferenceRow>,
     is_present: bool,
-    /// Where the version is compared with the present one; `None` if there is nothing to go back to.
+    /// Where the version is compared with the present one; `None` if nothing can be restored.
     link: Option<String>,
 }
 
@@ -124,7 +124,7 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 async fn version(request: &PageRequest) -> Result<ChangeObject, ApiError> {
     let missing = || ApiError::not_found("version");
     let revision: u64 = request.path_param("revision").parse().map_err(|_| missing())?;
-    // The first change that is not after it.
+    // Lists changes from the next revision downwards, so that this one comes first.
     let after = format!("{}-0", revision.checked_add(1).filter(|next| i64::try_from(*next).is_ok()).ok_or_else(missing)?);
     let call = ApiCall { path: call_of(request).path, ..get(&[("limit", "1"), ("after", &after)]) };
     let found = request.read::<ApiPage<ChangeObject>>(operations::LIST_CHANNEL_CHANGES, call).await?;

@@ -68,7 +68,7 @@ struct Selection {
 }
 
 impl Selection {
-    /// Channels that were removed in the meantime are left out.
+    /// The channels of a form. Those that were removed in the meantime are left out.
     async fn of(request: &PageRequest, sent: &FormData) -> Result<Self, ApiError> {
         let ids: HashSet<&str> = sent.all(FIELD).collect();
         let mut channels = if ids.is_empty() { Vec::new() } else { all(request).await? };

@@ -35,7 +35,7 @@ const MAX_LISTED: usize = 400;
 struct ServedPage {
     layout: Layout,
     t: Locale,
-    /// Those of the set-up, if it is a part of it.
+    /// The steps of the set-up, if the page is one of them.
     steps: Vec<SetUpStep>,
     banner: Option<String>,
     name: String,
@@ -58,7 +58,7 @@ struct ServedRow {
     upstream: String,
     input: String,
     output: String,
-    /// Whether the cost has more than these two, which stay as they are.
+    /// Whether the cost has further figures, which stay as they are.
     has_more: bool,
 }
 

@@ -86,7 +86,7 @@ fn stages(t: Locale, icons: String, lines: Body) -> impl Stream<Item = Result<By
                 html.push_str(&stage(t, &icons, line).render().unwrap_or_default());
             }
         }
-        // Lines are short; what is longer is none.
+        // Valid lines are short; the rest of a longer one is dropped.
         rest.truncate(MAX_LINE);
         Ok(Bytes::from(html))
     })

@@ -100,7 +100,7 @@ pub(super) struct TodayTile {
     pub(super) value: String,
     pub(super) exact: String,
     pub(super) context: String,
-    /// Points of the line, and of the area below it; empty without a course.
+    /// Points of the line, and of the area below it; empty if there is no line.
     pub(super) line: String,
     pub(super) area: String,
 }
@@ -193,7 +193,7 @@ pub(super) fn tiles(t: Locale, sums: &[DaySum], now: Timestamp) -> Vec<TodayTile
     ]
 }
 
-/// Models by what was used of them, most first; without those of which nothing was.
+/// Models by how much they were used, the most used first, without unused ones.
 pub(super) fn models(sums: &[DaySum], measure: Measure) -> Vec<String> {
     let mut used: Vec<(String, u64)> = Vec::new();
     for sum in sums {

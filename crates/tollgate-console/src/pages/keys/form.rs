@@ -145,7 +145,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
         body.insert(field.to_owned(), parts(field).collect());
     }
     body.insert("protocols".to_owned(), form.all("protocols").collect());
-    // What is no pair is refused by the admin API, with the other faults.
+    // The admin API refuses what is no pair, together with the other faults.
     let pair = |part: &str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         (name.trim().to_owned(), Value::from(value.trim()))
@@ -164,7 +164,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
         });
         body.insert("budget".to_owned(), json!(budget));
     }
-    // A form that has no field for it leaves it as it is.
+    // A form without fields for the price limit leaves it unchanged.
     if form.has("price_limit") {
         body.insert("price_limit".to_owned(), groups::price_limit(form));
     }

@@ -123,7 +123,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         match request.call(operations::MAKE_KEY, ApiCall { body: body.clone(), ..ApiCall::default() }).await {
             Ok(answer) => made.push(MadeKey::of(&read_answer(answer)?)),
             Err(error) if made.is_empty() => return refuse(&request, error).await,
-            // What was made is shown, whatever stopped the rest: it is shown this once.
+            // The keys that were made are shown whatever stopped the rest: their secrets are shown only this once.
             Err(error) => {
                 problem = Some(crate::pages::problem::say(request.t(), &error));
                 break;

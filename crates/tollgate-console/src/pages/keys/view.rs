@@ -46,12 +46,12 @@ pub(in crate::pages) struct KeyObject {
     #[serde(default)]
     pub(super) log_contents: bool,
     pub(super) tags: BTreeMap<String, String>,
-    /// In lists that are asked for it.
+    /// Only in lists that ask for use.
     pub(super) month: Option<PeriodUse>,
     pub(super) today: Option<PeriodUse>,
     pub(super) last_used_at: Option<String>,
     pub(super) last_address: Option<String>,
-    /// Group that keeps the member from changing the key; when one key is asked for.
+    /// Group that keeps the member from changing the key; only in the answer about one key.
     pub(in crate::pages) locked_by: Option<String>,
 }
 
@@ -75,12 +75,12 @@ impl KeyObject {
         self.protocols.is_empty() || self.protocols.iter().any(|word| word == protocol.as_str())
     }
 
-    /// Whether it is neither off nor at its end: it works, or will again when a budget renews.
+    /// Whether the key is neither off nor expired: it works, or will again when a budget renews.
     pub(super) fn is_active(&self) -> bool {
         matches!(self.state.as_str(), "active" | "exhausted")
     }
 
-    /// The budget that is used up first within a month.
+    /// The monthly budget.
     fn monthly(&self) -> Option<KeyBudget> {
         self.budgets().into_iter().find(|budget| budget.window == "month")
     }

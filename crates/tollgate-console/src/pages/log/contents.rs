@@ -25,7 +25,7 @@ use crate::{
     },
 };
 
-/// Longest conversation that is handed to the playground, in bytes of its texts: an address bar is not involved, but a page is.
+/// Longest conversation that is handed to the playground, in bytes of its texts. It is part of the page.
 const MAX_CONTINUED: usize = 200_000;
 
 #[derive(Debug, Template)]
@@ -127,7 +127,7 @@ impl PartRow {
     }
 }
 
-/// What the playground goes on with: texts only, because media and calls are not complete.
+/// The conversation for the playground: texts only, because stored media and calls are not complete.
 fn continued(protocol: Protocol, model: &str, messages: &[Message], answer: Option<&Message>) -> Option<String> {
     let text = |message: &Message| {
         let texts =

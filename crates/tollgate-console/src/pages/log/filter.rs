@@ -68,7 +68,7 @@ const FIELDS: [&str; 20] = [
     "channel",
     "min_cost",
 ];
-/// Those that others than operators cannot ask for.
+/// Fields that only operators may filter by.
 const FOR_OPERATORS: [&str; 3] = ["member", "channel", "min_cost"];
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
@@ -176,7 +176,8 @@ impl LogFilter {
         !self.values.is_empty()
     }
 
-    /// The parameters of the admin API without the time. Each is there once: of a code that is chosen and one that is typed, the chosen one.
+    /// The parameters of the admin API without the time. Each occurs once: a code that is chosen takes precedence over one that is
+    /// typed.
     fn parameters(&self) -> Vec<(&str, String)> {
         let mut pairs: Vec<(&str, String)> = Vec::new();
         let further = FURTHER_OUTCOMES.iter().find(|(word, _)| *word == self.value("outcome")).map(|(_, pair)| *pair);
@@ -204,7 +205,7 @@ impl LogFilter {
         pairs
     }
 
-    /// The same as text: what is exported is what is seen, even later.
+    /// The same with the time fixed, so that an export has what the page shows, even later.
     pub(super) fn fixed_query(&self) -> String {
         Serializer::new(String::new()).extend_pairs(self.api_query()).finish()
     }

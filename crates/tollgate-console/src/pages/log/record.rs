@@ -158,7 +158,7 @@ pub(super) struct RecordDetail {
     /// The error that `/docs` explains.
     pub(super) explained: Option<String>,
     pub(super) attempts: Vec<AttemptRow>,
-    /// The middle and the end of the clock that attempts stand on.
+    /// Labels at the middle and the end of the time axis of the attempts.
     pub(super) half: String,
     pub(super) whole: String,
     pub(super) price: Option<PriceTable>,
@@ -167,7 +167,7 @@ pub(super) struct RecordDetail {
     pub(super) has_contents: bool,
 }
 
-/// An attempt with its place on the clock of the request, in thousandths.
+/// An attempt with its place on the time axis of the request, in thousandths.
 #[derive(Debug)]
 pub(super) struct AttemptRow {
     pub(super) number: usize,
@@ -189,7 +189,7 @@ pub(super) struct AttemptRow {
 }
 
 impl AttemptRow {
-    /// The whole attempt, for one that failed.
+    /// Width of the whole attempt, for one that failed; at least 6.
     pub(super) const fn width(&self) -> u64 {
         let width = self.wait.saturating_add(self.stream);
         if width < 6 { 6 } else { width }
@@ -285,7 +285,7 @@ fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
     };
     let separator = t.say("list.separator");
     let tags = record.tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator);
-    // `max_tokens=100` was set, `seed` left out.
+    // Entries with a value, such as `max_tokens=100`, were set; those without one, such as `seed`, were left out.
     let listed = |is_set: bool| {
         let entries: Vec<&str> = record.dropped.iter().map(String::as_str).filter(|entry| entry.contains('=') == is_set).collect();
         Some(entries.join(separator)).filter(|names| !names.is_empty())

@@ -34,7 +34,7 @@ pub(super) async fn read(request: &PageRequest) -> Result<Vec<SavedView>, ApiErr
     Ok(request.read::<ApiPage<SavedView>>(operations::LIST_VIEWS, ApiCall::default()).await?.items)
 }
 
-/// The query of a form as the page writes it: nothing but what the filter knows is kept.
+/// The query of a form as the page writes it, with nothing but the parameters that the filter knows.
 fn kept(request: &PageRequest) -> String {
     let query = FormData::parse(request.form.value("query").trim_start_matches('?').as_bytes());
     LogFilter::of(&query, request.state.gateway.now(), request.is_operator()).query(None)

@@ -30,7 +30,7 @@ const PLACES: &[FaultPlace] = &[
 ];
 
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    // An address that another member has is about the address.
+    // An address that another member has is a fault of the field for the address.
     let error = if error.code() == "already_exists" && form.has("email") { error.about("email") } else { error };
     control::refused(t, form, error, PLACES)
 }

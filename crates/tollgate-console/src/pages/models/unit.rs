@@ -1,4 +1,4 @@
-//! How many tokens a price is for: a million or a thousand. The choice is in the address, and kept by the browser.
+//! The number of tokens that prices are shown for: a million or a thousand. The choice is in the address, and the browser keeps it.
 
 use http::HeaderMap;
 

@@ -18,7 +18,7 @@ use crate::{
     time::rfc3339,
 };
 
-/// What the largest of a split are called by their colours, and the rest.
+/// Classes of the colours of the largest parts of a split, and of the rest.
 const CLASSES: [&str; 8] = ["f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"];
 const REST: &str = "fo";
 

@@ -1,4 +1,4 @@
-//! What was not completed: by who is at fault, and the latest with what to do about each.
+//! Requests that were not completed: by who is at fault, and the latest with what to do about each.
 
 use serde::Deserialize;
 use tollgate_core::{Fault, Outcome};

@@ -168,7 +168,7 @@ fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
             is.map(|is| ("", format!("{} {}", other.0, format::percentile(t, (other.1)(&is))))).into_iter().collect();
         if let (Some(is), Some(was)) = (&is, &was) {
             let (is, was) = (shown(is), shown(was));
-            // A change below a twentieth is none: percentiles are known up to an eighth.
+            // A change below a twentieth is not shown, because percentiles are known only up to an eighth.
             if is.abs_diff(was).saturating_mul(20) > was {
                 let arrow = if is > was { "↑" } else { "↓" };
                 notes.push((tone(is < was), format!("{arrow} {}", format::percentile(t, is.abs_diff(was)))));

@@ -37,7 +37,7 @@ struct ModelPricePage {
     danger: Option<Danger>,
     entries: Vec<EntryRow>,
     may_add: bool,
-    /// Whether the price leaves out output.
+    /// Whether the price has no figure for output.
     has_no_output: bool,
     costs: Vec<CostRow>,
 }

@@ -60,7 +60,7 @@ struct ModelObject {
     fields: Map<String, Value>,
 }
 
-/// A model that is served has no row until something is said of it.
+/// A served model has no row until one of its facts is set.
 async fn read(request: &PageRequest, model: &str) -> Result<Option<ModelObject>, ApiError> {
     if model.is_empty() {
         return Err(ApiError::no_path());

@@ -1,4 +1,4 @@
-//! The simulator: what a request of so many tokens costs a key or group, what it costs on each account, and which accounts price limits exclude.
+//! The simulator: what a request costs a key or group, what it costs on each account, and which accounts price limits exclude.
 
 use std::sync::Arc;
 
@@ -252,7 +252,7 @@ fn more_controls(t: Locale, state: &FormState) -> Vec<Control> {
 }
 
 fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    // A key or group that is not there is about what was typed.
+    // A missing key or group is a fault of the field that names it.
     let error = if error.status == http::StatusCode::NOT_FOUND {
         let field = if form.filled("key").is_some() { "key" } else { "group" };
         let reason = if field == "key" { "unknown_key" } else { "unknown_group" };

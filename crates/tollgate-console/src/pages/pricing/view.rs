@@ -112,9 +112,9 @@ pub(super) struct PriceRow {
     pub(super) costs: Vec<CostRow>,
     pub(super) more: usize,
     pub(super) is_below_cost: bool,
-    /// Whether the price leaves out output.
+    /// Whether the price has no figure for output.
     pub(super) has_no_output: bool,
-    /// The first of what sells below its cost.
+    /// The first kind of token that sells below its cost.
     pub(super) below_cost: Option<String>,
 }
 

@@ -50,7 +50,7 @@ struct GatewayPage {
     banner: Option<String>,
     controls: Vec<Control>,
     square_public: Option<Control>,
-    /// What something else than the database sets: label, value, and by what.
+    /// Settings that another source than the database sets: label, value, and the source.
     fixed: Vec<FixedSetting>,
     /// Address of the console, which is read at the start.
     console_url: String,

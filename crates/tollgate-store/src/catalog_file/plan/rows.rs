@@ -41,7 +41,7 @@ impl Planner<'_> {
             }
             Some(old) => {
                 if self.mode == (ApplyMode::Apply { prune: false }) {
-                    // Nothing is removed without pruning, models that are served included.
+                    // Without pruning nothing is removed, so models that the file does not name stay served.
                     let named: HashSet<&str> = file.row.spec.serves.iter().map(|serves| serves.model.as_str()).collect();
                     spec.serves.extend(old.spec.serves.iter().filter(|serves| !named.contains(serves.model.as_str())).cloned());
                     spec = in_old_order(spec, &old.spec);
@@ -52,7 +52,7 @@ impl Planner<'_> {
                 details.extend(served_differences(&old.spec, &spec));
                 match secrets.as_ref().map(|secrets| secrets.differ(&old.secrets)) {
                     Ok([proxy, headers, key]) => {
-                        // An added or removed password or header shows in its field.
+                        // An added or removed password or header is a difference of its field already.
                         if proxy && old.spec.proxy == named.proxy {
                             details.push("password of its proxy replaced".to_owned());
                         }
@@ -63,7 +63,7 @@ impl Planner<'_> {
                             details.push("private key of its client certificate replaced".to_owned());
                         }
                     }
-                    // The change is refused, and says why.
+                    // The change would be refused; the line says why.
                     Err(problem) => details.push(format!("{}: {}", problem.field, problem.message)),
                 }
                 if details.is_empty() && old.spec != named {
@@ -139,7 +139,7 @@ impl Planner<'_> {
         let (file, current) = (self.file, self.current);
         let default_member = self.default_member();
         let mut named = HashSet::new();
-        // Keys that name the default member, or none, may be the same; reading has found the other duplicates.
+        // Keys that name no member may equal keys that name the default one. Reading has found all other duplicates.
         let mut written = HashSet::new();
         let mut secrets: HashMap<KeyHash, FilePosition> = HashMap::new();
         for key in &file.keys {

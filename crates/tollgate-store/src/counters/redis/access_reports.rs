@@ -65,7 +65,7 @@ impl AccessReport {
 pub struct SharedAccessReports {
     client: Client,
     address: String,
-    /// Of the ids by time, and of their states.
+    /// The Redis keys of the ids by time, and of their states.
     keys: [String; 2],
     script: Script,
     keep: Duration,

@@ -1,10 +1,10 @@
 //! How a node joins: it registers, restores a Redis without data, reports all that it has reserved and spent, and then counts
 //! there.
 //!
-//! When Redis has lost its data, the totals of the database lack what nodes have not booked, and other nodes still serve from
-//! their shares. So all nodes gather first. Until the others have arrived, each serves from its share; then each stops for the
-//! moment in which it reports; and only when all have reported does any of them reserve from the restored meters. A node that
-//! does not arrive until its last registration has expired, or report within 10 s, is not waited for.
+//! When Redis has lost its data, the totals of the database lack what nodes have not booked, and other nodes still serve from their
+//! shares. So all nodes gather first. Until the others have arrived, each serves from its share; then each stops for the moment in
+//! which it reports; and only when all have reported does any of them reserve from the restored meters. The others do not wait for
+//! a node that has not arrived when its last registration expires, or that does not report within 10 s.
 
 use std::{
     collections::HashSet,

@@ -1,7 +1,7 @@
 //! Appends to PostgreSQL: many new rows by binary `COPY`, sums and few rows by `INSERT` from arrays. Parsing a statement with many
-//! placeholders would take the server longer than inserting the rows. From arrays a row takes it three times as long as by `COPY`,
-//! whose end is a message of its own: it waits until the server has acknowledged the rows, up to 40 ms, in which others wait for the
-//! lock of the ledger.
+//! placeholders would take the server longer than inserting the rows. With arrays the server takes three times as long for a row as
+//! with `COPY`. But the end of a `COPY` is a message of its own, which waits until the server has acknowledged the rows: up to 40
+//! ms, while other batches wait for the lock of the ledger.
 
 use std::{collections::HashSet, str::FromStr as _, sync::Arc};
 

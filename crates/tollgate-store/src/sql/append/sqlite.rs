@@ -1,9 +1,9 @@
 //! Appends to SQLite: a thread with a connection of its own binds and steps row by row. Multi-row statements through sqlx take three
 //! times as long: every text is copied twice more, and SQLite keeps a statement journal.
 //!
-//! New rows are inserted eight at a time: SQLite opens its cursors for each statement, and finds the place of a row behind the one
-//! before without a search as long as they are open. `OR FAIL` keeps it from writing a statement journal, which nothing needs here:
-//! a transaction in which a statement failed is rolled back.
+//! New rows are inserted eight at a time. SQLite opens its cursors for each statement; while they are open, it finds the place of a
+//! row behind the previous one without a search. `OR FAIL` keeps it from writing a statement journal, which is not needed: a
+//! transaction in which a statement failed is rolled back.
 
 use std::{
     collections::HashSet,
@@ -340,8 +340,8 @@ fn insert(connection: &Connection, table: &TargetTable, rows: &RowBatch) -> rusq
     execute_groups(&mut *connection.prepare_cached(sql)?, rows, rows.groups(done, 1))
 }
 
-/// Executes a statement for each group of cells. A parameter keeps its value, so that only cells that differ from those of the group
-/// before are bound: of a request most are those of the request before.
+/// Executes a statement for each group of cells. A parameter keeps its value, so only cells that differ from those of the group
+/// before are bound: most cells of a request equal those of the previous one.
 fn execute_groups<'a>(
     statement: &mut Statement<'_>,
     rows: &RowBatch,

@@ -30,7 +30,7 @@ pub(in crate::sql) struct BatchSums {
 pub(in crate::sql) struct SumsByKey<const N: usize, S> {
     sums: Vec<([i64; N], S)>,
     places: HashMap<[i64; N], usize, RandomState>,
-    /// The place of the key that was used last: of consecutive records most have the same.
+    /// Index of the key that was used last: most consecutive records have the same key.
     last: usize,
 }
 

@@ -80,7 +80,7 @@ pub(super) fn names<'a>(texts: impl ExactSizeIterator<Item = (&'a NameText, i64)
     rows
 }
 
-/// Ids of records that arrived so late that retention may have passed them by.
+/// Ids of records that arrived so late that retention may already have passed their time.
 pub(super) fn removed(ids: impl Iterator<Item = RequestId>) -> RowBatch {
     let mut rows = RowBatch::with_capacity(&REMOVED, 0);
     for id in ids {
@@ -132,7 +132,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
     rows
 }
 
-/// Most rows have none, which takes no space.
+/// `None` for a factor of one, which most rows have: NULL takes no space.
 fn other_than_one(multiplier: Multiplier) -> Option<i64> {
     (!multiplier.is_one()).then_some(multiplier.0)
 }

@@ -53,7 +53,7 @@ struct SummedName {
 struct HeldByMember(HashMap<i64, usize, RandomState>);
 
 impl HeldByMember {
-    /// Counts one more of a member if there is space for it. `used` of `total` are in use.
+    /// Counts one more for a member if there is space for it. `used` of `total` are in use.
     fn claim(&mut self, member: i64, used: usize, total: usize) -> bool {
         let held = self.0.entry(member).or_default();
         let fits = used < total && (*held == 0 || is_within_share(total, used + 1, *held + 1));
@@ -104,7 +104,8 @@ impl MonthTags {
         Some(())
     }
 
-    /// Notes what a tag needs that has no sums yet and gets them. Its numbers are 0 until they are known.
+    /// Gives sums to a name or value that has none, if there is space, and passes it to `new`: `None` for the name. Its numbers are
+    /// 0 until they are known.
     fn claim(&mut self, name: &str, value: &str, member: i64, mut new: impl FnMut(Option<&str>)) {
         if !self.names.contains_key(name) {
             if !self.held.claim(member, self.names.len(), MAX_NAMES) {
@@ -166,7 +167,7 @@ impl AppendTransaction {
     /// Reads what other nodes have added to a month.
     async fn load_tags(&mut self, month: i64, tags: &mut MonthTags) -> Result<(), StoreError> {
         for (text, place) in self.rows(LOAD, vec![Bind::Number(month), Bind::Number(tags.place)]).await? {
-            // A row that says something else is passed over, and its value is among the others.
+            // A row of another form is skipped, and its value counts among the others.
             let _ = tags.add(&text, place);
         }
         Ok(())

@@ -69,7 +69,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
 
 #[tokio::test]
 async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detected() {
-    // Members that the other rules do not read: who posted it, and why.
+    // Columns that no other rule reads: author and note.
     let found = after("UPDATE ledger SET note = 'gift' WHERE kind = 'top_up'").await;
     assert_eq!(found, [(ConsistencyRule::Chain, "ledger entries 3 to 3".to_owned())]);
     assert_eq!(after("UPDATE ledger SET at = at - 1 WHERE seq = 2").await.len(), 1);

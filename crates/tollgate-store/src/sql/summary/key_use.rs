@@ -1,4 +1,4 @@
-//! What was used of keys: requests and amounts only, without the texts of their groups.
+//! Requests and amounts of keys, without the texts of their groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -26,11 +26,11 @@ use crate::{
     },
 };
 
-/// Keys whose numbers are looked up one by one; of more all keys are read.
+/// Maximum number of keys whose numbers are looked up one by one; for more, all keys are read.
 const MAX_LOOKUPS: usize = 500;
-/// Keys that a query names; of more all records of a time are read.
+/// Maximum number of keys that a query names; for more, all records of the time are read.
 const MAX_NAMED: usize = 500;
-/// Parts of keys that a query names; of more all are read.
+/// Maximum number of parts that a query names; for more, all parts are read.
 const MAX_PARTS: usize = 1_000;
 /// More groups than there are.
 const ALL: usize = usize::MAX / 4;

@@ -23,7 +23,7 @@ impl SqlStore {
         let kind = match (by.first, by.second) {
             (SummaryBy::Key, SummaryBy::Nothing) => NameKind::Key,
             (SummaryBy::Member, SummaryBy::Nothing) => NameKind::Member,
-            // Of others there are few.
+            // Other groupings have few groups.
             _ => return Ok(sums),
         };
         let Some(wanted) = by.wanted.and_then(|wanted| usize::try_from(wanted).ok()).filter(|wanted| *wanted < sums.len()) else {

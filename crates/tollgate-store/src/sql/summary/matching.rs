@@ -20,20 +20,20 @@ use crate::{
     usage::MAX_SUMMED_RECORDS,
 };
 
-/// Times that are read one by one; between more of them others are read too.
+/// Maximum number of times that are read separately. Of more, everything between the first and the last is read.
 const MAX_TIMES: usize = 50;
 
 impl SqlStore {
     /// Finds the times with matches of a summary that reads records, and refuses it if these have too many records. False if there are
     /// none.
     pub(super) async fn find_matching_times(&self, query: &mut SummaryQuery<'_>, pruned_until: i64) -> Result<bool, StoreError> {
-        // Of removed records there are sums only.
+        // Only sums are left of removed records.
         query.since = Some(query.since.map_or(Timestamp(pruned_until), |since| since.max(Timestamp(pruned_until))));
-        // Of keys a day has few records.
+        // A day has few records of a key.
         let source = if query.filter.is_of_keys() { SummarySource::Days } else { SummarySource::Hours };
         let table = query.filter.times_table();
         let matching = self.requests_by_time(query, source, table, query.filter).await?;
-        // The records of a key have an index, those of other filters are found among all of their time.
+        // Records of a key are found by an index; those of other filters are searched among all records of their time.
         let of_key = query.filter.keys.is_some();
         let all = if of_key {
             matching.clone()

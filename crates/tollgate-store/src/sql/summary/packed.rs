@@ -114,7 +114,7 @@ pub(super) fn figure_of(figure: SummaryFigure) -> fn(&GroupFigures) -> i64 {
 }
 
 impl SummaryQuery<'_> {
-    /// What of the packed sums has the sums of a range.
+    /// The cells that hold the sums of a range.
     pub(super) fn cells(&self, range: TimeRange, parts: Option<&[i64]>) -> Vec<CellRange> {
         let Some(table) = self.table else { return Vec::new() };
         let of = |table: &'static SumTable, is_untagged: bool, is_subtracted: bool| {

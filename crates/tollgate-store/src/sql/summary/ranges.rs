@@ -49,7 +49,7 @@ pub(super) struct TimeRange {
     pub(super) is_subtracted: bool,
 }
 
-/// What the ends of a range are made of, where a bucket lies in it for a part only.
+/// How the ends of a range are covered where only a part of a bucket lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndParts {
     /// Narrower buckets within the range.
@@ -90,8 +90,8 @@ pub(super) fn minutes(range: TimeRange) -> String {
     sql
 }
 
-/// A range cut into the buckets of a grouping by time of which its rows do not tell the bucket: months, and the five minutes of the
-/// records at the ends, unless all is summed from records.
+/// Cuts a range into the buckets of a grouping by time where its rows do not tell the bucket: for months, and for the five minutes
+/// of the records at the ends, unless all is summed from records.
 pub(super) fn cut_buckets(range: TimeRange, by: Grouping, all_records: bool) -> Vec<TimeRange> {
     let width = match range.source {
         SummarySource::Months => None,

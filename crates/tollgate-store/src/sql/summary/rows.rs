@@ -1,5 +1,6 @@
-//! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a database sorts in
-//! a fraction of a second. A time is over when its last row is read, so that few groups are open at once.
+//! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a
+//! database sorts in a fraction of a second. The groups of a time are complete when its last row is read, so few groups are open at
+//! once.
 
 use std::{collections::HashMap, fmt::Write as _};
 

@@ -2,8 +2,8 @@
 //! same whether a query reads it or not, so that sixteen of them would be a sixth of what it takes to book a record.
 //!
 //! The value begins with a bit for each number that is not 0, and these numbers follow, in the order of [`PackedNumbers::numbers`],
-//! each as a [`varint`]. What can be absent is 0 then, and one more otherwise. New numbers are added at the end: records that were
-//! stored before lack their bits.
+//! each as a [`varint`]. A number that may be absent is stored as 0 if it is, and as one more than its value otherwise. New numbers
+//! are added at the end: records that were stored before lack their bits.
 
 use tollgate_core::{AttemptResult, Multiplier, Revision, TokenSource};
 use tollgate_protocol::Protocol;

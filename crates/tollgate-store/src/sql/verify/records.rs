@@ -33,7 +33,7 @@ use crate::{
 /// Records read at once; few in tests, which have few records and shall have several slices.
 const RECORDS_AT_ONCE: usize = if cfg!(test) { 2 } else { 4_000 };
 
-/// Records in order, and the attempts between them that have rows of their own, in order too.
+/// Records in order, and the attempts between them that have rows of their own, also in order.
 struct Slice {
     rows: Vec<UsageRow>,
     attempts: Vec<AttemptRow>,
@@ -144,7 +144,7 @@ fn day_after(id: RequestId) -> RequestId {
     RequestId::first_at(Timestamp::of_day(id.time().day() + 1))
 }
 
-/// What the comparison with the stored sums and with the ledger found.
+/// Result of the comparison with the stored sums and the ledger.
 struct Compared {
     sums: VerifyReport,
     settled: VerifyReport,

@@ -87,7 +87,7 @@ struct Difference {
 
 pub(super) struct SettledCheck {
     pruned_until: i64,
-    /// What the records added so far come to, without those that were compared.
+    /// Sums of the records added so far, without those that were compared.
     sales: Sales,
     /// All records that arrived before this time were added.
     added_until: i64,
@@ -96,7 +96,7 @@ pub(super) struct SettledCheck {
     /// The position of the last entry read, and whether there may be more.
     position: i64,
     has_more: bool,
-    /// When the first entry was complete of those that were read last.
+    /// Earliest time at which one of the entries read last was complete.
     reached: i64,
     report: VerifyReport,
 }

@@ -67,7 +67,7 @@ async fn newest(admin: &Admin, target: &ApiPath, count: usize) -> Result<Vec<Val
 #[derive(Debug, PartialEq)]
 enum TailEvent {
     Record(Value),
-    /// Records between were booked so long ago that their order is forgotten.
+    /// Records after the position were skipped, because the order of records booked so long ago is no longer known.
     LeftOut,
 }
 

@@ -148,7 +148,7 @@ fn unauthenticated_clients_are_bounded_by_address_and_leave_room_for_others() {
         stream
     };
     let methods = || admin.gateway.send(&Request::get("/admin/v1/session/methods")).status;
-    // One that arrives while the methods are asked for is refused, so that it may take more than four.
+    // A connection that arrives during the query of the methods is refused, so it may take more than four.
     let mut waiting = Vec::new();
     wait_for("four wait", Duration::from_mins(1), || {
         waiting.push(begin());

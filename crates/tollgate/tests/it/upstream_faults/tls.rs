@@ -54,7 +54,7 @@ struct Http2 {
     _runtime: Runtime,
 }
 
-/// The same for clients with a certificate of `client-ca.pem` only.
+/// As [`acceptor`], for clients with a certificate of `client-ca.pem` only.
 fn demanding_acceptor() -> TlsAcceptor {
     let read = |file: &str| CertificateDer::pem_file_iter(format!("{FIXTURES}/{file}")).unwrap().map(Result::unwrap).collect();
     let mut roots = RootCertStore::empty();

@@ -7,12 +7,12 @@ use tollgate_store::{Grouping, SummaryBy, SummaryRow, UsageFilter};
 
 use crate::{api_error::ApiError, time::parse_rfc3339};
 
-/// Sums are kept by five minutes. A time until now from this length on is compared with whole ones, so that no records are read for its
-/// beginning: at most 0.7 % more.
+/// Sums are kept by five minutes. A period until now of at least `ROUNDED_US` is compared with whole five minutes, so that no
+/// records are read for the beginning of the period before: at most 0.7 % more.
 const GRID_US: i64 = 5 * 60_000_000;
 const ROUNDED_US: i64 = 12 * 60 * 60_000_000;
 
-/// The period before: as long, and up to the beginning.
+/// The period before: of the same length, ending where the period begins.
 pub(super) struct PreviousPeriod {
     pub(super) filter: UsageFilter,
     since: i64,
@@ -51,7 +51,7 @@ pub(super) fn side_by_side(
         let blank = || SummaryRow { of: key.0.clone(), and: key.1.clone(), ..SummaryRow::default() };
         let (_, before) = pairs.entry(key.clone()).or_insert_with(|| (blank(), None));
         match before {
-            // Buckets of both periods need not begin at the same distance, so that two may move into one.
+            // The buckets of the two periods may be offset, so that two of them move into one.
             Some(before) => before.add(&row),
             None => *before = Some(row),
         }
@@ -60,7 +60,8 @@ pub(super) fn side_by_side(
 }
 
 impl PreviousPeriod {
-    /// The group of a later row that is as far from the beginning of its period: another one for times.
+    /// The group in the current period that a group of the period before belongs beside: times are moved by the length of the
+    /// period.
     fn moved(&self, by: SummaryBy, group: &str) -> String {
         let (begin, keep) = match by {
             SummaryBy::Month => (format!("{group}-01T00:00:00Z"), 7),

@@ -101,7 +101,7 @@ pub(super) fn form(request: &PageRequest, groups: &[GroupObject], state: &FormSt
     }
     let held = |index: usize, group: &GroupObject| {
         let field = format!("factor_{index}");
-        // What was typed belongs to the group that stood there.
+        // A typed factor belongs to the group that was in this place when it was typed.
         let is_kept = state.value(&format!("group_{index}")) == group.name && state.has(&field);
         let control = state.number(field, group.name.clone());
         let control = match subject.hint(t, group) {
@@ -125,7 +125,7 @@ pub(super) fn form(request: &PageRequest, groups: &[GroupObject], state: &FormSt
         form = form.cancel(address(request, &[("model", "")]));
     }
     for (index, group) in groups.iter().enumerate() {
-        // A group that was written before another one was refused is at its new revision.
+        // A group that was written before another one was refused has a new revision, which the form takes over.
         let (typed, written) = (state.value(&format!("factor_{index}")).trim(), subject.written(group));
         let is_written = read_factor(&decimal(typed)).map_or(typed == written, |typed| Some(typed) == read_factor(written));
         let sent = state.value(&format!("revision_{index}"));
@@ -135,7 +135,7 @@ pub(super) fn form(request: &PageRequest, groups: &[GroupObject], state: &FormSt
     Some(form)
 }
 
-/// A group of a form whose factor is another one now.
+/// A group of a form whose factor changes.
 #[derive(Debug, PartialEq, Eq)]
 struct Changed {
     index: usize,
@@ -144,13 +144,13 @@ struct Changed {
     revision: String,
 }
 
-/// The groups that a form changes. Nothing is changed if one of the factors is none.
+/// The groups that a form changes. Nothing is changed if one of the factors is invalid.
 fn changed(form: &FormData, groups: &[GroupObject], subject: Subject<'_>) -> Result<Vec<Changed>, ApiError> {
     let mut found = Vec::new();
     for index in 0..COLUMNS {
         let Some(name) = form.filled(&format!("group_{index}")) else { continue };
         let typed = subject.read(form, &format!("factor_{index}"))?;
-        // One that was removed since is left out.
+        // A group that was removed meanwhile is left out.
         let Some(group) = groups.iter().find(|group| group.name == name) else { continue };
         if read_factor(subject.written(group)) != typed {
             let revision = form.value(&format!("revision_{index}")).to_owned();
