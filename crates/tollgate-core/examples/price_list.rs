@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::io::stdin().read_to_string(&mut text)?;
     let input: Input = serde_json::from_str(&text)?;
     let mut list = PriceList::read(PriceListFormat::LiteLlm, input.models.get()).map_err(|faults| format!("{faults:?}"))?;
-    // Of a model that is there with and without its provider's name, the first entry counts.
+    // The list has some models both with and without their provider's name: the first entry counts.
     let mut known = HashSet::new();
     list.entries.retain(|entry| known.insert((entry.provider.clone(), entry.model.clone())));
     list.entries.sort_by(|a, b| (&a.provider, &a.model).cmp(&(&b.provider, &b.model)));

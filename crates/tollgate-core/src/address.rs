@@ -53,7 +53,7 @@ pub fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
         [0, 0, 0, 0, 0, 0 | 0xffff, ..] | [0, 0, 0, 0, 0xffff, 0, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => {
             [Some(last), None, None, None]
         }
-        // Prefixes of 48 to 96 bits for NAT64 of one's own (RFC 8215, RFC 6052).
+        // NAT64 with the local-use prefix (RFC 8215), in lengths of 48 to 96 bits (RFC 6052).
         [0x64, 0xff9b, 1, ..] => [Some(last), Some(at([6, 7, 9, 10])), Some(at([7, 9, 10, 11])), Some(at([9, 10, 11, 12]))],
         // 6to4 (RFC 3056).
         [0x2002, ..] => [Some(at([2, 3, 4, 5])), None, None, None],

@@ -91,7 +91,7 @@ pub struct AdmitInput<'a> {
     pub id: RequestId,
     pub at: Timestamp,
     pub caller: &'a Caller,
-    /// The model as this caller gets it.
+    /// The model with the group, prices and policies that apply to this caller.
     pub offer: &'a Offer,
     pub summary: &'a RequestSummary,
     pub from: Protocol,
@@ -291,15 +291,15 @@ pub fn output_limit_field(summary: &RequestSummary, from: Protocol) -> FieldPath
     (*used.unwrap_or(&names[0])).to_owned()
 }
 
-/// What of a request decides which limits apply to it.
+/// The properties of a request that decide which limits apply to it.
 #[derive(Clone, Copy, Debug)]
 struct RequestKind {
     costs_money: bool,
-    /// It counts tokens, and so uses none and does not count as a request: [`token_counts_per_minute`] bounds it.
+    /// True for a token count: it uses no tokens and does not count as a request. [`token_counts_per_minute`] limits these.
     counts_tokens: bool,
 }
 
-/// Token counts for each request that a limit on requests per minute allows, and in any case.
+/// Token counts allowed for each request that the limit on requests per minute allows; never fewer than [`MIN_COUNTS_PER_MINUTE`].
 const COUNTS_PER_REQUEST: u64 = 10;
 const MIN_COUNTS_PER_MINUTE: u64 = 120;
 

@@ -69,7 +69,7 @@ impl AlertRule {
         Self::ALL.into_iter().find(|rule| rule.as_str() == word)
     }
 
-    /// What raises its alerts.
+    /// The condition that raises the rule's alerts, as a sentence.
     #[must_use]
     pub const fn doc(self) -> &'static str {
         match self {
@@ -88,7 +88,7 @@ impl AlertRule {
         }
     }
 
-    /// The settings with its thresholds, without their section `alerts`; empty: it is always on.
+    /// Names of the settings that hold the rule's thresholds. Empty for a rule that is always on.
     #[must_use]
     pub const fn settings(self) -> &'static [&'static str] {
         match self {
@@ -104,26 +104,26 @@ impl AlertRule {
         }
     }
 
-    /// Whether each node finds its conditions for itself. The others are found by one node for all.
+    /// True if each node evaluates the rule for itself; one node evaluates the other rules for all.
     #[must_use]
     pub const fn is_of_node(self) -> bool {
         matches!(self, Self::JournalGrowing | Self::CertificateExpiring | Self::ClockSkew)
     }
 
-    /// Whether its alerts tell of a request, not of a state: they are over after an hour, without a message.
+    /// True if an alert of the rule reports a single request rather than a state. It ends after an hour, without a message.
     #[must_use]
     pub const fn is_event(self) -> bool {
         matches!(self, Self::SoldBelowCost | Self::UsageExcess)
     }
 }
 
-/// Something that a rule has found.
+/// A condition that a rule has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertCondition {
     pub rule: AlertRule,
-    /// Names what was found: a rule has at most one alert for it at a time.
+    /// Identifies what the condition is about. A rule has at most one open alert for each subject.
     pub subject: String,
-    /// A sentence without its end.
+    /// One sentence without its full stop.
     pub text: String,
     /// Further facts for programs, by name.
     pub detail: Vec<(&'static str, String)>,
@@ -143,16 +143,15 @@ impl AlertCondition {
     }
 }
 
-/// What changes when `found` is everything that the `evaluated` rules find, and `open` are the subjects of the alerts that are not
-/// over.
+/// The difference between the conditions found by the `evaluated` rules and the alerts that are `open`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AlertChanges {
     pub raised: Vec<AlertCondition>,
-    /// Rules and subjects.
+    /// Rule and subject of each alert that ended.
     pub ended: Vec<(AlertRule, String)>,
 }
 
-/// `remains`: whether an alert stays although its condition was not found, such as that of a budget which was not looked at.
+/// `remains` returns true for an alert that stays open although its condition was not found, for example because the budget was not read.
 #[must_use]
 pub fn alert_changes(
     open: &[(AlertRule, String)],

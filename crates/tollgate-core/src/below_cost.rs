@@ -5,7 +5,7 @@ use std::fmt;
 use crate::money::Rates;
 use crate::{Exclusion, MissingPrice, Multiplier, NanoUsd, Price, is_counted_by_piece};
 
-/// A kind of token sold below its cost; nano-USD per million tokens (for one, of `web_search` and `per_request`) after multipliers.
+/// A kind of token sold below its cost; nano-USD after multipliers, per million tokens or per unit of `web_search` and `per_request`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BelowCost {
     pub kind: &'static str,
@@ -50,7 +50,7 @@ pub fn below_cost(
     })
 }
 
-/// Excludes an account of this cost where nothing may be sold below cost. What is unknown is excluded too.
+/// The exclusion of an account in a group that sells nothing below cost. An unknown sale or cost price excludes the account too.
 pub(crate) fn exclusion(
     sale: Option<(&Price, Multiplier)>,
     cost: Option<(&Price, Multiplier)>,

@@ -96,7 +96,7 @@ pub struct ModelSpec {
     /// Name for people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub display_name: Option<String>,
-    /// Who made it.
+    /// Company that made the model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vendor: Option<String>,
     /// Empty: not stated.
@@ -218,7 +218,7 @@ pub enum TranslationPolicy {
     /// The request is refused and names them.
     #[default]
     Strict,
-    /// They are dropped and listed.
+    /// The parameters are dropped and listed.
     Lenient,
 }
 
@@ -279,7 +279,7 @@ pub struct PriceLimit {
 }
 
 impl PriceLimit {
-    /// Whether what it excludes depends on what providers charge.
+    /// True if the limit depends on the cost price.
     #[must_use]
     pub const fn is_about_cost(&self) -> bool {
         matches!(self.on, PriceLimitOn::Cost) || matches!(self.mode, PriceLimitMode::MinMargin(_))

@@ -132,7 +132,7 @@ fn blocks(budgets: &[Budget]) -> bool {
     budgets.iter().any(|budget| budget.action == BudgetAction::Block)
 }
 
-/// Names of groups some of whose callers have bounded money, each with whose money it is.
+/// Groups with callers whose money is limited, each with a text that says whose.
 fn bounded_groups(catalog: &Catalog, keys: &[std::sync::Arc<Key>]) -> BTreeSet<(String, String)> {
     let mut found = BTreeSet::new();
     let mut add = |group: &str, why: String| {
@@ -182,7 +182,7 @@ impl fmt::Display for SaleBelowCost<'_> {
     }
 }
 
-/// The models of a group's channels that it may serve, with their places in the channels.
+/// The models that a group may serve through its channels, with the position of their mapping in the channel.
 fn served_by<'c>(catalog: &'c Catalog, group: &'c Group) -> impl Iterator<Item = (&'c Channel, usize, &'c str)> {
     let channels = group.channels.iter().filter_map(|id| catalog.channels.get(id));
     let models =
@@ -194,7 +194,7 @@ fn sale_price<'c>(catalog: &'c Catalog, model: &str, now: Timestamp) -> Option<&
     catalog.models.get(model)?.spec.price.as_ref()?.at(now)
 }
 
-/// What a group sells below cost.
+/// The sales of a group below cost.
 pub(crate) fn sales_below_cost<'c>(catalog: &'c Catalog, group: &'c Group, now: Timestamp) -> Vec<SaleBelowCost<'c>> {
     let mut found = Vec::new();
     for (channel, index, model) in served_by(catalog, group) {

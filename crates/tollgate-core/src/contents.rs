@@ -1,7 +1,7 @@
 //! Contents of requests, as they are stored: the body that a caller sent and the answer that it got, shortened.
 //!
-//! Media in base64 are most of a body and tell a reader nothing, so runs of base64 are cut. What is left of a body stays JSON as long as
-//! it is not longer than what is kept.
+//! Most bytes of a body are media in base64, which tell a reader nothing, so runs of base64 are cut. A shortened body is still JSON,
+//! unless it exceeds the size limit and is cut at its end.
 
 use std::borrow::Cow;
 
@@ -10,7 +10,7 @@ use regex::Regex;
 
 use crate::{KeyId, MemberId, RequestId, Timestamp};
 
-/// Characters of base64 in a row that are kept. No word and no number is as long.
+/// Characters kept of a run of base64. No word or number is as long.
 const KEPT_RUN: usize = 1_024;
 
 /// The contents of one request.
@@ -116,7 +116,7 @@ const fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=' | b'-' | b'_')
 }
 
-/// The length of a text without a character whose end is missing.
+/// Length of a text without an incomplete UTF-8 character at its end.
 fn whole_characters(text: &[u8]) -> usize {
     match std::str::from_utf8(text) {
         Err(fault) if fault.error_len().is_none() => fault.valid_up_to(),
@@ -243,7 +243,7 @@ mod tests {
             let level = fair_level(&held, total);
             let kept: u64 = held.iter().map(|size| (*size).min(level)).sum();
             prop_assert!(kept <= total);
-            // Nothing is left over that one more unit for everyone would use.
+            // The level is the highest possible: one more unit for each holder would exceed the total.
             let more: u64 = held.iter().map(|size| (*size).min(level.saturating_add(1))).sum();
             prop_assert!(level == u64::MAX || more > total || more == kept);
         }

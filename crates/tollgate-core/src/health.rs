@@ -137,7 +137,8 @@ pub enum Observation {
         /// End of the quota window, if known.
         until: Option<Timestamp>,
     },
-    /// The text of a response says the same. It may repeat what the caller sent, the end included.
+    /// The text of a response says that credit or quota is exhausted. The text, including the end that it names, may repeat what the
+    /// caller sent.
     QuotaMentioned {
         until: Option<Timestamp>,
     },

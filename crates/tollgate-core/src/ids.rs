@@ -79,7 +79,7 @@ impl Hasher for IdHasher {
     }
 
     fn write_usize(&mut self, _length: usize) {
-        // The length prefix of the id's bytes is constant.
+        // Only the length prefix of the id's bytes arrives here, and it is constant.
     }
 
     fn finish(&self) -> u64 {

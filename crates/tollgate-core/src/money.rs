@@ -48,7 +48,7 @@ impl Default for Multiplier {
 pub struct ParseMoneyError {
     pub text: String,
     pub max_decimals: u32,
-    /// Whether it is an amount that is too large.
+    /// True for an amount that is too large.
     pub is_too_large: bool,
 }
 
@@ -79,7 +79,7 @@ pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(3)]
     pub cache_write: Option<i64>,
-    /// Of cache writes that are kept for an hour.
+    /// Price of cache writes that are kept for an hour.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(4)]
     pub cache_write_1h: Option<i64>,
@@ -100,11 +100,11 @@ pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(9)]
     pub web_search: Option<i64>,
-    /// Factor on all of it for the service tier `priority`.
+    /// Factor on the whole price list for the service tier `priority`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(10)]
     pub priority: Option<Multiplier>,
-    /// Factor on all of it for the service tier `flex`.
+    /// Factor on the whole price list for the service tier `flex`.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(11)]
     pub flex: Option<Multiplier>,
@@ -116,7 +116,7 @@ pub struct Price {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(13)]
     pub server_tools: Option<i64>,
-    /// Of all output of a request that asks for images or audio in the answer.
+    /// Price of all output of a request that asks for images or audio in the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(14)]
     pub output_media: Option<i64>,

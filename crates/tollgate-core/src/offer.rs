@@ -48,7 +48,7 @@ impl Caller {
         Self { key, groups }
     }
 
-    /// The group in which a request counts that none of them served: the first that offers its model, else the caller's first one.
+    /// The group that an unserved request counts for: the first that offers its model, else the caller's first one.
     pub fn group_of_unserved(&self, catalog: &Catalog, model: Option<&str>) -> Option<Arc<Group>> {
         let offering = model.and_then(|model| offering_groups(catalog, self.into(), model).next());
         offering.or_else(|| self.groups.first()).cloned()
@@ -86,8 +86,8 @@ pub enum NotOffered {
         /// Native methods and paths for which it is offered.
         supports: Vec<&'static str>,
     },
-    /// The request asks for what raises its price, the model has no price for it, or no context window that bounds it, and the
-    /// caller's money is limited (E17).
+    /// The request has fields that raise its price, and the caller's money is limited: the model has no price for them, or no context
+    /// window that bounds them (E17).
     Unpriced { fields: Vec<FieldPath> },
     /// The request has fields it does not accept (E17), in the caller's spelling.
     Unsupported {
@@ -140,7 +140,7 @@ pub fn resolve(
         |priced: &extras::PricedRequest, offer: &Offer| !priced.unpriced.is_empty() && money_is_bounded(caller, offer);
     let requested = upstream_extras(catalog, &offer, from, summary);
     let mut priced = extras::price(&offer, summary, requested);
-    // Agents offer a search with every request, and can do without it.
+    // Agents offer a search with every request and can do without it, so an unpayable search is dropped instead of refused.
     let is_offered = requested.web_search && !summary.offered_searches.is_empty() && summary.method.generates();
     if is_offered
         && (is_unpayable(&priced, &offer)

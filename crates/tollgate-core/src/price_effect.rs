@@ -22,8 +22,7 @@ pub struct PriceEffect {
     pub accounts: Vec<PricedOutAccount>,
     /// True when no account is left: callers get E41 or E42.
     pub nothing_left: bool,
-    /// True when the model was served to the subject before, or would be to a new one without its limit. What was not cannot be
-    /// lost.
+    /// True when the model was served to the subject before, or would be to a new subject without its limit. Otherwise nothing is lost.
     pub served_before: bool,
 }
 

@@ -20,7 +20,7 @@ pub struct ImportScope<'a> {
     pub models: &'a [Glob],
     /// Models whose prices are replaced although they were set by hand.
     pub overwrite: &'a [String],
-    /// Whether a price was imported and not set by hand since: the sale price of a model, or what a channel is charged for it.
+    /// True if a price was imported and has not been set by hand since: the sale price of a model, or its cost on the named channel.
     pub is_imported: &'a dyn Fn(&str, Option<&str>) -> bool,
 }
 
@@ -52,7 +52,7 @@ pub struct ImportRow {
     pub before: Option<PriceSchedule>,
     /// Price in the list; `None` if there is none to import.
     pub after: Option<PriceSchedule>,
-    /// What the list's figures lost.
+    /// Figures of the list that were rounded or left out.
     pub notes: Vec<String>,
 }
 

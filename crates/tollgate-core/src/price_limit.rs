@@ -67,12 +67,12 @@ fn blocks(budgets: &[Budget]) -> bool {
     budgets.iter().any(|budget| budget.action == BudgetAction::Block)
 }
 
-/// What of a request decides the prices that limits are compared with.
+/// The properties of a request that select the prices compared with limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PriceBasis {
     /// Estimated tokens of the prompt, which select a tier.
     pub(crate) prompt_tokens: u64,
-    /// False for embeddings: output is free where it has no price, since there is none.
+    /// False for embeddings, which have no output: a missing output price is free then.
     pub(crate) has_output: bool,
 }
 

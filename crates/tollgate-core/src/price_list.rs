@@ -14,7 +14,7 @@ pub use table::write_csv;
 pub const MAX_PRICE_LIST_BYTES: usize = 16 << 20;
 /// Limit of the entries of a list.
 pub const MAX_PRICE_LIST_ROWS: usize = 100_000;
-/// Faults that are reported of a list, at most.
+/// Most faults reported for one list.
 const MAX_FAULTS: usize = 100;
 
 /// A list of prices that can be imported.
@@ -37,7 +37,7 @@ pub struct ListedPrice {
     /// Model name of the provider.
     pub model: String,
     pub price: Price,
-    /// What was rounded or left out.
+    /// Figures that were rounded or left out.
     pub notes: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl PriceListFormat {
 pub struct PriceListFault {
     /// From 1; 0: the whole list.
     pub line: u64,
-    /// Of CSV the number of the column in the table, of JSON the character; from 1.
+    /// From 1: for CSV the number of the column, for JSON the character.
     pub column: u64,
     pub message: String,
 }

@@ -125,16 +125,16 @@ impl UsageRecord {
         self.model.as_deref().filter(|_| self.group.is_some() && !is_unknown)
     }
 
-    /// Whether the caller got a complete answer without any content, such as one whose limit was spent on thinking. Images and audio are
-    /// counted apart from the text of an answer.
+    /// True if the caller got a complete answer without text, such as one whose limit was spent on thinking. Images and audio do not
+    /// count as text.
     pub const fn is_empty_answer(&self) -> bool {
         let generates = matches!(self.method, Method::Chat | Method::Generate | Method::StreamGenerate);
         let Tokens { output, image, audio, .. } = self.tokens;
         matches!(self.outcome, Outcome::Completed) && generates && output == 0 && image == 0 && audio == 0
     }
 
-    /// Microseconds of the request in which no attempt was under way: the gateway's own work and its waiting for capacity. `None` for
-    /// requests without an attempt.
+    /// Microseconds in which no attempt was running: the gateway's own work and waits for capacity. `None` for requests without an
+    /// attempt.
     pub fn overhead_us(&self) -> Option<u64> {
         let (mut covered_until, mut waited) = (self.at.0, 0_u64);
         let mut cover = |attempt: &AttemptRecord| {
@@ -210,7 +210,7 @@ pub struct Tokens {
     #[serde(skip_serializing_if = "is_zero")]
     #[n(3)]
     pub cache_write: u64,
-    /// Of `cache_write`, what is kept for an hour.
+    /// The part of `cache_write` that is kept for an hour.
     #[serde(skip_serializing_if = "is_zero")]
     #[n(4)]
     pub cache_write_1h: u64,

@@ -37,7 +37,7 @@ pub struct RouteInput<'c, 'a> {
     /// The newest snapshot, if it is another one: rows disabled or removed there are excluded.
     pub latest_catalog: Option<&'a Catalog>,
     pub caller: &'a Caller,
-    /// The model as this caller gets it.
+    /// The model with the group, prices and policies that apply to this caller.
     pub offer: &'a Offer,
     pub summary: &'a RequestSummary,
     pub from: Protocol,

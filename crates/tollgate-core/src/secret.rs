@@ -19,8 +19,7 @@ impl Secret {
         &self.0
     }
 
-    /// Its last four characters, by which people tell credentials from each other. `None` if it is shorter than 16 bytes: they would
-    /// be much of it.
+    /// The last four characters, by which people tell credentials apart. `None` below 16 bytes, of which they would reveal too much.
     pub fn end(&self) -> Option<&str> {
         const SHORTEST: usize = 16;
         const SHOWN: usize = 4;

@@ -33,7 +33,7 @@ use crate::{
 const MODEL_CHARS: usize = 256;
 /// Reason of a record whose amount exceeds 10,000 USD.
 pub const OVERFLOW: &str = "overflow";
-/// Reason of a record of which part of the reported usage is not billed.
+/// Reason of a record in which part of the reported usage is not billed.
 const USAGE_EXCESS: &str = "usage_excess";
 
 /// Everything known about a request when it ends.
@@ -119,7 +119,7 @@ pub struct DeliveredContent {
     pub text_bytes: u64,
     #[n(2)]
     pub media: u32,
-    /// Web searches by the provider; `None`: nothing was said of any.
+    /// Web searches by the provider; `None`: none were reported.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[n(3)]
     pub searches: Option<u32>,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{KeyId, MemberId};
 
-/// How many times of what is free one holder may have.
+/// How many times the free capacity one holder may have.
 const TIMES_FREE: usize = 3;
 
 /// Units one holder may have while `used` of `total` are in use.
@@ -12,7 +12,7 @@ pub const fn share_of(total: usize, used: usize) -> usize {
     TIMES_FREE.saturating_mul(total.saturating_sub(used))
 }
 
-/// Whether a holder may have `held` of `total`, of which `used` are in use, both including the new one.
+/// True if a holder may have `held` of `total` while `used` are in use, both including the new unit.
 pub const fn is_within_share(total: usize, used: usize, held: usize) -> bool {
     held <= share_of(total, used)
 }
@@ -24,8 +24,8 @@ pub struct Requester {
     pub member: MemberId,
 }
 
-/// The callers that something concerns which requests can provoke: those that saw it. Another key of the member sees it too: all keys
-/// of the member. A key of another member does: everyone.
+/// The callers that a fault provoked by requests concerns. It concerns the key that saw it first; all keys of the member once another of
+/// them saw it; everyone once a key of another member did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Concerned {
@@ -36,7 +36,7 @@ pub enum Concerned {
 }
 
 impl Concerned {
-    /// After `by` saw it too.
+    /// The scope after `by` saw it too.
     #[must_use]
     pub fn seen_by(self, by: Requester) -> Self {
         match self {

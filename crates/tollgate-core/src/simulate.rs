@@ -79,7 +79,7 @@ pub struct SimulatedExclusion {
     pub detail: Option<String>,
     /// Whether prices are the reason.
     pub by_price: bool,
-    /// The price limit that excludes it, where a ceiling does.
+    /// The price limit that excludes it, for a ceiling.
     pub limit_of: Option<LimitLevel>,
 }
 
@@ -137,7 +137,7 @@ fn offer(
     let resolved = |method: Method| {
         let summary = RequestSummary {
             turns: 0,
-            // As many bytes as the estimate takes for this many tokens.
+            // The estimate for this many bytes is this many tokens.
             text_bytes: request.tokens.prompt().saturating_mul(2),
             max_output: Some(request.tokens.completion().max(1)),
             extras: request.extras,

@@ -52,8 +52,8 @@ impl Tags {
         Ok(tags)
     }
 
-    /// Adds entries of what is not only for the gateway, the request's own `metadata` and headers of clients: entries that are no tags,
-    /// that have the name of a tag which is there, or for which there is no room, are left out.
+    /// Adds entries from sources that are not meant for the gateway alone: the request's own `metadata` and headers of clients. Entries
+    /// that are no valid tags, have the name of an existing tag or exceed [`MAX_TAGS`] are left out.
     pub fn add_metadata(&mut self, entries: &[(String, String)]) {
         for (name, value) in entries {
             if self.0.len() == MAX_TAGS {
@@ -68,7 +68,7 @@ impl Tags {
         }
     }
 
-    /// Adds other tags, except those whose name is there and those for which there is no room.
+    /// Adds other tags, except those whose name exists and those beyond [`MAX_TAGS`].
     pub fn add(&mut self, others: Self) {
         if self.0.is_empty() {
             self.0 = others.0;
@@ -84,7 +84,7 @@ impl Tags {
         }
     }
 
-    /// The place of a name, or where it belongs.
+    /// The position of a name, or the position to insert it at.
     fn place(&self, name: &str) -> Result<usize, usize> {
         self.0.binary_search_by(|(known, _)| known.as_str().cmp(name))
     }

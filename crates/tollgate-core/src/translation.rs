@@ -1,5 +1,5 @@
-//! What translation to a channel's protocol is given: the options of the operator, and the profile of the upstream model. Requests,
-//! explanations and the model square take both from here, so that they say the same of a field.
+//! Inputs of the translation to a channel's protocol: the operator's options and the profile of the upstream model. Requests,
+//! explanations and the model square all take them from here, so that they agree about each field.
 
 use tollgate_protocol::{
     FieldPath, Profile, RemoteMedia, TranslateError, TranslateOptions, effective_profile, encode_request,
@@ -18,7 +18,7 @@ pub fn translate_options<'a>(channel: &Channel, lenient: bool, media: RemoteMedi
     TranslateOptions { lenient, hoist, server_tools, pass_user, media }
 }
 
-/// What is known of the upstream model of a mapping: stated in the catalog, else by its name, else by its protocol.
+/// The profile of the upstream model of a mapping: as stated in the catalog, else by its name, else by its protocol.
 pub fn upstream_profile(channel: &Channel, mapping: &ModelMapping) -> Profile {
     effective_profile(channel.spec.provider.as_str(), channel.spec.protocol, &mapping.upstream, &mapping.profile)
 }

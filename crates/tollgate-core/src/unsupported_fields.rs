@@ -1,5 +1,5 @@
 //! Learned parameters: a field that a channel's model rejects three times in a row is considered unsupported there for a while,
-//! so that requests with it are refused at once or sent to other channels. While only requests of one key, or of one member's keys,
+//! so that requests with it are refused at once or sent to other channels. As long as only requests of one key, or of one member's keys,
 //! were rejected, the field is unsupported for these alone: another part of their requests may be the cause.
 
 use serde::{Deserialize, Serialize};
@@ -40,9 +40,9 @@ struct RefusedField {
 }
 
 impl UnsupportedFields {
-    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request,
-    /// or only structural fields, are ignored, and so are those above the share of the key or the member.
-    /// `first`: the callers that a field concerns which was not refused before.
+    /// Records that an upstream called `names` unsupported in a request with `fields`. Names that match no field of the request, or only
+    /// structural fields, are ignored, and so are those above the share of the key or the member. `first` is the scope of a field that is
+    /// refused for the first time.
     pub fn record_refusal(
         &mut self,
         names: &[String],
@@ -74,7 +74,7 @@ impl UnsupportedFields {
         }
     }
 
-    /// Whether one more field may be remembered that only requests of `by` were refused for.
+    /// True if one more field that only requests of `by` were refused for may be remembered.
     fn has_space_for(&self, by: Requester) -> bool {
         let used = self.fields.len() + 1;
         let of_key = self.fields.iter().filter(|known| known.concerned == Concerned::Key(by)).count();

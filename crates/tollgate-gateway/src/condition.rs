@@ -1,4 +1,4 @@
-//! Whether requests are accepted, and what all of them hold together.
+//! Whether requests are accepted, and totals of what running requests hold.
 
 use std::{
     sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering},
@@ -39,13 +39,13 @@ pub struct Condition {
     clock_skew: AtomicI64,
     /// Requests in progress.
     pub(crate) requests: Pool,
-    /// Those, and those that are not in progress yet: their key is not known, or they wait for a busy core.
+    /// Requests in progress, and those that are not yet: their key is unknown, or they wait for a busy core.
     pub(crate) entered: AtomicUsize,
     /// Bytes of bodies and answers in memory.
     pub(crate) memory: Pool,
     /// Refusals that are delayed.
     pub(crate) delayed: Capacity,
-    /// Refused connections whose callers go on sending and are read on.
+    /// Refused connections whose callers keep sending and that are still read.
     pub(crate) lingering: Capacity,
     quiet: Notify,
 }
@@ -161,7 +161,7 @@ impl Condition {
         self.journal_full_times.load(Ordering::Acquire)
     }
 
-    /// Records that there is such a request; the usage writer counts them.
+    /// Notes that at least one request is recorded only in memory; the usage writer counts them.
     pub(crate) fn note_in_memory_only(&self) {
         self.in_memory_only.fetch_max(1, Ordering::AcqRel);
     }
@@ -234,7 +234,7 @@ impl Condition {
         self.draining.load(Ordering::Acquire)
     }
 
-    /// Whether something may wait for the last request.
+    /// True while the process ends, so that a task may wait for the last request.
     pub(crate) fn is_ending(&self) -> bool {
         self.is_draining() || self.hand_over.has_left()
     }

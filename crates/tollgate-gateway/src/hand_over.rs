@@ -37,7 +37,7 @@ pub struct MovedConnection {
 #[derive(Debug, Default)]
 pub struct HandOver {
     phase: watch::Sender<HandOverPhase>,
-    /// The phase is not `Serving`; read for each read of a connection.
+    /// True while the phase is not `Serving`. Checked at each read of a connection.
     holds_requests: AtomicBool,
     has_left: AtomicBool,
     /// Whether the usage writer has booked everything since the pause began.
@@ -90,7 +90,7 @@ impl HandOver {
         self.booked.send_replace(Some(is_booked));
     }
 
-    /// Notes a settled record for the successor. Call it after the counters know.
+    /// Notes a settled record for the successor. Call it after the counters were updated.
     pub(crate) fn settled(&self, record: &UsageRecord) {
         if self.holds_requests() {
             self.settled_records().push_back(record.clone());
@@ -107,7 +107,7 @@ impl HandOver {
         std::mem::take(&mut *self.settled_records())
     }
 
-    /// Waits until there are such records.
+    /// Waits until [`Self::take_settled`] has records to return.
     pub async fn has_settled(&self) {
         while self.settled_records().is_empty() {
             self.new_settled.notified().await;
@@ -122,7 +122,7 @@ impl HandOver {
         }
     }
 
-    /// Ends the way for connections, when all of them have been moved or closed.
+    /// Closes the channel of connections, after all of them were moved or closed.
     pub fn end_moves(&self) {
         *self.moves.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

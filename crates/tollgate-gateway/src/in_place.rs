@@ -1,5 +1,5 @@
-//! Large values that are made where they stay. `Box::new(value)` makes the value on the stack and copies all of it into the box; of a
-//! future that is kilobytes of space that its later states need and nothing was written to.
+//! Constructs large values in place. `Box::new(value)` builds the value on the stack and copies all of it into the box. For a future,
+//! these are kilobytes of space for its later states, to which nothing was written yet.
 
 use std::pin::Pin;
 

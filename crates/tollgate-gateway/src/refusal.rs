@@ -78,7 +78,7 @@ pub enum Refusal {
     ShuttingDown,
     /// E62: an internal fault.
     Internal,
-    /// E63: too many requests in progress.
+    /// E63: a limit of the gateway itself is reached, such as requests in progress or memory for bodies and answers.
     Overloaded,
     /// E64: the caller left; nothing is sent.
     CallerLeft,
@@ -98,7 +98,7 @@ pub enum Refusal {
     UpgradeRequired,
 }
 
-/// What the gateway does not keep.
+/// Objects of OpenAI's API that the gateway does not store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotStored {
     /// A response, by its id.

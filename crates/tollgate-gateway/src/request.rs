@@ -123,7 +123,7 @@ struct WireBody {
     pace: BodyPace,
     received: u64,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Where the rest goes when it is not read; `None` over HTTP/2, whose streams end by themselves.
+    /// Receives the part of the body that is not read; `None` over HTTP/2, whose streams end by themselves.
     unread: Option<UnreadBody>,
 }
 

@@ -68,7 +68,7 @@ pub(crate) const fn whole(bytes: Bytes) -> AnswerBody {
     AnswerBody(AnswerSource::Whole(Pieces(bytes)))
 }
 
-/// Larger bodies are handed over in pieces of this size, so that it shows how far they were read.
+/// Larger bodies are handed over in pieces of this size, so that the caller's reading progress is visible.
 const PIECE_BYTES: usize = 64 * 1024;
 /// The end of a body that is copied: hyper keeps up to two pieces until the caller has read them, and a piece that is not a
 /// copy keeps the whole body in memory.

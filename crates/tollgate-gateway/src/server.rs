@@ -85,7 +85,7 @@ impl<P> Core<P> {
         })
     }
 
-    /// Whether its connections go on in the process that takes over. That continues them as connections of the model listener.
+    /// True if its connections move to the successor, which continues them as connections of the model listener.
     fn moves_connections(&self) -> bool {
         self.serves == Serves::Everything
     }

@@ -109,7 +109,7 @@ pub enum MetricsAccess {
     OnConsoleAddress,
 }
 
-/// What is stored of the contents of requests.
+/// Whether, and how much of, the contents of requests is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContentSettings {
     /// Whether contents are stored at all, for the groups and keys that ask for it.
@@ -118,7 +118,7 @@ pub struct ContentSettings {
     pub max_bytes: usize,
     /// Most bytes of all that is stored, compressed.
     pub total_bytes: u64,
-    /// What is replaced in them.
+    /// Texts that are replaced before contents are stored.
     pub redact: Option<Redaction>,
 }
 

@@ -44,8 +44,8 @@ pub trait Codec: Send + Sync {
     /// The body for an upstream of the same protocol; the same buffer if nothing changes.
     fn forward_request(&self, body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> Bytes;
 
-    /// What [`Codec::forward_request`] leaves out of the history or because of it: items that only another provider can read, and a member
-    /// that the history without them does not allow.
+    /// The parts of the body that [`Codec::forward_request`] removes: items of the history that only another provider can read, and a
+    /// member that the remaining history does not allow.
     fn left_out(&self, _body: &[u8], _summary: &RequestSummary) -> Vec<String> {
         Vec::new()
     }

@@ -5,7 +5,7 @@ use std::{borrow::Cow, ops::Range};
 use bytes::Bytes;
 use smallvec::SmallVec;
 
-/// Ranges of one member: nearly always it is there once.
+/// Ranges of one member, which nearly always occurs once.
 pub(crate) type Ranges = SmallVec<[Range<usize>; 1]>;
 
 /// Replacements of byte ranges of one text, in any order.

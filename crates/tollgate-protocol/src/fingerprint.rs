@@ -30,7 +30,7 @@ impl Fingerprint {
         for word in words {
             self.step(u64::from_le_bytes(*word));
         }
-        // The rest is the end of the last eight bytes, if there are as many.
+        // The remaining bytes, as the upper part of the last eight if there are as many.
         self.step(match bytes.last_chunk::<8>() {
             Some(_) if rest.is_empty() => 0,
             Some(last) => u64::from_le_bytes(*last) >> (8 * (8 - rest.len())),

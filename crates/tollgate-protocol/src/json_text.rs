@@ -11,8 +11,8 @@ const DEPTH_LIMIT: usize = 128;
 /// Larger buffers are not used again once their bytes are taken.
 const KEPT_BYTES: usize = 32 * 1024;
 
-/// Takes the bytes out of a buffer that is written to again. A large one goes with its bytes: the rest of it would keep all of its
-/// memory.
+/// Takes the bytes out of a reused buffer. A large buffer is taken as a whole, because its remainder would keep the entire allocation
+/// alive.
 pub(crate) fn take_written(buffer: &mut BytesMut) -> BytesMut {
     if buffer.len() > KEPT_BYTES { std::mem::take(buffer) } else { buffer.split() }
 }
@@ -26,7 +26,7 @@ pub(crate) fn write_string(out: &mut BytesMut, text: &str) {
     out.put_u8(b'"');
 }
 
-/// Appends what is between the quotation marks of [`write_string`].
+/// Appends the content of [`write_string`], without the quotation marks.
 pub(crate) fn write_escaped(out: &mut BytesMut, text: &str) {
     let bytes = text.as_bytes();
     let mut from = 0;

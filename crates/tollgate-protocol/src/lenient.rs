@@ -108,7 +108,7 @@ impl TextJoiner {
         text
     }
 
-    /// No part follows: what a waiting surrogate becomes.
+    /// Ends the text; returns the replacement for a waiting surrogate, if there is one.
     pub(crate) fn finish(&mut self) -> Option<String> {
         self.high.take().map(|_| REPLACEMENT.to_owned())
     }

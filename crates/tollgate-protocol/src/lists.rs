@@ -14,8 +14,8 @@ pub const DEFAULT_PAGE_SIZE: usize = 50;
 /// Largest page size of Gemini model lists; larger values are reduced to it.
 pub const MAX_PAGE_SIZE: usize = 1000;
 
-/// When a model was created, in Unix seconds: the catalog has no such date, and the value must be stable. Anthropic's reference names the
-/// epoch for dates that are not known.
+/// Creation time of every model, in Unix seconds. The catalog has no such date and the value must be stable; Anthropic's reference uses
+/// the epoch for unknown dates.
 const CREATED: i64 = 0;
 
 /// Prefix of a page token before encoding; detects foreign texts.
@@ -35,12 +35,11 @@ pub struct ListedModel {
     pub methods: Vec<Method>,
 }
 
-/// The paging parameters of a list's query, decoded; empty means absent. Which of them a protocol has says
-/// [`PageParameters`].
+/// The paging parameters of a list's query, decoded; empty means absent. [`PageParameters`] says which of them a protocol has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageQuery {
     pub size: Option<String>,
-    /// Where the page before ended: a token, or the name of its last model.
+    /// End of the previous page: a token, or the name of its last model.
     pub after: Option<String>,
     /// The name of the model before which the page ends.
     pub before: Option<String>,

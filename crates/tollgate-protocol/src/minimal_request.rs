@@ -19,7 +19,7 @@ pub fn minimal_request(from: Protocol, field: &str) -> Option<Request> {
     request_with(from, from.spec().generate_method, &minimal_body(from, "m", "-"), field)
 }
 
-/// The same of a request for embeddings. `None` also where the protocol has none.
+/// [`minimal_request`] for embeddings. `None` also if the protocol has none.
 pub fn minimal_embedding_request(from: Protocol, field: &str) -> Option<Request> {
     let (method, body) = from.spec().minimal_embedding?;
     request_with(from, method, &body("m", "-").as_object().cloned().unwrap_or_default(), field)

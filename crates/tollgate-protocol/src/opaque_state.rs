@@ -45,7 +45,7 @@ pub(crate) const CALL_SIGNATURE: &str = "tg1.g.";
 /// Marks the text of a thought that the caller does not see (in base64): chat upstreams seal nothing, and some refuse a history with tool
 /// calls but without it (`reasoning_content` of DeepSeek).
 pub(crate) const HIDDEN_THOUGHT: &str = "tg1.o.";
-/// How much of a thought is carried unseen, in bytes.
+/// Longest hidden thought that is carried, in bytes.
 pub(crate) const HIDDEN_THOUGHT_LIMIT: usize = 1024 * 1024;
 
 /// A thought of a chat upstream as the signature of a block without a text. Only its beginning is carried if it is too long.
@@ -53,7 +53,7 @@ pub(crate) fn hidden_thought(text: &str) -> String {
     format!("{HIDDEN_THOUGHT}{}", STANDARD.encode(&text[..text.floor_char_boundary(HIDDEN_THOUGHT_LIMIT)]))
 }
 
-/// The text of such a signature; `None` for other signatures.
+/// The text of a [`hidden_thought`]; `None` for other signatures.
 pub(crate) fn open_hidden_thought(signature: &str) -> Option<String> {
     let text = STANDARD.decode(signature.strip_prefix(HIDDEN_THOUGHT)?).ok()?;
     String::from_utf8(text).ok()

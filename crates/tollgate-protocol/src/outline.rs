@@ -7,9 +7,9 @@ use crate::{StreamError, scan::MAX_DEPTH};
 
 /// Bytes of a text that are kept.
 const MAX_TEXT_BYTES: usize = 1_024;
-/// Beyond this size further elements of lists are left out, and of objects that are [`DEEP`].
+/// Beyond this size, further elements of lists are left out, and further members of objects at depth [`DEEP`] or below.
 const FULL_BYTES: usize = 64 * 1024;
-/// Depth of objects whose members nothing reads one by one.
+/// Depth from which no check reads the members of objects one by one.
 const DEEP: usize = 5;
 /// Maximum size of an outline.
 const MAX_BYTES: usize = 192 * 1024;
@@ -65,7 +65,7 @@ struct TextProgress {
     is_half: bool,
 }
 
-/// Report of [`JsonOutline::push`] about the members of the outermost object: where a text that is the value of one begins and ends.
+/// Reported by [`JsonOutline::push`]: the begin or end of a text that is the value of a member of the outermost object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mark {
     TextBegins,
@@ -160,12 +160,12 @@ impl JsonOutline {
         self.has_answer
     }
 
-    /// Whether the outermost object has a member `error`, which may say that there is none.
+    /// True if the outermost object has a member `error`, whatever its value.
     pub(crate) const fn names_error(&self) -> bool {
         self.names_error
     }
 
-    /// Reads a piece. `mark` gets the texts that are values of the outermost object, with the position of their quotes.
+    /// Reads a piece. `mark` is called for texts that are members of the outermost object, with the position of their quotes.
     ///
     /// # Errors
     /// When it cannot be part of a JSON object, or is too deep or too wide.

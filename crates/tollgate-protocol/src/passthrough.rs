@@ -34,7 +34,7 @@ impl<'a> ChunkWriter<'a> {
         }
     }
 
-    /// The same with this name.
+    /// Forwards the event with this name.
     pub(crate) fn forward_named(&mut self, name: &str, event: &SseEvent<'_>) {
         let is_name_sent = event.name == name.as_bytes();
         if let Some(range) = event.named_range_in(self.chunk).filter(|_| is_name_sent) {
@@ -135,8 +135,8 @@ pub(crate) fn document_error(body: &[u8], decode: impl FnOnce(u16, &[u8]) -> Ups
     }
 }
 
-/// Ends the stream of a parser and emits the last event, if it has no blank line. An event that was cut is an error, also before
-/// its data; one that cannot be read is ignored if it is `harmless`.
+/// Ends the stream of a parser and emits the last event if only its blank line is missing. An event that was cut before its data is an
+/// error; one that cannot be read is ignored if it is `harmless`.
 pub(crate) fn finish_events(
     parser: &mut SseParser,
     harmless: impl Fn(&[u8]) -> bool,

@@ -81,14 +81,14 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("background", &[Surcharge]),
 ];
 
-/// What a field can do to the price, by its path as the caller spells it. Empty for others. What has an index in its path is a tool that
-/// the conversation adds (`input[1].tools`, `messages[0].content[0].tool`), with the effects of `tools`.
+/// The effects of a field on the price, by its path in the caller's spelling; empty for fields without effects. A path with an index is a
+/// tool that the conversation adds (`input[1].tools`, `messages[0].content[0].tool`), with the effects of `tools`.
 #[must_use]
 pub fn price_effects(field: &str) -> &'static [PriceEffect] {
     effects_of(if field.contains('[') { "tools" } else { field }.bytes())
 }
 
-/// The same for a member of an object of the body.
+/// [`price_effects`] of a member of an object of the body.
 pub(crate) fn member_effects(object: &str, member: &str) -> &'static [PriceEffect] {
     effects_of(object.bytes().chain(*b".").chain(member.bytes()))
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
     use crate::{Framing, Protocol, RequestExtras, Target, codec};
 
-    /// A value that asks for what makes the field cost.
+    /// A value with which the field costs money.
     fn costly(field: &str, protocol: Protocol) -> &'static str {
         match field {
             "service_tier" => r#""priority""#,

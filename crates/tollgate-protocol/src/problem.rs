@@ -91,17 +91,18 @@ pub struct UpstreamProblem {
     pub unsupported: Vec<String>,
     /// The account's quota or credit is exhausted (insufficient quota, spend limit, credit balance).
     pub quota_exhausted: bool,
-    /// Only the message says so, and the status is not 429. A message may repeat what the caller sent.
+    /// Only the message says that the quota is exhausted, and the status is not 429. A message may repeat what the caller sent.
     pub quota_in_text: bool,
     /// When the exhausted quota is renewed, if the body says so.
     pub window: Option<QuotaWindow>,
     /// The body says that the account is refused or suspended although the status does not.
     pub account_refused: bool,
-    /// A 429 that this request alone is too large for: it asks for more tokens than the account has in a minute.
+    /// A 429 for a request that alone asks for more tokens than the account's limit per minute.
     pub over_minute_limit: bool,
-    /// Sealed thoughts in the request are those of another account, or of no use to the model: it may be taken without them (Responses).
+    /// Sealed thoughts in the request belong to another account or are of no use to the model. The request may succeed without them
+    /// (Responses).
     pub seals_refused: bool,
-    /// The service does not find an answer or a conversation that the request continues: another account may have it.
+    /// The service does not find a stored answer or conversation that the request continues; another account may have it.
     pub kept_elsewhere: bool,
     /// The request is refused because it is longer than the model's context.
     pub context_exceeded: bool,

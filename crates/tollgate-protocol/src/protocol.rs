@@ -63,7 +63,7 @@ pub struct CallerSurface {
     pub generation: &'static [&'static str],
     /// Paths or verbs that embed.
     pub embedding: &'static [&'static str],
-    /// Of these, those that are never translated: only an upstream of the protocol serves them.
+    /// The subset that is never translated: only an upstream of the same protocol serves it.
     pub own: &'static [&'static str],
 }
 

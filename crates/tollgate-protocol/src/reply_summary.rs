@@ -124,7 +124,7 @@ impl ReplySummary {
         self.content |= chunk.content;
         self.text_bytes += chunk.text_bytes;
         self.media = self.media.saturating_add(chunk.media);
-        // Counts of a whole reply so far.
+        // Each chunk reports the count of the whole reply so far.
         self.searches = self.searches.max(chunk.searches);
         self.account_refused |= chunk.account_refused;
     }
@@ -191,37 +191,37 @@ pub trait StreamRelay: Send {
     /// When the stream cannot continue. Bytes appended before remain valid.
     fn push(&mut self, chunk: &Bytes, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// The upstream ended its body cleanly: appends what is outstanding (a last event, `[DONE]`).
+    /// Appends the outstanding bytes (a last event, `[DONE]`) after the upstream ended its body cleanly.
     ///
     /// # Errors
     /// [`StreamError::Truncated`] when the answer was not complete.
     fn finish(&mut self, out: &mut Vec<Bytes>) -> Result<(), StreamError>;
 
-    /// The next of what follows the bytes that [`Self::push`] and [`Self::finish`] appended: output that shares memory with what the
-    /// relay keeps, such as a long text that closing events repeat. It has to be taken before more is pushed or a problem is written.
+    /// The next piece of output after the bytes that [`Self::push`] and [`Self::finish`] appended. Such pieces share memory with the
+    /// relay, for example a long text that closing events repeat. Take all of them before the next push or problem.
     fn next_shared(&mut self) -> Option<Bytes> {
         None
     }
 
     fn summary(&self) -> ReplySummary;
 
-    /// A number that changes with every piece of text, thought or call that arrives, whether something was written for the caller or the
-    /// piece waits until a call is whole. It tells a model at work from one that sends only comments.
+    /// A number that changes with every piece of text, thought or call that arrives, even if the piece is held back until a call is
+    /// complete. It distinguishes a working model from one that sends only comments.
     fn received_content_bytes(&self) -> u64 {
         self.summary().text_bytes
     }
 
-    /// Bytes of memory kept between two pushes: an event that has begun, calls and citations that are sent in one piece. What is
-    /// bounded to a few KiB may be left out.
+    /// Bytes of memory kept between two pushes: an unfinished event, and calls and citations that are sent in one piece. State bounded to
+    /// a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
-    /// Whether what was received is a JSON document instead of a stream: an error, or the answer of an upstream that does not stream.
+    /// True if the body is a JSON document instead of a stream: an error, or the answer of an upstream that does not stream.
     fn reads_document(&self) -> bool {
         false
     }
 
-    /// Appends what a stream of the caller's protocol begins with, if nothing was written yet: the caller gets the status before
-    /// there is content, because the model thinks.
+    /// Appends the beginning of a stream in the caller's protocol, if nothing was written yet. Used when the caller gets the status
+    /// before any content, because the model is still thinking.
     fn open(&mut self, _: &mut Vec<Bytes>) {}
 
     /// Whether the reply is complete: every candidate finished, and the end was received. The end is the protocol's end marker; where

@@ -82,7 +82,7 @@ impl<'a> Scanner<'a> {
         if let Ok(body) = simdutf8::basic::from_utf8(body) {
             return Ok(Self { body, at: 0, depth: 0, nodes: 0, max_nodes: MAX_NODES });
         }
-        // Only the slower check says where.
+        // Only this slower check gives the position.
         let valid = std::str::from_utf8(body).map_or_else(|error| error.valid_up_to(), str::len);
         Err(SyntaxError::new(valid, "invalid UTF-8"))
     }

@@ -43,7 +43,7 @@ impl Piece {
 /// An output that is written as a [`BytesMut`] is, and to which other outputs can be appended without a copy.
 #[derive(Debug, Default)]
 pub(crate) struct SharedPieces {
-    /// What is complete, in front of `rest`.
+    /// The complete pieces. They precede `rest`.
     pieces: Vec<Piece>,
     rest: BytesMut,
 }
@@ -72,7 +72,7 @@ impl SharedPieces {
         (self.pieces, self.rest)
     }
 
-    /// What `write` writes.
+    /// The output that `write` writes.
     pub(crate) fn written(write: impl FnOnce(&mut Self)) -> Self {
         let mut out = Self::default();
         write(&mut out);
@@ -83,12 +83,12 @@ impl SharedPieces {
         self.pieces.is_empty() && self.rest.is_empty()
     }
 
-    /// Appends to a text that other outputs will repeat.
+    /// Appends to a text that other outputs will repeat, split into pieces.
     pub(crate) fn extend(&mut self, text: &[u8]) {
         self.rest.put_slice(text);
         if self.rest.len() >= PIECE_BYTES {
             let piece = std::mem::take(&mut self.rest);
-            // Buffers grow to twice of what they need.
+            // Buffers grow to up to twice the size they need.
             let is_loose = piece.capacity() > piece.len() + piece.len() / 8;
             self.pieces.push(Piece::Own(if is_loose { Bytes::copy_from_slice(&piece) } else { piece.freeze() }));
         }

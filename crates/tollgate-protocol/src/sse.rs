@@ -43,7 +43,7 @@ impl SseEvent<'_> {
         self.canonical(false).map(|range| self.buffer.slice(range))
     }
 
-    /// The same of an event with a name, if its bytes are exactly an `event: ` line, a `data: ` line and two line feeds.
+    /// [`SseEvent::as_sent`] of an event with a name, if its bytes are exactly an `event: ` line, a `data: ` line and two line feeds.
     pub fn as_sent_named(&self) -> Option<Bytes> {
         self.canonical(true).map(|range| self.buffer.slice(range))
     }
@@ -328,7 +328,7 @@ pub(crate) fn is_name(text: &str) -> bool {
     !text.is_empty() && memchr2(b'\n', b'\r', text.as_bytes()).is_none()
 }
 
-/// The same with a name, for which [`is_name`] must hold.
+/// Writes an event with a name. [`is_name`] must hold for the name.
 pub(crate) fn named_event(name: &str, data: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(EVENT.len() + name.len() + 1 + DATA.len() + data.len() + END.len());
     out.extend_from_slice(EVENT);

@@ -119,7 +119,7 @@ pub struct RequestExtras {
 }
 
 impl RequestExtras {
-    /// The extras at upstreams of which some speak the caller's protocol, or none does.
+    /// The extras over several upstreams; `some_speak_it`: at least one of them speaks the caller's protocol.
     #[must_use]
     pub fn at_upstreams(mut self, some_speak_it: bool) -> Self {
         let searches = self.own_search && some_speak_it;
@@ -128,7 +128,7 @@ impl RequestExtras {
         self
     }
 
-    /// The extras at one of those upstreams, which speaks the caller's protocol or another one.
+    /// The extras at one upstream; `speaks_it`: it speaks the caller's protocol.
     #[must_use]
     pub fn at_upstream(mut self, speaks_it: bool) -> Self {
         self.web_search &= speaks_it || !self.own_search;
@@ -145,7 +145,7 @@ pub struct UnseenInput {
     pub files: bool,
     /// Pages, files and results of code that tools of the provider find.
     pub tools: bool,
-    /// The conversation once more, where the provider summarises it first. The summary is output beyond the limit.
+    /// The conversation a second time, if the provider summarises it first. The summary is output beyond the limit.
     pub compaction: bool,
 }
 
@@ -164,7 +164,7 @@ pub enum ServiceTier {
     Standard,
     Priority,
     Flex,
-    /// One that has no price.
+    /// A tier without a price of its own.
     Other,
 }
 

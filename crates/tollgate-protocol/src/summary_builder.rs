@@ -24,8 +24,8 @@ pub(crate) enum TurnRole {
     Other,
 }
 
-/// Members of one object read so far. A duplicate is rejected, because the gateway might validate and price another one than the
-/// upstream reads.
+/// Members of one object read so far. A duplicate is rejected, because the gateway might validate and price another value than the one
+/// that the upstream reads.
 #[derive(Debug, Default)]
 pub(crate) struct SeenMembers(u32);
 
@@ -88,7 +88,7 @@ pub(crate) struct SummaryBuilder {
     pub(crate) extras: RequestExtras,
     pub(crate) offered_searches: Vec<FieldPath>,
     pub(crate) max_searches: Option<u64>,
-    /// Whether the conversation adds a search tool, which no limit of `tools` concerns.
+    /// True if the conversation adds a search tool, to which limits in `tools` do not apply.
     pub(crate) adds_searches: bool,
     first_file: Option<FieldPath>,
     metadata: Vec<(String, String)>,
@@ -190,7 +190,7 @@ impl SummaryBuilder {
         }
     }
 
-    /// Content at `path` that the body names and does not have. It may fill the context.
+    /// Content at `path` that the body only refers to. It may fill the context.
     pub(crate) fn kept_content(&mut self, path: &JsonPath<'_>) {
         self.extras.unseen.files = true;
         self.first_file.get_or_insert_with(|| path.to_string());

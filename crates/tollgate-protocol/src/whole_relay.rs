@@ -8,8 +8,8 @@ use crate::{
     outline::{JsonOutline, Mark},
 };
 
-/// A relay that has read the beginning of an answer. `None` if the beginning does not show that it is one, or the answer may be an
-/// error: such an answer is read as a whole. One of more than `max_bytes` breaks off.
+/// A relay that has read the beginning of an answer. `None` if the beginning does not show an answer, or may be that of an error; such a
+/// body is read as a whole. A body of more than `max_bytes` breaks off.
 #[must_use]
 pub fn relay_whole(
     codec: &'static dyn Codec,
@@ -40,7 +40,7 @@ struct WholeRelay {
     outline: JsonOutline,
     /// The name of the model is being replaced.
     replaces: bool,
-    /// Of the complete answer.
+    /// Summary of the complete answer.
     summary: Option<ReplySummary>,
 }
 

@@ -120,7 +120,7 @@ fn run(direction: &str, name: &str) {
     }
 }
 
-/// Adds what the answer needs of the caller's request, where the case has members of it.
+/// Adds the request members that the answer repeats, if the case has them.
 fn with_request(caller: Protocol, case: &Value, context: ReplyContext) -> ReplyContext {
     if caller != Protocol::Responses {
         return context;

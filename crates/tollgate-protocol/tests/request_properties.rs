@@ -244,7 +244,7 @@ proptest! {
             let mut again = decode_request(protocol, &target(protocol, conversation.stream), &encoded.body).unwrap();
             // Always requested from upstreams, whether or not the caller asked for it.
             again.params.include_usage = first.params.include_usage;
-            // What the answer repeats is for the caller.
+            // The answer to the caller repeats these members. The request to the upstream need not have all of them.
             again.echo.clone_from(&first.echo);
             prop_assert_eq!(without_paths(&again), without_paths(&first));
         }

@@ -8,13 +8,13 @@ use crate::{Key, Timestamp};
 /// A request of which only the head is known.
 #[derive(Clone, Copy, Debug)]
 pub struct EarlyRequest<'a> {
-    /// Its key.
+    /// The authenticated key.
     pub key: &'a Key,
-    /// Arrival.
+    /// When the request arrived.
     pub at: Timestamp,
-    /// False if it may be free, so that it is served although no money is left.
+    /// False if the request may be free: it is then served although no money is left.
     pub costs_money: bool,
-    /// Whether it counts tokens, which is no request for a limit on requests.
+    /// True for a token count, which does not count towards limits on requests.
     pub counts_tokens: bool,
     /// The time in the monotonic microseconds of the sliding windows.
     pub micros: u64,
@@ -58,7 +58,7 @@ fn exhausted_rate(limit: &Limit, meter: &Meter, ahead: u64, micros: u64) -> Opti
     if used < rate.limit {
         return None;
     }
-    // Where only requests that are still being received fill the limit, it is not known when they will be counted.
+    // If the limit is reached only because of requests that are still being received, when these will be counted is unknown.
     let wait_ms = meter.exceeded_rate(limit.rule, 1, micros).map_or(1_000, |(_, _, wait_ms)| wait_ms);
     let rate_statuses = super::RateStatuses::default();
     Some(RateExceeded { subject: limit.subject, kind: limit.rule.rate_kind()?, limit: rate.limit, used, wait_ms, rate_statuses })

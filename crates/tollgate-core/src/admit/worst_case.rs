@@ -36,8 +36,8 @@ impl WorstCaseCost {
         Self { input, output, candidates: u64::from(summary.candidates.max(1)), ..Self::nothing() }
     }
 
-    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach. What is unseen is no part of the
-    /// tokens, because it would exceed most limits on tokens a minute.
+    /// Priced at the most expensive kind the input may be, in the most expensive tier it may reach. Unseen input counts towards the cost
+    /// but not towards the tokens, because it would exceed most limits on tokens per minute.
     pub(super) fn of(
         price: &Price,
         multiplier: Multiplier,

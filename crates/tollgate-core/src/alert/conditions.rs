@@ -9,11 +9,11 @@ use crate::{
 };
 
 const DAY_MS: i64 = 86_400_000;
-/// An account that has cooled as often without a success has failed a probe.
+/// An account that has cooled this many times since its last success has failed a probe.
 const COOLINGS_OF_FAILED_PROBE: u32 = 2;
 
-/// The percentages that budgets have reached. A budget that has reached several at once is reported at the highest; the others are
-/// quiet. `name`: of the subject. A period that ends leaves its alerts without a condition.
+/// The percentages that budgets have reached. If a budget has reached several at once, only the highest is reported; the others are
+/// quiet. `name` is the name of the subject. Alerts of a period that has ended have no condition any more.
 pub fn budget_conditions(
     subject: &Subject,
     name: &str,
@@ -23,7 +23,7 @@ pub fn budget_conditions(
     now: Timestamp,
 ) -> Vec<AlertCondition> {
     let mut found = Vec::new();
-    // A budget of nothing is spent from its beginning.
+    // A budget of zero would count as spent from the start.
     for budget in budgets.iter().filter(|budget| budget.amount.0 > 0) {
         let spent = spent(budget.window);
         let has_reached = |percent: &u32| i128::from(spent.0) * 100 >= i128::from(budget.amount.0) * i128::from(*percent);
@@ -72,8 +72,8 @@ fn percents_of<'a>(budget: &Budget, percents: &'a [u32]) -> impl Iterator<Item =
     percents.iter().copied().chain(is_added.then_some(100))
 }
 
-/// The subjects of all alerts that these budgets can have now, however much is spent. Others are of a period that has ended, or of a
-/// budget that was changed.
+/// The subjects of all alerts that these budgets can have now, however much is spent. An open alert with another subject belongs to a
+/// period that has ended or to a budget that was changed.
 pub fn budget_subjects<'a>(
     subject: &'a Subject,
     budgets: &'a [Budget],
@@ -145,8 +145,8 @@ pub struct DownChannel {
     pub since: Timestamp,
 }
 
-/// Enabled channels all of whose enabled accounts are cooling, resting or probed. An account whose wait is over is usable again, unless
-/// its last probe failed: without requests nothing would ever say that it has recovered from a single 429.
+/// Enabled channels all of whose enabled accounts are cooling, resting or probed. An account whose wait is over counts as usable unless
+/// its last probe failed: without requests nothing would show that it has recovered from a single 429.
 pub fn channels_down(catalog: &Catalog, health: impl Fn(AccountId) -> AccountHealth, now: Timestamp) -> Vec<DownChannel> {
     let mut down = Vec::new();
     for channel in catalog.channels.values().filter(|channel| channel.spec.on) {
@@ -184,7 +184,7 @@ pub struct ErrorCounts {
 }
 
 impl ErrorCounts {
-    /// Adds the requests with one reason, of which so many were completed and failed. Those that the caller is at fault for are left out.
+    /// Adds requests that ended with `reason`: so many were completed and failed. Failures that the caller is at fault for are left out.
     pub fn add(&mut self, reason: &str, completed: u64, failed: u64) {
         let failed = if Fault::of_error(reason) == Some(Fault::Caller) { 0 } else { failed };
         self.requests = self.requests.saturating_add(completed).saturating_add(failed);
@@ -192,7 +192,7 @@ impl ErrorCounts {
     }
 }
 
-/// A channel of which `percent` of at least `least` requests have failed. `id`: of the channel, which may be removed by now.
+/// A channel of which `percent` of at least `least` requests have failed. `id` is that of the channel, which may have been removed.
 #[must_use]
 pub fn error_condition(id: &str, name: &str, counts: ErrorCounts, percent: u64, least: u64) -> Option<AlertCondition> {
     let ErrorCounts { requests, failed } = counts;
@@ -250,7 +250,7 @@ pub fn journal_condition(node: &str, bytes: u64, records: usize, threshold: u64)
     })
 }
 
-/// Bytes in the largest unit of which there is one, with one decimal: `268435456` as `256.0 MiB`.
+/// A size in the largest unit that it reaches, with one decimal: `268435456` as `256.0 MiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {
     match [(30, "GiB"), (20, "MiB"), (10, "KiB")].into_iter().find(|(shift, _)| bytes >> shift > 0) {
@@ -302,7 +302,7 @@ const fn is_near(expires: Timestamp, days: i64, now: Timestamp) -> bool {
     expires.ms_since(now) < days.saturating_mul(DAY_MS)
 }
 
-/// Since when each channel has been down.
+/// When each channel went down.
 #[derive(Debug, Default)]
 pub struct DownChannels(HashMap<ChannelId, Timestamp, IdHash>);
 
@@ -312,7 +312,7 @@ impl DownChannels {
         self.0.retain(|known, _| down.iter().any(|down| down.channel == *known));
         let mut found = Vec::new();
         for DownChannel { channel: id, reason, since } in down {
-            // Each probe that fails begins a cooling; the first one says since when.
+            // Each failed probe starts a new cooling; the outage began with the first one.
             let since = *self.0.entry(*id).or_insert(*since);
             let Some(channel) = catalog.channels.get(id).filter(|_| now.ms_since(since) >= for_ms) else { continue };
             let name = &channel.spec.name;

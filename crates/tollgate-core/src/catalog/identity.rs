@@ -48,7 +48,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// The key and its member, as what requests provoke is attributed.
+    /// The key and its member. Failures that a request provokes are attributed to them.
     pub const fn requester(&self) -> Requester {
         Requester { key: self.id, member: self.member.id }
     }

@@ -26,7 +26,8 @@ impl SaleMultipliers {
     /// The factor of a group and those of names and patterns, in any order. Of two with the same text the last one wins.
     pub fn new(of_group: Multiplier, of_models: impl IntoIterator<Item = (Glob, Multiplier)>) -> Self {
         let (mut patterns, mut names): (Vec<_>, Vec<_>) = of_models.into_iter().partition(|(glob, _)| glob.has_wildcards());
-        // The last of those with the same text comes first.
+        // Reversed, so that of entries with the same text the last one sorts first: it is kept by `dedup_by` and found first among
+        // patterns.
         names.reverse();
         patterns.reverse();
         names.sort_by(|(one, _), (other, _)| one.0.cmp(&other.0));

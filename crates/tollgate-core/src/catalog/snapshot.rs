@@ -94,12 +94,12 @@ impl Channel {
         self.protocol_for(protocol, purpose) == protocol
     }
 
-    /// The protocol spoken to it for a caller of this one.
+    /// The protocol in which the channel is called for a caller of this protocol.
     pub(crate) fn protocol_for(&self, caller: Protocol, purpose: ModelPurpose) -> Protocol {
         if self.spec.provider == Provider::Echo && caller.spec().echoes { caller } else { self.protocol_of(purpose) }
     }
 
-    /// The protocol that requests of a method are translated to. Embeddings have one of their own where that of the channel has none.
+    /// The protocol that requests of a method are translated to. Embeddings use a protocol of their own if the channel's has none.
     pub fn upstream_protocol(&self, method: Method) -> Protocol {
         self.protocol_of(ModelPurpose::of_method(method))
     }
@@ -145,13 +145,13 @@ fn bit(bits: &[u64], position: u32) -> bool {
     bits.get(position as usize / 64).is_some_and(|word| word >> (position % 64) & 1 == 1)
 }
 
-/// True if a request for the model costs money at any time: its price has always begun, and input is not free.
+/// True if a request for the model costs money at any time: some price has no start, and no price has free input.
 fn always_costs(model: &Model) -> bool {
     model.spec.price.as_ref().is_some_and(|schedule| {
         let costs = |price: &Price| price.input.is_some_and(|input| input > 0);
         schedule.0.iter().any(|scheduled| scheduled.valid_from.is_none())
             && schedule.0.iter().all(|scheduled| {
-                // A tier without a price of its own takes that of the list.
+                // A tier without an input price has that of the list.
                 costs(&scheduled.price) && scheduled.price.tiers.iter().all(|tier| tier.price.input != Some(0))
             })
     })

@@ -14,7 +14,7 @@ pub fn output_price_warning(model: &ModelSpec) -> Option<String> {
     })
 }
 
-/// The same about the costs of a channel.
+/// Warns about costs of a channel that leave out output.
 pub(super) fn channel_warnings(catalog: &Catalog, channel: &Channel, warnings: &mut Vec<String>) {
     let embeds = |name: &str| catalog.models.get(name).is_some_and(|model| model.spec.embeddings);
     for mapping in &channel.spec.serves {
@@ -28,7 +28,7 @@ pub(super) fn channel_warnings(catalog: &Catalog, channel: &Channel, warnings: &
 }
 
 fn leaves_out_output(schedule: &PriceSchedule) -> bool {
-    // Tiers take what they do not have from the price.
+    // Tiers inherit missing figures from the base price.
     schedule.0.iter().any(|entry| sells_input_only(&entry.price))
 }
 

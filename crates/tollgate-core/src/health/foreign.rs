@@ -1,4 +1,4 @@
-//! Health whose times another clock wrote: that of another node, or this machine's before it stepped.
+//! Health with times of another clock: that of another node, or this machine's before it stepped.
 
 use super::{
     AccountHealth, CoolingReason, HealthState,
@@ -8,8 +8,8 @@ use super::{
 use crate::Timestamp;
 
 impl HealthState {
-    /// The same state by a clock that shows `now`: it began no later than that, and ends within its own length, at most the
-    /// longest of its kind.
+    /// The state as seen by a clock that shows `now`: it began at the latest now, and keeps its remaining duration, at most the longest
+    /// of its kind.
     #[must_use]
     pub fn as_of(self, now: Timestamp) -> Self {
         match self {

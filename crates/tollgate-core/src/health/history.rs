@@ -41,7 +41,7 @@ pub enum HealthReason {
     PrivateNetwork,
 }
 
-/// What showed a transition.
+/// Which kind of check showed the transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransitionCause {
     /// Requests of callers.
@@ -50,7 +50,7 @@ pub enum TransitionCause {
     Probe,
     /// A test by an operator, or the end of cooling that one asked for. Tests are no traffic.
     Test,
-    /// Another node told of it.
+    /// Reported by another node.
     Node,
     /// A change of the catalog, a credential or a budget.
     Operator,
@@ -94,7 +94,7 @@ pub enum HealthCondition {
     Impaired(Impairment),
 }
 
-/// The condition of an account, whichever callers ask. `health` is its state for all callers.
+/// The condition of an account, independent of the caller. `health` is its state for all callers.
 pub fn account_condition(channel: &Channel, account: &Account, health: &HealthState, now: Timestamp) -> HealthCondition {
     let impaired = |state, reason, since, until| HealthCondition::Impaired(Impairment { state, reason, since, until });
     if !channel.spec.on || !account.spec.on {
@@ -111,8 +111,8 @@ pub fn account_condition(channel: &Channel, account: &Account, health: &HealthSt
     }
 }
 
-/// What is recorded of the health of accounts and channels: the transitions that have not ended, and since when accounts are usable.
-/// Each change returns the rows to store.
+/// Recorded health of accounts and channels: the open transitions, and since when accounts have been usable. Each change returns the rows
+/// to store.
 #[derive(Debug, Default)]
 pub struct HealthHistory {
     open: HashMap<HealthSubject, OpenTransition>,
@@ -128,12 +128,12 @@ enum HealthSubject {
 #[derive(Clone, Copy, Debug)]
 struct OpenTransition {
     row: HealthTransition,
-    /// When the account was usable last: transitions that follow one another are one outage.
+    /// Start of the outage: when the account was last usable. Consecutive transitions are one outage.
     outage_since: Timestamp,
 }
 
 impl HealthHistory {
-    /// What was recorded before: transitions that have not ended, and ended ones, in any order.
+    /// Restores the history from recorded transitions, open and ended ones, in any order.
     pub fn restore(recorded: impl IntoIterator<Item = HealthTransition>) -> Self {
         let mut history = Self::default();
         for row in recorded {
@@ -249,7 +249,7 @@ impl HealthHistory {
                         self.usable_since.extend(account.map(|account| (account, at)));
                     }
                     Some(next) => {
-                        // Rows of one subject differ in their beginning.
+                        // Rows of one subject must have different start times.
                         let since = before.map_or(next.since, |open| next.since.max(Timestamp(open.row.impairment.since.0 + 1)));
                         let impairment = Impairment { since, ..next };
                         let row = HealthTransition { channel, account, impairment, cause, ended_at: None };

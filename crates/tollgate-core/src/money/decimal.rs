@@ -7,7 +7,7 @@ use super::ParseMoneyError;
 pub(super) fn parse(text: &str, decimals: u32) -> Result<i64, ParseMoneyError> {
     parse_or_none(text, decimals).ok_or_else(|| {
         let is_amount = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') && text.parse::<f64>().is_ok();
-        // Digits beyond the scale are a fault of their own.
+        // Digits beyond the scale are a different error than a large amount.
         let fraction = text.split_once('.').map_or("", |(_, fraction)| fraction).trim_end_matches('0');
         let is_too_large = is_amount && fraction.len() <= decimals as usize && !text.ends_with('.');
         ParseMoneyError { text: text.to_owned(), max_decimals: decimals, is_too_large }

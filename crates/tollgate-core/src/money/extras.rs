@@ -38,7 +38,7 @@ pub struct PricedOptions {
 }
 
 impl Price {
-    /// What this list is for requests with the options that it has prices for, without options first.
+    /// The list for requests with each combination of options that it has prices for, beginning with no options.
     pub fn with_options(&self) -> impl Iterator<Item = (PricedOptions, Self)> {
         let tiers = [(ServiceTier::Priority, self.priority), (ServiceTier::Flex, self.flex)];
         let tiers = tiers.into_iter().filter_map(|(tier, factor)| Some(Some((tier, factor?))));
@@ -61,7 +61,7 @@ impl Price {
         figure(self).is_some() || self.tiers.iter().any(|tier| figure(&tier.price).is_some())
     }
 
-    /// The list for a request with these extras. What it has no price for is left at the usual price and named.
+    /// The list for a request with these extras. Extras without a price keep the usual price and are returned.
     pub(crate) fn with_extras(&self, extras: RequestExtras) -> (Self, Vec<UnpricedExtra>) {
         let mut unpriced = Vec::new();
         let factor = match extras.tier {

@@ -14,10 +14,10 @@ pub(super) struct PricedRequest {
 
 /// The price of an offer for a request with these `extras`.
 pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtras) -> PricedRequest {
-    // A model without a price is a refusal of its own where money is limited.
+    // With limited money, a model without a price is refused elsewhere.
     let Some(sale) = &offer.sale else { return PricedRequest { sale: None, unpriced: Vec::new() } };
     let mut unpriced: Vec<PriceEffect> = Vec::new();
-    // The prices of another model or provider are not this model's.
+    // A request that may be served by another model or provider has no known price.
     unpriced.extend((extras.other_routes && !sale.is_free()).then_some(PriceEffect::OtherRoutes));
     if !summary.method.generates() {
         return PricedRequest { sale: Some(sale.clone()), unpriced: fields_with(&unpriced, summary).collect() };
@@ -40,14 +40,14 @@ pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtr
         unpriced.extend(compaction.then_some(PriceEffect::Compaction));
         files.clone_from(&summary.first_file);
     }
-    // Only the demand for a search is the caller's to leave out: agents offer it with every request.
+    // If the caller demands a search, name the field that demands it: agents offer searches with every request, so the tool can stay.
     let searches_only = unpriced.iter().all(|effect| matches!(effect, PriceEffect::WebSearch | PriceEffect::FoundInput));
     let is_demanded = searches_only && extras.own_search && summary.offered_searches.is_empty() && !extras.server_tools;
     let named = |field: FieldPath| if is_demanded && field == "tools" { "tool_choice".to_owned() } else { field };
     PricedRequest { sale: Some(price), unpriced: fields_with(&unpriced, summary).map(named).chain(files).collect() }
 }
 
-/// Whether an upstream that gets the search of a request states what it costs, if the group or the key limits what a request may cost.
+/// True if an upstream that performs the search states what it costs, or if neither group nor key limits the cost of a request.
 pub(super) fn has_known_cost(
     catalog: &Catalog,
     caller: &Caller,
@@ -78,7 +78,7 @@ pub(super) fn has_known_cost(
 /// The fields of a request that can have one of these effects.
 fn fields_with(effects: &[PriceEffect], summary: &RequestSummary) -> impl Iterator<Item = FieldPath> {
     let has = |field: &&FieldPath| price_effects(field).iter().any(|effect| effects.contains(effect));
-    // Most requests have none, and the look-up of each field takes as long as the rest of the offer.
+    // Most requests have no such effect, and looking up each field would take as long as the rest of the offer.
     let fields = if effects.is_empty() { &[][..] } else { &summary.fields };
     fields.iter().filter(has).cloned()
 }

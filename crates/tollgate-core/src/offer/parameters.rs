@@ -112,12 +112,12 @@ fn ancestry(path: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(path), |path| path.rsplit_once('.').map(|(parent, _)| parent)).chain(newer)
 }
 
-/// The protocols whose names of a field may be in a rule besides the caller's.
+/// The other protocols in whose spelling a rule may name a field.
 fn others(from: Protocol) -> impl Iterator<Item = Protocol> {
     Protocol::ALL.into_iter().filter(move |other| *other != from)
 }
 
-/// Another protocol's names of a field. A name that chat has too means chat's field in a rule.
+/// Another protocol's names of a field. A name that is also a chat field means the chat field in a rule.
 fn counterparts(from: Protocol, other: Protocol, path: &str) -> impl Iterator<Item = &'static str> {
     let rows = COUNTERPARTS.iter().filter(move |row| row[from as usize] == path);
     let is_chats = |name: &str| COUNTERPARTS.iter().any(|row| row[Protocol::OpenAi as usize] == name);

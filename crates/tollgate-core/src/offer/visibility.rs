@@ -1,4 +1,4 @@
-//! Visibility: which models someone sees, and in which groups. Model lists, the model square, its feeds and routing all ask
+//! Visibility: which models an audience sees, and in which groups. Model lists, the model square, its feeds and routing all ask
 //! [`offering_groups`], so that they agree.
 
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::{
     price_limit::{EffectivePrice, PriceBasis, PriceRules},
 };
 
-/// Those who look at models: a caller, or visitors without a key.
+/// The viewers of a model list: a caller, or visitors without a key.
 #[derive(Clone, Copy, Debug)]
 pub struct Audience<'a> {
     /// Its groups, in order of preference.
@@ -29,7 +29,7 @@ impl<'a> From<&'a Caller> for Audience<'a> {
 }
 
 impl<'a> Audience<'a> {
-    /// Everyone who sees these groups, without a restriction of models.
+    /// All viewers of these groups, without restriction to models.
     pub const fn of_groups(groups: &'a [Arc<Group>]) -> Self {
         Self { groups, models: &[], models_deny: &[] }
     }

@@ -26,7 +26,7 @@ const HOSTS: [(&str, &str); 17] = [
     ("openrouter.ai", "openrouter"),
 ];
 
-/// What a list has for a price.
+/// An entry of a price list: a usable price, or one that was skipped.
 #[derive(Clone, Copy, Debug)]
 enum Entry<'a> {
     Price(usize, &'a ListedPrice),
@@ -79,8 +79,8 @@ impl<'a> ListIndex<'a> {
         of_provider.or_else(of_any).map(Entry::found)
     }
 
-    /// The entry for a model's sale price: one without a provider for its public name; else the one that its channels have in common;
-    /// else the only one of its public name.
+    /// The entry for a model's sale price: the one without a provider for its public name; else the one that all its channels match; else
+    /// the only one with its public name.
     pub(super) fn of_model(&self, model: &str, channels: &[(&Channel, Option<ListMatch<'a>>)]) -> Option<ListMatch<'a>> {
         if let Some(entry) = self.by_provider.get(&(None, model)) {
             return Some(entry.found());
@@ -99,7 +99,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The match whose price all of them have. Skipped entries count only if there is no other.
+/// The match that all agree with in price. Skipped entries count only if there is no other.
 fn common(matches: Vec<ListMatch<'_>>) -> Option<ListMatch<'_>> {
     let (prices, others): (Vec<_>, Vec<_>) = matches.into_iter().partition(|found| found.position().is_some());
     let price = |found: &ListMatch<'_>| if let ListMatch::Price(_, listed) = found { Some(listed.price.clone()) } else { None };
@@ -118,7 +118,7 @@ fn common(matches: Vec<ListMatch<'_>>) -> Option<ListMatch<'_>> {
     Some(ListMatch::Ambiguous(names.join(", ")))
 }
 
-/// The provider of a channel as lists name it; `None` for a server that is not known.
+/// The name that price lists use for a channel's provider; `None` if the server is unknown.
 fn provider_of(channel: &Channel) -> Option<&'static str> {
     match channel.spec.provider {
         Provider::OpenAi => Some("openai"),

@@ -26,7 +26,7 @@ const KINDS: [(&str, &str); 10] = [
     ("input_cost_per_audio_token", "audio"),
     ("input_cost_per_request", "per_request"),
 ];
-/// Figures that refine a kind: without them their tokens count as the kind.
+/// Figures that refine a kind. Without them their tokens are priced as the kind.
 const REFINEMENTS: [&str; 4] = [
     "cache_read_input_audio_token_cost",
     "cache_read_input_image_token_cost",
@@ -43,9 +43,9 @@ const OTHER_SERVICES: [&str; 7] = [
     "computer_use_input_cost_per_1k_tokens",
     "computer_use_output_cost_per_1k_tokens",
 ];
-/// Output that is priced apart from text; the same figure as of text is no difference.
+/// Output with a figure of its own besides text; ignored if the figure is the same.
 const APART_OUTPUT: [&str; 2] = ["output_cost_per_audio_token", "output_cost_per_image_token"];
-/// Service levels whose factors a price has.
+/// Service levels for which a price has a factor.
 const FACTORS: [&str; 2] = ["priority", "flex"];
 /// Service levels that requests through the gateway cannot have.
 const OTHER_LEVELS: [&str; 4] = ["batches", "balanced", "ultrafast", "decisions"];
@@ -173,7 +173,7 @@ fn parts(key: &str) -> (&str, u64, &str) {
 fn nano_usd(key: &str, value: &Value, shift: i32, kind: &str, notes: &mut Vec<String>) -> Result<i64, String> {
     let number = value.as_f64().filter(|number| number.is_finite() && *number >= 0.0);
     let number = number.ok_or_else(|| format!("{key} is no price: {value}"))?;
-    // The shortest decimal that reads as this number is what the list has.
+    // The shortest decimal that parses to this number is the figure written in the list.
     let text = format!("{number:e}");
     let (digits, rounded) = shifted(&text, shift).ok_or_else(|| format!("{key} is too large: {value}"))?;
     if figure(kind).is_some_and(|figure| digits > figure.max) {
@@ -198,7 +198,7 @@ fn shifted(text: &str, shift: i32) -> Option<(i64, bool)> {
     if power >= 0 {
         return Some((i64::try_from(digits.checked_mul(scale(power)?)?).ok()?, false));
     }
-    // Below any digit that could be kept.
+    // Smaller than any digit that is kept.
     let Some(scale) = scale(power) else { return Some((0, true)) };
     let rounded = (digits + scale / 2).div_euclid(scale);
     Some((i64::try_from(rounded).ok()?, digits % scale != 0))

@@ -24,7 +24,7 @@ enum Column {
     Figure(Figure),
     Priority,
     Flex,
-    /// What the price leaves out.
+    /// A note on what the price does not include.
     Note,
 }
 
@@ -83,7 +83,7 @@ pub(super) fn read(text: &str) -> Result<PriceList, Vec<PriceListFault>> {
     if faults.is_empty() { Ok(list) } else { Err(faults) }
 }
 
-/// The line in which a record begins. Its position is where the record before it ended: the rest of a CRLF, empty lines and comments may
+/// The line in which a record begins. Its position is the end of the previous record: the rest of a CRLF, empty lines and comments may
 /// lie between.
 fn line_of(text: &str, position: Option<&csv::Position>) -> u64 {
     let begin = position.and_then(|at| usize::try_from(at.byte()).ok()).unwrap_or(0).min(text.len());

@@ -347,7 +347,7 @@ pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Optio
     stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
 }
 
-/// The extras of a request of a caller's protocol at a channel: those that speak another one do without the caller's own search.
+/// The extras of a request at a channel. A channel of another protocol than the caller's serves it without the caller's own search.
 pub fn extras_at(channel: &Channel, from: Protocol, extras: RequestExtras) -> RequestExtras {
     extras.at_upstream(channel.speaks(from, ModelPurpose::Generation))
 }
@@ -370,7 +370,7 @@ pub(crate) fn known_cost(
     unpriced.first().map_or(Ok(Cow::Owned(price)), |option| Err(MissingPrice::CostOfOption(*option)))
 }
 
-/// The same; `None`: unknown.
+/// [`known_cost`] as an option; `None`: unknown.
 pub(crate) fn cost_with_extras(
     channel: &Channel,
     mapping_index: usize,

@@ -44,7 +44,7 @@ pub enum Exclusion {
     Unpriced(MissingPrice),
     /// The margin between sale and cost price is too low.
     Margin,
-    /// The group sells nothing below cost, and this would be.
+    /// The group sells nothing below cost, and this account would.
     BelowCost(BelowCost),
     /// Its protocol cannot express these fields.
     CannotTranslate(Vec<FieldPath>),
@@ -65,7 +65,7 @@ pub enum Exclusion {
     },
 }
 
-/// Which price is missing, and who requires it.
+/// Which price is missing, and what requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingPrice {
     /// The sale price, because the caller's money is bounded.
@@ -74,7 +74,7 @@ pub enum MissingPrice {
     SaleForPriceLimit,
     /// The cost price, because of a price limit.
     CostForPriceLimit,
-    /// The cost price of an option of the request, because of a price limit. The channel states that of the model.
+    /// The cost price of an option of the request, because of a price limit. The channel does state the model's own cost price.
     CostOfOption(UnpricedExtra),
 }
 
@@ -251,7 +251,7 @@ impl Exclusion {
             Self::Disabled => NoRouteCause::Disabled,
             Self::Resting { why: RestingReason::Refused, until: None } => NoRouteCause::Credential,
             Self::Cooling { why: CoolingReason::RateLimited, .. } => NoRouteCause::UpstreamRateLimited,
-            // A refusal with an end may be about one caller's request: a probe clears that up within seconds.
+            // A refusal with an end may concern only one caller: a probe finds out within seconds.
             Self::Resting { why: RestingReason::Refused, until: Some(_) } | Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
             Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
@@ -442,7 +442,7 @@ impl NoRouteCause {
         }
     }
 
-    /// True for what only another price or price limit changes.
+    /// True for causes that only a change of prices or price limits removes.
     #[must_use]
     pub const fn is_price(self) -> bool {
         matches!(self, Self::PriceLimit | Self::NoPrice)

@@ -25,7 +25,7 @@ pub(super) struct BillingInput {
 }
 
 impl BillingInput {
-    /// The charged tokens and searches; `None`: nothing is charged, whatever the price.
+    /// The charged tokens and searches; `None`: free at any price.
     pub(super) fn tokens(&self) -> Option<Tokens> {
         self.tokens_alone().map(|tokens| Tokens { web_searches: self.production.searches, ..tokens })
     }
@@ -41,7 +41,7 @@ impl BillingInput {
             }),
             Outcome::CallerLeft if self.delivered.content => Some(self.left()),
             Outcome::UpstreamBroke | Outcome::GatewayStopped if self.delivered.content => Some(self.by_policy()),
-            // The caller cancelled the request itself; the policy decides about the input.
+            // The caller cancelled before any content; the policy decides about the input.
             Outcome::CallerLeft if self.in_flight && self.policy != StreamBreak::NoneIfEmpty => {
                 Some(self.with_hidden_output(self.input_alone()))
             }
@@ -61,7 +61,7 @@ impl BillingInput {
     fn left(&self) -> Tokens {
         match self.production.usage {
             Some((usage, source)) if self.production.finished => tokens_of(&usage, source),
-            // The report has all thinking so far.
+            // The report includes all thinking so far.
             Some((usage, source)) if usage.reasoning > 0 => {
                 let completion_total = usage.completion_total.max(count_output(self.delivered));
                 let source = if completion_total > usage.completion_total { TokenSource::Estimated } else { source };
@@ -74,7 +74,7 @@ impl BillingInput {
         }
     }
 
-    /// With what the model may have produced unseen: what the cost of the attempt is estimated from.
+    /// Adds output that the model may have produced unseen. The cost of the attempt is estimated from the same figures.
     fn with_hidden_output(&self, tokens: Tokens) -> Tokens {
         let thinking = self.production.hidden_thinking.saturating_sub(tokens.completion());
         let output = self.production.hidden_output.saturating_sub(tokens.completion());
@@ -129,7 +129,7 @@ fn tokens_alone(method: Method, result: AttemptResult, input: InputCount, produc
     match production.usage {
         Some((usage, source)) if settled => tokens_of(&usage, source),
         Some((usage, source)) => {
-            // The report may be older than the content: the output produced since is charged too.
+            // The report may be older than the content; output produced since then is charged too.
             let min_total = counted.saturating_add(usage.reasoning).max(unseen);
             if usage.completion_total >= min_total {
                 return tokens_of(&usage, source);

@@ -20,19 +20,19 @@ const MIN_AUDIO_BYTES_PER_TOKEN: u64 = 16;
 const MAX_TOKENS_PER_DOCUMENT_BYTE: u64 = 8;
 /// Bound of an input whose size the body does not show: the longest context windows, read twice.
 const UNSIZED_INPUT: u64 = 4_194_304;
-/// Bound of an output that nothing limits.
+/// Bound of an unlimited output.
 const UNLIMITED_OUTPUT: u64 = 262_144;
-/// Tokens of an answer besides its text: ends of turns, frames of calls.
+/// Tokens of an answer besides its text: ends of turns, framing of calls.
 const OUTPUT_FRAME: u64 = 64;
 const MAX_TOKENS_PER_OUTPUT_MEDIUM: u64 = 16_384;
 /// Hidden thinking beyond the output limit, for models that think.
 const THINKING_ALLOWANCE: u64 = 32_768;
-/// Bound of web searches that nothing limits.
+/// Bound of an unlimited number of web searches.
 const UNLIMITED_SEARCHES: u64 = 100;
-/// Most searches that are billed and reserved, whatever a request allows: a false report of an upstream is bounded too.
+/// Most searches that are billed and reserved for one request, even if it allows more: bounds a false report of an upstream.
 pub(super) const MOST_SEARCHES: u64 = 10_000;
 
-/// The largest plausible charge for a request, without what its answer shows. Zero means unknown: nothing is cut.
+/// The largest plausible charge for a request, apart from what its answer shows. Zero means unknown: nothing is cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
 pub struct UsageBounds {
@@ -41,12 +41,12 @@ pub struct UsageBounds {
     /// Output tokens the request permits, over all candidate answers.
     #[n(1)]
     pub output: u64,
-    /// Output tokens reserved for it; what a thinking model is taken to have produced if its answer is abandoned.
+    /// Output tokens reserved for the request. A thinking model is assumed to have produced them if its answer is abandoned.
     #[n(2)]
     pub reserved_output: u64,
     #[n(3)]
     pub candidates: u32,
-    /// Output tokens beyond the limit: a summary of the conversation that the provider makes first.
+    /// Output tokens beyond the limit: the provider summarises the conversation first.
     #[n(4)]
     #[cbor(default)]
     pub summary_output: u64,
@@ -54,7 +54,7 @@ pub struct UsageBounds {
     #[n(5)]
     #[cbor(default)]
     pub searches: u64,
-    /// Those that count where the upstream's protocol has no word for them.
+    /// Searches that are billed if the upstream's protocol does not report searches.
     #[n(6)]
     #[cbor(default)]
     pub assumed_searches: u64,
@@ -93,7 +93,7 @@ impl UsageExcess {
 }
 
 impl UsageBounds {
-    /// The input, before the model is known.
+    /// Bounds of the input alone, before the model is known.
     pub fn of_input(summary: &RequestSummary) -> Self {
         let sized = Self::sized_input(summary);
         let input = if summary.extras.at_upstreams(true).unseen.any() { sized.max(UNSIZED_INPUT) } else { sized };
@@ -113,8 +113,8 @@ impl UsageBounds {
             .saturating_add(PROVIDER_INPUT)
     }
 
-    /// With the context of the model, which bounds what the body does not show, and the output the caller requested. A limit of 0
-    /// limits nothing at some upstreams.
+    /// Adds the output that the caller requested, and bounds unseen input by the model's context. An output limit of 0 is ignored,
+    /// because some upstreams treat it as unlimited.
     #[must_use]
     pub fn with_output(self, summary: &RequestSummary, model: &Model, reserved_output: u64) -> Self {
         let candidates = summary.candidates.max(1);
@@ -129,7 +129,7 @@ impl UsageBounds {
         let summary_output = unseen_tokens(summary, model).output;
         let extras = summary.extras;
         let searches = if extras.web_search { summary.max_searches.unwrap_or(UNLIMITED_SEARCHES).min(MOST_SEARCHES) } else { 0 };
-        // Upstreams of other protocols do without the caller's own search.
+        // Upstreams of other protocols serve the request without the caller's own search.
         let assumed_searches = if extras.own_search { 0 } else { searches.min(1) };
         Self { input, output, reserved_output, candidates, summary_output, searches, assumed_searches }
     }
@@ -141,13 +141,13 @@ impl UsageBounds {
         Self { output: self.output.min(output), reserved_output: self.reserved_output.min(output), ..self }
     }
 
-    /// The web searches that are billed, of those that an upstream of this protocol reported.
+    /// The web searches that are billed when an upstream of this protocol reported `reported`.
     pub(super) fn searches(&self, reported: Option<u32>, protocol: Protocol) -> u64 {
         let unreported = if reports_searches(protocol) { 0 } else { self.assumed_searches };
         reported.map_or(unreported, u64::from).min(self.searches)
     }
 
-    /// Searches that are reported and not billed: the report and the bound.
+    /// The reported searches and their bound, if more were reported than are billed.
     pub(super) fn excess_searches(&self, reported: Option<u32>) -> Option<(u64, u64)> {
         let reported = u64::from(reported?);
         (self.searches > 0 && reported > self.searches).then_some((reported, self.searches))
@@ -207,7 +207,7 @@ fn reports_searches(protocol: Protocol) -> bool {
     matches!(protocol, Protocol::Anthropic | Protocol::Responses)
 }
 
-/// Whether a protocol reports usage with every event of a stream, so that the last report has all thinking so far.
+/// True if a protocol reports usage with every event of a stream, so that the latest report includes all thinking so far.
 pub(super) fn reports_as_it_goes(protocol: Protocol) -> bool {
     protocol == Protocol::Gemini
 }

@@ -76,7 +76,7 @@ pub fn estimate_input(summary: &RequestSummary) -> u64 {
     summary.text_bytes.div_ceil(ESTIMATE_BYTES_PER_TOKEN).saturating_add(turns).saturating_add(media_input(summary))
 }
 
-/// Tokens of a request that its body and its limits do not show, at most.
+/// Upper estimate of the tokens of a request that neither its body nor its limits show.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct UnseenTokens {
     /// The model's context, if that is known.

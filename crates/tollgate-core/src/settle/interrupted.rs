@@ -195,7 +195,7 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
     })
 }
 
-/// The usage reported before the end, cut to what is possible of a model that may think.
+/// The usage reported before the end, cut to the bounds of a model that thinks.
 fn reported(begin: &AttemptStart<'_>, progress: Option<&StreamProgress>) -> Option<(Usage, TokenSource)> {
     let progress = progress?;
     let usage = plausible(progress.usage)?;

@@ -60,14 +60,14 @@ pub fn price_lines(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Pr
     PriceLines { tier: price.tier_bound(tokens.prompt()), multiplier, lines }
 }
 
-/// Whether the price of a kind is for one of it, and not for a million tokens.
+/// True if the price of a kind is per unit instead of per million tokens.
 pub fn is_counted_by_piece(kind: &str) -> bool {
     matches!(kind, "web_search" | "per_request")
 }
 
 impl PriceLines {
-    /// The lines that the amount consists of: without kinds that did not occur, and without a price per request or search where
-    /// there is none.
+    /// The lines that the amount consists of. Kinds that did not occur are left out, and so are `per_request` and `web_search` without a
+    /// price.
     pub fn charged(&self) -> impl Iterator<Item = &PriceLine> {
         self.lines.iter().filter(|line| line.count > 0 && (line.unit_price != 0 || !is_counted_by_piece(line.kind)))
     }

@@ -8,9 +8,9 @@ use super::{
 };
 use crate::{AttemptResult, Provider, TokenSource};
 
-/// Most tokens a second that a model is taken to think.
+/// Assumed upper bound of the thinking speed of a model, in tokens per second.
 const THINKING_PER_SECOND: u64 = 1_000;
-/// Tokens a second that an abandoned answer, which was to come as a whole, is taken to have had.
+/// Assumed output speed of an abandoned answer that is not streamed, in tokens per second.
 const OUTPUT_PER_SECOND: u64 = 100;
 
 /// Size and kind of a request.
@@ -25,16 +25,16 @@ pub struct RequestSize {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Production {
-    /// The reported usage, cut to what is possible.
+    /// The reported usage, cut to its bounds.
     pub(super) usage: Option<(Usage, TokenSource)>,
     pub(super) content: DeliveredContent,
     /// Web searches by the provider.
     pub(super) searches: u64,
-    /// The end of the answer was there.
+    /// True if the end of the answer arrived.
     pub(super) finished: bool,
-    /// Output of an abandoned answer that nothing reported, if the model thinks.
+    /// Unreported output of an abandoned answer, if the model thinks.
     pub(super) hidden_thinking: u64,
-    /// Output of an abandoned answer that was to come as a whole, if the model does not think.
+    /// Unreported output of an abandoned answer that is not streamed, if the model does not think.
     pub(super) hidden_output: u64,
 }
 
@@ -54,7 +54,7 @@ impl Production {
         }
         let reserved = size.bounds.reserved_output;
         let within = |per_second: u64| attempt.duration_us.div_ceil(1_000_000).saturating_mul(per_second).min(reserved);
-        // Of an answer that comes as a whole, providers seldom notice that it is not wanted any more.
+        // Providers seldom notice that an answer which is not streamed was abandoned, and go on.
         let hidden = if size.stream { within(THINKING_PER_SECOND) } else { reserved };
         match usage {
             Some((usage, _)) if usage.reasoning > 0 || reports_as_it_goes(attempt.planned.protocol) => production,

@@ -1,5 +1,5 @@
-//! Which optional parameters a model takes in a group, over each protocol of callers. Nothing is listed by hand: the model's own rule is
-//! asked, and each channel of another protocol translates a small request with the parameter.
+//! Which optional parameters a model takes in a group, over each protocol of callers. No list is kept by hand: the answer comes from the
+//! model's own rule and from translating a small request with the parameter for each channel of another protocol.
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};
 
@@ -14,7 +14,7 @@ use crate::{
     translation::{is_lenient, translate_options, upstream_profile},
 };
 
-/// The optional parameters of a protocol, by what becomes of them. Each is in one list, in order of name.
+/// The optional parameters of a protocol by how they are handled. Each is in one list, in order of name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ParameterSupport {
     pub supported: Vec<&'static str>,
@@ -33,15 +33,15 @@ enum Verdict {
     Refused,
 }
 
-/// Computes [`ParameterSupport`] for many models. What one translation says holds for all upstream models of the same profile, and
-/// is remembered.
+/// Computes [`ParameterSupport`] for many models. The result of a translation is cached: it holds for all upstream models with the same
+/// profile.
 #[derive(Debug, Default)]
 pub struct ParameterTables {
     requests: HashMap<(Protocol, bool), Arc<[SampleRequest]>>,
     verdicts: HashMap<String, Arc<[Verdict]>>,
 }
 
-/// A parameter, and a small request with it; `None` where no value of it can be read.
+/// A parameter, and a small request with it; `None` if no sample value of it can be decoded.
 type SampleRequest = (&'static str, Option<Request>);
 
 impl ParameterTables {
@@ -108,7 +108,7 @@ impl ParameterTables {
         Arc::clone(self.requests.entry((from, embeds)).or_insert_with(requests))
     }
 
-    /// What the translation to a channel's protocol says of each parameter.
+    /// Whether the translation to a channel's protocol supports each parameter.
     fn translated(
         &mut self,
         (from, embeds): (Protocol, bool),
@@ -131,7 +131,7 @@ impl ParameterTables {
     }
 }
 
-/// The verdict over all channels: those that refuse a parameter are not used for requests with it.
+/// Combines the verdicts of channels. Channels that refuse a parameter do not count: requests with it are sent to others.
 fn together(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     verdicts.fold(Verdict::Refused, |all, one| match (all, one) {
         (Verdict::Dropped, _) | (_, Verdict::Dropped) => Verdict::Dropped,
@@ -140,7 +140,7 @@ fn together(verdicts: impl Iterator<Item = Verdict>) -> Verdict {
     })
 }
 
-/// Whether the verdict over all channels is that of some of them only.
+/// True if some channels have another verdict than the combined one.
 fn is_of_some(together: Verdict, mut verdicts: impl Iterator<Item = Verdict>) -> bool {
     match together {
         Verdict::Supported => verdicts.any(|one| one == Verdict::Refused),

@@ -7,7 +7,7 @@ use crate::{HealthState, Timestamp};
 pub enum AccountStanding {
     /// `since`: the end of its last outage; `None`: it never had one.
     Usable { since: Option<Timestamp> },
-    /// Its last state has ended by itself, and no request has shown yet whether it works again. `since`: the beginning of the outage.
+    /// The last state has ended, and no request has shown yet whether the account works again. `since` is the beginning of the outage.
     Due { since: Timestamp },
     /// `until`: when the next request may try it; `None`: something has to happen first.
     Out { since: Timestamp, until: Option<Timestamp> },
@@ -16,7 +16,7 @@ pub enum AccountStanding {
 }
 
 impl AccountStanding {
-    /// The standing of an account in this state, of which no history is known.
+    /// The standing of an account in this state, without a recorded history.
     pub fn of(state: &HealthState, now: Timestamp) -> Self {
         let (since, until) = match *state {
             HealthState::Usable => return Self::Usable { since: None },
@@ -32,7 +32,7 @@ impl AccountStanding {
 pub enum OfferCondition {
     /// More than half of the accounts can be used.
     Available,
-    /// At most half of them can be used, or none has shown yet that it works again.
+    /// At most half of them can be used, or all that could be tried have yet to show that they work again.
     Degraded,
     /// No account can be used.
     Unavailable,
@@ -59,7 +59,7 @@ pub struct OfferState {
 }
 
 impl OfferState {
-    /// The state of an offer that accounts in these standings serve. Accounts that are switched off count only if all are.
+    /// The state of an offer that is served by accounts in these standings. Accounts that are switched off count only if all are.
     pub fn of(standings: &[AccountStanding]) -> Self {
         let is_on = |standing: &&AccountStanding| !matches!(standing, AccountStanding::Off { .. });
         let on = standings.iter().filter(is_on).count();
@@ -81,7 +81,7 @@ impl OfferState {
         }
         if usable.len() * 2 > on {
             usable.sort_unstable();
-            // So many accounts had to be usable for more than half to be.
+            // The offer became available when the account that completes the majority became usable.
             let since = usable.get(on / 2).copied().flatten();
             return Self { condition: OfferCondition::Available, since, until: None };
         }
@@ -90,21 +90,21 @@ impl OfferState {
             let until = ends.into_iter().min();
             return Self { condition: OfferCondition::Unavailable, since: out.last().copied(), until };
         }
-        // Half of the accounts had to go for it.
+        // The offer became degraded when half of the accounts were out.
         let since = out.get(on.div_ceil(2).saturating_sub(1)).copied();
         Self { condition: OfferCondition::Degraded, since, until: None }
     }
 }
 
-/// Least number of requests that say something about an offer.
+/// Fewer requests than this do not change the state of an offer.
 const MIN_REQUESTS: u64 = 20;
 /// Percentages of failed requests from which on an offer is degraded, and unavailable.
 const DEGRADED_PERCENT: u64 = 5;
 const UNAVAILABLE_PERCENT: u64 = 90;
 
 impl OfferState {
-    /// The state with what its latest requests show: accounts that can be used, of which requests fail all the same, are not enough.
-    /// `since`: when the time of these requests begins. Requests whose caller was at fault are not counted.
+    /// The state corrected by its latest requests, which may fail although accounts can be used. `since` is the start of the period of
+    /// these requests. Requests whose caller was at fault are not counted.
     #[must_use]
     pub fn with_requests(self, answered: u64, failed: u64, since: Timestamp) -> Self {
         let all = answered.saturating_add(failed);

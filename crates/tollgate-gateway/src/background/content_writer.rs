@@ -31,9 +31,9 @@ const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct ContentWriter {
     contents: mpsc::Receiver<QueuedContents>,
-    /// The beginning of the next batch.
+    /// Contents already taken from the queue for the next batch.
     next: Vec<QueuedContents>,
-    /// At most so many bytes are stored, as far as this node knows.
+    /// Upper bound of the stored bytes, as far as this node knows.
     stored: u64,
     warned: Option<Instant>,
 }
@@ -83,7 +83,7 @@ impl ContentWriter {
         tokio::time::sleep(BATCH_WAIT).await;
     }
 
-    /// The next batch: what waits and fits.
+    /// The next batch: as many of the waiting contents as fit.
     fn batch(&mut self) -> Vec<QueuedContents> {
         let mut batch = std::mem::take(&mut self.next);
         let mut bytes: usize = batch.iter().map(length).sum();
@@ -98,7 +98,7 @@ impl ContentWriter {
     async fn store(&mut self, batch: Vec<QueuedContents>, store: &dyn ContentStore, shared: &Shared) {
         let settings = shared.settings.load();
         let redaction = settings.contents.redact.as_ref();
-        // The places are kept until the batch is stored.
+        // The batch keeps its space in the queue until it is stored.
         let rows: Vec<RequestContents> = batch.iter().map(|queued| redacted(queued.contents.clone(), redaction)).collect();
         if let Err(fault) = store.store_contents(&rows).await {
             shared.metrics.contents(ContentEnd::Lost, rows.len());
@@ -112,9 +112,9 @@ impl ContentWriter {
         }
     }
 
-    /// Removes contents before more is stored than may be, an eighth at once.
+    /// Removes stored contents down to seven eighths of `max` when they may exceed it.
     async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
-        // Stored contents are compressed: their texts are not shorter.
+        // Stored contents are compressed, so the length of their texts is an upper bound.
         self.stored = self.stored.saturating_add(new);
         if self.stored > max {
             while store.prune_contents(Timestamp(i64::MIN), max / 8 * 7).await? > 0 {}

@@ -53,7 +53,7 @@ impl HealthRecorder {
         let (mut waiting, mut noted_at) = (VecDeque::new(), None);
         loop {
             tokio::select! {
-                // Changes come first: what they tell must not be found by the comparison, which does not know their cause.
+                // Changes first: the comparison would find the same transitions without their cause.
                 biased;
                 Some(change) = changes.changes.recv() => self.record(&change, &mut waiting),
                 () = stop.cancelled() => break,
@@ -104,7 +104,7 @@ impl HealthRecorder {
         let (catalog, now) = (self.shared.catalog.load_full(), self.shared.clock.now());
         let mut rows = Vec::new();
         for channel in catalog.channels.values() {
-            // Between two channels requests may ask for standings.
+            // Locked for one channel at a time, so that requests can ask for standings in between.
             let mut history = self.records.lock();
             for account in &channel.accounts {
                 let state = self.registry.state_of_all(account.id);
@@ -116,7 +116,7 @@ impl HealthRecorder {
         queue(waiting, rows);
     }
 
-    /// Ends the transitions of what the catalog does not have any more.
+    /// Ends the transitions of accounts and channels that the catalog no longer has.
     fn retain(&self, catalog: &Catalog, now: Timestamp) -> Vec<HealthTransition> {
         let exists = |channel, account: Option<_>| {
             let found = catalog.channels.get(&channel);
@@ -130,7 +130,7 @@ impl HealthRecorder {
         budget_of(channel, now, |budget| spent(budget.window))
     }
 
-    /// Writes the rows that wait. What cannot be written waits on.
+    /// Writes the waiting rows. Rows that cannot be written go on waiting.
     async fn write(&self, waiting: &mut VecDeque<HealthTransition>) {
         while !waiting.is_empty() {
             let batch: Vec<HealthTransition> = waiting.iter().take(BATCH).copied().collect();
@@ -167,12 +167,12 @@ fn record_account(
     now: Timestamp,
 ) -> Vec<HealthTransition> {
     let condition = account_condition(channel, account, state, now);
-    // A switch is the operator's, whatever asked for the comparison.
+    // Only operators switch accounts and channels on and off, whatever triggered the comparison.
     let is_switch = matches!(condition, HealthCondition::Impaired(impairment) if impairment.state == ImpairedState::Off);
     history.record(channel, account, condition, if is_switch { TransitionCause::Operator } else { cause }, now)
 }
 
-/// Appends rows; of more than can wait the oldest are left out.
+/// Appends rows; beyond the limit the oldest are dropped.
 fn queue(waiting: &mut VecDeque<HealthTransition>, rows: Vec<HealthTransition>) {
     waiting.extend(rows);
     let excess = waiting.len().saturating_sub(MAX_WAITING);

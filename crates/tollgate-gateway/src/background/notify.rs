@@ -43,7 +43,7 @@ pub struct Notification {
     pub at: Timestamp,
     pub subject: String,
     pub node: String,
-    /// A sentence without its end.
+    /// One sentence without its full stop.
     pub text: String,
     pub detail: Map<String, Value>,
 }

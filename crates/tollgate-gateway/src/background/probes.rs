@@ -153,7 +153,7 @@ impl Probes {
         due
     }
 
-    /// When an account is probed next; `None` when it is not. `at`: when it was to be.
+    /// When an account is probed next; `None` when it is not. `at` is the time planned before.
     fn next_probe(&self, channel: &Channel, account: &Account, at: Option<Instant>, now: Instant) -> Option<Instant> {
         let (every, first) = self.interval(channel, account)?;
         // A shortened interval takes effect at once.
@@ -319,7 +319,7 @@ fn record(shared: &Shared, registry: &HealthRegistry, due: &DueProbe, outcome: P
         }
         return;
     }
-    // What requests have provoked says nothing about the account but whether its credential works.
+    // The account is probed because of a refusal that requests provoked. Only the credential is judged, not the account's other health.
     match outcome {
         ProbeOutcome::List => registry.probe_passed(account, cooling, sent, now),
         // If a request was answered meanwhile, the credential works, even if it may not list the models.

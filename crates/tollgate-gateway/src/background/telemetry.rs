@@ -118,7 +118,7 @@ impl Telemetry {
     }
 }
 
-/// Who exports.
+/// The resource and the scope that all exports name.
 #[derive(Clone, Debug)]
 struct Description {
     resource: Resource,
@@ -220,7 +220,7 @@ impl TraceExport<'_> {
                 self.encode();
                 let sent = tokio::select! {
                     biased;
-                    // What is not sent is sent below.
+                    // [`Self::finish`] sends the message that is cancelled here.
                     () = stop.cancelled() => break,
                     sent = self.send(MAX_TRIES) => sent,
                 };
@@ -237,13 +237,13 @@ impl TraceExport<'_> {
         }
     }
 
-    /// Encodes the batch, of which there is one to send then.
+    /// Encodes the batch as the message to send.
     fn encode(&mut self) {
         let SpanBatch { spans, .. } = std::mem::take(&mut self.batch);
         self.unsent = Some(SpanMessage { spans: spans.len(), message: self.description.trace_message(spans) });
     }
 
-    /// Sends what is encoded, and returns how many spans the collector rejected.
+    /// Sends the encoded message and returns how many spans the collector rejected.
     async fn send(&self, tries: u32) -> Result<usize, ExportLost> {
         let Some(SpanMessage { message, .. }) = &self.unsent else { return Ok(0) };
         let answer = self.exporter.export(Signal::Traces, message, tries).await?;
@@ -266,7 +266,7 @@ impl TraceExport<'_> {
         }
     }
 
-    /// Sends what is left. What cannot be sent at once is lost.
+    /// Sends the remaining spans, each once. Those that cannot be sent are lost.
     async fn finish(mut self, shared: &Shared) {
         let deadline = shared.clock.instant() + SHUTDOWN_LIMIT;
         self.requests.close();
@@ -316,7 +316,7 @@ impl MetricExport<'_> {
             }
         }
         let deadline = self.shared.clock.instant() + SHUTDOWN_LIMIT;
-        // What is not sent by then is lost, and was counted.
+        // Metrics that are not sent by then are lost.
         let _ = timeout_at(deadline, self.export(1)).await;
     }
 

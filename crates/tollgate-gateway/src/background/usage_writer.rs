@@ -44,11 +44,11 @@ const BATCH_SIZE: usize = 16_384;
 /// Longest wait of a record for its batch. The writer sleeps on the timer and not on the queue, so that only the first
 /// record of a batch has to wake it.
 const BATCH_INTERVAL: Duration = Duration::from_millis(200);
-/// The same while records keep coming: after a batch of [`BUSY_BATCH`] records. The records of a batch share rows of sums, statements
-/// and pages of the log, which take SQLite a third of a batch of a hundred.
+/// [`BATCH_INTERVAL`] while records keep coming: after a batch of [`BUSY_BATCH`] records. The records of a batch share rows of sums,
+/// statements and pages of the log, which take SQLite a third of a batch of a hundred.
 const BUSY_BATCH_INTERVAL: Duration = Duration::from_secs(1);
 const BUSY_BATCH: usize = 32;
-/// So many records wait no longer: more would gain little, and the queue has to take what comes while they are booked.
+/// A batch of this size is written at once: more records would gain little, and the queue needs space for those that arrive meanwhile.
 const LARGE_BATCH: usize = QUEUE_CAPACITY / 4;
 /// Time until the journal is read again after a part of it could not be read.
 const REREAD_AFTER: Duration = Duration::from_mins(1);
@@ -326,7 +326,7 @@ impl UsageWriter {
 
     async fn save_health(&self) {
         if self.shared.condition.hand_over.has_left() {
-            // The successor knows better.
+            // The successor has newer health.
             return;
         }
         let changed = self.registry.take_unsaved();

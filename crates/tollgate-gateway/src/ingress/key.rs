@@ -23,9 +23,8 @@ pub(crate) struct PresentedKeys {
     pub(crate) other: Option<Secret>,
 }
 
-/// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key
-/// that no lookup finds. Anthropic's clients send a key of their vendor beside that of the gateway if they are configured with
-/// both, so that of theirs the second counts too.
+/// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key that no lookup
+/// finds. Anthropic's clients send a vendor key beside the gateway's if they are configured with both, so their second key is tried too.
 pub(crate) fn presented_keys(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> PresentedKeys {
     let native = || KEY_HEADERS.iter().find_map(|name| plain(headers, name));
     let first = match from {

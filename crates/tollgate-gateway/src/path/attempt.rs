@@ -80,10 +80,10 @@ async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
 }
 
-/// A complete answer as far as it is read.
+/// A complete answer, or the beginning of a large one.
 enum CompleteAnswer {
     Whole(Bytes),
-    /// A large one whose beginning is there.
+    /// A large answer of which only the beginning was read.
     InPieces(Streaming),
 }
 
@@ -209,13 +209,13 @@ impl Attempt<'_> {
         self.next_within(body, self.planned.channel.spec.timeouts.idle_ms).await
     }
 
-    /// The same with this limit of silence.
+    /// [`Self::next`] with this limit of silence.
     async fn next_within(&self, body: &mut UpstreamBody, limit_ms: u64) -> Result<Option<Bytes>, Failure> {
         let mut silence_limit = None;
         loop {
             let frame = match poll_once(body.frame()).await {
                 Poll::Ready(frame) => frame,
-                // Without bytes that have arrived already a timer is needed.
+                // A timer is needed only if no bytes have arrived yet.
                 Poll::Pending => {
                     let limit = *silence_limit.get_or_insert_with(|| self.clock.instant() + Duration::from_millis(limit_ms));
                     match timeout_at(self.earliest(limit), body.frame()).await {
@@ -224,7 +224,7 @@ impl Attempt<'_> {
                     }
                 }
             };
-            // An upstream that never pauses leaves the timer no turn.
+            // The timer is not polled while an upstream never pauses, so the limit is checked here.
             if let Some(limit) = self.limit.filter(|limit| frame.is_some() && limit.at <= self.clock.instant()) {
                 return Err(Failure::TimedOut { limit_ms: limit.ms });
             }
@@ -241,13 +241,13 @@ impl Attempt<'_> {
         }
     }
 
-    /// The first of a time, the end of the attempt and the end of the request.
+    /// The earliest of `at`, the end of the attempt and the end of the request.
     fn earliest(&self, at: Instant) -> Instant {
         let at = at.min(self.deadline);
         self.limit.map_or(at, |limit| limit.at.min(at))
     }
 
-    /// The failure of an answer that did not come until [`Self::earliest`] of a silence limit.
+    /// The failure of an answer that did not arrive by [`Self::earliest`] of a silence limit.
     fn late(&self, silence: AttemptLimit) -> Failure {
         let first = self.limit.filter(|limit| limit.at < silence.at).unwrap_or(silence);
         if self.deadline < first.at { self.out_of_time(true) } else { Failure::TimedOut { limit_ms: first.ms } }
@@ -367,7 +367,7 @@ fn limit_of(total_ms: u64, clock: &dyn Clock) -> Option<AttemptLimit> {
     (total_ms > 0).then(|| AttemptLimit { at: clock.instant() + Duration::from_millis(total_ms), ms: total_ms })
 }
 
-/// Times that a complete answer is in memory while it is converted.
+/// Copies of a complete answer in memory during its conversion.
 const fn copies(conversion: &ResponseConversion) -> usize {
     match conversion {
         ResponseConversion::Same { .. } => 1,

@@ -1,7 +1,7 @@
 //! Stage 1 of 11: authenticate. In: the request's head; out: the caller, or why the key is refused. The body is not read yet.
 //!
-//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. What is
-//! known to be refused whatever the body says is refused here: a key whose limits or money are used up, or that is above its share of
+//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. Requests that are
+//! refused whatever their bodies say are refused here: of a key whose limits or money are used up, or that is above its share of
 //! the requests in progress. A request waits here for its turn on a busy core.
 
 use std::sync::Arc;
@@ -63,7 +63,7 @@ pub(super) async fn authenticate(
     }
 }
 
-/// Waits until a request whose key is known begins, and counts it among those in progress.
+/// Waits until an authenticated request may begin, and counts it among those in progress.
 ///
 /// # Errors
 /// E63 when there are too many requests; E31 for a key above its share of them.

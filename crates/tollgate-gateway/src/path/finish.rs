@@ -24,7 +24,7 @@ use crate::{
 const ATTEMPTS: HeaderName = HeaderName::from_static("x-tollgate-attempts");
 const DROPPED: HeaderName = HeaderName::from_static("x-tollgate-dropped");
 const ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-/// Nearly always there was one attempt.
+/// Number of attempts of nearly all requests.
 const ONE: HeaderValue = HeaderValue::from_static("1");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
@@ -202,8 +202,8 @@ impl AttemptHeaders {
     }
 }
 
-/// The recorded outcome of a refused request. An upstream's rejection that is passed on is a refusal, and so is the rate limit of
-/// every account that was tried; an upstream that failed has broken.
+/// The recorded outcome of a refused request. An upstream's rejection that is passed on counts as refused, and so does the rate limit of
+/// every account that was tried; other upstream failures count as a broken upstream.
 const fn outcome_of(refusal: &Refusal) -> Outcome {
     if matches!(refusal, Refusal::CallerLeft) {
         Outcome::CallerLeft

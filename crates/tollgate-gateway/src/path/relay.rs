@@ -140,7 +140,7 @@ struct Relayed {
     keep_alive: Duration,
     /// The channel's limit of the whole attempt.
     limit: Option<AttemptLimit>,
-    /// Until when a complete answer must have been passed on.
+    /// Deadline for passing on a complete answer.
     whole_by: Option<Instant>,
     first_content_us: Option<u64>,
     /// When the upstream last sent bytes.
@@ -468,8 +468,8 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. Where only
-    /// the usage is missing, it is read on for that.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. If only the usage
+    /// is missing, the stream is read on to get it.
     fn drop(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let summary = self.relay.summary();

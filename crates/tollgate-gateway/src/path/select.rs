@@ -260,7 +260,7 @@ impl CandidateView for Candidates<'_, '_> {
     }
 }
 
-/// The refusal for a request that was not routed. Why goes into the usage record.
+/// The refusal for a request that was not routed. The reasons go into the usage record.
 fn refusal_of(context: &RouteContext<'_>, blocked: &Blocked<'_>, guard: &mut UsageGuard) -> Refusal {
     match blocked {
         Blocked::Contended(plan) => {

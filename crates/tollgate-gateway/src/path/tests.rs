@@ -95,7 +95,7 @@ impl Rig {
         Self::build(script, accounts, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), change)
     }
 
-    /// The same with something changed about the group.
+    /// A rig whose group is changed.
     pub(super) fn grouped(script: Script, accounts: u8, change: impl FnOnce(&mut Group)) -> Self {
         let rig = Self::new(script, accounts);
         let catalog = rig.core.shared.catalog.load();
@@ -116,14 +116,14 @@ impl Rig {
         Self::build_for(script, accounts, journal, change, key(), &[])
     }
 
-    /// One account, and something changed about the key.
+    /// A rig with one account, whose key is changed.
     pub(super) fn keyed(script: Script, change: impl FnOnce(&mut Key)) -> Self {
         let mut key = key();
         change(&mut key);
         Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key, &[])
     }
 
-    /// The same with budgets of the whole gateway.
+    /// A rig with one account and budgets of the whole gateway.
     pub(super) fn budgeted(script: Script, budgets: &[Budget]) -> Self {
         Self::build_for(script, 1, |dir| JournalOptions::new(dir.to_owned(), uuid::Uuid::nil()), |_| {}, key(), budgets)
     }

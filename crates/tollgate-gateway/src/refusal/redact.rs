@@ -56,7 +56,7 @@ pub(crate) fn redact(text: &str) -> String {
     out
 }
 
-/// The same where it is known which secrets were sent: they are removed whatever they look like.
+/// [`redact`] for a text that may quote known secrets: these are removed whatever they look like.
 pub(crate) fn redact_secrets<'a>(text: &str, secrets: impl Iterator<Item = &'a str>) -> String {
     let whole =
         secrets.filter(|secret| !secret.is_empty()).fold(text.to_owned(), |text, secret| text.replace(secret, "[key removed]"));

@@ -171,7 +171,7 @@ impl Refusal {
     }
 }
 
-/// What Anthropic's clients need: they repeat a 401 for minutes unless told not to, and know no 422.
+/// Adapts a refusal to Anthropic's clients: they repeat a 401 for minutes unless told not to, and do not know 422.
 fn adapt_to_messages(problem: &mut Problem) {
     match problem.status {
         401 => problem.stop = true,
@@ -180,7 +180,7 @@ fn adapt_to_messages(problem: &mut Problem) {
     }
 }
 
-/// What callers can use, for those of an API that has no counterpart.
+/// The paths that callers can use, for callers of an API that has no counterpart.
 const OFFERED: &str = "It has POST /v1/chat/completions, POST /v1/responses, POST /v1/embeddings, POST /v1/messages and GET \
                        /v1/models, and of the Gemini API GET /v1beta/models and POST /v1beta/models/{model}:generateContent.";
 
@@ -274,7 +274,7 @@ fn unsupported(fields: &[String], model: &str, reason: Option<&str>, head: &Head
     row
 }
 
-/// What tells the tool runners of Anthropic's SDKs that the server keeps no conversations: they send the whole one from then on.
+/// Tells the tool runners of Anthropic's SDKs that the server keeps no conversations; they then send the whole conversation.
 const NO_THREADS: &str = r#"{"error_code":"thread_unsupported_request","unsupported":["thread"]}"#;
 
 /// E31.
@@ -324,7 +324,7 @@ fn insufficient_funds(funds: &FundsStatus, at: Timestamp) -> RefusalRow {
             Some(at) => format!("; it renews on {}.", time(at)),
             None => ". Ask the operator to raise it.".to_owned(),
         };
-        // What all callers spend together is not for any of them to know.
+        // Callers must not learn what all of them spend together.
         let figures = if funds.subject == Subject::Gateway { String::new() } else { format!(" ({figures})") };
         format!("The {what} {owner} is spent{figures}{then}")
     };

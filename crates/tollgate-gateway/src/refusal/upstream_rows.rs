@@ -109,7 +109,7 @@ pub(super) fn no_price(model: &str, missing: Option<MissingPrice>, head: &Head) 
     no_accounts(message, model, NoRouteCause::NoPrice, from).stop().messages_type(NOT_OVERLOADED)
 }
 
-/// What the caller can do. The list has the refused model too: it does not depend on accounts.
+/// The advice to use another model. The list also contains the refused model, because it does not depend on accounts.
 fn other_model(from: Protocol) -> String {
     format!("use another model that GET {} lists", list_path(from))
 }

@@ -1,4 +1,5 @@
-//! The rest of a request body whose request was answered before it was read. Over HTTP/1.1 the connection can go on only behind it.
+//! The rest of a request body whose request was answered before it was read. An HTTP/1.1 connection can be used again only after these
+//! bytes.
 
 use std::{
     future::poll_fn,
@@ -10,7 +11,7 @@ use std::{
 use http_body::Body as _;
 use hyper::body::Incoming;
 
-/// More is not read: the connection closes instead.
+/// Longest rest that is read; with more, the connection closes instead.
 const MAX_BYTES: usize = 64 * 1024;
 /// Times that the connection is asked for more without any arriving.
 const MAX_EMPTY_READS: u8 = 2;

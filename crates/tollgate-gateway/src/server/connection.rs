@@ -46,7 +46,7 @@ const FIRST_READ_BYTES: usize = 8 * 1024;
 const BUFFER_BYTES: usize = 128 * 1024;
 /// Longest graceful shutdown of a connection, and longest write of a final error response.
 const CLOSE_LIMIT: Duration = Duration::from_secs(2);
-/// Longest graceful shutdown of a connection that closes for others.
+/// Longest graceful shutdown of an evicted connection.
 const EVICTION_LIMIT: Duration = Duration::from_millis(100);
 /// Time after which the end of an answer, which HTTP/2 may hold for a slow reader, counts as read.
 const READ_LIMIT: Duration = Duration::from_secs(10);
@@ -109,7 +109,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
         tokio::select! {
             biased;
             _ = phase.changed() => {}
-            // After a hand-over this may be noticed before the phase is.
+            // After a hand-over, `closing` may be noticed before the phase.
             () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
                 return;
             },
@@ -303,7 +303,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 ending = Ending::Cut;
                 let limit = if hand_over.has_left() { MOVE_LIMIT } else { CLOSE_LIMIT };
                 alarm.as_mut().reset(now() + limit);
-                // One that moves has an answer on its way, or it would have moved by now. It moves when that is sent.
+                // A connection that can move still sends an answer, and moves after that.
                 if !moves() {
                     connection.as_mut().graceful_shutdown();
                 }
@@ -317,7 +317,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
     }
 }
 
-/// Acts when a time is over. Returns when to look again, and whether the connection is about to end then; `None` if it ends at once.
+/// Handles a timeout. Returns when to check again and whether the connection is about to end then; `None` if it ends at once.
 fn time_over<P, C: GracefulConnection>(
     core: &Core<P>,
     context: &ConnectionContext,
@@ -336,7 +336,7 @@ fn time_over<P, C: GracefulConnection>(
     Some((now + CLOSE_LIMIT, Ending::Graceful))
 }
 
-/// Begins to close a connection for others. Returns how long that may take; `None` if it answers a request first.
+/// Begins to close an evicted connection. Returns how long that may take; `None` if it answers a request first.
 fn evict<P, C: GracefulConnection>(
     core: &Core<P>,
     context: &ConnectionContext,
@@ -358,13 +358,13 @@ fn evict<P, C: GracefulConnection>(
     Some(if is_read { EVICTION_LIMIT } else { CLOSE_LIMIT })
 }
 
-/// What the loop that drives a connection reacts to.
+/// Events of the loop that drives a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Ended,
-    /// It is between two requests, and another process goes on with it.
+    /// The connection is between two requests and moves to another process.
     Rests,
-    /// It has to close for others.
+    /// The connection has to make room for others.
     Evicted(Eviction),
     /// A hand-over begins or ends.
     PhaseChanged,
@@ -372,7 +372,7 @@ enum Event {
     Draining,
     /// All connections have to close.
     Closing,
-    /// A time is over.
+    /// A timeout has passed.
     Alarm,
 }
 
@@ -380,9 +380,9 @@ enum Event {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     Open,
-    /// When it carries no request.
+    /// Ends when it carries no request.
     Graceful,
-    /// When a time is over.
+    /// Ends after a time limit.
     Cut,
 }
 

@@ -1,4 +1,4 @@
-//! Decides which connections close when a limit on connections is nearly reached, and who gets the last ones.
+//! Decides which connections close when a limit on connections is nearly reached, and which addresses get the last ones.
 //!
 //! Connections at rest are closed: those that carry no request. The address with the most of them loses first, and of an address
 //! those that have been at rest for the longest time. The last eighth of a limit is reserved for addresses that hold few
@@ -18,7 +18,7 @@ const fn reserve(limit: usize) -> usize {
     limit / 8
 }
 
-/// How many of `open` connections should close. More than those above the reserve, so that the next connections close none.
+/// How many of `open` connections should close. More than those above the reserve, so that the next few connections need no eviction.
 pub(super) const fn excess(limit: usize, open: usize) -> usize {
     let high = limit - reserve(limit);
     if open <= high { 0 } else { open - high + limit / 16 }

@@ -40,7 +40,7 @@ struct OpenConnections {
     reports: Reports,
 }
 
-/// Connections that may request everything.
+/// Connections that may request all paths.
 #[derive(Debug, Default)]
 struct ServedConnections {
     all: usize,
@@ -110,7 +110,7 @@ pub(crate) struct Entered {
     pub(crate) permit: Option<ConnectionPermit>,
     /// Connections at rest that were asked to close.
     pub(crate) evicted: usize,
-    /// Set from time to time while connections are asked to close.
+    /// Set at intervals while connections are asked to close.
     pub(crate) report: Option<EvictionReport>,
 }
 

@@ -27,7 +27,7 @@ pub(crate) struct ConnectionTimers {
     /// Set while a task waits for a flush; saves a lock per flush.
     flush_wanted: AtomicBool,
     flushes: AtomicU64,
-    /// Set once: the connection has to close for others.
+    /// Set once, when the connection is evicted.
     evicted: AtomicBool,
 }
 
@@ -76,7 +76,7 @@ pub(super) enum Alarm {
     Stalled,
 }
 
-/// How a connection closes for others.
+/// How an evicted connection closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Eviction {
     /// It answers requests: close gracefully.
@@ -154,7 +154,7 @@ impl ConnectionTimers {
         self.state().is_last = true;
     }
 
-    /// True between two requests, when all of the answer is on its way.
+    /// True between two requests, once the whole answer was flushed.
     pub(super) fn is_at_rest(&self) -> bool {
         self.state().is_at_rest(self.flushes())
     }
@@ -170,7 +170,7 @@ impl ConnectionTimers {
         self.state().task = Some(waker.clone());
     }
 
-    /// Requests that the connection closes for others; [`Self::wake`] makes its task notice.
+    /// Evicts the connection; [`Self::wake`] makes its task notice.
     pub(super) fn mark_evicted(&self) {
         self.evicted.store(true, Ordering::Release);
     }
@@ -184,12 +184,12 @@ impl ConnectionTimers {
         self.evicted.load(Ordering::Acquire)
     }
 
-    /// Waits until the connection has to close for others. Only for the task that drives it.
+    /// Waits until the connection is evicted. Only for the task that drives it.
     pub(super) async fn evicted(&self) {
         poll_fn(|_| if self.is_evicted() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// How the connection closes for others, if it has to. A head that has just begun is awaited.
+    /// How the connection closes, if it is evicted. A head that has just begun is awaited.
     pub(super) fn eviction(&self, now: impl FnOnce() -> Instant) -> Option<Eviction> {
         if !self.is_evicted() {
             return None;
@@ -290,7 +290,7 @@ impl ConnectionTimers {
 }
 
 impl State {
-    /// True between two requests, when all of the answer is on its way.
+    /// True between two requests, once the whole answer was flushed.
     fn is_at_rest(&self, flushes: u64) -> bool {
         !self.is_last && self.answering == 0 && self.flushes_at_end.is_none_or(|at_end| flushes > at_end)
     }

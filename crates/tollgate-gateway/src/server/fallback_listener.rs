@@ -60,11 +60,11 @@ pub async fn serve_fallback(
         let _ = timeout(limits.drain, core.tracker.wait()).await;
         core.closing.cancel();
     };
-    // No connection of a process before this one is moved here: the sender is gone.
+    // No connections of a previous process are moved here, so the sender is dropped.
     tokio::join!(accept(listener, mpsc::channel(1).1, Arc::clone(&core)), ends);
 }
 
-/// There are no models on such an address.
+/// Such an address serves no models.
 struct NoModels;
 
 impl ModelPath for NoModels {

@@ -58,7 +58,7 @@ fn host(parts: &Parts) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Whether the request names a loopback host. A page on the web that has its own name resolved to loopback sends that name.
+/// True if the request names a loopback host. A web page whose own name resolves to loopback (DNS rebinding) sends that name instead.
 #[must_use]
 pub fn names_loopback(uri: &Uri, headers: &HeaderMap) -> bool {
     let header = || headers.get(header::HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
@@ -78,7 +78,7 @@ fn is_plain(host: &[u8]) -> bool {
         ([], _) => false,
         (_, []) => true,
         (_, [b':', port @ ..]) => {
-            // Longer ports are left to the whole check.
+            // The full check handles longer ports.
             let number = || port.iter().fold(0, |number, digit| 10 * number + u32::from(digit - b'0'));
             port.len() <= 5 && port.iter().all(u8::is_ascii_digit) && u16::try_from(number()).is_ok()
         }

@@ -170,7 +170,7 @@ impl HeadScan {
 /// The bytes after a field's name.
 fn after<'l>(line: &'l [u8], name: &[u8]) -> Option<&'l [u8]> {
     let (start, value) = line.split_at_checked(name.len())?;
-    // Few names have the same length, so that the colon is elsewhere.
+    // Most other names have another length, so comparing the colon first rules them out.
     (start.last() == name.last() && start.eq_ignore_ascii_case(name)).then_some(value)
 }
 

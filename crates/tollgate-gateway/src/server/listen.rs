@@ -62,7 +62,7 @@ impl Listening {
         self.address
     }
 
-    /// The same sockets once more. Connections that one of the two has not accepted reach the other.
+    /// Clones the sockets. Connections that one of the two has not accepted can be accepted by the other.
     ///
     /// # Errors
     /// When there are no file descriptors left.

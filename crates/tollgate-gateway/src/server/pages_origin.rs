@@ -1,5 +1,5 @@
-//! Requests from the console's pages where the console has an address of its own: its playground sends model requests from the browser.
-//! Browsers ask before they send such a request, and let a page read the answer only if these headers allow it. Other origins get none.
+//! Cross-origin headers for the console's pages if the console has an address of its own: its playground sends model requests from the
+//! browser. Browsers send a preflight request first, and let a page read the answer only with these headers. Other origins get none.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 
@@ -7,7 +7,7 @@ use crate::response::{AnswerBody, whole};
 
 /// Headers of answers that the playground shows.
 const EXPOSED: &str = "x-request-id, retry-after, x-tollgate-attempts, x-tollgate-cause, x-tollgate-dropped, x-tollgate-trace";
-/// Seconds for which a browser need not ask again.
+/// Seconds for which a browser may cache the answer to a preflight request.
 const MAX_AGE: &str = "600";
 const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-request-method");
 
@@ -17,7 +17,7 @@ pub(super) fn of(headers: &HeaderMap, pages: Option<&HeaderValue>) -> Option<Hea
     pages.filter(|pages| *pages == origin).cloned()
 }
 
-/// The answer to a browser that asks whether a page may send a request.
+/// The answer to a preflight request, with which a browser asks whether a page may send a request.
 pub(super) fn preflight(parts: &Parts) -> Option<Response<AnswerBody>> {
     if parts.method != Method::OPTIONS || !parts.headers.contains_key(REQUEST_METHOD) {
         return None;
@@ -26,7 +26,7 @@ pub(super) fn preflight(parts: &Parts) -> Option<Response<AnswerBody>> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-    // What was asked for: keys are in headers that differ by protocol.
+    // Allow the requested headers: keys are in headers that differ by protocol.
     if let Some(asked) = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
     }

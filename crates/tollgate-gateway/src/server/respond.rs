@@ -42,7 +42,7 @@ pub(super) struct ConnectionContext {
     pub(super) timers: Arc<ConnectionTimers>,
     pub(super) recent_key: Arc<RecentKey>,
     pub(super) targets: ServedTargets,
-    /// What the present request leaves unread of its body.
+    /// The part of the current request's body that is not read yet.
     pub(super) unread: UnreadBody,
 }
 
@@ -142,7 +142,7 @@ async fn dispatch<P: ModelPath>(
     }
     match destination {
         Destination::WellKnown(page) => well_known(core, page, head, parts, body).await,
-        // An address of its own is served until it stops, so that operators can watch a drain.
+        // The console's own address is served until the process stops, so that operators can watch a drain.
         _ if shared.condition.is_draining() && core.serves == Serves::Everything => refuse(core, &Refusal::ShuttingDown, &head),
         Destination::Fallback => fallback(core, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),

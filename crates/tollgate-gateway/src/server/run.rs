@@ -80,7 +80,7 @@ where
     let mut cores = Vec::new();
     let mut moved = listening.moved.into_iter();
     for (index, socket) in (0_u16..).zip(listening.sockets) {
-        // Without a process before this one no connection is moved: the sender is gone.
+        // Without a previous process no connections are moved, so the sender is dropped.
         let moved = moved.next().unwrap_or_else(|| mpsc::channel(1).1);
         let (path, shared, fallback) = (Arc::clone(&path), Arc::clone(&shared), Arc::clone(&fallback));
         let (connection_limiter, tls) = (Arc::clone(&connection_limiter), tls.clone());
@@ -128,7 +128,7 @@ where
     let left = shared.condition.in_flight();
     if left > 0 {
         shared.condition.cut_off();
-        // They end with an error in their protocol; a caller that does not read is not waited for.
+        // The requests end with an error in their protocol. A caller that does not read must not delay the exit.
         let _ = timeout(CUT_OFF_LIMIT, shared.condition.quiet()).await;
     }
     closing.cancel();
@@ -227,7 +227,7 @@ pub(super) async fn accept<P: ModelPath>(listener: TcpListener, mut moved: mpsc:
         });
     }
     drop(listener);
-    // Those that came from the process before this one and were not taken yet.
+    // Connections from the previous process that were not continued yet.
     while let Ok(connection) = moved.try_recv() {
         core.shared.condition.hand_over.give(connection).await;
     }

@@ -1,7 +1,7 @@
 //! Polls a future only after it was woken itself, not with every event of its task.
 //!
-//! The task of a connection also waits for a drain, a hand-over and a timer. To ask them all whenever a request makes progress took
-//! 1,900 instructions a request.
+//! The task of a connection also waits for a drain, a hand-over and a timer. Polling all of these whenever a request makes progress cost
+//! 1,900 instructions per request.
 
 use std::{
     future::poll_fn,

@@ -33,8 +33,8 @@ use crate::{
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that are discarded of every connection.
 const LINGER_BYTES: usize = 256 * 1024;
-/// Bytes that are discarded at once, and the pause behind them: 32 MiB a second. A caller that sends as fast as it is read would
-/// keep a core busy.
+/// Bytes that are discarded before each pause: 32 MiB per second. Without the pause, a caller that sends as fast as it is read would keep
+/// a core busy.
 const LINGER_TURN_BYTES: usize = 64 * 1024;
 const LINGER_PAUSE: Duration = Duration::from_millis(2);
 
@@ -61,7 +61,7 @@ pub(super) struct Wire<S> {
     /// No new request is read while the gateway is handed over.
     holds: bool,
     journal: Option<Arc<JournalWriter>>,
-    /// Whether it has let the other connections of this turn of the event loop go first, which may collect entries, too.
+    /// True if it has yielded once in this turn of the event loop, to other connections that may collect entries, too.
     gave_way: bool,
 }
 
@@ -113,8 +113,8 @@ impl<S> Wire<S> {
         self
     }
 
-    /// Writes what the journal has collected. The first time the connection gives way to others that are ready, so that one write serves
-    /// all of them.
+    /// Writes what the journal has collected. The first call yields to other connections that are ready, so that one write serves all of
+    /// them.
     fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(journal) = &self.journal else { return Poll::Ready(()) };
         if journal.has_collected() {
@@ -137,14 +137,14 @@ impl<S> Wire<S> {
         self
     }
 
-    /// The stream, and what was read of it but not by the reader of this.
+    /// The stream, and the bytes that were read from it and not consumed.
     pub(super) fn into_parts(self) -> (S, Bytes) {
         (self.io, self.first)
     }
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
-    /// Discards received bytes for up to [`LINGER`]. Of callers that go on sending only a few are read on.
+    /// Discards received bytes for up to [`LINGER`]. Of callers that keep sending, only a limited number is read on.
     fn poll_linger(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let mut scratch = [0; 16 * 1024];
         let linger = self.linger.get_or_insert_with(|| Linger::begin(self.clock.instant()));
@@ -184,7 +184,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             return Poll::Ready(Ok(()));
         }
         if this.holds && this.condition.hand_over.holds_requests() && !this.timers.is_answering() {
-            // Whatever drives the connection polls it again when the hand-over goes on.
+            // The loop that drives the connection polls it again when the hand-over proceeds.
             return Poll::Pending;
         }
         let before = buffer.filled().len();
@@ -195,7 +195,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
             buffer.put_slice(&this.first[..count]);
             this.first.advance(count);
             if this.first.is_empty() {
-                // Returns its memory.
+                // Free the memory of the consumed bytes.
                 this.first = Bytes::new();
             }
         }

@@ -22,7 +22,7 @@ use crate::{
 const ADDRESSES: u64 = 100_000;
 const MINUTE_SECS: u64 = 60;
 
-/// So many a minute for each address.
+/// A limit per minute for each address.
 pub struct AddressRate {
     bound: Bound,
     limit: AtomicU32,
@@ -61,7 +61,7 @@ impl AddressRate {
         self.limit.store(self.bound.share().of(HolderKind::Address).each_minute(per_minute), Ordering::Relaxed);
     }
 
-    /// Counts one of an address; `None`: a trusted proxy names none.
+    /// Counts one event of an address; `None`: a trusted proxy names no address.
     ///
     /// # Errors
     /// The seconds until the next minute, when the address exceeded the limit in this one.

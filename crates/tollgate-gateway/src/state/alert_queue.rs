@@ -1,5 +1,5 @@
-//! The queue of what requests and clocks have shown: spent budgets, wrong clocks, usage that cannot be, sales below cost. Requests
-//! never wait for it; the task that takes from it lists alerts and sends messages about them.
+//! The queue of alerts that requests and clocks observe: spent budgets, wrong clocks, implausible usage, sales below cost. Requests never
+//! wait for it; the task that empties it lists alerts and sends messages about them.
 //!
 //! Bound: 256 entries. When the queue is full, an entry is dropped, counted and logged.
 
@@ -51,7 +51,7 @@ impl RecentAlerts {
     }
 }
 
-/// What a request or a clock has shown.
+/// An alert observed by a request or a clock.
 #[derive(Clone, Debug)]
 pub enum ObservedAlert {
     /// A request has spent a budget that alerts and does not block.
@@ -62,7 +62,7 @@ pub enum ObservedAlert {
         request: RequestId,
     },
     Found(AlertCondition),
-    /// What a rule has found on this node is over.
+    /// The condition of this rule has ended on this node.
     Over(AlertRule),
 }
 

@@ -127,7 +127,7 @@ impl Authenticator {
         self.stopped.add(subject, revision)
     }
 
-    /// The key or member may be used again.
+    /// Ends a stop ([`Self::stop`]): the key or member may be used again.
     pub(crate) fn resume(&self, subject: Subject) {
         self.stopped.remove(|stopped, _| stopped == subject);
     }
@@ -145,12 +145,12 @@ impl Authenticator {
         self.end_blocks(|blocked, since| blocked == subject && since < revision)
     }
 
-    /// This node has read the catalog of a revision from the database and evicted what changed: it knows all blocks up to there.
+    /// Ends the blocks up to a revision whose catalog this node has read from the database, with the changed keys evicted.
     pub fn has_read(&self, revision: Revision) {
         self.end_blocks(|_, since| since <= revision);
     }
 
-    /// The database answers and has not reached later revisions: reports of them are of a database that was replaced since.
+    /// Ends the blocks after the database's current revision: they were reported from a database that was replaced since.
     pub fn forget_blocks_after(&self, revision: Revision) {
         self.end_blocks(|_, since| since > revision);
     }
@@ -251,8 +251,8 @@ impl Authenticator {
         }
     }
 
-    /// The key with this secret, presented from this address; `None` if there is none. `recent` is that of the connection: a key it
-    /// had last costs a fingerprint and a comparison.
+    /// The key with this secret, presented from this address; `None` if there is none. `recent` is the connection's last key, which costs
+    /// only a fingerprint and a comparison.
     ///
     /// # Errors
     /// E68 when the store does not answer in time; E63 when too many look-ups of this address wait.

@@ -1,5 +1,4 @@
-//! What is known of the health of accounts in time: the queue of changes between the requests that cause them and the recorder, and
-//! the history as far as it was recorded.
+//! The health of accounts over time: the queue of changes from requests to the recorder, and the recorded history.
 //!
 //! Bound: 1,024 changes in the queue. When it is full, changes are left out, and the recorder compares all accounts instead.
 
@@ -22,7 +21,7 @@ pub(crate) struct HealthChange {
     pub(crate) at: Timestamp,
 }
 
-/// The sending end of the queue. Changes are left out until someone follows them.
+/// The sending end of the queue. Changes are dropped until a recorder follows them.
 #[derive(Debug, Default)]
 pub(crate) struct HealthChanges {
     follower: OnceLock<mpsc::Sender<HealthChange>>,
@@ -46,7 +45,7 @@ impl HealthChanges {
         }
     }
 
-    /// Begins to queue changes. The first one who follows gets them.
+    /// Begins to queue changes. Only the first follower receives them.
     pub(crate) fn follow(&self) -> ChangeReceiver {
         let (sender, changes) = mpsc::channel(QUEUE_CAPACITY);
         let _ = self.follower.set(sender);

@@ -29,7 +29,7 @@ pub struct HealthRegistry {
     pub(crate) recoveries: ChangeSignal,
     /// Notified when an account is suspected to refuse its credential.
     pub(crate) suspicions: ChangeSignal,
-    /// For those who record the health of accounts in time.
+    /// Changes of health for the recorder.
     pub(crate) changes: HealthChanges,
 }
 
@@ -191,7 +191,7 @@ impl HealthRegistry {
         self.entries.get(account)?.suspicion.probes()
     }
 
-    /// A probe of `account` passed that was sent at `sent` because of an unproven refusal.
+    /// Notes a passed probe of `account`, sent at `sent` because of an unproven refusal.
     pub(crate) fn probe_passed(&self, account: &Account, cooling_on: bool, sent: Timestamp, now: Timestamp) {
         let Some(entry) = self.entries.get(account.id) else { return };
         if entry.credential.replaced(Some(fingerprint(account))) {
@@ -212,7 +212,7 @@ impl HealthRegistry {
         self.recoveries.notify();
     }
 
-    /// A probe of the account because of an unproven refusal showed nothing.
+    /// Notes an inconclusive probe that was sent because of an unproven refusal.
     pub(crate) fn probe_was_unclear(&self, account: AccountId) {
         if let Some(entry) = self.entries.get(account) {
             entry.suspicion.probe_was_unclear();
@@ -377,7 +377,7 @@ impl HealthRegistry {
     }
 }
 
-/// What an observation was made with.
+/// The origin of an observation.
 #[derive(Clone, Copy)]
 struct Evidenced {
     /// The credential, where the observation is about one.

@@ -100,13 +100,13 @@ pub struct Metrics {
     gen_ai: Option<GenAiMetrics>,
 }
 
-/// What became of the contents of a request.
+/// Outcome of the contents of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentEnd {
     Stored,
-    /// They found no place in the queue.
+    /// The queue had no space for them, or the share of their key or member was used up.
     Dropped,
-    /// The database did not take them.
+    /// The database did not store them.
     Lost,
 }
 
@@ -120,15 +120,15 @@ impl ContentEnd {
     }
 }
 
-/// What became of spans.
+/// Outcome of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpanEnd {
     Sent,
-    /// The queue was full.
+    /// The queue had no space for them, or the share of their key or member was used up.
     Dropped,
     /// They could not be sent.
     Lost,
-    /// The collector did not take them.
+    /// The collector rejected them.
     Rejected,
 }
 
@@ -230,7 +230,7 @@ impl Metrics {
         metrics
     }
 
-    /// The same with the metrics of the conventions for generative AI, which are exported.
+    /// Also counts the metrics of the conventions for generative AI, for export.
     #[must_use]
     pub fn with_gen_ai(self) -> Self {
         Self { gen_ai: Some(GenAiMetrics::new()), ..self }
@@ -388,7 +388,7 @@ impl Metrics {
         GaugeGuard::raise(&self.connections)
     }
 
-    /// Counts connections that are closed for others.
+    /// Counts evicted connections.
     pub(crate) fn connections_evicted(&self, count: usize) {
         self.connections_evicted.inc_by(count as u64);
     }

@@ -147,7 +147,7 @@ impl fmt::Debug for RequestLog {
     }
 }
 
-/// Whether a request is one that an operator wants to see among many. A caller that leaves is none.
+/// True for a request that is logged among problems. A caller that leaves is not a problem.
 fn is_problem(record: &UsageRecord, slow_us: u64) -> bool {
     let ended_badly = match record.outcome {
         Outcome::Completed => record.reason.is_some(),

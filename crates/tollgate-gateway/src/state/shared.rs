@@ -29,7 +29,7 @@ use crate::{
     },
 };
 
-/// Too many wrong keys from an address. These refusals are not logged: they are as many as the address wants.
+/// Id of refusals for too many wrong keys from an address. They are not logged, because an address can cause any number of them.
 const WRONG_KEYS: &str = "E31";
 
 /// State of the process.
@@ -98,7 +98,7 @@ impl Shared {
                 (AccessState::Allowed, subject) => self.keys.allow(subject, report.revision),
                 (AccessState::Revoked | AccessState::Blocked, _) => false,
             };
-            // What this node has read itself is newer.
+            // A catalog that this node has read is newer than the report.
             if report.revision > self.catalog.load().revision {
                 self.follow_access(report);
             }
@@ -129,7 +129,7 @@ impl Shared {
         self.alerts.enqueue(request, key_name, alert, &self.catalog.load(), &self.metrics);
     }
 
-    /// What an account with limits uses of them: requests in progress, and requests and tokens of the last minute.
+    /// Usage of an account with limits: requests in progress, and requests and tokens of the last minute.
     pub fn account_use(&self, account: AccountId) -> (u64, u64, u64) {
         let limiters = &self.traffic.limiters;
         let (used, now) = (limiters.in_use(account), limiters.micros());
@@ -171,7 +171,7 @@ impl Shared {
         self.count_logged(self.request_log.ended(record, || self.clock.now()));
     }
 
-    /// Queues a request for the export of its spans, in a place of its key's share. Never waits.
+    /// Queues a request for the export of its spans, within the share of its key. Never waits.
     pub(crate) fn trace_request(&self, started: StartedTrace, record: &UsageRecord, share: &Arc<KeyShare>) {
         let dropped = self.traces.send(started, record, share);
         if dropped > 0 {
@@ -179,14 +179,14 @@ impl Shared {
         }
     }
 
-    /// Queues the contents of a request, in a place of its key's share. Never waits.
+    /// Queues the contents of a request, within the share of its key. Never waits.
     pub(crate) fn store_contents(&self, contents: RequestContents, share: &Arc<KeyShare>) {
         if !self.contents.send(contents, share) {
             self.metrics.contents(ContentEnd::Dropped, 1);
         }
     }
 
-    /// All metrics as text, with the values that are read when they are asked for.
+    /// All metrics as text, including values that are read only when they are rendered.
     pub(crate) fn render_metrics(&self) -> String {
         self.metrics.open_reservations(self.counters.open_reservations());
         self.metrics.render()

@@ -178,7 +178,7 @@ impl Capacity {
         self.used.load(Ordering::Acquire)
     }
 
-    /// Takes units from the total; `None` when they are not there.
+    /// Takes units from the total; `None` if not enough are free.
     fn take(&self, units: usize, total: usize) -> Option<()> {
         if self.used.fetch_add(units, Ordering::AcqRel).saturating_add(units) <= total {
             return Some(());
@@ -222,8 +222,8 @@ impl Pool {
         Self { bound, capacity: Capacity::default() }
     }
 
-    /// Counts units that were taken from the total for a key and its member; `units_of` is where each counts them. `own`: what of
-    /// them is then the request's own; a holder's only request is within its share.
+    /// Counts units that were taken from the total against a key and its member; `units_of` selects the counter. `own` is what the
+    /// request itself then holds: a holder with no other request is always within its share.
     fn charge(
         &self,
         share: &KeyShare,

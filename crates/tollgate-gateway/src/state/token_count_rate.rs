@@ -37,7 +37,7 @@ impl TokenCountRate {
         Self { clock, started, windows: Cache::builder().max_capacity(KEYS).time_to_idle(IDLE).build() }
     }
 
-    /// Counts one of a key that may have `limit` in a minute.
+    /// Counts a token count of a key that may make `limit` per minute.
     ///
     /// # Errors
     /// The state of the window when it is full. Nothing is counted then.

@@ -76,7 +76,7 @@ pub(crate) struct QueuedRequest {
     _place: TakenPlaces,
 }
 
-/// What the spans of an ended request are built from.
+/// The facts of an ended request from which its spans are built.
 #[derive(Debug)]
 pub(crate) struct TracedRequest {
     pub(crate) trace: TraceId,

@@ -87,7 +87,7 @@ pub struct UsageRecorder {
     pub health: Arc<HealthRegistry>,
     /// Cancelled when the drain time is over: what is still running ends with E61.
     pub cut_off: CancellationToken,
-    /// Wakes this core's streams to look whether they must end.
+    /// Wakes this core's streams, so that they check whether they must end.
     pub interrupts: Arc<Notify>,
     /// This core's metrics.
     metrics: MetricHandles,
@@ -120,8 +120,8 @@ impl UsageRecorder {
         self.shared.metrics.observe(record, &self.shared.catalog.load(), &self.metrics);
     }
 
-    /// Appends a record to the journal and queues it for the database. Returns what the answer's last bytes wait for;
-    /// `None` when the journal cannot be written.
+    /// Appends a record to the journal and queues it for the database. Returns the flush that the answer's last bytes wait for; `None`
+    /// when the journal cannot be written.
     pub(crate) fn record(&self, record: UsageRecord, permit: Option<QueuePermit>) -> Option<SyncWaiter> {
         let id = record.id;
         let written = self.journal.end(&record);

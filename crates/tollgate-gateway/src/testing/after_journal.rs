@@ -1,4 +1,4 @@
-//! A peer that must not be sent anything while entries of the journal wait to be written.
+//! A peer that checks that nothing is sent to it while journal entries wait to be written.
 
 use std::{
     io,

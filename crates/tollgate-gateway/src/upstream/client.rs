@@ -74,7 +74,7 @@ pub struct Client {
 struct Entry {
     channel: Arc<Channel>,
     host: Arc<Host>,
-    /// Of this row of the channel.
+    /// Heads of requests with this row of the channel.
     heads: Arc<RequestHeads>,
 }
 
@@ -141,7 +141,7 @@ fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
 }
 
 impl Upstream for Client {
-    // As `async_trait` writes it, but without copying the future.
+    // Written out as `async_trait` would, but without copying the future.
     fn call<'s, 'f>(
         &'s self,
         call: UpstreamCall,

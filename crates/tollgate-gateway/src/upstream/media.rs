@@ -1,10 +1,9 @@
 //! Downloads media that a caller references by URL, for upstreams that accept only inline bytes and channels that enable
 //! it.
 //!
-//! Limits: `http` and `https` only, public addresses only, also of redirects and on channels of private networks, 3 redirects,
-//! 20 MiB and 10 s per URL, 16 URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are
-//! cached for 60 s, up to 64 MiB. The media type is detected
-//! from the bytes; the `Content-Type` of the server is ignored.
+//! Limits: `http` and `https` only, public addresses only, also of redirects and on channels of private networks, 3 redirects, 20 MiB and
+//! 10 s per URL, 16 URLs and 32 MiB per request, 64 concurrent downloads, of which a key has its share. Files are cached for 60 s, up to
+//! 64 MiB. The media type is detected from the bytes; the `Content-Type` of the server is ignored.
 
 mod sniff;
 

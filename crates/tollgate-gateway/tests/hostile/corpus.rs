@@ -150,7 +150,7 @@ impl Names {
         .fold(text.to_owned(), |text, (name, value)| text.replace(name, value))
     }
 
-    /// The same as bytes: one character is one byte.
+    /// The text as bytes. One character is one byte.
     pub(crate) fn bytes(&self, text: &str, length: usize) -> Vec<u8> {
         self.fill(text, length).chars().map(|c| u8::try_from(u32::from(c)).expect("corpus texts are latin-1")).collect()
     }

@@ -39,7 +39,7 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
     if !counts_tokens && request.params.max_tokens.is_none() {
         return Err(Malformed::missing(FROM, "max_tokens"));
     }
-    // Parameters that are known and do not change a count are accepted in one; what is unknown might.
+    // Known parameters do not change a token count and are accepted there. Unknown ones may add input, so a count refuses them too.
     for field in fields.rest() {
         if counts_tokens { request.refuse_input(field) } else { request.refuse(field) }
     }

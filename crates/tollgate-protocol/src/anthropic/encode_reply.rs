@@ -140,7 +140,7 @@ fn content(out: &mut BytesMut, candidate: &Candidate, from: Protocol, context: &
                 if let Some(member) = member {
                     member.mark().clone_into(&mut blocks.signature);
                 }
-                // Thoughts in `reasoning` do not go back, so that nothing carries those that are not shown.
+                // Thoughts from `reasoning` are not sent back, so hidden ones need not be carried.
                 let goes_back = from == Protocol::OpenAi && member != Some(ThoughtMember::Reasoning);
                 if context.include_thoughts {
                     blocks.run(true, text);

@@ -47,7 +47,7 @@ impl NamedEvents for MessagesEvents {
         self.counts = answer.counts;
         let mut facts = answer.summary;
         if name == "content_block_start" && facts.searches > answer.counts.searches() {
-            // Results before the usage that counts them.
+            // Search results arrive before the usage that counts them.
             facts.searches = Some(self.summary.searches.unwrap_or(0).saturating_add(1));
         }
         self.summary.add(&facts);

@@ -19,7 +19,8 @@ use crate::{
 /// The member that sets a budget for thinking.
 const BUDGET_MEMBER: &str = "thinking";
 
-/// Applies the edits; returns the same buffer where nothing changes. Also returns what [`left_out`] does: a history is read once for both.
+/// Applies the edits; returns the same buffer if nothing changes. Also returns the result of [`left_out`], so that the history is read
+/// only once.
 pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Option<&'static str>) {
     let mut changes = Edits::new();
     if let (Some(name), Some(range)) = (edits.upstream_model, &summary.splices.model)
@@ -51,7 +52,7 @@ pub(super) fn left_out(body: &[u8], summary: &RequestSummary) -> Option<&'static
     impossible_budget(body, summary).map(|_| BUDGET_MEMBER)
 }
 
-/// The budget for thinking that the history does not allow once marked thinking is removed from it.
+/// The thinking budget, if the history does not allow one after marked thinking is removed.
 fn impossible_budget(body: &[u8], summary: &RequestSummary) -> Option<ThinkingBudget> {
     let may_have_budget = summary.turns > 1 && summary.fields.iter().any(|field| field.as_str() == "thinking");
     if !may_have_budget || memmem::find(body, b"\"budget_tokens\"").is_none() {

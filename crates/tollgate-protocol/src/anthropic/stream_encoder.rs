@@ -30,9 +30,9 @@ pub(super) struct MessagesStreamEncoder {
     signature: String,
     /// Whether thoughts without a seal go back to the upstream with the history.
     goes_back: bool,
-    /// The thought of a chat upstream that the caller does not see and gets as a signature.
+    /// The thought of a chat upstream that is hidden from the caller and sent as a signature.
     hidden: String,
-    /// Whether it is longer than what is carried of it.
+    /// True if `hidden` reached [`HIDDEN_THOUGHT_LIMIT`] and the rest of the thought is dropped.
     is_hidden_cut: bool,
     id_signatures: bool,
     candidate: Option<u32>,
@@ -142,7 +142,7 @@ impl MessagesStreamEncoder {
     fn thought(&mut self, out: &mut BytesMut, text: &str, signature: Option<&Signature>) {
         if let Some(member) = ThoughtMember::of(signature) {
             member.mark().clone_into(&mut self.signature);
-            // Thoughts in `reasoning` do not go back, so that nothing carries those that are not shown.
+            // Thoughts from `reasoning` are not sent back, so hidden ones need not be carried.
             self.goes_back &= member != ThoughtMember::Reasoning;
         }
         if self.include_thoughts && !text.is_empty() {
@@ -166,7 +166,7 @@ impl MessagesStreamEncoder {
         self.stop_block(out);
     }
 
-    /// Writes a block without a text for what the caller does not see of the thought before.
+    /// Writes the hidden part of the preceding thought as a block without text.
     fn write_hidden(&mut self, out: &mut BytesMut) {
         let hidden = std::mem::take(&mut self.hidden);
         self.is_hidden_cut = false;

@@ -118,7 +118,7 @@ impl Body {
     }
 }
 
-/// Edits of the history. Those that only remove something cost nothing.
+/// Edits of the history. Those that only remove something have no charge.
 fn context_management(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.word() == "edits" {
@@ -140,7 +140,7 @@ fn edit(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), S
     Ok(())
 }
 
-/// A conversation that the provider keeps. One that is continued is input.
+/// A conversation that the provider keeps. Continuing one adds it to the input.
 fn thread(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.members(|scanner, name| {
         if name.word() == "previous_message_id" {
@@ -151,7 +151,7 @@ fn thread(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(),
     Ok(())
 }
 
-/// Only the names of its members.
+/// Records the names of the members.
 fn output_config(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     let path = JsonPath::Root.member("output_config");
     let members = scanner.object(|scanner, name| {

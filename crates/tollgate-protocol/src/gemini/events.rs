@@ -39,7 +39,7 @@ struct CandidateTexts {
 }
 
 impl CandidateTexts {
-    /// Appends a character of which only one half was received, in front of a part of another kind.
+    /// Appends a pending half of a surrogate pair before a part of another kind.
     fn finish(&mut self, out: &mut Vec<Event>) {
         self.finish_thought(out);
         self.finish_text(out);
@@ -68,17 +68,17 @@ impl DecodeState {
         self.withheld_bytes() + self.sources.held_bytes()
     }
 
-    /// Bytes of the calls that are streamed in pieces and not whole yet.
+    /// Bytes of the calls that are streamed in pieces and still incomplete.
     pub(super) fn withheld_bytes(&self) -> usize {
         self.calls.partial.held_bytes()
     }
 
-    /// The candidates of an answer, or of an event, have been read: appends the number of their searches, if they say one.
+    /// Appends the number of searches, if known, after all candidates of an answer or an event were read.
     pub(super) fn end_candidates(&mut self, out: &mut Vec<Event>) {
         out.extend(self.searches.take().map(Event::Searches));
     }
 
-    /// The answer has ended: appends calls that did not, and the citations.
+    /// Appends unfinished calls and the citations at the end of the answer.
     pub(super) fn close(&mut self, out: &mut Vec<Event>) {
         for texts in &mut self.texts {
             texts.finish(out);

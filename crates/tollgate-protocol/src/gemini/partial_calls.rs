@@ -99,7 +99,7 @@ impl Collected {
         CompleteCall { id, name, args: args.to_string(), signature }
     }
 
-    /// Appends what a half character at the end of the last string becomes, because another value follows.
+    /// Completes the last string, which may end with half of a surrogate pair, before another value.
     fn finish_string(&mut self) {
         if let Some(rest) = self.joiner.finish()
             && let Ok(Value::String(begun)) = value_at(&mut self.args, &self.path)

@@ -25,7 +25,7 @@ const MODEL: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'@')
     .remove(b'/');
 
-/// Escaped besides where a name has dot segments: no slash separates them then, and no dot is left of them.
+/// Characters escaped in a name with dot segments. With slashes and dots among them, no segment remains.
 const DOTTED_MODEL: &AsciiSet = &MODEL.add(b'/').add(b'.');
 
 /// `/models/{model}:{verb}`. Streams are always requested as server-sent events; the caller's framing is applied to the reply.
@@ -41,7 +41,7 @@ pub(super) fn upstream_path(method: Method, upstream_model: &str, _framing: Fram
     let collection =
         if upstream_model.starts_with("models/") || upstream_model.starts_with("tunedModels/") { "" } else { "models/" };
     let query = if method == Method::StreamGenerate { "?alt=sse" } else { "" };
-    // Dot segments would leave the collection on the way; a slash at the beginning names another host to some servers.
+    // Dot segments would leave the collection; some servers take a leading slash for another host.
     let is_plain = upstream_model.split('/').all(|segment| !matches!(segment, "" | "." | ".."));
     let model = utf8_percent_encode(upstream_model, if is_plain { MODEL } else { DOTTED_MODEL });
     format!("/{collection}{model}:{verb}{query}")

@@ -204,7 +204,7 @@ fn embed_request(
     Ok(())
 }
 
-/// Whether a resource name, `models/m` or a longer one that ends so, or a bare name is that of this model.
+/// True if `named` is the bare name of this model, or a resource name that ends with it, such as `models/m`.
 fn is_model(named: &str, model: &str) -> bool {
     named == model || named.strip_suffix(model).is_some_and(|front| front.ends_with('/'))
 }

@@ -60,7 +60,8 @@ pub(crate) enum UpstreamMedia {
 }
 
 impl<'a> EncodeContext<'a> {
-    /// Names that a tool result is an error, for an upstream whose results do not say so. Native results keep it in their text.
+    /// Reports the error flag of a tool result as dropped, for an upstream without one. Results of Gemini callers state the error in
+    /// their text.
     pub(crate) fn drop_error_flag(&mut self, part: &Part) {
         if self.request.origin == Protocol::Anthropic && matches!(part.kind, PartKind::Result { is_error: true, .. }) {
             self.report.drop_field(&format!("{}.is_error", part.path));
@@ -171,9 +172,9 @@ impl<'a> EncodeContext<'a> {
         None
     }
 
-    /// Drops a thought that the upstream cannot represent. Reported to OpenAI and Gemini callers; Anthropic callers expect
-    /// foreign thinking blocks to be ignored, and those of Responses are reported already, but for thoughts of a chat upstream that does
-    /// not take them back. A thought without a text is reported where the caller sent it on purpose: chat callers, with a call.
+    /// Drops a thought that the upstream cannot represent, and reports it to OpenAI and Gemini callers. Anthropic callers expect foreign
+    /// thinking blocks to be ignored. For Responses callers, [`report_foreign_state`] reports all but the thoughts of a chat upstream,
+    /// which are reported here. A thought without text is reported only to chat callers, who send it on purpose with a call.
     pub(crate) fn drop_thought(&mut self, part: &Part) {
         let PartKind::Think { text, .. } = &part.kind else { return };
         let is_sent = !text.is_empty() || self.request.origin == Protocol::OpenAi && part.signature.is_some();
@@ -285,7 +286,7 @@ impl<'a> EncodeContext<'a> {
         schema
     }
 
-    /// The description of a tool for an upstream without grammars: it tells the grammar, which nothing enforces.
+    /// The description of a tool for an upstream without grammars. It includes the grammar, which is not enforced.
     pub(crate) fn tool_description(&mut self, tool: &Tool) -> Option<String> {
         let Some(Grammar { syntax, definition, path }) = &tool.grammar else { return tool.description.clone() };
         self.report.drop_field(path);
@@ -300,8 +301,8 @@ impl<'a> EncodeContext<'a> {
     }
 }
 
-/// Reports what only the upstream that sealed it can read, and what only OpenAI's protocols have. Responses callers send the former as
-/// items of their own, so that nothing else shows the loss.
+/// Reports members that only OpenAI's protocols have, and opaque state that only the upstream that issued it can read. Only Responses
+/// callers send such state as separate items, whose loss nothing else would show.
 fn report_foreign_state(request: &Request, to: Protocol, profile: &Profile, report: &mut CompatibilityReport<'_>) {
     if to != Protocol::Responses {
         for label in &request.params.labels {

@@ -117,7 +117,7 @@ impl Ids {
 /// (<https://docs.anthropic.com/en/api/messages>: `^[a-zA-Z0-9_-]+$`).
 #[derive(Debug, Default)]
 pub(crate) struct PlainIds {
-    /// What each id was before.
+    /// The original id of each plain id.
     given: HashMap<String, String>,
 }
 

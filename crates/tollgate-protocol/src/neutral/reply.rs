@@ -218,7 +218,7 @@ pub struct ReplyContext {
     pub custom_tools: Vec<String>,
     /// Pairs of upstream tool name and caller's tool name.
     pub name_map: Vec<(String, String)>,
-    /// What the answer repeats of the request (Responses).
+    /// Members of the request that the answer repeats (Responses).
     pub echo: Option<Arc<RequestEcho>>,
     /// The gateway's own count of the input, for answers that must have one although the upstream reports none.
     pub counted_input: u64,

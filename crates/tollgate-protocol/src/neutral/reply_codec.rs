@@ -42,14 +42,14 @@ pub trait StreamDecoder: Send {
     /// A finish reason ends nothing: content of its candidate may follow, and another finish reason.
     fn push(&mut self, data: &[u8], out: &mut Vec<Event>) -> Result<(), StreamError>;
 
-    /// The answer has ended: appends what is outstanding, except [`Event::End`]. Called once, unless [`StreamDecoder::push`]
+    /// Appends the outstanding events at the end of the answer, except [`Event::End`]. Called once, unless [`StreamDecoder::push`]
     /// appended [`Event::End`].
     fn end(&mut self, out: &mut Vec<Event>) -> Result<(), StreamError>;
 
-    /// Bytes of memory kept between two events. What is bounded to a few KiB may be left out.
+    /// Bytes of memory kept between two events. State bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
-    /// Bytes of calls that were received in pieces and appended only when they are whole. It changes with every piece.
+    /// Bytes of calls that were received in pieces and are appended only when complete. Changes with every piece.
     fn withheld_bytes(&self) -> usize {
         0
     }
@@ -67,19 +67,19 @@ pub(crate) trait StreamEncoder: Send {
     /// Encodes one event. Events arrive in order: none of a candidate after its finish, and a single [`Event::End`] last.
     fn push(&mut self, event: Event, out: &mut BytesMut);
 
-    /// Writes what a stream begins with before any content, unless that is written already. Nothing where the first content brings it.
+    /// Writes the beginning of a stream before any content, once. Writes nothing if the first content includes it.
     fn open(&mut self, _out: &mut BytesMut) {}
 
-    /// Takes the pieces that stand in front of what is in the buffer: those of texts that are repeated share their memory with the encoder.
+    /// Takes the pieces that precede the bytes in the buffer. Pieces of repeated texts share their memory with the encoder.
     fn take_pieces(&mut self) -> Vec<Piece> {
         Vec::new()
     }
 
-    /// Bytes of memory kept between two events, what was taken as shared pieces included. What is bounded to a few KiB may be left out.
+    /// Bytes of memory kept between two events, including shared pieces that were taken. State bounded to a few KiB may be left out.
     fn held_bytes(&self) -> usize;
 
-    /// Bytes of the model's output that were pushed and not written yet, because the caller gets them whole: arguments of a call. They
-    /// are lost if the stream breaks.
+    /// Bytes of the model's output that were pushed but not written yet, because the caller gets them in one piece (arguments of a call).
+    /// They are lost if the stream breaks.
     fn unwritten_output_bytes(&self) -> usize {
         0
     }
@@ -91,7 +91,7 @@ pub(crate) trait StreamEncoder: Send {
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// The count of an answer to a request for one, in the form that Anthropic and `OpenAI` share: `{"input_tokens":12}`.
+/// Reads the answer to a token count, in the form that Anthropic and `OpenAI` share: `{"input_tokens":12}`.
 pub(crate) fn read_input_tokens(body: &[u8]) -> Result<u64, InvalidReply> {
     #[derive(Deserialize)]
     struct Counted {

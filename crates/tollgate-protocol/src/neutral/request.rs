@@ -27,7 +27,7 @@ pub struct Request {
     pub refused: Vec<UnsupportedField>,
     /// Fields dropped for every upstream, in the caller's spelling.
     pub dropped: Vec<FieldPath>,
-    /// What the answer repeats of the request (Responses).
+    /// Members of the request that the answer repeats (Responses).
     pub echo: Option<Arc<RequestEcho>>,
 }
 
@@ -85,7 +85,8 @@ impl Request {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: false, is_input: true });
     }
 
-    /// Records what cannot be left out either: the model would answer something else.
+    /// Records a field that no other protocol can express, with the reason. It is never dropped: without it the model would answer
+    /// something else.
     pub(crate) fn refuse_part_because(&mut self, field: impl Into<FieldPath>, reason: &str) {
         let reason = Some(reason.to_owned());
         self.refused.push(UnsupportedField { field: field.into(), reason, droppable: false, is_input: true });

@@ -47,7 +47,7 @@ pub(crate) fn google(signature: Option<&Signature>) -> Option<&str> {
 
 /// Google's signatures of a model turn, for an upstream whose model is Gemini.
 pub(crate) struct GoogleSignatures {
-    /// They are accepted only by the account that issued them, and left out.
+    /// True if signatures are accepted only by the account that issued them; they are left out then.
     bound: bool,
     /// The next call gets the placeholder.
     placeholder: bool,
@@ -61,7 +61,7 @@ impl GoogleSignatures {
         Self { bound, placeholder: profile.signature_required == Some(true) && !signed }
     }
 
-    /// What is sent with a part, in the order of the parts. A signature that is left out is reported.
+    /// The signature to send with the next part. Called for all parts in order. A signature that is left out is reported.
     pub(crate) fn next(&mut self, part: &Part, out: &mut EncodeContext<'_>) -> Option<String> {
         let given = google(part.signature.as_ref());
         if self.bound && given.is_some_and(|value| value != PLACEHOLDER) {
@@ -90,13 +90,13 @@ pub(crate) fn signed_id(id: &str, signature: Option<&Signature>) -> String {
 /// the id, and file names have at most 255 bytes.
 const SIGNED_ID_LIMIT: usize = 128;
 
-/// Gemini's signature of a call as that of a thinking block in front of the call, where the id would be too long with it.
+/// A call's Gemini signature as the signature of a thinking block before the call, if it would make the call's id too long.
 pub(crate) fn call_signature_block(id: &str, signature: Option<&Signature>) -> Option<String> {
     let value = google(signature)?;
     (signed_id(id, signature).len() > SIGNED_ID_LIMIT).then(|| format!("{CALL_SIGNATURE}{value}"))
 }
 
-/// The signature of the call that follows such a block.
+/// The signature in a block written by [`call_signature_block`].
 pub(crate) fn of_call_signature_block(value: &str) -> Option<Signature> {
     let value = value.strip_prefix(CALL_SIGNATURE)?.to_owned();
     Some(Signature { owner: Protocol::Gemini, value })
@@ -117,7 +117,7 @@ pub(crate) struct SealedItem<'a> {
 }
 
 impl<'a> SealedItem<'a> {
-    /// Both as the value of one signature. An id that would not be found in it again is left out.
+    /// Id and content as the value of one signature. An id that could not be parsed back is left out.
     pub(crate) fn signature(self) -> Signature {
         let id = self.id.filter(|id| id.len() <= SEAL_ID_LIMIT && !id.contains([ID_END, ','])).unwrap_or_default();
         Signature { owner: Protocol::Responses, value: format!("{id}{ID_END}{}", self.content) }
@@ -164,7 +164,7 @@ impl ThoughtMember {
         Some(if value == Self::Reasoning.as_str() { Self::Reasoning } else { Self::ReasoningContent })
     }
 
-    /// What stands in place of a signature where a caller's protocol requires one.
+    /// Placeholder for a signature, where a caller's protocol requires one.
     pub(crate) const fn mark(self) -> &'static str {
         match self {
             Self::ReasoningContent => "tg1.openai",
@@ -172,7 +172,7 @@ impl ThoughtMember {
         }
     }
 
-    /// The member of a mark.
+    /// The member that a placeholder stands for.
     pub(crate) fn of_mark(mark: &str) -> Option<Self> {
         [Self::ReasoningContent, Self::Reasoning].into_iter().find(|member| member.mark() == mark)
     }

@@ -15,13 +15,13 @@ pub(super) struct ChoiceTexts {
     map: TextMap,
     content: TextJoiner,
     reasoning: TextJoiner,
-    /// Whether the first thought said which member it came in.
+    /// True once a thought has named the member it came in.
     says_member: bool,
     refusal: TextJoiner,
 }
 
 impl ChoiceTexts {
-    /// Appends a character of which only one half was received, at the end of the answer.
+    /// Appends a pending half of a surrogate pair at the end of the answer.
     pub(super) fn finish(&mut self, candidate: u32, out: &mut Vec<Event>) {
         let think = |text| Event::Think { candidate, text, redacted: None, signature: None };
         out.extend(self.reasoning.finish().map(think));
@@ -44,7 +44,7 @@ pub(super) fn content(
         .or_else(|| named(message.reasoning, ThoughtMember::Reasoning))
         .map(|(text, member)| (texts.reasoning.join(text), member));
     if let Some((text, member)) = reasoning.filter(|(text, _)| !text.is_empty()) {
-        // The usual member needs no signature, and one answer has one member: its first thought names it.
+        // The usual member needs no signature. All thoughts of an answer come in one member, so only the first one names it.
         let is_named = member == ThoughtMember::Reasoning && !std::mem::replace(&mut texts.says_member, true);
         out.push(Event::Think { candidate, text, redacted: None, signature: is_named.then(|| member.signature()) });
     }

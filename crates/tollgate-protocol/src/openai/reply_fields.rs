@@ -149,8 +149,8 @@ pub(super) fn image_url(media: &Media) -> Option<String> {
     }
 }
 
-/// Writes `annotations` with a leading byte offsets converted to character offsets of the text in `map`. Citations outside
-/// the text are dropped; without any, nothing is written.
+/// Writes `annotations` with a leading comma; byte offsets are converted to character offsets of the text in `map`. Citations outside the
+/// text are dropped; without any, nothing is written.
 pub(super) fn write_annotations(out: &mut BytesMut, citations: &[Citation], map: &TextMap) {
     if citations.is_empty() || map.bytes() == 0 {
         return;

@@ -86,7 +86,7 @@ impl SealedThoughts {
         }
     }
 
-    /// Those in front of a call.
+    /// Takes the thoughts that precede a call.
     fn take(&mut self) -> Vec<Bytes> {
         std::mem::take(self).items
     }

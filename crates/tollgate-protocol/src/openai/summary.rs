@@ -130,7 +130,7 @@ impl Body {
             ChatMember::MaxCompletionTokens => {
                 self.max_completion_tokens = output_limit(scanner, builder, "max_completion_tokens")?;
             }
-            // Of the best of several answers all are charged.
+            // `best_of` is charged for all its answers.
             ChatMember::N | ChatMember::BestOf => {
                 builder.candidates = builder.candidates.max(candidates_of(&scanner.value()?.0));
             }

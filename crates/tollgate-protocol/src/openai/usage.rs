@@ -5,7 +5,7 @@ use crate::{
     scan::{InvalidCount, Scanner, SyntaxError},
 };
 
-/// Reads the web searches of a `usage` value, which gateways report that pass on what their upstreams charge (`OpenRouter`).
+/// Reads the number of web searches in a `usage` value. Gateways that pass on their upstreams' charges report it (`OpenRouter`).
 pub(crate) fn searches(usage: &str) -> Result<Option<u32>, SyntaxError> {
     if !usage.contains("server_tool_use") {
         return Ok(None);

@@ -82,7 +82,7 @@ fn openai(provider: &str, model: &str) -> Profile {
 /// Beginnings of the names of OpenAI's models that do not think.
 const NOT_THINKING: [&str; 4] = ["gpt-3.5", "gpt-4", "gpt-5-chat", "chatgpt-"];
 
-/// As on chat channels, but whether a model of another name thinks is not known: it is asked for its sealed thoughts.
+/// Defaults as on chat channels. Whether a model with an unknown name thinks is not known, so its sealed thoughts are requested.
 fn responses(provider: &str, model: &str) -> Profile {
     let profile = openai(provider, model);
     let name = model.rsplit('/').next().unwrap_or(model);

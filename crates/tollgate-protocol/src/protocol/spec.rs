@@ -249,7 +249,7 @@ static TABLE: [ProtocolSpec; Protocol::ALL.len()] = [
         fixed_headers: &[],
         forwarded_headers: None,
         request_id_header: None,
-        // Of Codex: the same over all turns.
+        // Sent by Codex; the same in all turns.
         session_header: Some("session-id"),
         tag_headers: &[("session-id", "session")],
         model_list_path: "/models",

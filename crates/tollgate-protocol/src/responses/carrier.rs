@@ -1,5 +1,5 @@
-//! What a reasoning item carries in `encrypted_content` for an upstream of another protocol (docs/translation.md): a mark, and what the
-//! upstream sealed. The mark alone says which upstream gets it back; a value without a mark is OpenAI's own.
+//! Content of `encrypted_content` in reasoning items for upstreams of other protocols (docs/translation.md): a mark, and the data that
+//! the upstream sealed. The mark alone says which upstream gets it back; a value without a mark is OpenAI's own.
 
 use crate::{
     Protocol,
@@ -11,7 +11,7 @@ use crate::{
     opaque_state::CALL_SIGNATURE,
 };
 
-/// What a reasoning item carried.
+/// The content that was carried in a reasoning item.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Carried {
     /// A thought, with what its own upstream needs to take it back.
@@ -58,7 +58,7 @@ pub(super) fn open(sealed: Option<&str>, text: String) -> Carried {
         Some(("h", value)) => Carried::TextSignature(signed(Protocol::Gemini, value)),
         Some(("a", value)) => thought(text, Some(signed(Protocol::Anthropic, value))),
         Some(("e", data)) => Carried::Thought(PartKind::Think { text: String::new(), redacted: Some(data.to_owned()) }, None),
-        // A mark that nothing here writes.
+        // An unknown mark.
         Some(_) | None => thought(text, None),
     }
 }

@@ -52,13 +52,13 @@ pub(super) struct ResponseEnd {
 }
 
 impl ResponseEnd {
-    /// Fails for a response that goes on.
+    /// Fails for a response that is still in progress.
     pub(super) fn of(response: &Response<'_>, called: bool) -> Result<Self, StreamError> {
         let status = response.status.as_ref().map_or("completed", |status| status.0.as_str());
         let reason = response.incomplete_details.as_ref().and_then(|details| details.reason.as_ref()).map(|reason| &reason.0);
         let finish = finish::read(status, reason.map(String::as_str), called);
         let finish = finish.ok_or(StreamError::Malformed("a response that is not over"))?;
-        // The words of a natural end tell nothing.
+        // Only an unknown end needs the upstream's own word.
         let native = (finish == FinishReason::Other).then(|| reason.cloned().unwrap_or_else(|| status.to_owned()));
         Ok(Self { finish, native, usage: usage_of(response) })
     }

@@ -39,7 +39,7 @@ pub(crate) fn decode(target: &Target, body: &[u8]) -> Result<Request, Malformed>
     Ok(request)
 }
 
-/// What an answer repeats of a request that is not known.
+/// Members that an answer repeats if its request is unknown.
 pub(super) fn no_echo() -> RequestEcho {
     Tree::parse(b"{}").map_or_else(|_| RequestEcho::default(), |body| echo::of(&body, ToolNames::default()))
 }

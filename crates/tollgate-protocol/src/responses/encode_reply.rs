@@ -1,4 +1,4 @@
-//! Encodes a complete response: that of the last event of the stream that the same answer would be.
+//! Encodes a complete response. It equals the response in the last event of the stream of the same answer.
 
 use bytes::{Bytes, BytesMut};
 

@@ -192,7 +192,7 @@ fn output_limit(out: &mut EncodeContext<'_>) -> Option<u64> {
 /// Why stop sequences are refused.
 const NO_STOP: &str = "the Responses API of its upstream has no stop sequences; cut the answer off yourself";
 
-/// Refuses parameters that the protocol does not have. What `supported_params` takes by the profile is among them.
+/// Refuses parameters that the protocol does not have. Among them are some that `supported_params` allows by the profile.
 fn refuse_unsupported(out: &mut EncodeContext<'_>) {
     let params = &out.request.params;
     let google = &params.google;

@@ -134,7 +134,7 @@ pub(super) fn quoted(out: &mut SharedPieces, escaped: &SharedPieces) {
     out.put_u8(b'"');
 }
 
-/// What a content part has besides its text.
+/// Members of a content part besides its text.
 #[derive(Debug)]
 pub(super) struct TextParts<'a> {
     pub(super) annotations: &'a str,

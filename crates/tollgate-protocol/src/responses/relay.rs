@@ -81,7 +81,7 @@ impl NamedEvents for ResponsesEvents {
         // Servers in front of the upstream send errors without a type.
         if name == "error" || name == "response.failed" || (name.is_empty() && answer.error) {
             if self.summary.content {
-                // What the answer used until it broke off.
+                // Usage up to the point where the answer broke off.
                 self.summary.usage = answer.summary.usage.or(self.summary.usage);
             }
             return Err(StreamError::Problem(Box::new(problem::decode(200, event.data))));

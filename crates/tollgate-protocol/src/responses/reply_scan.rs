@@ -17,7 +17,7 @@ pub(super) struct ResponsesReplyScan {
     pub summary: ReplySummary,
     /// Top-level `type`.
     pub kind: String,
-    /// Of the response.
+    /// Id of the response.
     pub id: String,
     pub created_at: Option<u64>,
     status: String,
@@ -134,7 +134,7 @@ fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool
     *called |= matches!(kind.as_deref(), Some("function_call" | "custom_tool_call"));
     // Calls, also those that the provider runs, are content even without text.
     summary.content |= object.is_some() && !matches!(kind.as_deref(), Some("message" | "reasoning"));
-    // Reading a page that was found is not charged.
+    // Opening a page that was found, or searching in it, is not charged.
     if is_web_search(kind.as_deref()) && !matches!(action.as_deref(), Some("open_page" | "find_in_page")) {
         summary.searches = Some(summary.searches.unwrap_or(0).saturating_add(1));
     }
@@ -144,7 +144,7 @@ fn item(scanner: &mut Scanner<'_>, summary: &mut ReplySummary, called: &mut bool
     Ok(object.is_some())
 }
 
-/// Whether an item is a search outside of what the caller has given. Other vendors have tools such as `x_search`.
+/// True if an item is a search outside the caller's own files. Other vendors have tools such as `x_search`.
 fn is_web_search(kind: Option<&str>) -> bool {
     kind.is_some_and(|kind| kind.ends_with("search_call") && !matches!(kind, "file_search_call" | "tool_search_call"))
 }

@@ -12,8 +12,8 @@ use crate::{
     scan::{Scanner, SyntaxError, Value, ValueKind, whole},
 };
 
-/// Applies the edits; returns the same buffer where nothing changes. Also returns what [`left_out`] does: an item that is removed is read
-/// once for both.
+/// Applies the edits; returns the same buffer if nothing changes. Also returns the result of [`left_out`], so that removed items are read
+/// only once.
 pub(super) fn forward(body: &Bytes, summary: &RequestSummary, edits: &RequestEdits<'_>) -> (Bytes, Vec<String>) {
     let mut left = Vec::new();
     let mut changes = Edits::new();
@@ -67,7 +67,7 @@ enum Removal {
 }
 
 impl Removal {
-    /// The name of what is removed with the item at a position.
+    /// The path that names the removal for the item at this position.
     fn path(self, at: usize) -> String {
         match self {
             Self::Foreign => format!("input[{at}]"),
@@ -105,8 +105,8 @@ fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<Str
     Ok(removed)
 }
 
-/// Cleans one item; says why a thought is to be removed, if it is. Without its thought an item goes without its id: the service finds by
-/// it that the thought is missing.
+/// Cleans one item; returns why its thought must be removed, if it must. If all thoughts are removed, the items bound to one lose their
+/// ids, by which the service would notice the missing thought.
 fn item(
     scanner: &mut Scanner<'_>,
     all: bool,

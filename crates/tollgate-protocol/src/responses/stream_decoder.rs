@@ -1,5 +1,5 @@
-//! Decodes a Responses stream (OpenAI API reference, "Streaming events"). What did not come in pieces is read from the item that is
-//! done, or from the response at the end.
+//! Decodes a Responses stream (OpenAI API reference, "Streaming events"). Content that did not arrive in pieces is read from the finished
+//! item, or from the response at the end.
 
 use serde_json::value::RawValue;
 
@@ -35,7 +35,7 @@ struct OpenItem {
     call: Option<u32>,
     /// The input of a custom tool so far.
     input: Option<String>,
-    /// Something of it came in pieces.
+    /// True if some of its content arrived in pieces.
     streamed: bool,
     /// The next piece begins another part of a summary.
     begins_part: bool,
@@ -56,7 +56,7 @@ impl StreamDecoder for ResponsesStreamDecoder {
         match kind {
             "error" | "response.failed" => {
                 if self.done > 0 || self.text > 0 || self.calls > 0 {
-                    // What the answer used until it broke off.
+                    // Usage up to the point where the answer broke off.
                     let response = event.response.and_then(|raw| serde_json::from_str::<Response<'_>>(raw.get()).ok());
                     out.extend(response.and_then(|response| usage_of(&response)).map(Event::Usage));
                 }
@@ -207,7 +207,7 @@ impl ResponsesStreamDecoder {
         Ok(())
     }
 
-    /// An item is done: what did not come in pieces is read from it.
+    /// Handles a finished item: content that did not arrive in pieces is read from it.
     fn done(&mut self, index: u64, raw: Option<&RawValue>, out: &mut Vec<Event>) -> Result<(), StreamError> {
         self.done = self.done.max(index + 1);
         let open = self.open.iter().position(|item| item.index == index).map(|at| self.open.remove(at));
@@ -245,7 +245,7 @@ impl ResponsesStreamDecoder {
         Ok(())
     }
 
-    /// An item of which nothing came before.
+    /// Handles an item of which nothing arrived before.
     fn whole(&mut self, raw: &RawValue, out: &mut Vec<Event>) -> Result<(), StreamError> {
         let mut position = ReplyPosition::at(self.calls, self.text);
         position.item(raw, out)?;
@@ -272,7 +272,7 @@ impl ResponsesStreamDecoder {
     }
 }
 
-/// Writes what is left of an item: half of a character, the input of a custom tool.
+/// Appends the rest of an item: a pending half of a surrogate pair, the input of a custom tool.
 fn close(mut item: OpenItem, out: &mut Vec<Event>) {
     let rest = item.joiner.finish().unwrap_or_default();
     match (item.call, item.input) {

@@ -1,5 +1,5 @@
-//! Encodes a Responses stream: output items one after the other, each with its events, and the whole response at the end. So it keeps
-//! what it has written. The events that end an item and the response repeat its text: it is in memory once, in pieces that they share.
+//! Encodes a Responses stream: output items one after the other, each with its events, and the whole response at the end. The encoder
+//! therefore keeps all items. The events that end an item and the response repeat its text, which is kept once, in shared pieces.
 
 mod call;
 mod items;
@@ -24,7 +24,7 @@ use crate::{
     upstream_error::CONTEXT_EXCEEDED,
 };
 
-/// What follows the members of an event.
+/// End of an event, after its members.
 const EVENT_END: &[u8] = b"}\n\n";
 
 /// State of one stream. A response has one candidate; the first to appear is encoded.
@@ -33,7 +33,7 @@ pub(super) struct ResponsesStreamEncoder {
     /// The member in which a chat upstream sends its thoughts; `None` for other upstreams.
     thought_member: Option<ThoughtMember>,
     frame: ResponseFrame,
-    /// Whether events are written: not for a complete answer, which is the response of the last one.
+    /// False for a complete answer, of which only the response of the last event is written.
     streams: bool,
     started: bool,
     sequence: u64,
@@ -56,7 +56,7 @@ pub(super) struct ResponsesStreamEncoder {
     has_content: bool,
     end: Option<AnswerEnd>,
     usage: Option<Usage>,
-    /// Pieces in front of what is in the buffer.
+    /// Pieces that precede the bytes in the buffer.
     pieces: Vec<Piece>,
     /// The text that is being written, escaped.
     escaped: BytesMut,
@@ -230,7 +230,7 @@ impl ResponsesStreamEncoder {
 
     // --- end ---
 
-    /// Closes everything; returns where the response stands.
+    /// Closes everything; returns the status of the response.
     fn close(&mut self, out: &mut SharedPieces) -> Status<'static> {
         if let Some(carried) = self.carried.take() {
             self.sealed_item(out, &carrier::of_text(&carried));

@@ -79,12 +79,12 @@ pub(super) fn summarise(target: &Target, bytes: &[u8]) -> Result<RequestSummary,
         Input::Empty | Input::Given => {}
     }
     body.search.apply(&mut builder);
-    // A key of the caller's own stays the same over all turns.
+    // The caller's own key stays the same in all turns.
     if let Some(key) = body.cache_key.or(body.thread) {
         builder.cache_key(&key);
     }
     if !target.method.takes_output_limit() {
-        // What it says of one limits nothing.
+        // An output limit has no effect for this method.
         builder.max_output = None;
     }
     let model = body.model.validated(&mut builder);
@@ -187,7 +187,7 @@ fn thread_of(value: &str) -> Result<Option<JsonStr<'_>>, SyntaxError> {
     Ok(found)
 }
 
-/// Only the names of its members.
+/// Records the names of the members.
 fn members_of(word: &str, scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     let path = JsonPath::Root.member(word);
     let members = scanner.object(|scanner, name| {

@@ -48,7 +48,7 @@ impl OutputItem<'_> {
         self.kind.as_ref().is_some_and(|kind| kind.0 == "reasoning")
     }
 
-    /// What the upstream sealed of a thought.
+    /// The encrypted content of a reasoning item, as a signature.
     pub(super) fn sealed(&self) -> Option<Signature> {
         let content = LenientText::filled(self.encrypted_content.and_then(part_of)).filter(|_| self.is_reasoning())?;
         let id = LenientText::filled(self.id.and_then(part_of));

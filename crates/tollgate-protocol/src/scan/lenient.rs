@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::{JsonStr, Name, Scanner, SyntaxError, Value, ValueKind};
 
-/// Digits of a count that is below the largest one in any case.
+/// A count of at most this many digits cannot exceed the largest one.
 const PLAIN_DIGITS: usize = 9;
 /// Largest plausible token count.
 const MAX_TOKEN_COUNT: u64 = u32::MAX as u64;

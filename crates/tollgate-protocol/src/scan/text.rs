@@ -9,7 +9,7 @@ use super::SyntaxError;
 /// Bytes that are looked at together.
 const BLOCK: usize = 16;
 
-/// A string of a document. The text is taken out only where it is used.
+/// A string of a document. Its text is sliced only on use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct JsonStr<'a> {
     body: &'a str,
@@ -113,8 +113,8 @@ pub(super) fn next_special(bytes: &[u8], at: usize) -> usize {
     if marks == 0 { next_special_of_many(bytes, at + BLOCK) } else { at + marks.trailing_zeros() as usize }
 }
 
-/// [`next_special`] if it is one of the next 32 bytes and not near the end of `bytes`. A caller that does without calls for
-/// names, nearly all of which are this short, needs half the steps.
+/// [`next_special`] if it is one of the next 32 bytes and not near the end of `bytes`. Inlined: nearly all names are this short, and
+/// without a call they need half the steps.
 #[inline]
 pub(super) fn next_special_of_short(bytes: &[u8], at: usize) -> Option<usize> {
     let (blocks, _) = bytes.get(at..)?.as_chunks::<BLOCK>();

@@ -47,7 +47,7 @@ struct TranslatingRelay {
     caller: &'static dyn Codec,
     marks_end: bool,
     written: bool,
-    /// Output that the caller of this relay has not taken, because it shares memory with the encoder. Nothing overtakes it.
+    /// Output that shares memory with the encoder and was not taken yet. Later output waits behind it.
     waiting: VecDeque<Piece>,
     /// The error that ended the stream; later calls return it again.
     error: Option<StreamError>,
@@ -143,7 +143,7 @@ impl TranslatingRelay {
 }
 
 impl TranslatingRelay {
-    /// Moves the encoded bytes to `out`; from the first piece that shares memory on, they wait. Returns whether there were any.
+    /// Moves the encoded bytes to `out`, or to `waiting` from the first shared piece on. Returns whether there were any.
     fn take_output(&mut self, out: &mut Vec<Bytes>) -> bool {
         let EventTranslator { encoder, out: buffer, .. } = &mut self.translator;
         let pieces = encoder.take_pieces();
@@ -200,7 +200,7 @@ impl StreamRelay for TranslatingRelay {
     fn held_bytes(&self) -> usize {
         let EventTranslator { decoder, pipeline, encoder, .. } = &self.translator;
         let translator = decoder.held_bytes() + pipeline.held_bytes() + encoder.held_bytes();
-        // What waits and is shared is the encoder's.
+        // Memory of shared pieces is counted by the encoder.
         let waiting = self.waiting.iter().map(Piece::own_bytes).sum::<usize>();
         self.body_kind.held_bytes() + self.parser.held_bytes() + translator + waiting
     }
@@ -212,7 +212,7 @@ impl StreamRelay for TranslatingRelay {
     fn open(&mut self, out: &mut Vec<Bytes>) {
         let translator = &mut self.translator;
         translator.encoder.open(&mut translator.out);
-        // The beginning is no content, so that `written` remains as it is.
+        // The beginning is not content, so `written` stays as it is.
         self.take_output(out);
     }
 

@@ -1,4 +1,4 @@
-//! What becomes of settings of thinking at models of other providers.
+//! Thinking settings in requests to models of other providers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! What coding agents send whatever the model: requests of Claude Code and Codex that upstreams of other protocols refused.
+//! Requests of Claude Code and Codex that upstreams of other protocols refused. Both agents send them whatever the model.
 
 use Protocol::{Anthropic, Gemini, OpenAi, Responses};
 use bytes::Bytes;

@@ -60,7 +60,7 @@ fn context(shown: bool) -> ReplyContext {
     ReplyContext { include_thoughts: shown, carry_thinking: true, ..ReplyContext::new("r", 7, "m") }
 }
 
-/// What the caller's history has of the answer: a message, or the parts or blocks of one.
+/// The answer as the caller puts it into its history: a message, or the parts or blocks of one.
 fn received(caller: Protocol, output: &[Value], context: &ReplyContext, streams: bool) -> Value {
     let direction = (Protocol::Responses, caller);
     let reply = if streams {
@@ -124,21 +124,21 @@ fn thinking_profile() -> Profile {
     Profile { thinking: Some(Thinking::Effort(vec!["low".to_owned()])), ..Profile::default() }
 }
 
-/// What the upstream gets, and the fields that are named as dropped.
+/// The request that the upstream gets, and the fields that are named as dropped.
 fn sent(caller: Protocol, upstream: Protocol, body: &Value, profile: &Profile) -> (Value, Vec<String>) {
     let request = decode_request(caller, &target(caller), body.to_string().as_bytes()).expect("a valid history");
     let encoded = encode_request(upstream, &request, "u", profile, &TranslateOptions::default()).expect("a request");
     (check_request(upstream, &encoded.body), encoded.dropped)
 }
 
-/// The items of the model in a request to a Responses upstream, without what is not in an answer's item or has another form there.
+/// The items of the model in a request to a Responses upstream, in a form that can be compared with [`answered_items`].
 fn model_items(request: &Value) -> Vec<Value> {
     let items = request["input"].as_array().expect("items").iter();
     let of_model = items.filter(|item| item["role"] != "user" && item["type"] != "function_call_output");
     of_model.map(|item| if item["role"] == "assistant" { item["content"].clone() } else { item.clone() }).collect()
 }
 
-/// The same of an answer.
+/// The items of an answer, in a form that can be compared with [`model_items`].
 fn answered_items(output: &[Value]) -> Vec<Value> {
     let item = |item: &Value| match item["type"].as_str() {
         Some("message") => item["content"][0]["text"].clone(),

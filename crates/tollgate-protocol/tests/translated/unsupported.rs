@@ -196,7 +196,7 @@ fn signature_suffixes_are_removed_from_gemini_histories() {
     }
 }
 
-/// What adds to what the model reads is refused as in a request for an answer. Other parameters do not matter to a count.
+/// Parameters that add input are refused as in a request for an answer. Others do not matter to a count.
 #[test]
 fn token_counts_refuse_the_same_parameters_that_hold_input() {
     for (name, value) in [
@@ -213,7 +213,7 @@ fn token_counts_refuse_the_same_parameters_that_hold_input() {
             };
             assert_eq!(refused(Method::CountTokens, false), [name], "{to:?}");
             assert!(refused(Method::Chat, false).iter().any(|field| field == name), "{to:?} {name}");
-            // Without the conversation so far the answer would be another one.
+            // The field refers to the conversation so far, without which the answer would be different.
             let lenient: &[&str] = if name == "thread" { &["thread"] } else { &[] };
             assert_eq!([Method::CountTokens, Method::Chat].map(|method| refused(method, true)), [lenient, lenient], "{to:?}");
         }

@@ -24,7 +24,7 @@ fn what_the_body_does_not_show_is_reserved_by_the_context() {
             })
         };
         let reservation = case(0).reservation().unwrap();
-        // Images may be among it, at 5 USD per million.
+        // The unseen input may include images, at 5 USD per million.
         assert!(reservation.amount > NanoUsd::parse("5").unwrap(), "{:?}", reservation.amount);
         let seen = Case::new(|it| it.key.limits.tpm = 10_000).reservation().unwrap().tokens;
         assert_eq!(case(10_000).reservation().unwrap().tokens, seen, "a limit on tokens a minute counts what is seen");

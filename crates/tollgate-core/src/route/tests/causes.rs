@@ -48,7 +48,7 @@ fn switched_off_rows_are_disabled() {
 #[test]
 fn cooling_after_bad_answer_is_cooldown() {
     let mut case = (0..2).fold(Case::accounts(2), |case, n| case.cooling(&format!("c/{n}"), CoolingReason::BadAnswer, 7_000 - n));
-    // The other one was tried as the last.
+    // The other account was tried as the last resort.
     let first = case.run().unwrap().first;
     case.history.record_attempt(&first);
     check(&case, "cooling", NoRouteCause::Cooldown, true);

@@ -1,4 +1,4 @@
-//! Usage that the request cannot account for, and answers whose callers left early.
+//! Usage beyond what the request can account for, and answers whose callers left early.
 
 use tollgate_protocol::{FinishReason, Thinking};
 

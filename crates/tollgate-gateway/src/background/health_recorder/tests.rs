@@ -104,7 +104,7 @@ async fn each_transition_is_one_row_with_its_cause() {
     assert_eq!(rig.rows(true).await, [], "nothing is out of order");
     let began = rig.now();
     rig.observe(1, &Observation::RateLimited { until: Some(began.plus_ms(5_000)) });
-    // More answers like it make it last longer.
+    // A further answer with 429 only extends the state.
     rig.observe(1, &Observation::RateLimited { until: Some(began.plus_ms(9_000)) });
     rig.tick().await;
     assert_eq!(rig.rows(true).await, [("cooling", RATE_LIMITED, "request", false)]);
@@ -152,7 +152,7 @@ async fn switches_and_changes_that_found_no_space_are_recorded_too() {
     let off = ("off", HealthReason::SwitchedOff, "operator", false);
     assert_eq!((rig.rows(true).await, rig.rows(false).await), (vec![off; 2], vec![off]));
     rig.shared.replace_catalog(Arc::new(catalog(3, true)));
-    // So many at once that some find no space; the last one decides.
+    // More transitions at once than the queue holds. The last one decides.
     for _ in 0..2_000 {
         rig.observe(1, &Observation::QuotaSpent { until: None });
         rig.observe(1, &Observation::TestPassed);

@@ -39,7 +39,7 @@ impl Notifier {
         let mut body = json!({"msg_type": "text", "content": {"text": message.line().replace('<', "＜")}});
         if let Some(secret) = &destination.secrets.secret {
             let time = now.seconds().to_string();
-            // The text that is signed is the key, and the message is empty.
+            // Feishu signs an empty message, with time and secret as the key.
             body["sign"] = STANDARD.encode(mac(format!("{time}\n{secret}").as_bytes(), b"")).into();
             body["timestamp"] = time.into();
         }

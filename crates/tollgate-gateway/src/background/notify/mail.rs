@@ -30,7 +30,7 @@ use crate::upstream::client::{Trust, destination::UpstreamTarget, dial::dial, re
 
 /// Largest reply before TLS.
 const REPLY_BYTES: usize = 16 * 1024;
-/// What is read of a server in all, however long its lines are.
+/// Most bytes read from a server in total, however long its lines are.
 const ANSWER_BYTES: usize = 64 * 1024;
 const GREETING: &[u8] = b"220 ready\r\n";
 const SUBJECT_CHARACTERS: usize = 200;
@@ -55,7 +55,7 @@ pub(super) async fn send(destination: &AlertDestination, message: &Notification,
     let mail = compose(destination, message)?;
     let hello = destination.spec.from.split_once('@').map_or("localhost", |(_, domain)| domain).to_owned();
     let host = url.host_str().unwrap_or_default();
-    // The type of a destination over HTTP has the rules for hosts and addresses.
+    // [`UpstreamTarget`], which is made from an HTTP URL, has the rules for hosts and addresses.
     let address = format!("https://{host}:{}", url.port().unwrap_or(port));
     let address = Url::parse(&address).map_err(|_| "the address cannot be read".to_owned())?;
     let target = UpstreamTarget::of_url(&address, policy(destination)).map_err(super::fault_text)?;

@@ -75,7 +75,7 @@ enum Retry {
     After(Duration),
 }
 
-/// Where telemetry goes.
+/// The collector, and how it is reached.
 #[derive(Debug)]
 pub(super) struct Exporter {
     endpoint: Url,
@@ -158,7 +158,7 @@ impl Exporter {
             let answer = sent.map_err(|fault| FailedTry { class: fault.to_string(), retry: Retry::Later })?;
             let body = Limited::new(answer.body, MAX_ANSWER_BYTES).collect().await;
             match answer.status {
-                // What was taken is taken, whatever became of the answer's body.
+                // The collector has accepted the message, even if the body of its answer cannot be read.
                 200..300 => Ok(body.map(http_body_util::Collected::to_bytes).unwrap_or_default()),
                 status => Err(refused(status, stated_wait_ms(&answer.headers, self.shared.clock.now()))),
             }
@@ -168,7 +168,7 @@ impl Exporter {
     }
 }
 
-/// What a status other than success means. OTLP names the four after which a message may be sent again.
+/// Whether to send a message again after a status other than success. OTLP permits it after four statuses.
 fn refused(status: u16, stated_ms: Option<i64>) -> FailedTry {
     let stated = stated_ms.map(|ms| Duration::from_millis(u64::try_from(ms).unwrap_or(0)).min(LONGEST_STATED_WAIT));
     let retry = match status {

@@ -22,8 +22,8 @@ pub(super) struct Interval {
     pub(super) end: u64,
 }
 
-/// Metrics that release 1.41 of the semantic conventions, the last one before those for generative AI had releases of their own, has
-/// under other names: what it is called there, and `gen_ai.token.type`.
+/// Metrics that have other names in release 1.41 of the semantic conventions, the last one before those for generative AI had releases of
+/// their own. Each with its name in that release and `gen_ai.token.type`.
 const FORMER_NAMES: &[(&str, &str, Option<&str>)] = &[
     ("gen_ai.client.inference.duration", "gen_ai.client.operation.duration", None),
     ("gen_ai.client.embeddings.duration", "gen_ai.client.operation.duration", None),

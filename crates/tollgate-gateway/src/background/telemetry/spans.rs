@@ -57,7 +57,7 @@ fn request_span(request: &TracedRequest) -> Span {
     push_usage(&mut attributes, &request.tokens);
     // A caller may ask for any name. Only names of models that exist are names of spans.
     let model = request.model.as_deref().filter(|_| request.is_offered);
-    // As of servers of HTTP: what a caller did wrong is no error of the gateway.
+    // As for HTTP servers: a mistake of the caller is not an error of the gateway.
     let has_failed = match request.outcome {
         Outcome::UpstreamBroke | Outcome::GatewayStopped => true,
         Outcome::Refused => request.status >= 500,

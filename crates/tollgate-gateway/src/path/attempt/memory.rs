@@ -11,13 +11,13 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 /// Counts an answer against the memory for bodies and answers. Released when the attempt fails.
 pub(super) struct AnswerMemory {
     charge: Option<MemoryCharge>,
-    /// Times that the answer is in memory at once.
+    /// Copies of the answer in memory at once.
     copies: usize,
     received: usize,
 }
 
 impl AnswerMemory {
-    /// Without an account nothing is counted.
+    /// Without `memory` nothing is counted.
     pub(super) fn new(memory: Option<&Arc<InFlightRequest>>, copies: usize) -> Self {
         Self { charge: memory.map(|request| MemoryCharge::new(Arc::clone(request))), copies, received: 0 }
     }
@@ -33,7 +33,7 @@ impl AnswerMemory {
         self.grow_to(self.received, MAX_WAIT).await
     }
 
-    /// Leaves the memory to the request.
+    /// Keeps the memory charged to the request.
     pub(super) fn keep(self) {
         if let Some(charge) = self.charge {
             charge.keep();

@@ -132,7 +132,7 @@ impl Attempt<'_> {
         answer_at.is_some_and(|at| self.clock.instant() >= at) && !beginning.relay.reads_document()
     }
 
-    /// The answer whose model is still thinking: what it begins with in the caller's protocol, and the keep-alive that is due.
+    /// The answer of a model that is still thinking: the beginning of the stream in the caller's protocol, or else a keep-alive.
     fn begun(&self, mut beginning: Beginning, body: UpstreamBody, silence_ms: u64) -> AttemptAnswer {
         beginning.relay.open(&mut beginning.first);
         if beginning.first.is_empty() {

@@ -61,7 +61,7 @@ pub(super) async fn race<'a>(
     history: &mut AttemptHistory,
     guard: &mut UsageGuard,
 ) -> AttemptOutcome {
-    // The second attempt gets its time as well before a model that thinks decides the race.
+    // Extended by the delay of the second attempt, which gets the same time before a thinking first attempt wins the race.
     first.answer_after = first.answer_after.map(|after| after + hedge.after);
     let (first_planned, first_dropped) = (Arc::clone(&first.planned), first.request.dropped.clone());
     let mut first_attempt = Box::pin(attempt(first));

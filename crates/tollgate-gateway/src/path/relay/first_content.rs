@@ -1,11 +1,11 @@
-//! The first content of a stream, which is here when the relay begins, or comes later if the status was sent while the model thinks.
+//! The first content of a stream. It has arrived when the relay begins, or arrives later if the status was sent while the model thinks.
 
 use std::time::Duration;
 
 use super::Relayed;
 use crate::path::types::{attempt::may_send_status, usage_guard::UsageGuard};
 
-/// Notes that content begins, and returns when it did in the attempt under way. A complete answer has no first token.
+/// Records that content begins. Returns the time to the first content of the running attempt; `None` for a complete answer.
 pub(super) fn begins(guard: &mut UsageGuard, is_whole: bool) -> Option<u64> {
     guard.content_begins();
     if is_whole {
@@ -17,7 +17,7 @@ pub(super) fn begins(guard: &mut UsageGuard, is_whole: bool) -> Option<u64> {
 }
 
 impl Relayed {
-    /// Looks whether the first content is here by now.
+    /// Checks whether the first content has arrived.
     pub(super) fn note_first_content(&mut self) {
         if self.before_content.is_none() || !may_send_status(&self.relay.summary(), &*self.relay) {
             return;

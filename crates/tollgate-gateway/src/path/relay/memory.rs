@@ -21,7 +21,7 @@ impl Relayed {
         if bytes.len() > LARGE_BYTES { Some(next_piece(bytes)) } else { self.out.pop_front() }
     }
 
-    /// Whether memory is missing now that the caller has what was complete.
+    /// True if memory is still missing after the caller took the complete chunks.
     pub(super) fn is_without_memory(&mut self) -> bool {
         self.measure(0);
         self.memory.is_short()

@@ -1,4 +1,4 @@
-//! Where the relaying of a stream stands, and why it is broken off.
+//! The state of a relayed stream, and why it is broken off.
 
 use std::pin::Pin;
 
@@ -7,10 +7,11 @@ use tollgate_protocol::StreamError;
 
 use crate::refusal::Refusal;
 
-/// Where the relaying of a stream stands.
+/// State of a relayed stream.
 pub(super) enum Phase {
     Flowing,
-    /// The answer is probably complete, but only the end of the body will tell. Until then, or for a moment, its bytes wait.
+    /// The answer is probably complete, but only the end of the body confirms it. Its last bytes are held until then, at most until
+    /// `until`.
     Holding {
         until: Instant,
     },
@@ -55,7 +56,7 @@ pub(super) enum Break {
 }
 
 impl Break {
-    /// Of a fault in the upstream's stream.
+    /// The reason for a fault in the upstream's stream.
     pub(super) fn of(fault: &StreamError) -> Self {
         match fault {
             StreamError::Problem(problem) if problem.context_exceeded => Self::TooLong,

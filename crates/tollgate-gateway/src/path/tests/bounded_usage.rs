@@ -1,4 +1,4 @@
-//! Usage that cannot be, answers whose callers left behind the finish, and sales below cost.
+//! Implausible usage, answers whose callers left after the finish, and sales below cost.
 
 use tollgate_core::{Outcome, TokenSource};
 

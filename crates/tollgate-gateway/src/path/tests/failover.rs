@@ -241,7 +241,7 @@ async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
         assert_eq!((at, rig.ask(CHAT).await.status), (at, status));
         assert_eq!(rig.record().attempts.len(), 1);
     }
-    // Nothing was sent, or it is said that it was not done.
+    // The request was not sent, or the answer says that it was not processed.
     let certain: [fn(Script) -> Script; 5] = [
         Script::not_sent,
         |it| it.refuses(429, &[]),

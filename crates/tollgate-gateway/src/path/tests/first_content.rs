@@ -5,7 +5,7 @@ use tollgate_protocol::Protocol;
 
 use super::*;
 
-/// So often this piece, each after a pause.
+/// `times` copies of the piece, each after a pause.
 fn repeated(times: usize, pause: Duration, piece: &str) -> Vec<Piece> {
     (0..times).flat_map(|_| [Piece::Wait(pause), piece.into()]).collect()
 }
@@ -14,7 +14,7 @@ const COMMENT: &str = ": still here\n\n";
 const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 const KEEPALIVE: &str = "event: keepalive\ndata: {\"type\":\"keepalive\",\"sequence_number\":3}\n\n";
 
-/// What a model sends in front of its thoughts and behind them, and a sign of life, by its protocol.
+/// By protocol: what a model sends before its thoughts, what it sends after them, and a keep-alive.
 fn thinker(protocol: Protocol) -> (&'static str, &'static str, &'static str) {
     match protocol {
         Protocol::OpenAi => (

@@ -1,4 +1,4 @@
-//! What a stream keeps counts against the memory for bodies and answers.
+//! The bytes that a stream keeps count against the memory for bodies and answers.
 
 use super::{shares::within, *};
 use crate::state::shares::InFlightRequest;

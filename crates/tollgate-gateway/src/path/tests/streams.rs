@@ -107,7 +107,7 @@ async fn idle_limit_below_the_keep_alive_interval_applies() {
 
 #[tokio::test(start_paused = true)]
 async fn limit_of_the_attempt_ends_a_stream_as_a_pause_does() {
-    // One that pauses, one that never does, and one whose silence begins before the limit.
+    // A stream that pauses, one that never does, and one whose silence begins before the limit.
     let busy = (0..400).flat_map(|_| [Piece::Wait(Duration::from_millis(50)), chunk("a")]).collect();
     for rest in [vec![Piece::Stall], busy, vec![Piece::Wait(SECOND * 4), chunk("b"), Piece::Stall]] {
         let pieces = [vec![role(), chunk("hello")], rest].concat();
@@ -203,7 +203,7 @@ async fn short_idle_limit_applies_after_a_finish_reason() {
     assert_eq!((began.elapsed().as_secs(), rig.record().outcome), (1, Outcome::Completed));
 }
 
-/// So many pieces, one every 400 ms.
+/// `count` pieces, one every 400 ms.
 fn drip(piece: &str, count: usize) -> Vec<Piece> {
     (0..count).flat_map(|_| [Piece::Wait(Duration::from_millis(400)), piece.into()]).collect()
 }

@@ -23,7 +23,7 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) answer_after: Option<Duration>,
 }
 
-/// Until when the answer of an attempt must be complete, and the limit of the channel that says so, in milliseconds.
+/// Deadline for the complete answer of an attempt, and the channel's limit that sets it, in milliseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AttemptLimit {
     pub at: Instant,
@@ -59,9 +59,9 @@ pub(crate) struct Streaming {
     pub idle_ms: u64,
     /// Silence allowed until the first content, in milliseconds, if the status is sent before it: the model thinks.
     pub before_content_ms: Option<u64>,
-    /// Until when all of it must be there.
+    /// Deadline for the complete answer, if the channel limits the attempt.
     pub limit: Option<AttemptLimit>,
-    /// Until when a complete answer that is passed on in pieces must have been; `None` for an event stream.
+    /// Deadline for a complete answer that is passed on in pieces; `None` for an event stream.
     pub whole_by: Option<Instant>,
 }
 

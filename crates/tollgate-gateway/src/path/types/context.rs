@@ -37,7 +37,7 @@ pub(crate) struct RouteContext<'a> {
     pub(crate) summary: &'a RequestSummary,
     /// The body in the form each upstream needs.
     pub(crate) bodies: RequestBodies<'a>,
-    /// Accounts for the memory of answers.
+    /// Charges the memory of answers to the request.
     pub(crate) memory: Option<Arc<InFlightRequest>>,
 }
 
@@ -124,7 +124,7 @@ impl WaitBudget {
         *self.until.get_or_insert_with(|| (now + MAX_WAIT).min(deadline))
     }
 
-    /// An account was selected: the next wait has its own time limit.
+    /// Ends the wait after an account was selected. The next wait has its own time limit.
     pub(crate) const fn end_wait(&mut self) {
         self.until = None;
     }
@@ -137,7 +137,7 @@ impl WaitBudget {
         self.renewals += 1;
     }
 
-    /// A newer snapshot does not serve the request: it stays with the one it has.
+    /// Stops renewals: a newer snapshot does not serve the request, so it stays with its own.
     pub(crate) const fn stop_renewing(&mut self) {
         self.renewals = MAX_RENEWALS;
     }

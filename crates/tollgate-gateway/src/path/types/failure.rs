@@ -45,7 +45,7 @@ impl Failure {
         }
     }
 
-    /// What the record tells operators: the text of the upstream's error without keys and hosts, else the class.
+    /// The message for operators in the record: the text of the upstream's error without keys and hosts, else the class.
     pub(crate) fn message(&self) -> String {
         let text = match self {
             Self::Problem(answer) => redact(answer.problem.message.trim()),

@@ -146,7 +146,7 @@ impl<'a> RequestBodies<'a> {
         self.summary.stream && self.target.framing == Framing::Sse
     }
 
-    /// The fault of a body that can be passed on, but not decoded, or that the translation for every channel has found.
+    /// The fault in a body that can be passed on but not decoded, or the fault that the translation for every channel has found.
     pub(crate) fn malformed(&self) -> Option<Malformed> {
         if let Some(Err(TranslateError::Malformed(fault))) = self.decoded.get().map(|decoded| &**decoded) {
             return Some(fault.clone());
@@ -188,7 +188,7 @@ impl<'a> RequestBodies<'a> {
     /// Writes bodies without sealed thoughts from now on.
     pub(crate) fn leave_out_seals(&self) {
         self.without_seals.store(true, Ordering::Relaxed);
-        // Those that were written have them.
+        // Bodies written before contain them.
         self.encoded.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
@@ -344,7 +344,7 @@ impl<'a> RequestBodies<'a> {
         }
         let options = translate_options(channel, self.lenient, media);
         let encoded = encode_request(upstream, request, &mapping.upstream, &profile, &options);
-        // Media that was fetched, for instance.
+        // Fetched media, for example, makes the body longer.
         let more = encoded.as_ref().map_or(0, |encoded| encoded.body.len().saturating_sub(self.body.len()));
         if self.copies.reserve(more) { (encoded, unfetched) } else { (Err(no_memory()), false) }
     }
@@ -383,7 +383,7 @@ impl ResponseConversion {
         matches!(self, Self::Same { .. }) && !matches!(method, Method::CountTokens | Method::Compact)
     }
 
-    /// A relay for a complete answer of at most so many bytes that begins so. `None` if it has to be read whole.
+    /// A relay for a complete answer that starts with `beginning`, of at most `max_bytes`. `None` if it has to be read whole.
     pub(crate) fn relay_whole(
         &self,
         (method, max_bytes): (Method, usize),

@@ -22,10 +22,10 @@ type Wait = Pin<Box<dyn Future<Output = (MemoryCharge, Result<(), MemoryExhauste
 
 /// Counts what a stream keeps. Released when it is dropped.
 pub(crate) struct StreamMemory {
-    /// `None` without an account of memory, and while it is waited for.
+    /// `None` if memory is not counted, and during a wait.
     charge: Option<MemoryCharge>,
     wait: Option<Wait>,
-    /// Bytes that could not be counted when they were measured. Their wait has not begun.
+    /// Bytes for which there was no memory when they were measured. The wait for it has not begun.
     missing: Option<usize>,
     /// Most bytes that may be kept uncounted by now: those at the last measurement, and all that were received since.
     uncounted: usize,

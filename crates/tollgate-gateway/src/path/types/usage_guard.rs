@@ -116,7 +116,7 @@ impl UsageGuard {
         }
     }
 
-    /// The key is known: from now on the request leaves a record.
+    /// Notes the authenticated key: from now on the request leaves a record.
     pub(crate) fn authenticated(&mut self, known: &KnownKey, head: &Head, method: Method) {
         let KnownKey { key, share } = known;
         self.share = Some(Arc::clone(share));
@@ -245,7 +245,7 @@ impl UsageGuard {
         self.attempts() - self.facts.as_deref().map_or(0, unsent)
     }
 
-    /// The status 200 is sent.
+    /// Notes that the status 200 is sent.
     pub(crate) fn answering(&mut self) {
         self.answered = true;
         if let Some(facts) = &self.facts
@@ -255,7 +255,7 @@ impl UsageGuard {
         }
     }
 
-    /// The first content is sent.
+    /// Notes that the first content is sent.
     pub(crate) fn content_begins(&mut self) {
         let now = self.recorder.shared.clock.instant();
         if let Some(facts) = &mut self.facts {
@@ -313,7 +313,7 @@ impl UsageGuard {
         self.facts.as_deref().map(|facts| facts.key.requester())
     }
 
-    /// The attempt under way gave a complete answer.
+    /// Notes that the running attempt gave a complete answer.
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
         let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
@@ -332,7 +332,7 @@ impl UsageGuard {
         facts.reason = ending.reason;
         facts.detail = ending.detail;
         if facts.group.is_none() {
-            // The request ended before a group was to serve it.
+            // The request ended before its group was resolved.
             let catalog = self.recorder.shared.catalog.load();
             facts.group = Caller::of(&catalog, Arc::clone(&facts.key)).group_of_unserved(&catalog, facts.model.as_deref());
         }
@@ -356,7 +356,7 @@ impl UsageGuard {
         self.recorder.record(record, self.queue_permit.take())
     }
 
-    /// Writes the record of a request that nothing waits for any more.
+    /// Writes the record of a request whose guard is dropped unfinished.
     fn leave(&mut self) {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         if self.attempt.is_some() {
@@ -375,12 +375,12 @@ impl UsageGuard {
         };
         let ending = Ending { status, outcome, reason: Some(reason.to_owned()), detail: None };
         drop(self.finish(ending));
-        // Nothing is sent any more that would have it written.
+        // No response follows whose sending would write the collected entries.
         let _ = self.recorder.journal.write_collected();
     }
 }
 
-/// As the address writes itself, which costs ten times as much.
+/// The address as text. Its `Display` implementation costs ten times as much.
 fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(v4) = address else { return address.to_string() };
     let mut text = String::with_capacity("255.255.255.255".len());

@@ -4,7 +4,7 @@ use super::*;
 
 const MESSAGES: &str = "/v1/messages";
 
-/// Whether the accounts there are wait for their operator.
+/// True if only the operator can make the accounts usable again.
 fn waits_for_operator(row: &RefusalRow) -> bool {
     use NoRouteCause::{Credential, Disabled};
     matches!(row.refusal, Refusal::NoRoute { cause: Disabled | Credential, .. })
@@ -33,7 +33,7 @@ fn kind_of(row: &RefusalRow) -> &'static str {
 async fn every_row_on_messages() {
     let head = caller(MESSAGES);
     for mut row in rows::all() {
-        // What the SDKs repeat or do not know.
+        // The SDKs repeat 401 and do not know 422.
         row.stop |= row.status == 401;
         row.status = if row.status == 422 { 400 } else { row.status };
         let (parts, body) = written(&row.refusal, &head).await;

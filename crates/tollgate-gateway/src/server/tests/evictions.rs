@@ -35,7 +35,7 @@ impl Gate {
         let mut held = Vec::new();
         for _ in 0..LIMIT + 8 {
             let mut caller = self.connect_from(ONE).await;
-            // Those above the limit may be closed already.
+            // Connections above the limit may be closed already.
             let _ = caller.socket.write_all(bytes.as_ref()).await;
             held.push(caller);
         }

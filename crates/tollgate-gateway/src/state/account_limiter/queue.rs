@@ -1,4 +1,4 @@
-//! What waits for one account: at most 100 requests, in a [`FairQueue`].
+//! The requests that wait for one account: at most 100, in a [`FairQueue`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -15,7 +15,7 @@ use tollgate_core::{Revision, Subject};
 
 const MAX_BLOCKED: usize = 100_000;
 
-/// What is blocked, and the revision of the catalog at which it was.
+/// Blocked subjects, each with the catalog revision at which it was blocked.
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
     since: RwLock<HashMap<Subject, Revision>>,
@@ -36,7 +36,7 @@ impl Blocked {
         was.is_none()
     }
 
-    /// Removes what `ends`; true if anything did.
+    /// Removes the subjects for which `ends` is true; returns whether there were any.
     pub(super) fn remove(&self, ends: impl Fn(Subject, Revision) -> bool) -> bool {
         if !self.any.load(Ordering::Acquire) {
             return false;

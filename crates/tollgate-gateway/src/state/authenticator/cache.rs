@@ -36,9 +36,9 @@ pub(super) enum CachedLookup {
     Wrong,
 }
 
-/// Two bounded caches and a generation number. A result read before a change must not be used after it, so readers note the
-/// generation they started with. It changes before entries are removed, for what is read from the store meanwhile, and after it,
-/// for what was read from here.
+/// Two bounded caches and a generation number. A result read before a change must not be used after it, so readers note the generation
+/// they started with. It changes twice: before entries are removed, which voids results read from the store meanwhile, and afterwards,
+/// which voids results read from the cache.
 pub(super) struct KeyCache {
     keys: Cache<KeyFingerprint, KnownKey, IdHash>,
     wrong: Cache<KeyFingerprint, (), IdHash>,

@@ -7,8 +7,8 @@ use std::{
 
 use super::{KnownKey, fingerprint::KeyFingerprint};
 
-/// Remembers the last key that was found for a connection. Whether it may be used is checked for each request; what was read of
-/// it is used until anything about any key changes.
+/// Remembers the last key that was found for a connection. Each request checks whether the key may be used; what was read about it is
+/// used until any key changes.
 #[derive(Default)]
 pub(crate) struct RecentKey(Mutex<Option<FoundKey>>);
 

@@ -21,7 +21,7 @@ pub(super) struct HealthEntry {
     pub(super) credential: CurrentCredential,
     /// The callers whose failures caused the state. Written under the lock of `health`.
     pub(super) evidence: Evidence,
-    /// What answers to some callers' requests say against the account. Written under the lock of `health`.
+    /// Suspicions against the account, raised by answers to some callers' requests. Written under the lock of `health`.
     pub(super) suspicion: Suspicion,
     /// Whether it changed since it was last saved.
     pub(super) unsaved: AtomicBool,

@@ -39,7 +39,7 @@ impl Evidence {
         before != 0 && only != before && *state != HealthState::Usable
     }
 
-    /// The state has another origin and applies to everyone.
+    /// Makes the state apply to everyone, because requests are not its origin.
     pub(super) fn concern_all(&self) {
         *self.seen_by.lock().unwrap_or_else(PoisonError::into_inner) = Some(Concerned::Everyone);
         self.only.store(0, Ordering::Relaxed);

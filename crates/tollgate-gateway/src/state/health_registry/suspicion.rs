@@ -24,7 +24,7 @@ const PASSED_COUNTS_MS: i64 = 10_000;
 /// Longest time a refusal bars its callers if the probes show nothing.
 const REFUSED_MS: i64 = 600_000;
 
-/// What is suspected of one account.
+/// The suspicion against one account.
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     held: Mutex<Held>,
@@ -32,7 +32,7 @@ pub(super) struct Suspicion {
     heeds_answers: AtomicBool,
     /// Digest of the key or member that the account is barred from; 0: none. Read by routing without a lock, as is `state`.
     only: AtomicU64,
-    /// [`HealthSnapshot::state`] for those.
+    /// [`HealthSnapshot::state`] for the barred callers.
     state: AtomicU64,
 }
 
@@ -64,7 +64,8 @@ pub(super) enum Reach {
     Everyone,
 }
 
-/// Whether a request may provoke it. An answer that names an end speaks of the account, unless the end may be the caller's text.
+/// True if a request may provoke the observation. An answer that states an end is about the account, unless the end may be the caller's
+/// text.
 pub(super) const fn may_be_provoked(what: &Observation) -> bool {
     matches!(
         what,
@@ -102,7 +103,7 @@ impl Suspicion {
         Reach::Some
     }
 
-    /// A request sent at `sent` was answered: the account serves. True if callers were barred.
+    /// Notes that a request sent at `sent` was answered, so the account works. True if callers were barred.
     pub(super) fn answered(&self, sent: Timestamp) -> bool {
         if !self.heeds_answers.load(Ordering::Relaxed) {
             return false;
@@ -117,7 +118,7 @@ impl Suspicion {
         ended
     }
 
-    /// A probe sent at `sent` passed. True if it lets barred callers in again.
+    /// Notes a passed probe that was sent at `sent`. True if it lets barred callers in again.
     pub(super) fn probe_passed(&self, sent: Timestamp, now: Timestamp) -> bool {
         let mut held = self.held();
         held.passed = Some(now);
@@ -132,15 +133,15 @@ impl Suspicion {
         ends
     }
 
-    /// A probe neither passed nor was refused.
+    /// Notes a probe that neither passed nor was refused.
     pub(super) fn probe_was_unclear(&self) {
         let mut held = self.held();
         held.probes = held.probes.saturating_add(1);
         self.publish(&held);
     }
 
-    /// The state of the account for everyone was set by something else than requests: a probe, a test, another node. True if
-    /// callers were barred.
+    /// Notes that the state for everyone was set by something other than requests: a probe, a test, another node. True if callers were
+    /// barred.
     pub(super) fn settle(&self) -> bool {
         let mut held = self.held();
         let ended = held.suspect.take().is_some();
@@ -149,7 +150,7 @@ impl Suspicion {
         ended
     }
 
-    /// The account has another credential. True if callers were barred.
+    /// Notes that the credential was replaced. True if callers were barred.
     pub(super) fn forget(&self) -> bool {
         let mut held = self.held();
         let ended = held.suspect.is_some();

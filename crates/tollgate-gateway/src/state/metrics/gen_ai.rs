@@ -48,7 +48,7 @@ struct Attributes {
     modality: Option<&'static str>,
 }
 
-/// What was asked of which provider.
+/// Operation and provider.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct OperationKind {
     operation: &'static str,
@@ -300,7 +300,7 @@ fn of<H>(handles: &mut Vec<(OperationKind, H)>, kind: OperationKind, create: imp
     &handles[position].1
 }
 
-/// The same of a kind and an error.
+/// The handle of a kind and an error.
 fn handle<'a>(
     handles: &'a mut Vec<((OperationKind, Option<String>), Histogram)>,
     kind: OperationKind,

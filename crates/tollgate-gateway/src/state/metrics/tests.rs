@@ -69,7 +69,7 @@ fn names_are_those_of_the_catalog_in_force() {
     let channel = crate::testing::channel("http://127.0.0.1:1/v1");
     let catalog = Arc::new(Catalog::from_parts(tollgate_core::Revision(2), vec![channel], Vec::new(), Vec::new()));
     count(&record, &catalog);
-    // As a request that began before group, channel and account were renamed.
+    // Like a request that began before group, channel and account were renamed.
     record.group_name = Some("renamed".to_owned());
     record.attempts[0].channel_name = "renamed".to_owned();
     count(&record, &catalog);

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use tollgate_core::{IdText, Outcome, RequestId, Timestamp, UsageRecord};
 use tollgate_protocol::Protocol;
 
-/// Where the lines are said to come from (docs/logging.md); independent of where the code is.
+/// Target of the lines (docs/logging.md), independent of the module path.
 const TARGET: &str = "tollgate::request";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

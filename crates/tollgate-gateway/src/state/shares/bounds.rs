@@ -70,13 +70,13 @@ pub(crate) enum Share {
 pub(crate) enum Part {
     /// Three times what is free. The first unit always fits while anything is free.
     TimesFree,
-    /// The same, and those that wait take turns.
+    /// As [`Part::TimesFree`], and waiting requests take turns.
     TimesFreeInTurns,
-    /// So many a minute and error.
+    /// This many per minute and error.
     EachMinute(u32),
     /// A fifth of its own requests; beyond, three times what is left.
     FifthOfOwn,
-    /// Failures that it provokes concern it alone until another one sees them too.
+    /// Failures that a holder provokes concern it alone until another holder sees them too.
     Alone,
     /// A setting of the operator.
     Setting(&'static str),
@@ -85,7 +85,7 @@ pub(crate) enum Part {
 }
 
 impl Share {
-    /// The same for a key and for a member.
+    /// The same part for a key and for a member.
     const fn callers(part: Part) -> Self {
         Self::Callers { key: part, member: part }
     }
@@ -98,7 +98,7 @@ impl Share {
         }
     }
 
-    /// The callers that something concerns which a request of `by` provoked.
+    /// The callers concerned by a failure that a request of `by` provoked.
     pub(crate) const fn concerned(self, by: Requester) -> Concerned {
         match self {
             Self::Callers { key: Part::Alone, member: Part::Alone } => Concerned::Key(by),
@@ -130,7 +130,7 @@ impl Part {
     pub(crate) const fn max(self, total: usize, used: usize) -> usize {
         match self {
             Self::TimesFree | Self::TimesFreeInTurns | Self::FifthOfOwn | Self::SettingThenTimesFree(_) => share_of(total, used),
-            // Counted or decided otherwise.
+            // Enforced elsewhere.
             Self::EachMinute(_) | Self::Alone | Self::Setting(_) => usize::MAX,
         }
     }
@@ -140,7 +140,7 @@ impl Part {
         held <= self.max(total, used)
     }
 
-    /// How many a minute; `setting` where that is the operator's.
+    /// Units per minute; `setting` if an operator's setting decides.
     pub(crate) const fn each_minute(self, setting: u32) -> u32 {
         if let Self::EachMinute(max) = self { max } else { setting }
     }

@@ -60,7 +60,7 @@ type Holders = fn(&Taker) -> Vec<Holder>;
 /// Takes one unit and keeps it; `false` when the taker gets none.
 type Take = Box<dyn FnMut(&Taker) -> bool>;
 
-/// How a unit of a bound is taken. What takes it is what requests use.
+/// Takes a unit of a bound through the code that requests use.
 fn take_of(bound: Bound) -> Take {
     match bound {
         Bound::Connections => connections(),
@@ -268,8 +268,8 @@ fn take_all(take: &mut Take, takers: &[Taker]) -> usize {
     }
 }
 
-/// Whether a holder may have so many in a minute. What is counted by the minute is not taken from others, so that only this shows
-/// that it is bounded.
+/// True if a holder may have this many in a minute. Per-minute counts take nothing from others, so only this check shows that they are
+/// bounded.
 fn is_within_minute(bound: Bound, kind: HolderKind, taken: usize) -> bool {
     !matches!(bound.share().of(kind), Part::EachMinute(max) if taken > max as usize)
 }

@@ -90,7 +90,7 @@ impl<W> FairQueue<W> {
         [of_key.map_or(0, VecDeque::len), of_member.map_or(0, |queue| queue.waiting)]
     }
 
-    /// Adds a waiter; its number.
+    /// Adds a waiter and returns its number.
     ///
     /// # Errors
     /// When the queue is full, or the share of one of its holders.
@@ -109,8 +109,8 @@ impl<W> FairQueue<W> {
         Ok(self.next_number)
     }
 
-    /// Removes the next waiter that `may` be served. Those before it that may not keep their turn. Its member then comes after all
-    /// others, and its key after those of the member.
+    /// Removes the next waiter that `may` be served. Waiters before it keep their turns. Afterwards its member comes after all other
+    /// members, and its key after the member's other keys.
     pub(crate) fn next(&mut self, mut may: impl FnMut(&W) -> bool) -> Option<W> {
         for at in 0..self.members.order.len() {
             let queue = self.members.at(at)?;

@@ -24,7 +24,7 @@ pub(crate) struct FairSemaphore {
     state: Mutex<State>,
 }
 
-/// Those whose shares one permit counts against: a key and its member, or an address.
+/// The holders whose shares a permit counts against: a key and its member, or an address.
 type Holders = SmallVec<[Holder; 2]>;
 
 struct State {

@@ -20,11 +20,11 @@ const UNCOUNTED_PART: usize = 64 * 1024;
 /// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
 const REFUSAL_DELAY: Duration = Duration::from_millis(10);
 const MAX_DELAYED: usize = 1_024;
-/// The delay behind a large body. Its refusal costs more: part of the body is on its way and is received and discarded.
+/// Delay of a refusal with a large body. It costs more: part of the body is on its way and is received and discarded.
 const LARGE_BODY_DELAY: Duration = Duration::from_millis(50);
 /// Size of a large body in bytes.
 const LARGE_BODY: u64 = 256 * 1024;
-/// Refused connections whose callers keep sending; they are read on, so that the callers see the answer.
+/// Refused connections whose callers keep sending and that are still read, so that the callers see the answer.
 const MAX_LINGERING: usize = 8;
 
 /// A request of a caller, from its head to the last byte of its answer. It is in progress once it was claimed.
@@ -35,7 +35,7 @@ pub(crate) struct InFlightRequest {
     max: usize,
     /// The bytes that bodies and answers of all requests may take.
     max_bytes: usize,
-    /// It counts among the requests in progress no longer.
+    /// Set once it no longer counts among the requests in progress.
     has_left: AtomicBool,
     /// The share it counts against, once it is in progress.
     share: OnceLock<Arc<KeyShare>>,
@@ -45,9 +45,9 @@ pub(crate) struct InFlightRequest {
 /// Why a request cannot be in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotAdmitted {
-    /// As many are as may be.
+    /// The limit of requests in progress is reached.
     Full,
-    /// As many of its key or member are as its share allows.
+    /// The share of its key or member is used up.
     AboveShare(ShareExceeded),
 }
 
@@ -83,7 +83,7 @@ impl Condition {
         }
     }
 
-    /// Admits a refused connection to be read on; `None` when there are [`MAX_LINGERING`].
+    /// Allows reading on from a refused connection; `None` if [`MAX_LINGERING`] are read already.
     pub(crate) fn linger(self: &Arc<Self>) -> Option<Lingering> {
         self.lingering.take(1, MAX_LINGERING).map(|()| Lingering(Arc::clone(self)))
     }
@@ -93,7 +93,7 @@ fn refusal_delay(body: Option<u64>) -> Duration {
     if body.is_none_or(|bytes| bytes > LARGE_BODY) { LARGE_BODY_DELAY } else { REFUSAL_DELAY }
 }
 
-/// One refusal that is delayed.
+/// A refusal that is delayed. It is counted until this is dropped.
 struct Delayed<'a>(&'a Capacity);
 
 impl Drop for Delayed<'_> {
@@ -102,7 +102,7 @@ impl Drop for Delayed<'_> {
     }
 }
 
-/// A refused connection that is read on.
+/// A refused connection that is still read.
 #[derive(Debug)]
 pub(crate) struct Lingering(Arc<Condition>);
 
@@ -234,7 +234,7 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// One task that waits.
+/// A task that waits. It is counted until this is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl Drop for Waiting<'_> {
@@ -251,7 +251,7 @@ pub(crate) struct MemoryCharge {
 }
 
 impl MemoryCharge {
-    /// Nothing yet.
+    /// A charge of zero bytes.
     pub(crate) const fn new(request: Arc<InFlightRequest>) -> Self {
         Self { request, bytes: 0 }
     }
@@ -281,7 +281,7 @@ impl MemoryCharge {
         self.bytes > 0
     }
 
-    /// Leaves the memory to the request.
+    /// Keeps the memory charged until the request ends.
     pub(crate) fn keep(mut self) {
         self.bytes = 0;
     }

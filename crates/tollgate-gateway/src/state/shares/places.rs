@@ -1,4 +1,4 @@
-//! Places of ended requests in a queue that is emptied behind them: for the collector of traces, and for the database of contents.
+//! Places of ended requests in the queues for the collector of traces and for the database of contents.
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
@@ -22,12 +22,12 @@ pub(crate) struct TakenPlaces {
 }
 
 impl QueuePlaces {
-    /// Of requests whose spans wait for the collector.
+    /// Places for requests whose spans wait for the collector.
     pub(crate) fn of_traces(total: usize) -> Arc<Self> {
         Arc::new(Self { pool: Pool::new(Bound::Traces), total, held: |held| &held.traces })
     }
 
-    /// Bytes of contents that wait for the database.
+    /// Places for bytes of contents that wait for the database.
     pub(crate) fn of_contents(total: usize) -> Arc<Self> {
         Arc::new(Self { pool: Pool::new(Bound::Contents), total, held: |held| &held.contents })
     }

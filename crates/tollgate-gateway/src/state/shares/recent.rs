@@ -18,7 +18,7 @@ const MAX_COUNT: u64 = (1 << COUNT_BITS) - 1;
 struct PeriodCounts(AtomicU64);
 
 impl PeriodCounts {
-    /// Adds to the counts of a period if they may be what they are then.
+    /// Adds to the counts of a period if `may_be` accepts the result.
     fn add(&self, period: u64, first: u64, second: u64, may_be: impl Fn(u64, u64) -> bool) -> bool {
         let added = |word: u64| {
             let (old_first, old_second) = Self::of(word, Self::number(period));
@@ -75,8 +75,8 @@ impl RecentUse {
         })
     }
 
-    /// Counts a request that is recorded in memory, of which `held` are, if it is within the holder's part. `period`: how often the
-    /// journal became full.
+    /// Counts a request that is recorded in memory, beside `held` others, if that is within the holder's part. `period` is the number of
+    /// times that the journal became full.
     fn may_record(&self, part: Part, period: u64, held: usize) -> bool {
         let may_be = |own: u64, _| own == 1 || part.permits(HELD_REQUESTS, held, usize::try_from(own).unwrap_or(usize::MAX));
         self.records.add(period, 1, 0, may_be)

@@ -22,7 +22,7 @@ const MAX_MODELS: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct RefusalWindows(Mutex<Vec<RefusalWindow>>);
 
-/// What refusals are counted by.
+/// Refusals with the same kind are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RefusalKind {
     error: &'static str,
@@ -56,9 +56,9 @@ impl RepeatedRefusals {
 pub(crate) enum RefusalRecord {
     /// By a record of its own.
     Own,
-    /// It is the first of those that have one record together, which is written at this time.
+    /// It is the first refusal of a shared record, which is written at this time.
     Shared(Arc<RepeatedRefusals>, Instant),
-    /// It was counted.
+    /// It was counted in that record.
     Counted,
 }
 

@@ -28,7 +28,7 @@ use super::{
 };
 use crate::{clock::Clock, state::metrics::GaugeGuard};
 
-/// Requests that begin without a turn after the core was idle. As many as it works on at once where it answers most.
+/// Requests that begin without a turn after the core was idle: as many as a core works on at once where its throughput is highest.
 const BURST: u32 = 64;
 /// Requests that begin in one pass of a busy core, and refusals that are sent: those take at most a tenth of its time.
 const REQUESTS_EACH_PASS: usize = 8;
@@ -37,10 +37,10 @@ const REFUSALS_EACH_PASS: usize = 1;
 /// each waits for its answer.
 const MAX_WAITING: usize = 8_192;
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// How long a request waits, its turn included, for a place among the requests in progress. On a busy core one becomes free at once,
-/// unless what is in progress takes long: then the caller is told soon.
+/// How long a request waits, its turn included, for a place among the requests in progress. On a busy core a place becomes free at once,
+/// unless the requests in progress take long; then the caller is refused soon.
 const MAX_PLACE_WAIT: Duration = Duration::from_millis(250);
-/// Time between two looks for a place when none of those that wait finds one.
+/// Time between two searches for a place when no waiting request finds one.
 const PLACE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Requests and refusals of one core that wait for their turn.
@@ -58,7 +58,7 @@ struct Waiting {
     requests: FairQueue<WaitingRequest>,
     refusals: FairQueue<oneshot::Sender<()>>,
     burst: Burst,
-    /// Whether the task runs that gives turns.
+    /// Whether the task that gives turns runs.
     is_running: bool,
 }
 
@@ -71,10 +71,10 @@ struct WaitingRequest {
     since: Instant,
 }
 
-/// What began since the core was idle.
+/// Requests that began since the core was idle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Burst {
-    /// How often the core had been idle then.
+    /// The core's idle count at that time.
     idle_count: u64,
     begun: u32,
 }
@@ -115,14 +115,14 @@ impl StartQueue {
         Box::pin(self.turn(began)).await.unwrap_or(Err(NotAdmitted::Full))
     }
 
-    /// Waits until a refusal may be sent, but not where too many wait. On a core that is not busy it does not wait. Cancel-safe.
+    /// Waits until a refusal may be sent, unless too many wait. On a core that is not busy it does not wait. Cancel-safe.
     pub(crate) async fn send_refusal(self: &Arc<Self>, holders: &[Holder]) {
         if let Ok(Some(sent)) = self.join_refusals(holders) {
             Box::pin(self.turn(sent)).await;
         }
     }
 
-    /// What the queue answers; `None` after [`MAX_WAIT`]. The sender is dropped only when the core ends.
+    /// The queue's answer; `None` after [`MAX_WAIT`]. The sender is dropped only when the core ends.
     async fn turn<T>(&self, answer: oneshot::Receiver<T>) -> Option<T> {
         let _waits = GaugeGuard::raise(&self.waiting_gauge);
         timeout(MAX_WAIT, answer).await.ok().and_then(Result::ok)
@@ -169,7 +169,7 @@ impl StartQueue {
     /// Gives turns until nothing waits.
     async fn run(&self) {
         loop {
-            // Resumes behind everything that is ready now, and that the next look for events finds.
+            // Resumes after everything that is ready now or found by the next poll for events.
             yield_now().await;
             let (begun, still_wait) = self.waiting().pass(self.clock.instant());
             if !still_wait && begun == 0 {
@@ -192,8 +192,8 @@ impl Waiting {
         !self.is_running && self.burst.admits(core.worker_park_count(0))
     }
 
-    /// Begins those whose turn it is in one pass. Their number, and whether others wait for a place; when there are neither, the task
-    /// that gives turns ends. Those whose callers have left, or that waited too long, take no turn.
+    /// Gives the turns of one pass. Returns how many began and whether requests wait for a place; if neither, the task that gives turns
+    /// ends. Requests whose callers have left, or that waited too long, take no turn.
     fn pass(&mut self, now: Instant) -> (usize, bool) {
         let mut begun = 0;
         while begun < REQUESTS_EACH_PASS
@@ -214,12 +214,12 @@ impl Waiting {
 }
 
 impl WaitingRequest {
-    /// Whether it is to be answered now: it is in progress from here on, there was no place for too long, or its caller has left.
+    /// True if the request is to be answered now: it has a place from here on, waited too long for one, or its caller has left.
     fn may_begin(&self, now: Instant) -> bool {
         self.begin.is_closed() || self.claim().is_ok() || now.saturating_duration_since(self.since) >= MAX_PLACE_WAIT
     }
 
-    /// Answers it. Whether its caller is still there.
+    /// Answers the request. Returns whether its caller is still there.
     fn begin(self) -> bool {
         !self.begin.is_closed() && {
             let admitted = self.claim();
@@ -227,7 +227,7 @@ impl WaitingRequest {
         }
     }
 
-    /// Counts it among the requests in progress, unless it counts already.
+    /// Counts the request among those in progress, unless it counts already.
     fn claim(&self) -> Result<(), NotAdmitted> {
         self.place.as_ref().map_or(Ok(()), |(request, share)| request.claim(share))
     }

@@ -23,7 +23,7 @@ pub(crate) struct ParentSpan {
 }
 
 impl ParentSpan {
-    /// The parent that the request's headers name; `None` without a valid `traceparent`. More than one is none.
+    /// The parent that the request's headers name; `None` without exactly one valid `traceparent`.
     pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
         let mut values = headers.get_all(HEADER).iter();
         let (value, None) = (values.next()?, values.next()) else { return None };

@@ -90,7 +90,7 @@ pub(crate) enum Freshness {
     NewerThan(Instant),
 }
 
-/// What a request needs of a connection.
+/// The connection that a request needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted<'a> {
     pub(crate) freshness: Freshness,
@@ -98,7 +98,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) began: Instant,
     /// Longest wait for its turn, and then longest time to connect.
     pub(crate) limit: Duration,
-    /// Those whose share it counts against; none for a request of the gateway itself.
+    /// Holders whose share the connection counts against; none for a request of the gateway itself.
     pub(crate) holders: &'a [Holder],
 }
 
@@ -391,7 +391,7 @@ impl Lease {
         matches!(self.kind, Some(LeaseKind::Http2 { stream: Some(_), .. }))
     }
 
-    /// Counts its stream.
+    /// Stores the permit that counts the stream.
     fn counted(mut self, permit: FairPermit) -> Self {
         if let Some(LeaseKind::Http2 { stream, .. }) = &mut self.kind {
             *stream = Some(permit);
@@ -399,7 +399,7 @@ impl Lease {
         self
     }
 
-    /// Ends the lease of a request that is sent again, and returns what counts its stream.
+    /// Ends the lease of a request that is sent again, and returns the permit of its stream.
     pub(crate) fn into_stream(mut self) -> Option<FairPermit> {
         match &mut self.kind {
             Some(LeaseKind::Http2 { stream, .. }) => stream.take(),
@@ -421,7 +421,7 @@ impl Drop for Lease {
     fn drop(&mut self) {
         match self.kind.take() {
             Some(LeaseKind::Http1 { wire, .. }) => wire.close.abort(),
-            // The stream is free before its permit is, which goes to the next request.
+            // Free the stream before its permit, which goes to the next request.
             Some(LeaseKind::Http2 { streams, stream, .. }) => {
                 streams.end();
                 drop(stream);

@@ -1,5 +1,5 @@
-//! What requests to one channel take turns for on one core: making a connection, and a stream of the HTTP/2 connections. Keys and
-//! members have shares of both, and waiting for them is no failure of the upstream.
+//! Turns of the requests to one channel on one core: to make a connection, and for a stream of the HTTP/2 connections. Keys and members
+//! have shares of both. Waiting for a turn is not a failure of the upstream.
 
 use std::{
     future::Future,
@@ -24,7 +24,7 @@ pub(crate) const MAX_HTTP2: usize = 16;
 pub(crate) const MAX_WAITING: usize = 4_096;
 /// Streams of a connection that are assumed before an upstream states its limit.
 pub(crate) const USUAL_STREAMS: usize = 100;
-/// More streams of a connection are never needed.
+/// Upper bound for a stated limit: a connection never needs more streams.
 const MOST_STREAMS: usize = 1 << 20;
 
 pub(crate) struct Places {

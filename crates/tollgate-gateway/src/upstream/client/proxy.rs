@@ -48,7 +48,7 @@ pub(crate) async fn open(mut socket: TcpStream, proxy: &Url, destination: &Upstr
     Ok(socket)
 }
 
-/// How connections are asked for at a proxy.
+/// The method by which a proxy is asked for connections.
 pub(crate) fn method(proxy: &Url) -> &'static str {
     if proxy.scheme() == "http" { "CONNECT" } else { "SOCKS5" }
 }

@@ -27,7 +27,7 @@ impl Streams {
         self.in_progress.load(Ordering::Relaxed)
     }
 
-    /// Counts one more. Returns how many there were.
+    /// Counts a new stream. Returns how many there were before.
     pub(crate) fn begin(&self) -> usize {
         self.in_progress.fetch_add(1, Ordering::Relaxed)
     }

@@ -114,8 +114,8 @@ pub(crate) async fn handshake(
     TlsConnector::from(config).connect(name, socket).await.map_err(|error| ConnectFault::Tls(fault_of(&error)))
 }
 
-/// What the alert of a server says that does not accept the client certificate, or that the channel has none. With TLS 1.3 it comes
-/// after the handshake, in place of an answer.
+/// The fault in the alert of a server that rejects the client certificate or misses one. With TLS 1.3 the alert arrives after the
+/// handshake, in place of an answer.
 pub(crate) fn refused_client(error: &std::io::Error) -> Option<TlsFault> {
     let Some(rustls::Error::AlertReceived(alert)) = error.get_ref()?.downcast_ref::<rustls::Error>() else { return None };
     let is_about_certificate = matches!(

@@ -109,7 +109,7 @@ impl Blocks<'_> {
         Ok(vec![Part { kind, signature, path: path.to_owned() }])
     }
 
-    /// Names the sources of a text in the history, which no other protocol takes back.
+    /// Reports the citations of a text in the history as dropped: no other protocol accepts them back.
     fn drop_citations(&mut self, fields: &mut Fields<'_, '_>) {
         let given = fields.take("citations").filter(|field| field.value.list().is_some_and(|list| !list.is_empty()));
         self.request.dropped.extend(given.map(|field| field.path));
@@ -149,7 +149,7 @@ impl Blocks<'_> {
         }
     }
 
-    /// `remote_type` is the media type of an address; empty: any image.
+    /// `remote_type` is the media type of a source given by URL; empty: any image.
     fn source(&mut self, fields: &mut Fields<'_, '_>, path: &str, remote_type: &str) -> Result<Source, Malformed> {
         let path = format!("{path}.source");
         let mut source = fields.object("source")?.ok_or_else(|| Malformed::missing(FROM, &path))?;

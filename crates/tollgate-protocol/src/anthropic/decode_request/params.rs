@@ -10,10 +10,10 @@ use crate::{
 /// Fields that change neither the answer nor its price at other providers.
 const BOOKKEEPING: &[&str] = &["tags", "user_profile_id", "fallback_credit_token", "billing_policy"];
 
-/// Fields that name skills and tools, which are part of the prompt.
+/// Fields that name skills and tools, which the model reads as part of the prompt.
 const READ_BY_THE_MODEL: [&str; 2] = ["container", "mcp_servers"];
 
-/// Models to answer instead.
+/// Field that lists fallback models.
 const FALLBACKS: &str = "fallbacks";
 
 /// Edits of the history that remove thinking, which is not sent to other providers anyway.
@@ -40,7 +40,7 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
         request.refuse(tier.path);
     }
     request.refuse_given(fields.text("speed")?.filter(|speed| speed.value != "standard"));
-    // It holds the conversation before this message: without it the model would answer something else.
+    // The thread holds the conversation before this message. Without it the model would answer something else.
     if let Some(thread) = fields.take("thread") {
         request.refuse_part(thread.path);
     }
@@ -59,7 +59,6 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
     Ok(())
 }
 
-/// Whether a field asks for nothing.
 fn is_empty_list(field: &Field<'_, '_>) -> bool {
     field.value.list().is_some_and(<[_]>::is_empty)
 }

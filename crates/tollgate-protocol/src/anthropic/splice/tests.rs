@@ -70,7 +70,7 @@ fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
     for (thinking, blocks, thinking_left, blocks_left) in [
         (budget, marked.to_owned(), "", ""),
         (adaptive, marked.to_owned(), adaptive, ""),
-        // Of a model that did not think, or Claude's own without thinking.
+        // No thoughts: the answer of a model that did not think, or of Claude without thinking.
         (budget, String::new(), "", ""),
         (adaptive, String::new(), adaptive, ""),
         (budget, own.to_owned(), budget, own),

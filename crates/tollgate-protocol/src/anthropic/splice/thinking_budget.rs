@@ -1,6 +1,6 @@
-//! Whether a history allows thinking with a budget. The API requires a thinking block in front of the last calls then ("Expected `thinking`
-//! or `redacted_thinking`, but found `tool_use`"). Where another provider's model made the calls, there is none, or it is removed, and so
-//! must be the budget; the calls that Claude then makes without thinking have none either.
+//! Checks whether a history allows a thinking budget. With a budget, the API requires a thinking block before the last calls ("Expected
+//! `thinking` or `redacted_thinking`, but found `tool_use`"). Calls made by another provider's model have no such block or lose it, so
+//! the budget must be removed as well. Calls that Claude then makes without thinking have no block either.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::{
     scan::{Name, Scanner, SyntaxError, ValueKind},
 };
 
-/// What a body says about thinking with a budget.
+/// The parts of a body that concern thinking with a budget.
 #[derive(Debug, Default)]
 pub(super) struct ThinkingBudget {
     /// The member `thinking` that sets a budget, from the quote of its name.
@@ -18,14 +18,14 @@ pub(super) struct ThinkingBudget {
     /// The edits of `context_management`, with `true` for those that need thinking.
     context_edits: Vec<(Range<usize>, bool)>,
     last: ModelTurn,
-    /// A turn of the model since the user's last message other than results has a thinking block of its own: Claude thinks only in front
-    /// of the first calls.
+    /// True if a model turn since the last user message other than tool results has a thinking block of its own. Claude thinks only
+    /// before the first of several consecutive calls.
     has_thought: bool,
 }
 
 enum Message {
     OfModel(ModelTurn),
-    /// Of the user, with results of tools.
+    /// A user message with tool results.
     Results,
     Other,
 }

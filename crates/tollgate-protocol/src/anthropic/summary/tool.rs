@@ -20,8 +20,8 @@ pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> 
     Ok(())
 }
 
-/// Reads the tool of a block, which the conversation adds to those of the request (`tool_addition`, whose `definition` is a tool of
-/// `tools`): what Anthropic runs costs the same in both places. The upstream checks it.
+/// Reads a tool that a block of the conversation adds to those of the request (`tool_addition`, whose `definition` is an element of
+/// `tools`). A tool that Anthropic runs costs the same in both places. The upstream validates it.
 pub(super) fn added(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let begin = scanner.position();
     let mut charges = Vec::new();
@@ -51,7 +51,7 @@ pub(super) fn added(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, pat
     Ok(())
 }
 
-/// The charge for a tool that is defined in the conversation. What only names a tool, or says that it is defined, has none.
+/// The charge for a tool in a block of the conversation. References to tools, and the type of a definition itself, have none.
 fn added_charge(scanner: &mut Scanner<'_>) -> Result<Option<ToolCharge>, SyntaxError> {
     let kind = scanner.optional_string()?;
     Ok(kind.and_then(|kind| match &*kind.decode() {

@@ -130,7 +130,7 @@ fn unchecked(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, word: &str
                 return scanner.skip().map(drop);
             }
             let blob = blob(scanner)?;
-            // Addresses of videos come without a type.
+            // URLs of videos come without a media type.
             let mime = if let Mime::Named(mime) = &blob.mime { mime.decode() } else { "".into() };
             builder.media_of_unknown_size(&mime, path);
             Ok(())

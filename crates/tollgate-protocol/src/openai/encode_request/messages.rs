@@ -135,7 +135,8 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
-/// The member in which a thought of a chat upstream goes back; `None` for those that stay behind. Chat callers do not say whose theirs are.
+/// The member in which a thought of a chat upstream is sent back; `None` if it is dropped. Chat callers do not say which upstream a
+/// thought came from.
 fn thought_member(out: &EncodeContext<'_>, part: &Part) -> Option<ThoughtMember> {
     let of_chat_caller = (out.request.origin == Protocol::OpenAi).then_some(ThoughtMember::ReasoningContent);
     let came_in = ThoughtMember::of(part.signature.as_ref()).or(of_chat_caller)?;
@@ -145,7 +146,7 @@ fn thought_member(out: &EncodeContext<'_>, part: &Part) -> Option<ThoughtMember>
     }
 }
 
-/// `signature`: Google's, where the model is Gemini behind a chat endpoint.
+/// `signature` is Google's, for a Gemini model behind a chat endpoint.
 fn call(out: &EncodeContext<'_>, id: &str, name: &str, (args, custom): (&str, bool), signature: Option<String>) -> Json {
     let name = Json::text(out.names.get(name));
     let (kind, inner) = if custom {

@@ -124,7 +124,7 @@ fn url(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, mime: &str, path
     inline(scanner, builder, "url", mime, path)
 }
 
-/// Names a file that was uploaded before.
+/// Member with the id of an uploaded file.
 const FILE_ID: &str = "file_id";
 /// A colon this early ends the scheme of a URL; base64 has none.
 const MAX_SCHEME_BYTES: usize = 16;

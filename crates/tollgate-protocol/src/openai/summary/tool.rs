@@ -27,7 +27,7 @@ pub(super) fn functions(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder)
     Ok(())
 }
 
-/// Reads `plugins`: tools that a gateway between here and the provider runs.
+/// Reads `plugins`: tools run by a gateway between this one and the provider.
 pub(super) fn plugins(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> Result<(), SyntaxError> {
     scanner.elements(|scanner, _| {
         let mut charge = ToolCharge::Other;

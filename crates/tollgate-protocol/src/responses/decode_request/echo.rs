@@ -1,4 +1,4 @@
-//! What an answer repeats of its request: members as the caller gave them, else their defaults (OpenAI API reference, "The response
+//! Members of a request that its answer repeats: as the caller gave them, else their defaults (OpenAI API reference, "The response
 //! object").
 
 use super::tools::ToolNames;

@@ -25,7 +25,7 @@ pub(super) fn read(items: &[Tree<'_>], path: &str, names: &ToolNames, request: &
             Some("custom_tool_call") => turns.call(&mut fields, "input", path)?,
             Some("function_call_output" | "custom_tool_call_output") => turns.result(&mut fields, path)?,
             Some("reasoning") => turns.reasoning(&mut fields, path)?,
-            // The history of tools that are left out.
+            // Past uses of tools that are left out.
             Some("web_search_call" | "tool_search_call" | "tool_search_output") => turns.request.dropped.push(path),
             Some("item_reference") => turns.request.refuse_part_because(path, NOT_STORED),
             Some(_) => turns.request.refuse_part(path),
@@ -49,8 +49,8 @@ impl ItemReader<'_> {
         self.request.turns.push(Turn { role, parts, path });
     }
 
-    /// Begins a message of the assistant with a blank line where it follows another: other protocols have one message for both, in which a
-    /// model would not tell them apart.
+    /// Separates a message of the assistant from a preceding one by a blank line. Other protocols merge both into one message, in which a
+    /// model could not tell them apart.
     fn separate(&self, parts: &mut [Part]) {
         let before = self.request.turns.last().filter(|turn| turn.role == Role::Model).and_then(|turn| turn.parts.last());
         let ends_open = before.and_then(Part::as_text).is_some_and(|text| !text.is_empty() && !text.ends_with('\n'));
@@ -154,7 +154,7 @@ impl ItemReader<'_> {
         let sealed = fields.text("encrypted_content")?.map(|sealed| sealed.value);
         let (kind, signature) = match carrier::open(sealed.as_deref(), text.clone()) {
             Carried::Thought(kind, signature) => (kind, signature),
-            // The thought stays beside the call: an upstream that cannot use the signature is to be told of.
+            // Keep the thought beside the call, so that its loss is reported for an upstream that cannot use the signature.
             Carried::CallSignature(signature) => {
                 self.call_signature = Some(signature.clone());
                 (PartKind::Think { text, redacted: None }, Some(signature))

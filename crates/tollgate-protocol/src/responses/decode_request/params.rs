@@ -10,7 +10,7 @@ use crate::{
 
 /// What to do instead of naming a stored response.
 const NOT_STORED: &str = "nothing is stored here; send the whole conversation in 'input'";
-/// The same for a stored conversation, a stored prompt, and an answer that is asked for later.
+/// What to do instead of naming a stored conversation or a stored prompt, or fetching the answer later.
 const NO_CONVERSATIONS: &str = "nothing is stored here; send the whole conversation in 'input', \
                                 with 'store': false and 'include': [\"reasoning.encrypted_content\"]";
 const NO_PROMPTS: &str = "no prompts are stored here; send the text of the prompt in 'instructions' and 'input'";
@@ -63,7 +63,7 @@ pub(super) fn read(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result
 
 fn stream_options(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let Some(mut options) = fields.object("stream_options")? else { return Ok(()) };
-    // Padding of streams, which nothing here writes.
+    // Padding of streams, which the gateway never writes.
     options.ignore(&["include_obfuscation"]);
     // A member of chat completions: every answer of this protocol has its usage.
     request.dropped.extend(options.paths(&["include_usage"]));
@@ -152,7 +152,7 @@ fn text(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     Ok(())
 }
 
-/// Fields about what the service keeps. What holds a part of the conversation cannot be left out.
+/// Decodes fields about stored objects. A field that stands for a part of the conversation cannot be left out.
 fn stored(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     for (name, instead) in [("previous_response_id", NOT_STORED), ("conversation", NO_CONVERSATIONS), ("prompt", NO_PROMPTS)] {
         if let Some(field) = fields.take(name) {

@@ -64,7 +64,7 @@ fn joined(namespace: &str, name: &str) -> String {
 /// Decodes `tools` and `tool_choice`.
 pub(super) fn tools(fields: &mut Fields<'_, '_>, names: &mut ToolNames, request: &mut Request) -> Result<(), Malformed> {
     let items = fields.elements("tools")?;
-    // A tool of a namespace gets out of the way of one without.
+    // Tools without a namespace keep their names; the joined names of others must not collide with them.
     let mut used: HashSet<String> =
         items.iter().filter_map(|(item, _)| item.get("name").and_then(Tree::str).map(str::to_owned)).collect();
     for (item, path) in items {

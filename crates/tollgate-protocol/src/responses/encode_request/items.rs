@@ -103,12 +103,12 @@ fn model(out: &mut EncodeContext<'_>, turn: &Turn, items: &mut Vec<Json>) {
     }
 }
 
-/// Whether sealed thoughts are sent: not where they may be another account's, and the upstream accepts only its own.
+/// False for an upstream that accepts only its own account's sealed thoughts: these may be another account's.
 fn takes_sealed(out: &EncodeContext<'_>) -> bool {
     out.profile.signatures_bound != Some(true)
 }
 
-/// Drops a thought. One that this upstream could have read is named for every caller: the model goes on without it.
+/// Drops a thought. If the upstream is able to read it, the loss is reported to every caller, because the model goes on without it.
 fn drop_thought(out: &mut EncodeContext<'_>, part: &Part) {
     if !takes_sealed(out) && SealedItem::of(part.signature.as_ref()).is_some() {
         let member = if out.request.is_native() { ".thoughtSignature" } else { "" };

@@ -24,7 +24,7 @@ pub(super) struct OpenCall {
     custom: bool,
     /// The arguments, escaped.
     args: SharedPieces,
-    /// All arguments are here.
+    /// True once all arguments have arrived.
     is_complete: bool,
 }
 
@@ -95,7 +95,7 @@ impl ResponsesStreamEncoder {
         self.put_back(escaped);
     }
 
-    /// All arguments of a call are here. Whether the last item is complete, only the end tells.
+    /// Handles the end of a call's arguments. Whether the last item is complete is known only at the end of the answer.
     pub(super) fn call_done(&mut self, out: &mut SharedPieces, call: u32) {
         if let Some(open) = self.calls.iter_mut().rfind(|open| open.call == call) {
             open.is_complete = true;
@@ -114,7 +114,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    /// Closes all calls, that with the index `last` with this status.
+    /// Closes all calls: the one with index `last` with this status, the others as completed.
     pub(super) fn close_calls(&mut self, out: &mut SharedPieces, last: usize, status: &str) {
         for call in std::mem::take(&mut self.calls) {
             let status = if call.index == last { status } else { "completed" };

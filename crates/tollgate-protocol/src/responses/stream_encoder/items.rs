@@ -91,7 +91,7 @@ impl ResponsesStreamEncoder {
         format!("{prefix}_{}_{index}", self.frame.request_id)
     }
 
-    /// Begins an item: what can be closed is closed, and the next index is taken.
+    /// Begins an item: closes the items that can be closed and takes the next index.
     pub(super) fn begin_item(&mut self, out: &mut SharedPieces) -> usize {
         self.start(out);
         self.close_open(out);
@@ -100,7 +100,7 @@ impl ResponsesStreamEncoder {
         self.items.len() - 1
     }
 
-    /// `write` writes the item.
+    /// Writes the event for a new item. `write` writes the item.
     pub(super) fn item_added(&mut self, out: &mut SharedPieces, index: usize, write: impl FnOnce(&mut SharedPieces)) {
         self.event(out, "response.output_item.added", |out| {
             out.put_slice(format!(",\"output_index\":{index},\"item\":").as_bytes());
@@ -108,7 +108,7 @@ impl ResponsesStreamEncoder {
         });
     }
 
-    /// `write` writes the item, which the response at the end repeats.
+    /// Writes the event for a finished item and keeps the item for the response at the end. `write` writes the item.
     pub(super) fn item_done(&mut self, out: &mut SharedPieces, index: usize, write: impl FnOnce(&mut SharedPieces)) {
         let item = SharedPieces::written(write);
         self.event(out, "response.output_item.done", |out| {
@@ -179,7 +179,7 @@ impl ResponsesStreamEncoder {
         self.put_back(escaped);
     }
 
-    /// The escaped text in the buffer for it, which is to be put back.
+    /// Escapes a text into the reused buffer. Return the buffer with [`Self::put_back`].
     pub(super) fn escape(&mut self, text: &str) -> BytesMut {
         let mut escaped = std::mem::take(&mut self.escaped);
         write_escaped(&mut escaped, text);
@@ -286,7 +286,7 @@ impl ResponsesStreamEncoder {
         self.item_done(out, index, |out| output::reasoning(out, &id, "completed", &text, sealed));
     }
 
-    /// A thought without a text.
+    /// Writes a thought without text.
     pub(super) fn sealed_item(&mut self, out: &mut SharedPieces, sealed: &str) {
         let index = self.begin_item(out);
         let id = self.item_id("rs", index);

@@ -46,7 +46,7 @@ impl SearchChoice {
                             }
                             Ok(())
                         })?;
-                        // As many as a request may have tools: each is looked for when fields are left out.
+                        // Bounded like the tools of a request, because each of these is searched for when fields are removed.
                         if searches && self.named.len() < MAX_TOOLS {
                             let path = JsonPath::Root.member("tool_choice");
                             self.named.push(path.member("tools").element(index).to_string());
@@ -70,7 +70,7 @@ impl SearchChoice {
         self.max_calls = Some(calls);
     }
 
-    /// Puts it into the summary of a body whose tools were read.
+    /// Applies the choice to the summary, after the tools were read.
     pub(super) fn apply(self, builder: &mut SummaryBuilder) {
         builder.max_searches = self.max_calls;
         if self.is_forbidden {

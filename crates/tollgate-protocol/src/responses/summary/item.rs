@@ -31,7 +31,7 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
                     is_message |= kind != "item_reference";
                     // The conversation is read once more, and its summary is output beyond the limit.
                     builder.extras.unseen.compaction |= kind == "compaction_trigger";
-                    // A reference is one whatever else the item says.
+                    // An item of this type is a reference, whatever its other members.
                     is_kept |= matches!(&*kind, "compaction_trigger" | "item_reference");
                 }
             }
@@ -96,7 +96,7 @@ fn object(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPa
     Ok(())
 }
 
-/// What a part says of its media. The kind of the part may follow.
+/// The media fields of a part. They may precede the field with the part's kind.
 #[derive(Debug, Default)]
 struct PartMedia<'a> {
     image: Option<JsonStr<'a>>,

@@ -13,8 +13,8 @@ pub(super) fn tools(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder) -> 
     Ok(())
 }
 
-/// Reads the tools of an item, which the conversation adds to those of the request: what OpenAI runs costs the same in both places. The
-/// tools of a remote server are listed without types. The upstream checks all of them.
+/// Reads the tools that an item of the conversation adds to those of the request. A tool that OpenAI runs costs the same in both places.
+/// The tools of a remote server are listed without types. The upstream validates all of them.
 pub(super) fn added(scanner: &mut Scanner<'_>, builder: &mut SummaryBuilder, path: &JsonPath<'_>) -> Result<(), SyntaxError> {
     let begin = scanner.position();
     let has_charge = added_list(scanner, builder)?;
@@ -93,7 +93,7 @@ fn tool(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonPath
     Ok(())
 }
 
-/// How the types of search begin that other upstreams do without (docs/translation.md).
+/// Prefix of the types of search tools. Upstreams of other protocols serve requests without them (docs/translation.md).
 pub(super) const OFFERED_SEARCH: &str = "web_search";
 
 /// Tools that the caller defines.

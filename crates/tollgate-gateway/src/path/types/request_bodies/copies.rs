@@ -7,7 +7,7 @@ use std::sync::{
 
 use crate::state::shares::InFlightRequest;
 
-/// Counts copies. Without an account nothing is counted.
+/// Charges copies to the request's memory. Without `memory` nothing is counted.
 pub(super) struct BodyCopies {
     memory: Option<Arc<InFlightRequest>>,
     /// A copy found no memory: the request cannot be served.

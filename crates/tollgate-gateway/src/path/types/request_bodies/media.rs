@@ -18,7 +18,7 @@ use crate::{
     upstream::media::{Allowance, FetchFault, MAX_ADDRESSES, MediaFetcher},
 };
 
-/// Media fetched for a request. What a channel may reach does not count: a caller names the addresses.
+/// Media fetched for a request. The networks that a channel may reach do not matter, because the caller names the addresses.
 pub(super) struct PrefetchedMedia {
     media: Mutex<FetchedMedia>,
     /// A limit of this gateway kept a file from being fetched.

@@ -75,7 +75,7 @@ impl UsageGuard {
             reservation.settle(cost);
         }
         if let Some(attempt) = &self.attempt {
-            // So that recovery finds the right attempt under way. If this is not written, only the account's name is wrong.
+            // Recovery needs it to find the attempt that was under way. If it is not written, only the account's name is wrong.
             let _ = self.write_begin(attempt, JournalFailurePolicy::Continue);
         }
     }

@@ -13,12 +13,12 @@ use crate::state::{
 /// Memory is counted in units of this size, so that small pieces do not each change the shared counters.
 const UNIT_BYTES: usize = 64 * 1024;
 
-/// What is kept of a body and its answer while the request runs.
+/// The excerpts of a body and its answer, which are kept while the request runs.
 #[derive(Debug)]
 pub(super) struct CapturedContents {
     request: ExcerptWriter,
     answer: ExcerptWriter,
-    /// Their memory, which counts as that of bodies and answers does.
+    /// Their memory, charged like that of bodies and answers.
     memory: Option<MemoryCharge>,
 }
 
@@ -60,7 +60,7 @@ impl UsageGuard {
         }
     }
 
-    /// Counts the memory of what is kept. Where there is none left, nothing is stored: the request matters more.
+    /// Counts the memory of what is kept. If none is left, nothing is stored, so that the request itself can go on.
     fn count_contents(&mut self) {
         if self.contents.as_mut().is_some_and(|contents| contents.count().is_err()) {
             self.contents = None;
@@ -71,7 +71,7 @@ impl UsageGuard {
     /// Hands over what was kept of a request that leaves a record.
     pub(super) fn store_contents(&mut self, facts: &RequestFacts) {
         let (Some(contents), Some(share)) = (self.contents.take(), &self.share) else { return };
-        // The memory counts as that of the queue from here on.
+        // From here on the queue accounts for the memory.
         let CapturedContents { request, answer, memory: _released } = *contents;
         let contents = RequestContents {
             id: facts.id,

@@ -13,7 +13,7 @@ use crate::state::shares::{RefusalRecord, RepeatedRefusals};
 pub(crate) enum RefusedEnd {
     /// By a record. The answer waits for the flush.
     Recorded(Option<SyncWaiter>),
-    /// It was counted with others like it.
+    /// It was counted in the record of similar ones.
     Counted,
 }
 

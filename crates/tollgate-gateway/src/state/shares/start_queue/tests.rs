@@ -51,7 +51,7 @@ fn busy() -> Arc<StartQueue> {
     queue
 }
 
-/// Those that have begun.
+/// How many of the waits have begun. Removes them.
 fn begun(waits: &mut Vec<Wait>) -> usize {
     let before = waits.len();
     waits.retain_mut(|wait| wait.as_mut().now_or_never().is_none());

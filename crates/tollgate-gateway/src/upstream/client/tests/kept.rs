@@ -45,7 +45,7 @@ async fn whole(client: &Client, call: &UpstreamCall) {
     assert_eq!(read(ask(client, call).await.unwrap().body).await.unwrap(), "{}");
 }
 
-/// As many connections at once, all idle afterwards.
+/// Opens this many connections at once, which are all idle afterwards.
 async fn keep(client: &Client, call: &UpstreamCall, connections: usize) {
     let answers = futures_util::future::join_all((0..connections).map(|_| ask(client, call))).await;
     for answer in answers {

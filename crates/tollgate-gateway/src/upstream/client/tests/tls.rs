@@ -31,7 +31,7 @@ fn acceptor(certificate: &str, alpn: &[&[u8]]) -> TlsAcceptor {
     TlsAcceptor::from(Arc::new(config))
 }
 
-/// The same for a server that serves only clients with a certificate of `client-ca.pem`, over these versions of TLS.
+/// An acceptor for a server that serves only clients with a certificate of `client-ca.pem`, over these versions of TLS.
 fn demanding_acceptor(versions: &[&'static rustls::SupportedProtocolVersion], alpn: &[&[u8]]) -> TlsAcceptor {
     let mut roots = rustls::RootCertStore::empty();
     roots.add(certificates("client-ca.pem").remove(0)).unwrap();
@@ -202,7 +202,7 @@ where
     limited_http2_upstream(100, answer).await
 }
 
-/// The same, with so many streams of a connection at once.
+/// [`http2_upstream`] with at most `streams` streams of a connection at once.
 pub(super) async fn limited_http2_upstream<F>(streams: u32, answer: F) -> String
 where
     F: Fn(usize, h2::server::SendResponse<Bytes>, &mut Http2Connection) + Send + Sync + 'static,
@@ -321,7 +321,7 @@ async fn stream_within_goaway_is_not_retried() {
 async fn requests_after_goaway_share_one_new_connection() {
     let url = http2_upstream(|number, respond, connection| {
         if number == 0 {
-            // The first is under way and answered; all that come behind it are above the last one that is looked at.
+            // The first stream is in progress and is answered. Later ones are above the last stream that the GOAWAY accepts.
             connection.graceful_shutdown();
         }
         respond_ok(respond);

@@ -14,7 +14,7 @@ use crate::state::shares::bounds::Bound;
 const WORDS: [&str; 7] = ["MAX", "MOST", "LIMIT", "CAPACITY", "QUEUE", "WAITING", "PERMITS"];
 /// Types of constants that count something.
 const COUNTS: [&str; 6] = ["usize", "u64", "u32", "u16", "u8", "NonZeroUsize"];
-/// What bounds something when it is constructed, or does not although it should.
+/// Constructions of bounded things, and of things that should be bounded.
 const CONSTRUCTIONS: [&str; 8] = [
     "Semaphore::new(",
     "mpsc::channel(",
@@ -26,7 +26,7 @@ const CONSTRUCTIONS: [&str; 8] = [
     "Pool::new(",
 ];
 
-/// What a bound in the sources is.
+/// How a bound in the sources is accounted for.
 #[derive(Clone, Copy)]
 enum Assigned {
     /// It has shares.
