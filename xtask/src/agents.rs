@@ -75,7 +75,7 @@ pub(crate) fn run(options: &AgentsOptions) -> Result<()> {
     let chosen: Vec<&Agent> =
         AGENTS.iter().filter(|agent| options.agent.as_deref().is_none_or(|only| only == agent.folder)).collect();
     ensure!(!chosen.is_empty(), "unknown agent; agents are {}", AGENTS.map(|agent| agent.folder).join(", "));
-    shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--bins"]))?;
+    shell::build_programs(&["tollgate"])?;
     let mut failures = Vec::new();
     for agent in chosen {
         let source = shell::root().join("sdk-tests/agents").join(agent.folder);

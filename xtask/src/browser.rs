@@ -20,7 +20,7 @@ pub(crate) fn run() -> Result<StepOutcome> {
     if !shell::has("chromium") && shell::ensure_debian("chromium", "chromium fonts-noto-cjk").is_err() {
         return Ok(StepOutcome::Skipped("there is no chromium".to_owned()));
     }
-    shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
+    shell::build_programs(&["tollgate", "scripted-provider"])?;
     let (programs, source) = (shell::target_dir().join("debug"), shell::root().join("browser-tests"));
     let skipped = npm::suite("browser", &source, "browser tests", |command| {
         command

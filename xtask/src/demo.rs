@@ -39,8 +39,7 @@ impl Drop for RunningProgram {
 impl DemoPrograms {
     /// Builds them.
     pub(crate) fn build() -> Result<Self> {
-        let packages = ["--package", "tollgate", "--package", "tollgate-testkit", "--package", "tollgate-demo"];
-        shell::run(shell::cargo(&["build", "--quiet", "--bins"]).args(packages))?;
+        shell::build_programs(&["tollgate", "scripted-provider", "demo-history"])?;
         Ok(Self(shell::target_dir().join("debug")))
     }
 

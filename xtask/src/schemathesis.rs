@@ -53,7 +53,7 @@ fn run(arguments: &[String]) -> Result<StepOutcome> {
     let Some(programs) = packages::python("schemathesis", &source.join("requirements.txt"), "Schemathesis")? else {
         return Ok(StepOutcome::Skipped(packages::NO_PYTHON.to_owned()));
     };
-    shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--bins"]))?;
+    shell::build_programs(&["tollgate"])?;
     let folder = shell::temp_dir("tollgate-schemathesis-")?;
     let gateway = Gateway::start(folder.path())?;
     let mut command = Command::new(programs.join("schemathesis"));

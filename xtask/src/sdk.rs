@@ -23,7 +23,7 @@ pub(crate) fn run_alone() -> Result<()> {
 
 /// Installs what the suites need and runs them; a suite whose language is not installed is skipped.
 pub(crate) fn run() -> Result<StepOutcome> {
-    shell::run(&mut shell::cargo(&["build", "--quiet", "--package", "tollgate", "--package", "tollgate-testkit", "--bins"]))?;
+    shell::build_programs(&["tollgate", "scripted-provider"])?;
     let mut skipped = Vec::new();
     for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node), ("OpenID", oidc)] {
         if let Some(why) = suite()? {

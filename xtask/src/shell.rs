@@ -51,6 +51,14 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
+/// Builds programs of the workspace for debugging. All packages and a (short) test are selected, as `cargo test --workspace` selects them:
+/// what only tests depend on enables features of other dependencies, and with another selection of features nearly every crate is
+/// compiled once more.
+pub(crate) fn build_programs(names: &[&str]) -> Result<()> {
+    let mut command = cargo(&["build", "--quiet", "--workspace", "--test", "stream_memory"]);
+    run(command.args(names.iter().flat_map(|name| ["--bin", name])))
+}
+
 /// Runs a command with its output shown; an exit code other than 0 is an error.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let shown = show(command);
