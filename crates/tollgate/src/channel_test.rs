@@ -10,7 +10,7 @@ use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::{
         call::ConnectFault,
-        client::{ProbeStep, Trust, list_models, probe, probe_connection},
+        client::{ProbeFault, ProbeStep, Trust, list_models, probe, probe_connection},
     },
 };
 
@@ -18,6 +18,7 @@ use tollgate_gateway::{
 pub(crate) async fn run(
     catalog: &Catalog,
     test: ChannelTest<'_>,
+    trust: &Arc<Trust>,
     on_event: OnTestEvent<'_>,
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
@@ -25,7 +26,7 @@ pub(crate) async fn run(
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model"))?;
-    let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
+    let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
         let mut steps = Vec::new();
@@ -35,11 +36,11 @@ pub(crate) async fn run(
             on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &serves.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, Arc::clone(&trust), &clock, &mut on_step).await;
+        let result = probe(channel, account, serves, Arc::clone(trust), &clock, &mut on_step).await;
         if result.is_ok() {
             on_pass(account.id, channel.spec.cooling);
         }
-        let error = result.err().map(|fault| fault.to_string());
+        let error = result.err().map(|fault| text_of(&fault));
         let result = AccountTestResult { account: account.spec.name.clone(), model: serves.model.clone(), steps, error };
         on_event(ChannelTestEvent::End(&result));
         tested.push(result);
@@ -48,7 +49,7 @@ pub(crate) async fn run(
 }
 
 /// Connects through the proxy of a channel to its upstream.
-pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
+pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str, trust: &Trust) -> Result<ProxyTestResult, ChannelTestError> {
     let channel = find(catalog, channel)?;
     if channel.proxy.is_none() {
         return Err(ChannelTestError::NoProxy);
@@ -58,22 +59,39 @@ pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str) -> Result<ProxyT
         let (step, detail) = describe(&step);
         steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
     };
-    let result = probe_connection(channel, &Trust::default(), &SystemClock, &mut on_step).await;
+    let result = probe_connection(channel, trust, &SystemClock, &mut on_step).await;
     let error = result.err().map(|fault| match (fault, steps.len()) {
         (ConnectFault::Proxy, 0) => "the proxy cannot be reached".to_owned(),
         (ConnectFault::Proxy, _) => "the proxy did not connect to the upstream; its user or password may be wrong".to_owned(),
-        (fault, _) => fault.to_string(),
+        (fault, _) => text_of(&ProbeFault::Connect(fault)),
     });
     Ok(ProxyTestResult { steps, error })
 }
 
 /// The models that the provider of a channel lists.
-pub(crate) async fn models(catalog: &Catalog, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+pub(crate) async fn models(
+    catalog: &Catalog,
+    channel: &str,
+    account: Option<&str>,
+    trust: &Arc<Trust>,
+) -> Result<Vec<String>, ChannelTestError> {
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let account = accounts.first().ok_or_else(|| ChannelTestError::NotFound("account"))?;
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-    let listed = list_models(channel, account, Arc::new(Trust::default()), &clock).await;
-    listed.map_err(|fault| ChannelTestError::Upstream(fault.to_string()))
+    let listed = list_models(channel, account, Arc::clone(trust), &clock).await;
+    listed.map_err(|fault| ChannelTestError::Upstream(text_of(&fault)))
+}
+
+/// What failed, and what to do if the settings do not permit the address.
+fn text_of(fault: &ProbeFault) -> String {
+    match fault {
+        ProbeFault::Connect(ConnectFault::Unlisted(why)) => format!("{why}; {}", why.remedy()),
+        ProbeFault::Connect(_)
+        | ProbeFault::Broken(_)
+        | ProbeFault::TimedOut(_)
+        | ProbeFault::Refused { .. }
+        | ProbeFault::Unreadable(_) => fault.to_string(),
+    }
 }
 
 /// A channel by name or id.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Catalog, catalog_warnings, size_text};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
-use crate::{compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
+use crate::{address_lists, compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
 
 /// Warnings about the catalog that are listed.
 const MAX_WARNINGS: usize = 5;
@@ -70,7 +70,8 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
         let mut catalog = None;
         checks.add("database", || Ok(database(config, &mut catalog)))?;
         if let Some(catalog) = &catalog {
-            checks.add("channels", || Ok(channels(catalog)))?;
+            let (config, _) = config.with_stored(&catalog.stored_settings);
+            checks.add("channels", || Ok(channels(catalog, &config)))?;
         }
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
     }
@@ -151,10 +152,11 @@ fn database(config: &Config, loaded: &mut Option<Catalog>) -> (bool, String) {
 }
 
 /// How many channels are on, and what is wrong with the catalog as `tollgate check` would say it.
-fn channels(catalog: &Catalog) -> (Level, String) {
+fn channels(catalog: &Catalog, config: &Config) -> (Level, String) {
     let on = catalog.channels.values().filter(|channel| channel.spec.on).count();
     let text = format!("{on} of {} channels are on", catalog.channels.len());
-    let warnings = catalog_warnings(catalog, &[], compose::now());
+    let mut warnings = address_lists::warnings(catalog, config);
+    warnings.extend(catalog_warnings(catalog, &[], compose::now()));
     if warnings.is_empty() {
         return (Level::Good, text);
     }

@@ -110,14 +110,14 @@ async fn connect(
     let destination = UpstreamTarget::of(channel)?;
     let begin = clock.instant();
     let socket = if let Some(by) = &destination.proxy {
-        let socket = proxy::reach(by, &destination).await?;
+        let socket = proxy::reach(by, &destination, trust.addresses()).await?;
         seen(ProbeStep::Connected, since(begin));
         let begin = clock.instant();
         let socket = proxy::open(socket, by, &destination).await?;
         seen(ProbeStep::Tunnelled(proxy::method(by)), since(begin));
         socket
     } else {
-        let addresses = resolve(&destination).await?;
+        let addresses = resolve(&destination, trust.addresses()).await?;
         seen(ProbeStep::Resolved(addresses.iter().map(SocketAddr::ip).collect()), since(begin));
         let begin = clock.instant();
         let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;

@@ -14,6 +14,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("request head", EACH_REQUEST),
     ("request target", EACH_REQUEST),
     ("trusted proxies in a row in `X-Forwarded-For`", EACH_REQUEST),
+    ("origins of pages that may call the model API", OF_OPERATORS),
     ("request body", EACH_REQUEST),
     ("complete answer while the caller reads it", EACH_REQUEST),
     ("answer kept for a caller that does not read", EACH_REQUEST),
