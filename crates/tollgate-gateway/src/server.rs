@@ -35,7 +35,7 @@ use connection_limiter::{ConnectionLimiter, ConnectionLimits};
 pub use closed::ClosedPath;
 pub use fallback_listener::{FallbackListenerLimits, serve_fallback};
 pub use guard::names_loopback;
-pub use listen::{ListenError, Listening, listen};
+pub use listen::{ListenError, Listening, can_listen, listen};
 pub use run::{Drained, RunError, run};
 pub use tls::{Certificate, TlsError, tls_acceptor};
 

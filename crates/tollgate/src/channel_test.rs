@@ -14,11 +14,12 @@ use tollgate_gateway::{
     },
 };
 
-/// Runs a test. `on_pass` receives each account that passed, and whether cooldowns are enabled for the channel.
+/// Runs a test, in which no request takes longer than `longest`. `on_pass` receives each account that passed, and whether cooldowns are
+/// enabled for the channel.
 pub(crate) async fn run(
     catalog: &Catalog,
     test: ChannelTest<'_>,
-    trust: &Arc<Trust>,
+    (trust, longest): (&Arc<Trust>, Duration),
     on_event: OnTestEvent<'_>,
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
@@ -36,7 +37,7 @@ pub(crate) async fn run(
             on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &serves.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, Arc::clone(trust), &clock, &mut on_step).await;
+        let result = probe(channel, account, serves, (Arc::clone(trust), longest), &clock, &mut on_step).await;
         if result.is_ok() {
             on_pass(account.id, channel.spec.cooling);
         }
@@ -73,12 +74,12 @@ pub(crate) async fn models(
     catalog: &Catalog,
     channel: &str,
     account: Option<&str>,
-    trust: &Arc<Trust>,
+    (trust, longest): (&Arc<Trust>, Duration),
 ) -> Result<Vec<String>, ChannelTestError> {
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let account = accounts.first().ok_or_else(|| ChannelTestError::NotFound("account"))?;
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-    let listed = list_models(channel, account, Arc::clone(trust), &clock).await;
+    let listed = list_models(channel, account, (Arc::clone(trust), longest), &clock).await;
     listed.map_err(|fault| ChannelTestError::Upstream(text_of(&fault)))
 }
 

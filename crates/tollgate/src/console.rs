@@ -426,7 +426,7 @@ impl GatewayHandle for RunningGateway {
             passed.push(account);
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        let tested = channel_test::run(&catalog, test, &self.shared.trust, on_event, &mut on_pass).await;
+        let tested = channel_test::run(&catalog, test, (&self.shared.trust, self.longest()), on_event, &mut on_pass).await;
         self.save_tests(passed).await;
         tested
     }
@@ -438,7 +438,7 @@ impl GatewayHandle for RunningGateway {
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::models(&catalog, channel, account, &self.shared.trust).await
+        channel_test::models(&catalog, channel, account, (&self.shared.trust, self.longest())).await
     }
 
     async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
@@ -458,6 +458,11 @@ impl GatewayHandle for RunningGateway {
 }
 
 impl RunningGateway {
+    /// The longest time of a request.
+    fn longest(&self) -> Duration {
+        self.shared.settings.load().upstream.total
+    }
+
     /// Saves that accounts passed a test, so that other nodes end the cooldown too, and so that results of requests sent before
     /// are ignored.
     async fn save_tests(&self, passed: Vec<AccountId>) {

@@ -1,7 +1,7 @@
 //! [`GatewayHandle`] of a command: answers from the database and from the runtime state that a gateway on the same data folder
 //! leaves there.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -70,6 +70,11 @@ impl StoppedGateway {
     /// For connections of this command, as those of a running gateway are.
     fn trust(&self) -> Arc<Trust> {
         Arc::new(Trust::within(compose::addresses(&self.config.load())))
+    }
+
+    /// The longest time of a request.
+    fn longest(&self) -> Duration {
+        compose::configured(&self.config.load()).upstream.total
     }
 
     async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
@@ -198,7 +203,7 @@ impl GatewayHandle for StoppedGateway {
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
             changed.extend((after != before).then_some((account, after)));
         };
-        let tested = channel_test::run(&catalog, test, &self.trust(), on_event, &mut on_pass).await?;
+        let tested = channel_test::run(&catalog, test, (&self.trust(), self.longest()), on_event, &mut on_pass).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
     }
@@ -210,7 +215,7 @@ impl GatewayHandle for StoppedGateway {
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::models(&catalog, channel, account, &self.trust()).await
+        channel_test::models(&catalog, channel, account, (&self.trust(), self.longest())).await
     }
 
     async fn fetch(&self, _: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {

@@ -111,7 +111,7 @@ settings! {
     "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600"), at_run_time: true =>
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
-        "Longest time for a request without streaming, over all attempts.";
+        "Longest time for a request without streaming, over all attempts, and for a probe or test of an account.";
     "upstream.keep_alive_ms": Number(100, DAY_MS), Some("10000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
     "upstream.answer_after_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>

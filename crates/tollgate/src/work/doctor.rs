@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Catalog, catalog_warnings, size_text};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
+use super::ports;
 use crate::{address_lists, compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
 
 /// Warnings about the catalog that are listed.
@@ -53,7 +54,8 @@ impl DoctorOutcome {
     }
 }
 
-/// Checks folder, disk, open files, database, channels, journal, Redis and the clock beside it. The settings are those that were loaded.
+/// Checks folder, disk, open files, addresses, database, channels, journal, Redis and the clock beside it. The settings are those that
+/// were loaded.
 pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOutcome, Failure> {
     let mut checks = Checks { control, items: vec![Finding::new("settings", true, "all values are valid")] };
     let folder = std::fs::metadata(&config.data);
@@ -66,6 +68,10 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     checks.add("disk", || Ok(disk(config)))?;
     let (connections, requests) = (config.count("server.max_connections"), config.count("limits.in_flight"));
     checks.add("open files", || Ok(open_files(connections, requests)))?;
+    checks.add("address", || Ok(ports::check(config.listen, "server.listen", &config.data)))?;
+    if let Some(address) = config.console {
+        checks.add("console", || Ok(ports::check(address, "console.listen", &config.data)))?;
+    }
     if folder.is_ok() {
         let mut catalog = None;
         checks.add("database", || Ok(database(config, &mut catalog)))?;

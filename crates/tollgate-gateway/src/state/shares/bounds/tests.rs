@@ -29,6 +29,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("attempts of a request", EACH_REQUEST),
     ("limits, budgets and balances of keys, members, groups, channels", "they are the caller's own"),
     ("reservations of a request", EACH_REQUEST),
+    ("probe or test of an account", OF_THE_UPSTREAM),
     ("alerts", "a rule has one alert about a subject; those of callers are about their budgets, balances and keys"),
     ("messages about alerts", "an alert is one message for each destination"),
     ("exports to the collector", OF_THE_UPSTREAM),
