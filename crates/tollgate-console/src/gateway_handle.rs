@@ -195,6 +195,8 @@ pub enum SettingKind {
     Share,
     /// Networks such as `10.0.0.0/8`, or addresses, separated by commas.
     Networks,
+    /// Origins of web pages such as `https://app.example.com`, separated by commas, or `*`.
+    Origins,
     /// One of these values.
     OneOf(&'static [&'static str]),
     /// An amount in USD, not below zero.

@@ -14,6 +14,7 @@ mod clients;
 mod control;
 mod difference;
 mod docs;
+mod failure_text;
 mod file_faults;
 mod form;
 mod format;

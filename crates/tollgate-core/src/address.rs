@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::{IpNet, Ipv4Net};
+
 /// Whether an address belongs to the public internet. A channel without `private_network` reaches no others.
 #[must_use]
 pub fn is_public(address: IpAddr) -> bool {
@@ -44,7 +46,7 @@ fn is_public_v6(address: Ipv6Addr) -> bool {
 }
 
 /// Every IPv4 address that an IPv6 address may lead to, through the host's own stack, a tunnel or a translator.
-pub fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
+fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     let octets = address.octets();
     let at = move |places: [usize; 4]| Ipv4Addr::from(places.map(|place| octets[place]));
     let last = at([12, 13, 14, 15]);
@@ -66,9 +68,169 @@ pub fn embedded_v4(address: Ipv6Addr) -> impl Iterator<Item = Ipv4Addr> {
     found.into_iter().flatten()
 }
 
+/// An address and every IPv4 address that it may lead to.
+pub fn leads_to(address: IpAddr) -> impl Iterator<Item = IpAddr> {
+    let embedded = match address {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(v6) => Some(embedded_v4(v6).map(IpAddr::V4)),
+    };
+    std::iter::once(address).chain(embedded.into_iter().flatten())
+}
+
+/// The networks to which outgoing connections may go, and those to which they may not. They restrict the addresses that are allowed
+/// otherwise, and allow no further ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AddressLists {
+    /// Empty: all.
+    allowed: Vec<IpNet>,
+    denied: Vec<IpNet>,
+}
+
+/// Why the lists do not permit an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.as_str())]
+pub enum UnlistedAddress {
+    /// It is in the second list.
+    Denied,
+    /// There is a first list, and it does not contain the address.
+    NotAllowed,
+}
+
+impl UnlistedAddress {
+    /// Every reason.
+    pub const ALL: [Self; 2] = [Self::Denied, Self::NotAllowed];
+
+    /// A text without its end, which names the setting.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Denied => "address denied by upstream.denied_addresses",
+            Self::NotAllowed => "address not in upstream.allowed_addresses",
+        }
+    }
+
+    /// What permits the address, as the end of a sentence.
+    #[must_use]
+    pub const fn remedy(self) -> &'static str {
+        match self {
+            Self::Denied => "remove its network from that setting if it may be connected to",
+            Self::NotAllowed => "add its network to that setting if it may be connected to",
+        }
+    }
+}
+
+impl AddressLists {
+    /// Lists of networks. A network of IPv4-mapped addresses is one of IPv4 addresses.
+    #[must_use]
+    pub fn new(allowed: Vec<IpNet>, denied: Vec<IpNet>) -> Self {
+        let canonical = |networks: Vec<IpNet>| networks.into_iter().map(unmapped).collect();
+        Self { allowed: canonical(allowed), denied: canonical(denied) }
+    }
+
+    /// Whether they permit every address.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.allowed.is_empty() && self.denied.is_empty()
+    }
+
+    /// Checks the address of a connection. It is denied if any address that it leads to is; it is allowed if it is itself, or the IPv4
+    /// address for which it stands: that of a mapped address, and of one with the well-known prefix of NAT64.
+    ///
+    /// # Errors
+    /// Which list keeps it from being connected to.
+    pub fn check(&self, address: IpAddr) -> Result<(), UnlistedAddress> {
+        let is_in = |networks: &[IpNet], address: IpAddr| networks.iter().any(|network| network.contains(&address));
+        if leads_to(address).any(|address| is_in(&self.denied, address)) {
+            return Err(UnlistedAddress::Denied);
+        }
+        let is_allowed = self.allowed.is_empty() || is_in(&self.allowed, address) || is_in(&self.allowed, stands_for(address));
+        if is_allowed { Ok(()) } else { Err(UnlistedAddress::NotAllowed) }
+    }
+}
+
+/// The IPv4 address for which a mapped address (RFC 4291) or one with the well-known prefix of NAT64 (RFC 6052) stands; others stand for
+/// themselves.
+fn stands_for(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(v6) = address else { return address };
+    match v6.segments() {
+        [0, 0, 0, 0, 0, 0xffff, ..] | [0x64, 0xff9b, 0, 0, 0, 0, ..] => embedded_v4(v6).next().map_or(address, IpAddr::V4),
+        _ => address,
+    }
+}
+
+/// A network of IPv4-mapped addresses (`::ffff:0:0/96`) as one of IPv4 addresses; others as they are.
+fn unmapped(network: IpNet) -> IpNet {
+    let IpNet::V6(v6) = network else { return network };
+    let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
+    mapped.and_then(|(address, length)| Ipv4Net::new(address, length).ok()).map_or(network, IpNet::V4)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn lists(allowed: &[&str], denied: &[&str]) -> AddressLists {
+        let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+        AddressLists::new(networks(allowed), networks(denied))
+    }
+
+    fn listed(lists: &AddressLists, address: &str) -> Option<UnlistedAddress> {
+        lists.check(address.parse().unwrap()).err()
+    }
+
+    #[test]
+    fn denied_network_is_found_behind_every_form_of_its_addresses() {
+        let lists = lists(&[], &["10.0.0.0/8", "2001:4860::/32"]);
+        for address in [
+            "10.1.2.3",
+            "::ffff:10.1.2.3",
+            "::10.1.2.3",
+            "::ffff:0:10.1.2.3",
+            "64:ff9b::10.1.2.3",
+            "64:ff9b:1::10.1.2.3",
+            "2002:a01:203::1",
+            "2001:0:a01:203::1",
+            "fe80::5efe:10.1.2.3",
+            "2001:4860:4860::8888",
+        ] {
+            assert_eq!(listed(&lists, address), Some(UnlistedAddress::Denied), "{address}");
+        }
+        for address in ["11.1.2.3", "::ffff:11.1.2.3", "64:ff9b::11.1.2.3", "2606:4700::1111", "::1"] {
+            assert_eq!(listed(&lists, address), None, "{address}");
+        }
+    }
+
+    #[test]
+    fn only_allowed_networks_are_reached_and_the_denied_list_wins() {
+        let lists = lists(&["192.0.2.0/24", "2001:db8::/32"], &["192.0.2.7/32"]);
+        for address in ["192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::192.0.2.1", "2001:db8::1"] {
+            assert_eq!(listed(&lists, address), None, "{address}");
+        }
+        for address in ["192.0.2.7", "::ffff:192.0.2.7", "64:ff9b::192.0.2.7"] {
+            assert_eq!(listed(&lists, address), Some(UnlistedAddress::Denied), "{address}");
+        }
+        // A tunnel to an allowed address is another address: 6to4, Teredo, NAT64 with a prefix of one's own.
+        for address in ["192.0.3.1", "::1", "2002:c000:201::1", "2001:0:c000:201::1", "64:ff9b:1::192.0.2.1"] {
+            assert_eq!(listed(&lists, address), Some(UnlistedAddress::NotAllowed), "{address}");
+        }
+    }
+
+    #[test]
+    fn networks_of_mapped_addresses_are_networks_of_ipv4() {
+        let lists = lists(&["::ffff:192.0.2.0/120"], &["::ffff:192.0.2.7/128"]);
+        assert_eq!(listed(&lists, "192.0.2.1"), None);
+        assert_eq!(listed(&lists, "192.0.2.7"), Some(UnlistedAddress::Denied));
+        assert_eq!(listed(&lists, "192.0.3.1"), Some(UnlistedAddress::NotAllowed));
+    }
+
+    #[test]
+    fn without_lists_every_address_is_permitted() {
+        let lists = AddressLists::default();
+        assert!(lists.is_empty());
+        for address in ["127.0.0.1", "::1", "8.8.8.8", "169.254.169.254"] {
+            assert_eq!(listed(&lists, address), None, "{address}");
+        }
+    }
 
     #[test]
     fn embedded_addresses_are_found_in_every_form() {

@@ -38,7 +38,7 @@ mod unsupported_fields;
 #[cfg(test)]
 mod samples;
 
-pub use address::{embedded_v4, is_public};
+pub use address::{AddressLists, UnlistedAddress, is_public, leads_to};
 pub use admit::{
     AdmitInput, BudgetAlert, EarlyRequest, FundsStatus, Limit, LimitExceeded, LimitRule, MAX_ATTEMPT_RESERVATIONS,
     MIN_OUTPUT_TOKENS, Meter, PackedSpendTotals, RateCheck, RateExceeded, RateKind, RateStatus, RateStatuses, Reservation,

@@ -40,7 +40,7 @@ impl Gateway {
                 registry.observe(account.id, &Observation::ServerError, true, NOW);
             }
         }
-        let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>);
+        let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>, Arc::default());
         traffic.configure(catalog.accounts().map(|account| &**account));
         Self { catalog, registry, traffic, permits: Vec::new() }
     }

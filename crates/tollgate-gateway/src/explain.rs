@@ -11,8 +11,9 @@ use std::{fmt, sync::Arc};
 
 use serde::{Serialize, Serializer};
 use tollgate_core::{
-    AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan, PlannedAttempt,
-    PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, extras_at, rank_all, resolve,
+    AddressLists, AttemptHistory, BelowCost, Caller, Catalog, ExcludedCandidate, HealthView, Key, NoRoute, Offer, Plan,
+    PlannedAttempt, PriceLimit, Revision, RouteInput, Timestamp, below_cost, estimate_input, estimate_output, extras_at, rank_all,
+    resolve,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
@@ -21,7 +22,10 @@ pub use counters::{CallerCounters, CounterSource, SubjectCounters, subjects_of};
 pub use limits::CallerLimit;
 pub use refusal::ExplainedRefusal;
 
-use crate::state::{authenticator::check, runtime_state::RuntimeState};
+use crate::{
+    state::{authenticator::check, runtime_state::RuntimeState},
+    upstream::client::unlisted,
+};
 
 /// Default input tokens of an explained request.
 pub const DEFAULT_INPUT_TOKENS: u64 = 1_000;
@@ -50,6 +54,8 @@ pub struct ExplainInput<'a> {
     pub state: &'a RuntimeState,
     /// Counters of the limits that apply to the key.
     pub counters: &'a CallerCounters,
+    /// Addresses that outgoing connections may have.
+    pub addresses: &'a AddressLists,
     pub now: Timestamp,
 }
 
@@ -99,7 +105,7 @@ pub struct Candidate {
     pub weight: u32,
     /// `planned`: among the first attempts of a request; `spare`: after those.
     pub code: &'static str,
-    /// Recent failures, and what is left of its limits.
+    /// Whether its address may not be connected to, recent failures, and what is left of its limits.
     pub detail: Option<String>,
     pub bounds: Vec<CapacityBound>,
 }
@@ -240,7 +246,8 @@ impl<'a> ExplainContext<'a> {
         let bounds = self.bounds_of(&planned.channel, Some(&planned.account));
         let sizes = bounds.iter().filter(|bound| bound.is_about_size()).map(CapacityBound::to_string);
         let below = self.below_cost(planned).map(|below| format!("below cost: {below}"));
-        let details: Vec<String> = failing.into_iter().chain(sizes).chain(below).collect();
+        let unlisted = unlisted(&planned.channel, self.input.addresses).map(|why| why.to_string());
+        let details: Vec<String> = unlisted.into_iter().chain(failing).chain(sizes).chain(below).collect();
         Candidate {
             channel: planned.channel.spec.name.clone(),
             account: planned.account.spec.name.clone(),

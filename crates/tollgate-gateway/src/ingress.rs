@@ -71,6 +71,11 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
     }
 }
 
+/// Whether a path is one of the model API, known or not: model requests, lists, and what callers ask about their key.
+pub(crate) fn is_model_api(path: &str) -> bool {
+    versioned(path).is_some()
+}
+
 /// The keys of a request, from the accepted locations of its protocol.
 pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> PresentedKeys {
     presented_keys(from, headers, Query::new(uri.query()))

@@ -5,7 +5,7 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 use http::HeaderValue;
 use ipnet::IpNet;
 use smallvec::SmallVec;
-use tollgate_core::{Budget, Redaction};
+use tollgate_core::{AddressLists, Budget, Redaction};
 
 use crate::state::request_log::LogSelection;
 
@@ -30,6 +30,8 @@ pub struct Settings {
     /// Bytes of bodies and answers in memory at once, over all cores; beyond, E63.
     pub body_memory_bytes: usize,
     pub upstream: UpstreamLimits,
+    /// Addresses that outgoing connections may have.
+    pub addresses: AddressLists,
     /// Budgets of the whole gateway, in sale prices.
     pub budgets: GatewayBudgets,
     /// Requests that leave a line in the log.
@@ -46,6 +48,8 @@ pub struct Settings {
     pub metrics: MetricsAccess,
     /// The origin of the console's pages, if they have an address of their own: browsers may send model requests from them.
     pub pages_origin: Option<HeaderValue>,
+    /// Origins of other pages that may send requests of the model API.
+    pub cors: CorsOrigins,
     /// How long a shutdown waits for requests in progress.
     pub drain: Duration,
     /// Whether the streams of a key end when it is revoked or disabled or its member suspended.
@@ -63,6 +67,7 @@ impl Default for Settings {
             bounds: Bounds::default(),
             body_memory_bytes: 1024 * 1024 * 1024,
             upstream: UpstreamLimits::default(),
+            addresses: AddressLists::default(),
             budgets: GatewayBudgets::new(),
             logged: LogSelection::default(),
             wrong_keys_per_minute: 600,
@@ -71,6 +76,7 @@ impl Default for Settings {
             wrong_key_memory: Duration::from_secs(10),
             metrics: MetricsAccess::Guarded,
             pages_origin: None,
+            cors: CorsOrigins::default(),
             drain: Duration::from_mins(10),
             end_revoked_streams: true,
             contents: ContentSettings::default(),
@@ -96,6 +102,20 @@ pub struct RequestSettings {
     pub bounds: Bounds,
     pub upstream: UpstreamLimits,
     pub budgets: GatewayBudgets,
+}
+
+/// Origins of pages in browsers, as their requests state them, such as `https://app.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CorsOrigins {
+    Any,
+    Of(Vec<HeaderValue>),
+}
+
+impl Default for CorsOrigins {
+    /// None.
+    fn default() -> Self {
+        Self::Of(Vec::new())
+    }
 }
 
 /// Access to `/metrics` on the model address.

@@ -36,7 +36,10 @@ use crate::{
         address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
         retry_budget::RetryBudget, shared::Shared, traffic::Traffic,
     },
-    upstream::call::{SentMark, UpstreamCall},
+    upstream::{
+        call::{SentMark, UpstreamCall},
+        client::Trust,
+    },
 };
 
 /// The secret of [`key`].
@@ -245,7 +248,7 @@ fn hasher() -> KeyHasher {
 
 /// Shared state in front of a key store.
 pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog: Catalog, clock: Arc<dyn Clock>) -> Arc<Shared> {
-    let tracker = TaskTracker::new();
+    let (tracker, trust) = (TaskTracker::new(), Arc::new(Trust::within(settings.addresses.clone())));
     Arc::new(Shared {
         catalog: ArcSwap::from_pointee(catalog),
         keys: Authenticator::new(store, hasher(), &settings, clock.clone(), Handle::current(), tracker.clone()),
@@ -255,10 +258,11 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         alerts: AlertQueue::default(),
         traces: crate::state::trace_queue::TraceQueue::default(),
         contents: crate::state::content_queue::ContentQueue::default(),
-        traffic: Traffic::new(clock.clone()),
+        traffic: Traffic::new(clock.clone(), Arc::clone(&trust)),
         square_requests: AddressRate::for_square(settings.square_requests_per_minute, clock.instant()),
         retries: RetryBudget::new(clock.instant()),
         clock,
+        trust,
         settings: ArcSwap::from_pointee(settings),
         condition: Arc::default(),
         tracker,

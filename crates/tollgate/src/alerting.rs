@@ -72,7 +72,8 @@ impl Alerting {
     /// Evaluates rules until `left` is cancelled; stores what is observed and sends messages until `stop` is.
     pub(crate) async fn run(self, left: CancellationToken, stop: CancellationToken) {
         let Self { settings, sources, observed, configured } = self;
-        let (notifier, raised) = (Arc::new(Notifier::default()), Arc::new(Notify::new()));
+        let notifier = Arc::new(Notifier::new(Arc::clone(&sources.shared.trust)));
+        let raised = Arc::new(Notify::new());
         let delivery = Delivery {
             store: sources.store.clone(),
             shared: Arc::clone(&sources.shared),

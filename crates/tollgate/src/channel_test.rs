@@ -10,14 +10,16 @@ use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::{
         call::ConnectFault,
-        client::{ProbeStep, Trust, list_models, probe, probe_connection},
+        client::{ProbeFault, ProbeStep, Trust, list_models, probe, probe_connection},
     },
 };
 
-/// Runs a test. `on_pass` receives each account that passed, and whether cooldowns are enabled for the channel.
+/// Runs a test, in which no request takes longer than `longest`. `on_pass` receives each account that passed, and whether cooldowns are
+/// enabled for the channel.
 pub(crate) async fn run(
     catalog: &Catalog,
     test: ChannelTest<'_>,
+    (trust, longest): (&Arc<Trust>, Duration),
     on_event: OnTestEvent<'_>,
     on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
@@ -25,7 +27,7 @@ pub(crate) async fn run(
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model"))?;
-    let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
+    let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
     let mut tested = Vec::with_capacity(accounts.len());
     for account in accounts {
         let mut steps = Vec::new();
@@ -35,11 +37,11 @@ pub(crate) async fn run(
             on_event(ChannelTestEvent::Step { account: &account.spec.name, model: &serves.model, step: &step });
             steps.push(step);
         };
-        let result = probe(channel, account, serves, Arc::clone(&trust), &clock, &mut on_step).await;
+        let result = probe(channel, account, serves, (Arc::clone(trust), longest), &clock, &mut on_step).await;
         if result.is_ok() {
             on_pass(account.id, channel.spec.cooling);
         }
-        let error = result.err().map(|fault| fault.to_string());
+        let error = result.err().map(|fault| text_of(&fault));
         let result = AccountTestResult { account: account.spec.name.clone(), model: serves.model.clone(), steps, error };
         on_event(ChannelTestEvent::End(&result));
         tested.push(result);
@@ -48,7 +50,7 @@ pub(crate) async fn run(
 }
 
 /// Connects through the proxy of a channel to its upstream.
-pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
+pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str, trust: &Trust) -> Result<ProxyTestResult, ChannelTestError> {
     let channel = find(catalog, channel)?;
     if channel.proxy.is_none() {
         return Err(ChannelTestError::NoProxy);
@@ -58,22 +60,39 @@ pub(crate) async fn run_proxy(catalog: &Catalog, channel: &str) -> Result<ProxyT
         let (step, detail) = describe(&step);
         steps.push(TestStep { step, took_ms: took.as_secs_f64() * 1_000.0, detail });
     };
-    let result = probe_connection(channel, &Trust::default(), &SystemClock, &mut on_step).await;
+    let result = probe_connection(channel, trust, &SystemClock, &mut on_step).await;
     let error = result.err().map(|fault| match (fault, steps.len()) {
         (ConnectFault::Proxy, 0) => "the proxy cannot be reached".to_owned(),
         (ConnectFault::Proxy, _) => "the proxy did not connect to the upstream; its user or password may be wrong".to_owned(),
-        (fault, _) => fault.to_string(),
+        (fault, _) => text_of(&ProbeFault::Connect(fault)),
     });
     Ok(ProxyTestResult { steps, error })
 }
 
 /// The models that the provider of a channel lists.
-pub(crate) async fn models(catalog: &Catalog, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
+pub(crate) async fn models(
+    catalog: &Catalog,
+    channel: &str,
+    account: Option<&str>,
+    (trust, longest): (&Arc<Trust>, Duration),
+) -> Result<Vec<String>, ChannelTestError> {
     let (channel, accounts) = accounts(catalog, channel, account)?;
     let account = accounts.first().ok_or_else(|| ChannelTestError::NotFound("account"))?;
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-    let listed = list_models(channel, account, Arc::new(Trust::default()), &clock).await;
-    listed.map_err(|fault| ChannelTestError::Upstream(fault.to_string()))
+    let listed = list_models(channel, account, (Arc::clone(trust), longest), &clock).await;
+    listed.map_err(|fault| ChannelTestError::Upstream(text_of(&fault)))
+}
+
+/// What failed, and what to do if the settings do not permit the address.
+fn text_of(fault: &ProbeFault) -> String {
+    match fault {
+        ProbeFault::Connect(ConnectFault::Unlisted(why)) => format!("{why}; {}", why.remedy()),
+        ProbeFault::Connect(_)
+        | ProbeFault::Broken(_)
+        | ProbeFault::TimedOut(_)
+        | ProbeFault::Refused { .. }
+        | ProbeFault::Unreadable(_) => fault.to_string(),
+    }
 }
 
 /// A channel by name or id.

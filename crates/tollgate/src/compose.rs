@@ -13,11 +13,11 @@ use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
 use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
-use tollgate_core::{Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
+use tollgate_core::{AddressLists, Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
     condition::Condition,
-    settings::{Bounds, ContentSettings, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
+    settings::{Bounds, ContentSettings, CorsOrigins, HttpLimits, MetricsAccess, Settings, TlsFiles, UpstreamLimits},
     state::address_rate::AddressRate,
     state::alert_queue::AlertQueue,
     state::authenticator::Authenticator,
@@ -25,6 +25,7 @@ use tollgate_gateway::{
     state::request_log::RequestLog,
     state::trace_queue::TraceQueue,
     state::{metrics::Metrics, retry_budget::RetryBudget, shared::Shared, traffic::Traffic},
+    upstream::client::Trust,
 };
 use tollgate_store::{
     AccessMode, Actor, ChangeOrigin, Counters, DataFolderLock, ErrorClass, Journal, JournalError, JournalFolder, JournalOptions,
@@ -291,8 +292,9 @@ pub(crate) fn shared(
         Handle::current(),
         tracker.clone(),
     );
+    let trust = Arc::new(Trust::within(settings.addresses.clone()));
     let square_requests = AddressRate::for_square(settings.square_requests_per_minute, clock.instant());
-    let traffic = Traffic::new(Arc::clone(&clock) as _);
+    let traffic = Traffic::new(Arc::clone(&clock) as _, Arc::clone(&trust));
     traffic.hedged_before(hedged, now().day());
     let Outlets { alerts, request_log, traces, contents } = outlets;
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"));
@@ -309,6 +311,7 @@ pub(crate) fn shared(
         retries: RetryBudget::new(clock.instant()),
         square_requests,
         clock,
+        trust,
         settings: ArcSwap::from_pointee(settings),
         condition: Arc::new(Condition::default()),
         tracker,
@@ -387,6 +390,21 @@ pub(crate) fn tls_files(config: &Config) -> impl Iterator<Item = TlsFiles> {
     files.into_iter().flatten().map(|(certificate, key)| TlsFiles { certificate, key })
 }
 
+/// The addresses that outgoing connections may have.
+pub(crate) fn addresses(config: &Config) -> AddressLists {
+    AddressLists::new(config.networks("upstream.allowed_addresses"), config.networks("upstream.denied_addresses"))
+}
+
+/// Origins of pages that may call the model API.
+fn cors_origins(config: &Config) -> CorsOrigins {
+    let origins = config.origins("server.cors_origins");
+    if origins == ["*"] {
+        return CorsOrigins::Any;
+    }
+    // Checked when it was read.
+    CorsOrigins::Of(origins.into_iter().filter_map(|origin| HeaderValue::from_str(origin).ok()).collect())
+}
+
 /// The settings of the gateway. Fitted to the limit of open files.
 pub(crate) fn gateway_settings(config: &Config) -> Settings {
     let mut settings = configured(config);
@@ -426,6 +444,7 @@ pub(crate) fn configured(config: &Config) -> Settings {
             answer_after: config.millis("upstream.answer_after_ms"),
             stall: config.millis("upstream.stall_timeout_ms"),
         },
+        addresses: addresses(config),
         body_memory_bytes: config.count("limits.body_memory_bytes"),
         budgets: config.budgets.clone(),
         logged: logging::selection(config),
@@ -439,6 +458,7 @@ pub(crate) fn configured(config: &Config) -> Settings {
         pages_origin: config
             .console
             .and_then(|address| HeaderValue::try_from(console_url(config, address).origin().ascii_serialization()).ok()),
+        cors: cors_origins(config),
         drain: config.millis("server.drain_timeout_ms"),
         end_revoked_streams: config.text("limits.revoked_streams") == "end",
         contents: ContentSettings {

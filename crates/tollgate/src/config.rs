@@ -133,6 +133,10 @@ impl Config {
         read::networks(self.text(path)).expect("networks were validated")
     }
 
+    pub(crate) fn origins(&self, path: &str) -> Vec<&str> {
+        read::origins(self.text(path)).expect("origins were validated")
+    }
+
     /// A text by path, empty when not set.
     pub(crate) fn text(&self, path: &str) -> &str {
         self.values.get(path).map_or("", |value| &value.text)

@@ -39,7 +39,7 @@ use tollgate_gateway::{
         health_records::HealthRecords, health_registry::HealthRegistry, metrics::METRICS_CONTENT_TYPE, runtime_state::RuntimeState,
         shared::Shared,
     },
-    upstream::client::{Trust, fetch_document},
+    upstream::client::fetch_document,
 };
 use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
@@ -123,7 +123,6 @@ pub(crate) fn start(
         records: Arc::clone(records),
         store: store.clone(),
         settings: Arc::clone(settings),
-        trust: Trust::default(),
     };
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let runner = Arc::new(GatewayJobs { settings: Arc::clone(settings) });
@@ -309,7 +308,6 @@ struct RunningGateway {
     records: Arc<HealthRecords>,
     store: Store,
     settings: Arc<LiveSettings>,
-    trust: Trust,
 }
 
 #[async_trait]
@@ -350,7 +348,7 @@ impl GatewayHandle for RunningGateway {
     }
 
     async fn test_destination(&self, destination: &AlertDestination) -> Result<(), String> {
-        alerting::send_test(destination, &self.settings.current().data).await
+        alerting::send_test(destination, &self.settings.current().data, &self.shared.trust).await
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {
@@ -415,7 +413,8 @@ impl GatewayHandle for RunningGateway {
         let known = RuntimeState::of(&self.shared);
         let counted = CallerCounters::of(&self.shared, &catalog, &request.key);
         let health = self.registry.snapshot_for(request.key.requester());
-        let input = ExplainInput { catalog: &catalog, health: &health, state: &known, counters: &counted, now };
+        let addresses = &self.shared.settings.load().addresses;
+        let input = ExplainInput { catalog: &catalog, health: &health, state: &known, counters: &counted, addresses, now };
         Ok(explain_json(request, &input))
     }
 
@@ -427,23 +426,24 @@ impl GatewayHandle for RunningGateway {
             passed.push(account);
             self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
         };
-        let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await;
+        let tested = channel_test::run(&catalog, test, (&self.shared.trust, self.longest()), on_event, &mut on_pass).await;
         self.save_tests(passed).await;
         tested
     }
 
     async fn test_proxy(&self, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::run_proxy(&catalog, channel).await
+        channel_test::run_proxy(&catalog, channel, &self.shared.trust).await
     }
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::models(&catalog, channel, account).await
+        channel_test::models(&catalog, channel, account, (&self.shared.trust, self.longest())).await
     }
 
     async fn fetch(&self, request: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {
-        fetch_document(request, self.settings.current().flag("oidc.private_network"), &self.trust, &self.shared.tracker).await
+        fetch_document(request, self.settings.current().flag("oidc.private_network"), &self.shared.trust, &self.shared.tracker)
+            .await
     }
 
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
@@ -458,6 +458,11 @@ impl GatewayHandle for RunningGateway {
 }
 
 impl RunningGateway {
+    /// The longest time of a request.
+    fn longest(&self) -> Duration {
+        self.shared.settings.load().upstream.total
+    }
+
     /// Saves that accounts passed a test, so that other nodes end the cooldown too, and so that results of requests sent before
     /// are ignored.
     async fn save_tests(&self, passed: Vec<AccountId>) {

@@ -4,6 +4,7 @@
 //! crates together.
 
 mod access_share;
+mod address_lists;
 mod admin;
 mod alerting;
 mod catalog_file;

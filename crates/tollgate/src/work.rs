@@ -4,6 +4,7 @@
 pub(crate) mod backup;
 pub(crate) mod doctor;
 pub(crate) mod import;
+mod ports;
 pub(crate) mod replay;
 pub(crate) mod verify;
 

@@ -12,6 +12,7 @@ use tollgate_store::AdminScope;
 use super::{
     channels::state::{all, path},
     control::{self, ControlSection, FaultPlace, FormView},
+    failure_text,
     form::FormState,
     layout::Layout,
     locale::Locale,
@@ -220,7 +221,7 @@ fn items(
         Stage { t, icons: icons.to_owned(), tone, icon, step, detail, took: String::new(), is_end: false }
     };
     let (passed, steps, error) = match tested {
-        Ok(tested) => (tested.passed, tested.steps, tested.error),
+        Ok(tested) => (tested.passed, tested.steps, tested.error.map(|error| failure_text::say(t, &error))),
         Err(error) => (false, Vec::new(), Some(problem::say(t, &error))),
     };
     tally.count(passed);

@@ -300,6 +300,8 @@ fn reason(setting: &SettingObject) -> &'static str {
         "time_zone" => "time_zone",
         "rate" => "rate",
         "usd" => "amount",
+        "networks" => "networks",
+        "origins" => "origins",
         "number" => "number_range",
         "text" if setting.max.is_some() => "line",
         _ => "",

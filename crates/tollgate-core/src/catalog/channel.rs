@@ -1,6 +1,6 @@
 //! Channels, their accounts and their model mappings.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{Profile, Protocol};
@@ -148,6 +148,14 @@ pub struct Timeouts {
     pub idle_ms: u64,
     /// From the start of an attempt to the end of its answer; 0: unlimited.
     pub total_ms: u64,
+}
+
+impl Timeouts {
+    /// The longest time of an attempt, of which requests may take `request` in all.
+    #[must_use]
+    pub fn total_within(&self, request: Duration) -> Duration {
+        if self.total_ms == 0 { request } else { request.min(Duration::from_millis(self.total_ms)) }
+    }
 }
 
 impl Default for Timeouts {

@@ -6,7 +6,7 @@
 mod chat;
 mod mail;
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use bytes::Bytes;
 use hmac::{Hmac, KeyInit as _, Mac as _};
@@ -80,13 +80,18 @@ impl Notification {
 }
 
 /// Sends messages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Notifier {
-    trust: Trust,
+    trust: Arc<Trust>,
     tasks: TaskTracker,
 }
 
 impl Notifier {
+    #[must_use]
+    pub fn new(trust: Arc<Trust>) -> Self {
+        Self { trust, tasks: TaskTracker::new() }
+    }
+
     /// Sends a message. The error is a fault that may be shown to an operator.
     pub async fn send(&self, destination: &AlertDestination, message: &Notification, now: Timestamp) -> Result<(), String> {
         let limit = if destination.spec.kind == DestinationKind::Email { MAIL_LIMIT } else { HTTP_LIMIT };

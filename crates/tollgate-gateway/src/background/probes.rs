@@ -117,7 +117,9 @@ impl Probes {
                 let account = due.account.id;
                 let task = running.spawn(async move {
                     let sent = shared.clock.now();
-                    let outcome = probe(&*upstream, &due.channel, &due.account, sent).await;
+                    let longest = due.channel.spec.timeouts.total_within(shared.settings.load().upstream.total);
+                    let probed = timeout(longest, probe(&*upstream, &due.channel, &due.account, sent)).await;
+                    let outcome = probed.unwrap_or(ProbeOutcome::Failure(Observation::Timeout));
                     record(&shared, &registry, &due, outcome, sent);
                 });
                 probed.insert(task.id(), account);

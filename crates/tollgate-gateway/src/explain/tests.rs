@@ -61,7 +61,14 @@ fn explain_model(model: &str, fields: &[&str], known: &RuntimeState) -> Explanat
 fn explain_in(catalog: &Catalog, question: &ExplainRequest, known: &RuntimeState) -> Explanation {
     let mut key = key();
     key.groups = vec![catalog.groups[0].id];
-    let input = ExplainInput { catalog, health: &FirstCools, state: known, counters: &CallerCounters::default(), now: NOW };
+    let input = ExplainInput {
+        catalog,
+        health: &FirstCools,
+        state: known,
+        counters: &CallerCounters::default(),
+        addresses: &AddressLists::default(),
+        now: NOW,
+    };
     explain(question, Arc::new(key), &input).unwrap()
 }
 
@@ -249,8 +256,14 @@ fn invalid_key_is_reported_first() {
     let of = |change: &dyn Fn(&mut Key)| {
         let mut key = key();
         change(&mut key);
-        let input =
-            ExplainInput { catalog: &catalog, health: &FirstCools, state: &known, counters: &CallerCounters::default(), now: NOW };
+        let input = ExplainInput {
+            catalog: &catalog,
+            health: &FirstCools,
+            state: &known,
+            counters: &CallerCounters::default(),
+            addresses: &AddressLists::default(),
+            now: NOW,
+        };
         let explained = explain(&question("m", &[]), Arc::new(key), &input).unwrap();
         assert!(explained.planned.is_empty());
         explained.refusal.unwrap().error

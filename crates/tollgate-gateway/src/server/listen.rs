@@ -87,7 +87,7 @@ pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     let failed = |source| ListenError { address: settings.listen, source };
     // Bind once without SO_REUSEPORT: otherwise a second gateway on the same port would silently take half of the
     // connections instead of failing.
-    probe(settings.listen).map_err(failed)?;
+    can_listen(settings.listen).map_err(failed)?;
     let first = open(settings.listen).map_err(failed)?;
     let address = first.local_addr().map_err(failed)?;
     let mut sockets = vec![first];
@@ -97,8 +97,11 @@ pub fn listen(settings: &Settings) -> Result<Listening, ListenError> {
     Ok(Listening { sockets, moved: Vec::new(), address })
 }
 
-/// Fails when another socket listens on the address.
-fn probe(address: SocketAddr) -> io::Result<()> {
+/// Binds the address for a moment, without listening on it.
+///
+/// # Errors
+/// When another socket listens on the address, or it cannot be bound.
+pub fn can_listen(address: SocketAddr) -> io::Result<()> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
     socket.bind(&address.into())

@@ -20,7 +20,7 @@ use super::{
     client_address::client_address,
     connection_limiter::ServedTargets,
     connection_timers::ConnectionTimers,
-    guard, pages_origin,
+    cors, guard,
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
@@ -67,9 +67,9 @@ pub(super) async fn answer<P: ModelPath>(
     let head = head_of(&core, &context, &parts, &destination, started);
     let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
     let settings = core.shared.settings.load();
-    let page = pages_origin::of(&parts.headers, settings.pages_origin.as_ref()).filter(|_| core.serves == Serves::Everything);
+    let page = if core.serves == Serves::Everything { cors::allowed(&parts, &settings) } else { None };
     let is_valid = || guard::check(&parts, framing, &settings.http).is_ok();
-    let preflight = page.as_ref().and_then(|_| pages_origin::preflight(&parts)).filter(|_| is_valid());
+    let preflight = page.as_ref().and_then(|_| cors::preflight(&parts)).filter(|_| is_valid());
     drop(settings);
     let expects_continue = parts.headers.contains_key(header::EXPECT);
     let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
@@ -96,7 +96,7 @@ pub(super) async fn answer<P: ModelPath>(
     });
     let headers = response.headers_mut();
     if let Some(origin) = page {
-        pages_origin::allow(headers, origin);
+        cors::allow(headers, origin);
     }
     let own_header = from.spec().request_id_header;
     if (own_header.is_some() || !headers.contains_key(REQUEST_ID))

@@ -27,6 +27,7 @@ use crate::{
         retry_budget::RetryBudget,
         traffic::Traffic,
     },
+    upstream::client::Trust,
 };
 
 /// Id of refusals for too many wrong keys from an address. They are not logged, because an address can cause any number of them.
@@ -53,6 +54,8 @@ pub struct Shared {
     /// Requests for the feeds of the model square, by address.
     pub square_requests: AddressRate,
     pub clock: Arc<dyn Clock>,
+    /// Of all outgoing connections over HTTP and SMTP, with the lists of addresses of the settings.
+    pub trust: Arc<Trust>,
     /// The settings in force. Replaced by [`Self::replace_settings`].
     pub settings: ArcSwap<Settings>,
     pub condition: Arc<Condition>,
@@ -74,6 +77,7 @@ impl Shared {
         self.square_requests.set_limit(settings.square_requests_per_minute);
         self.request_log.select(settings.logged);
         self.counters.set_reservation_ttl(settings.reservation_ttl());
+        self.trust.replace_addresses(settings.addresses.clone());
         self.settings.store(Arc::new(settings));
     }
 

@@ -18,7 +18,7 @@ use crate::{
         learned_parameters::LearnedParameters,
         token_count_rate::TokenCountRate,
     },
-    upstream::media::MediaFetcher,
+    upstream::{client::Trust, media::MediaFetcher},
 };
 
 /// Traffic state of the process.
@@ -37,11 +37,11 @@ pub struct Traffic {
 
 impl Traffic {
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>) -> Self {
+    pub fn new(clock: Arc<dyn Clock>, trust: Arc<Trust>) -> Self {
         Self {
             limiters: AccountLimiters::new(Arc::clone(&clock)),
             token_counts: TokenCountRate::new(Arc::clone(&clock)),
-            media: MediaFetcher::new(clock),
+            media: MediaFetcher::new(clock, trust),
             learned_parameters: LearnedParameters::default(),
             latency: LatencyEstimate::default(),
             hedges: Arc::default(),

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
 use http_body::Body;
 use tokio::time::Instant;
-use tollgate_core::{Account, Channel, RequestId, Requester};
+use tollgate_core::{Account, Channel, RequestId, Requester, UnlistedAddress};
 use tollgate_protocol::{Framing, Method, Protocol};
 
 use crate::own_limit::no_descriptors_left;
@@ -123,6 +123,9 @@ pub enum ConnectFault {
     /// The channel must not reach any address of the host.
     #[error("address not allowed for this channel")]
     Denied,
+    /// The settings permit no address of the host.
+    #[error(transparent)]
+    Unlisted(UnlistedAddress),
     #[error("connection refused or unreachable")]
     Refused,
     #[error("TLS handshake failed: {0}")]

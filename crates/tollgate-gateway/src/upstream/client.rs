@@ -51,6 +51,7 @@ use self::{
 };
 pub use self::{
     fetch::fetch_document,
+    guard::unlisted,
     model_list::list_models,
     probe::{ProbeFault, ProbeStep, probe, probe_connection},
     tls::Trust,
@@ -90,12 +91,12 @@ impl Client {
     pub fn new(trust: Arc<Trust>, clock: Arc<dyn Clock>) -> Self {
         let hosts = Arc::new(Mutex::new(HashMap::default()));
         let tasks = TaskTracker::new();
-        let swept = Arc::downgrade(&hosts);
+        let (swept, shared_trust) = (Arc::downgrade(&hosts), Arc::clone(&trust));
         tasks.spawn(async move {
             loop {
                 tokio::time::sleep(SWEEP_EVERY).await;
                 let Some(hosts) = swept.upgrade() else { return };
-                let left = sweep(&hosts);
+                let left = sweep(&hosts, &shared_trust);
                 drop(hosts);
                 let followed = join_all(left.iter().map(|host| host.follow_name()));
                 // On timeout the cached addresses stay in use.
@@ -134,9 +135,9 @@ impl Client {
 }
 
 /// Closes expired idle connections and removes channels without connections or requests. Returns the remaining hosts.
-fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>) -> Vec<Arc<Host>> {
+fn sweep(hosts: &Mutex<HashMap<ChannelId, Entry, IdHash>>, trust: &Trust) -> Vec<Arc<Host>> {
     let mut hosts = hosts.lock().unwrap_or_else(PoisonError::into_inner);
-    hosts.retain(|_, entry| entry.host.sweep() || Arc::strong_count(&entry.host) > 1);
+    hosts.retain(|_, entry| entry.host.sweep(trust.addresses()) || Arc::strong_count(&entry.host) > 1);
     hosts.values().map(|entry| Arc::clone(&entry.host)).collect()
 }
 

@@ -62,7 +62,7 @@ type MediaCache = Cache<String, (Instant, Arc<DownloadedMedia>)>;
 pub(crate) struct MediaFetcher {
     /// Set by tests alone, whose servers are on loopback.
     anywhere: AtomicBool,
-    trust: Trust,
+    trust: Arc<Trust>,
     tasks: TaskTracker,
     downloads: Arc<FairSemaphore>,
     cache: MediaCache,
@@ -115,6 +115,7 @@ impl From<ConnectFault> for FetchFault {
             ConnectFault::BadUrl | ConnectFault::BadHeader => "bad address",
             ConnectFault::Resolve => "name not resolved",
             ConnectFault::Denied => "address not allowed for this channel",
+            ConnectFault::Unlisted(why) => why.as_str(),
             ConnectFault::Tls(_) | ConnectFault::CaFile | ConnectFault::ClientCertificate => "TLS handshake failed",
             ConnectFault::TimedOut => "not in time",
             ConnectFault::Refused | ConnectFault::Proxy | ConnectFault::Closed => "connection refused or lost",
@@ -166,14 +167,14 @@ impl fmt::Debug for MediaFetcher {
 }
 
 impl MediaFetcher {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, trust: Arc<Trust>) -> Self {
         let bytes = |key: &String, (_, file): &(Instant, Arc<DownloadedMedia>)| {
             u32::try_from(key.len() + file.data.len()).unwrap_or(u32::MAX)
         };
         let cache = Cache::builder().eviction_policy(EvictionPolicy::lru()).weigher(bytes).max_capacity(CACHE_BYTES).build();
         Self {
             anywhere: AtomicBool::new(false),
-            trust: Trust::default(),
+            trust,
             tasks: TaskTracker::new(),
             downloads: FairSemaphore::new(Bound::Media, MAX_AT_ONCE, MAX_WAITING),
             cache,

@@ -163,6 +163,7 @@ impl Gate {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let tracker = TaskTracker::new();
         let keys = Authenticator::new(store.clone(), hasher, &settings, clock.clone(), Handle::current(), tracker.clone());
+        let trust = Arc::new(Trust::default());
         let shared = Arc::new(Shared {
             catalog: ArcSwap::from_pointee(Catalog::from_parts(Revision(1), vec![channel], vec![group], Vec::new())),
             keys,
@@ -172,13 +173,14 @@ impl Gate {
             alerts: tollgate_gateway::state::alert_queue::AlertQueue::default(),
             traces: tollgate_gateway::state::trace_queue::TraceQueue::default(),
             contents: tollgate_gateway::state::content_queue::ContentQueue::default(),
-            traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone()),
+            traffic: tollgate_gateway::state::traffic::Traffic::new(clock.clone(), Arc::clone(&trust)),
             square_requests: tollgate_gateway::state::address_rate::AddressRate::for_square(
                 settings.square_requests_per_minute,
                 clock.instant(),
             ),
             retries: tollgate_gateway::state::retry_budget::RetryBudget::new(clock.instant()),
             clock: clock.clone(),
+            trust: Arc::clone(&trust),
             settings: ArcSwap::from_pointee(settings),
             condition: Arc::default(),
             tracker: tracker.clone(),
@@ -193,7 +195,7 @@ impl Gate {
         let for_path = Arc::clone(&shared);
         let path = move |core| {
             let recorder = UsageRecorder::open(Arc::clone(&for_path), &journal, core, queue.clone(), Arc::clone(&registry))?;
-            let client = Client::new(Arc::new(Trust::default()), clock.clone()).with_journal(&recorder.journal);
+            let client = Client::new(Arc::clone(&trust), clock.clone()).with_journal(&recorder.journal);
             Ok(Worker::new(recorder, Arc::new(UpstreamDispatch::new(client, clock.clone()))).map_err(|fault| fault.to_string())?)
         };
         tracker.spawn(run(shared, listening, path, Arc::new(NotFound), stop.clone()));

@@ -116,7 +116,8 @@ table!(
             "total_timeout_ms",
             timeouts.total_ms: u64,
             "Longest time of an attempt, from its start to the end of its answer, whatever comes meanwhile; 0: unlimited. It ends as \
-             after a pause that is too long: before the first content another account may answer, after it the stream breaks off."
+             after a pause that is too long: before the first content another account may answer, after it the stream breaks off. \
+             Probes and tests take no longer either."
         )
         .kind(Kind::ZeroOr { min: 1, max: DAY_MS }),
         field!(

@@ -1,7 +1,7 @@
 //! [`GatewayHandle`] of a command: answers from the database and from the runtime state that a gateway on the same data folder
 //! leaves there.
 
-use std::{collections::HashMap, net::IpAddr, sync::Arc};
+use std::{collections::HashMap, net::IpAddr, sync::Arc, time::Duration};
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -21,6 +21,7 @@ use tollgate_gateway::{
         metrics::METRICS_CONTENT_TYPE,
         runtime_state::{ChannelSpending, budgets},
     },
+    upstream::client::Trust,
 };
 use tollgate_store::{AlertDestination, Counters, Store, StoreError};
 
@@ -66,6 +67,16 @@ impl StoppedGateway {
         Ok(gateway)
     }
 
+    /// For connections of this command, as those of a running gateway are.
+    fn trust(&self) -> Arc<Trust> {
+        Arc::new(Trust::within(compose::addresses(&self.config.load())))
+    }
+
+    /// The longest time of a request.
+    fn longest(&self) -> Duration {
+        compose::configured(&self.config.load()).upstream.total
+    }
+
     async fn counters(&self) -> Result<&Arc<dyn Counters>, StoreError> {
         let read = || async { Ok(self.store.counters(compose::now(), compose::reservation_ttl(&self.config.load())).await?.0) };
         self.counters.get_or_try_init(read).await
@@ -109,7 +120,7 @@ impl GatewayHandle for StoppedGateway {
     }
 
     async fn test_destination(&self, destination: &AlertDestination) -> Result<(), String> {
-        alerting::send_test(destination, &self.start.data).await
+        alerting::send_test(destination, &self.start.data, &self.trust()).await
     }
 
     fn settings(&self) -> Vec<EffectiveSetting> {
@@ -178,7 +189,8 @@ impl GatewayHandle for StoppedGateway {
         }
         let booked = self.counters().await?.snapshot(&subjects_of(&catalog, &request.key), compose::instant()).meters;
         let counted = CallerCounters::from_database(booked, &known, now, self.budgets());
-        let input = ExplainInput { catalog: &catalog, health: &self.health, state: &known, counters: &counted, now };
+        let addresses = &compose::addresses(&self.config.load());
+        let input = ExplainInput { catalog: &catalog, health: &self.health, state: &known, counters: &counted, addresses, now };
         Ok(explain_json(request, &input))
     }
 
@@ -191,19 +203,19 @@ impl GatewayHandle for StoppedGateway {
             let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
             changed.extend((after != before).then_some((account, after)));
         };
-        let tested = channel_test::run(&catalog, test, on_event, &mut on_pass).await?;
+        let tested = channel_test::run(&catalog, test, (&self.trust(), self.longest()), on_event, &mut on_pass).await?;
         self.save(&changed, &passed).await.map_err(ChannelTestError::Store)?;
         Ok(tested)
     }
 
     async fn test_proxy(&self, channel: &str) -> Result<ProxyTestResult, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::run_proxy(&catalog, channel).await
+        channel_test::run_proxy(&catalog, channel, &self.trust()).await
     }
 
     async fn upstream_models(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
-        channel_test::models(&catalog, channel, account).await
+        channel_test::models(&catalog, channel, account, (&self.trust(), self.longest())).await
     }
 
     async fn fetch(&self, _: http::Request<Vec<u8>>) -> Result<http::Response<Vec<u8>>, String> {

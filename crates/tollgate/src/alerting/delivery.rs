@@ -13,6 +13,7 @@ use tollgate_core::{AlertCondition, Timestamp};
 use tollgate_gateway::{
     background::notify::{Notification, Notifier},
     state::shared::Shared,
+    upstream::client::Trust,
 };
 use tollgate_store::{
     Alert, AlertDestination, AlertDestinationSpec, AlertMessage, CONFIGURED_DESTINATION, ClaimedMessage, DestinationKind,
@@ -137,10 +138,10 @@ fn is_failed_beginning(message: &AlertMessage, ended: &ClaimedMessage) -> bool {
 }
 
 /// Sends a test message. The error says what went wrong.
-pub(crate) async fn send_test(destination: &AlertDestination, data: &Path) -> Result<(), String> {
+pub(crate) async fn send_test(destination: &AlertDestination, data: &Path, trust: &Arc<Trust>) -> Result<(), String> {
     let node = tollgate_store::node_identity(data).unwrap_or_default();
     let message = Notification::test(&destination.spec.name, &node, compose::now());
-    Notifier::default().send(destination, &message, compose::now()).await
+    Notifier::new(Arc::clone(trust)).send(destination, &message, compose::now()).await
 }
 
 /// The destinations of the database, and the one that the settings have.

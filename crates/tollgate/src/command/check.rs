@@ -8,7 +8,7 @@ use tollgate_core::{Key, catalog_warnings};
 use tollgate_store::{KeyScope, RandomSource, catalog_file::ApplyMode, preview};
 
 use crate::{
-    catalog_file,
+    address_lists, catalog_file,
     cli::{Check, Common},
     compose,
     config::{self, Config},
@@ -115,7 +115,9 @@ fn review(config: &Config, file: &Path) -> Result<Review, Failure> {
         Ok((parsed, previewed.map_err(|error| catalog_file::preview_failure(file, error))?, remark))
     })?;
     let keys: Vec<Arc<Key>> = preview.changed.into_iter().map(|(_, key)| Arc::new(key)).collect();
-    let mut warnings = catalog_warnings(&preview.after, &keys, compose::now());
+    let (config, _) = config.with_stored(&preview.after.stored_settings);
+    let mut warnings = address_lists::warnings(&preview.after, &config);
+    warnings.extend(catalog_warnings(&preview.after, &keys, compose::now()));
     warnings.extend(parsed.unexpanded_keys().into_iter().map(|key| {
         format!("key '{key}': its secret begins with '$' and is taken as it stands; for an environment variable write env:NAME")
     }));

@@ -25,10 +25,7 @@ use tollgate_gateway::{
         health_records::HealthRecords, health_registry::HealthRegistry, request_log::LogThread, shared::Shared,
         usage_recorder::UsageQueue, usage_recorder::UsageRecorder,
     },
-    upstream::{
-        client::{Client, Trust},
-        echo::UpstreamDispatch,
-    },
+    upstream::{client::Client, echo::UpstreamDispatch},
 };
 use tollgate_store::{AccessReport, DiskReserve, Journal, JournalFolder, LedgerPosition, Store, UnbookedRecords};
 
@@ -280,7 +277,7 @@ fn spawn_background(
             shared: Arc::clone(&components.shared),
             registry: Arc::clone(&components.registry),
             saved: Arc::clone(&components.store.health),
-            upstream: Arc::new(Client::new(Arc::new(Trust::default()), Arc::clone(&components.shared.clock))),
+            upstream: Arc::new(Client::new(Arc::clone(&components.shared.trust), Arc::clone(&components.shared.clock))),
         }
         .run(stop.clone()),
     );
@@ -320,10 +317,9 @@ fn core_factory(
     queue: UsageQueue,
     registry: Arc<HealthRegistry>,
 ) -> impl Fn(u16) -> Result<Worker, Box<dyn std::error::Error + Send + Sync>> + Send + Sync + 'static {
-    let trust = Arc::new(Trust::default());
     move |core| {
         let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
-        let client = Client::new(Arc::clone(&trust), Arc::clone(&shared.clock)).with_journal(&recorder.journal);
+        let client = Client::new(Arc::clone(&shared.trust), Arc::clone(&shared.clock)).with_journal(&recorder.journal);
         let upstream = UpstreamDispatch::new(client, Arc::clone(&shared.clock));
         Ok(Worker::new(recorder, Arc::new(upstream))?)
     }

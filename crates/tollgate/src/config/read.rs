@@ -174,6 +174,7 @@ pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<
         SettingKind::TimeZone => text.is_empty() || is_time_zone(text),
         SettingKind::Pattern => text.is_empty() || Redaction::new(text).is_ok(),
         SettingKind::Networks => networks(text).is_some(),
+        SettingKind::Origins => origins(text).is_some(),
         SettingKind::Address => text.parse::<std::net::SocketAddr>().is_ok(),
         SettingKind::Flag => ["true", "false"].contains(&text),
         SettingKind::Share => text.parse::<f64>().is_ok_and(|share| (0.0..=1.0).contains(&share)),
@@ -196,6 +197,29 @@ pub(super) fn networks(text: &str) -> Option<Vec<IpNet>> {
     entries.map(|entry| entry.parse().or_else(|_| entry.parse::<IpAddr>().map(IpNet::from)).ok()).collect()
 }
 
+/// Most origins of a list.
+const MAX_ORIGINS: usize = 100;
+
+/// Parses origins such as `https://app.example.com, http://localhost:3000`, or `*`, as browsers state them (RFC 6454, section 6.2).
+pub(super) fn origins(text: &str) -> Option<Vec<&str>> {
+    let origins: Vec<&str> = text.split(',').map(str::trim).filter(|entry| !entry.is_empty()).collect();
+    let are_valid = origins == ["*"] || origins.iter().all(|origin| is_origin(origin));
+    (are_valid && origins.len() <= MAX_ORIGINS).then_some(origins)
+}
+
+/// Whether a browser states an origin in this form. Extensions and packaged applications have schemes of their own.
+fn is_origin(text: &str) -> bool {
+    let Some((scheme, rest)) = text.split_once("://") else { return false };
+    if ["http", "https"].contains(&scheme) {
+        return !text.contains('*') && Url::parse(text).is_ok_and(|url| url.origin().ascii_serialization() == text);
+    }
+    let (host, port) = rest.split_once(':').map_or((rest, None), |(host, port)| (host, Some(port)));
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_lowercase())
+        && scheme.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "+-.".contains(c));
+    let is_host = !host.is_empty() && host.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-._".contains(c));
+    is_scheme && is_host && port.is_none_or(|port| port.parse::<u16>().is_ok()) && text.len() <= MAX_URL
+}
+
 /// Whether a text is an address that others can be appended to.
 fn is_http_url(text: &str) -> bool {
     let fits = |url: &Url| {
@@ -214,6 +238,11 @@ fn expects(kind: SettingKind) -> String {
         SettingKind::TimeZone => "the name of a time zone, such as \"Europe/Berlin\"".to_owned(),
         SettingKind::Pattern => "a regular expression that does not match the empty text, such as \"sk-[a-z0-9]+\"".to_owned(),
         SettingKind::Networks => "networks with commas between, such as \"10.0.0.0/8, 192.0.2.7\"".to_owned(),
+        SettingKind::Origins => {
+            "at most 100 origins with commas between, such as \"https://app.example.com, http://localhost:3000\", in lower case, without a \
+             path and without the scheme's own port, or \"*\""
+                .to_owned()
+        }
         SettingKind::Address => "an address with a port, such as \"127.0.0.1:8080\"".to_owned(),
         SettingKind::Flag => "true or false".to_owned(),
         SettingKind::Share => "a number from 0 to 1".to_owned(),
@@ -241,6 +270,7 @@ fn fits(kind: SettingKind, value: &DeValue<'_>) -> bool {
         | SettingKind::TimeZone
         | SettingKind::Pattern
         | SettingKind::Networks
+        | SettingKind::Origins
         | SettingKind::Address
         | SettingKind::OneOf(_)
         | SettingKind::Usd

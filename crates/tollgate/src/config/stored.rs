@@ -187,6 +187,7 @@ mod tests {
                 SettingKind::Percents => "70".to_owned(),
                 SettingKind::Pattern => "sk-[a-z]+".to_owned(),
                 SettingKind::Networks => "10.0.0.0/8".to_owned(),
+                SettingKind::Origins => "https://app.example.com".to_owned(),
                 SettingKind::Text
                 | SettingKind::Line(_)
                 | SettingKind::HttpUrl

@@ -4,7 +4,8 @@
 use tollgate_console::{
     Appearance, CURRENCIES,
     SettingKind::{
-        self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Pattern, Percents, Rate, Share, Text, TimeZone, Usd,
+        self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Origins, Pattern, Percents, Rate, Share, Text,
+        TimeZone, Usd,
     },
 };
 
@@ -41,7 +42,8 @@ impl SettingSpec {
             Number(..) => UNITS.iter().find(|(end, _)| self.path.ends_with(end)).map(|(_, unit)| *unit),
             Usd => Some("USD"),
             Percents => Some("%"),
-            Text | Line(_) | HttpUrl | Image | TimeZone | Pattern | Address | Flag | Networks | OneOf(_) | Rate | Share => None,
+            Text | Line(_) | HttpUrl | Image | TimeZone | Pattern | Address | Flag | Networks | OneOf(_) | Origins | Rate
+            | Share => None,
         }
     }
 }
@@ -77,6 +79,8 @@ settings! {
         "Concurrent connections from one address (IPv6: one /64); 0: no limit. Use 0 behind a proxy.";
     "server.trusted_proxies": Networks, None, at_run_time: true =>
         "Proxies whose X-Forwarded-For header is trusted, such as \"10.0.0.0/8, 192.0.2.7\".";
+    "server.cors_origins": Origins, None, at_run_time: true =>
+        "Origins of web pages that may call the model API from a browser, such as \"https://app.example.com\", or \"*\" for all; absent: none.";
     "server.header_bytes": Number(1_024, 1 << 20), Some("65536"), at_run_time: true =>
         "Largest request head in bytes.";
     "server.header_count": Number(8, 1_000), Some("100"), at_run_time: true =>
@@ -107,13 +111,17 @@ settings! {
     "limits.wrong_keys_per_minute": Number(1, 1_000_000), Some("600"), at_run_time: true =>
         "Requests with a wrong key per address and minute; further ones get 429.";
     "upstream.total_timeout_ms": Number(1, DAY_MS), Some("600000"), at_run_time: true =>
-        "Longest time for a request without streaming, over all attempts.";
+        "Longest time for a request without streaming, over all attempts, and for a probe or test of an account.";
     "upstream.keep_alive_ms": Number(100, DAY_MS), Some("10000"), at_run_time: true =>
         "Interval of keep-alives in a stream while the upstream is silent.";
     "upstream.answer_after_ms": Number(0, DAY_MS), Some("30000"), at_run_time: true =>
         "A stream whose model thinks unseen for this time is answered with 200 and keep-alives, and fails over no more. 0: never.";
     "upstream.stall_timeout_ms": Number(1, DAY_MS), Some("1800000"), at_run_time: true =>
         "Longest time in which a stream that was answered brings only signs of life, such as comments, pings and empty deltas.";
+    "upstream.allowed_addresses": Networks, None, at_run_time: true =>
+        "Networks to which outgoing connections may go, such as \"192.0.2.0/24, 2001:db8::/32\"; absent: all. Private ones need `private_network` too.";
+    "upstream.denied_addresses": Networks, None, at_run_time: true =>
+        "Networks to which no outgoing connection goes, also if they are in `allowed_addresses`.";
     "budget.day": Usd, None, at_run_time: true =>
         "Budget of all callers together per UTC day in USD, such as 250 or 0.50; absent: no limit.";
     "budget.month": Usd, None, at_run_time: true =>

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Catalog, catalog_warnings, size_text};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
-use crate::{compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
+use super::ports;
+use crate::{address_lists, compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
 
 /// Warnings about the catalog that are listed.
 const MAX_WARNINGS: usize = 5;
@@ -53,7 +54,8 @@ impl DoctorOutcome {
     }
 }
 
-/// Checks folder, disk, open files, database, channels, journal, Redis and the clock beside it. The settings are those that were loaded.
+/// Checks folder, disk, open files, addresses, database, channels, journal, Redis and the clock beside it. The settings are those that
+/// were loaded.
 pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOutcome, Failure> {
     let mut checks = Checks { control, items: vec![Finding::new("settings", true, "all values are valid")] };
     let folder = std::fs::metadata(&config.data);
@@ -66,11 +68,16 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
     checks.add("disk", || Ok(disk(config)))?;
     let (connections, requests) = (config.count("server.max_connections"), config.count("limits.in_flight"));
     checks.add("open files", || Ok(open_files(connections, requests)))?;
+    checks.add("address", || Ok(ports::check(config.listen, "server.listen", &config.data)))?;
+    if let Some(address) = config.console {
+        checks.add("console", || Ok(ports::check(address, "console.listen", &config.data)))?;
+    }
     if folder.is_ok() {
         let mut catalog = None;
         checks.add("database", || Ok(database(config, &mut catalog)))?;
         if let Some(catalog) = &catalog {
-            checks.add("channels", || Ok(channels(catalog)))?;
+            let (config, _) = config.with_stored(&catalog.stored_settings);
+            checks.add("channels", || Ok(channels(catalog, &config)))?;
         }
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
     }
@@ -151,10 +158,11 @@ fn database(config: &Config, loaded: &mut Option<Catalog>) -> (bool, String) {
 }
 
 /// How many channels are on, and what is wrong with the catalog as `tollgate check` would say it.
-fn channels(catalog: &Catalog) -> (Level, String) {
+fn channels(catalog: &Catalog, config: &Config) -> (Level, String) {
     let on = catalog.channels.values().filter(|channel| channel.spec.on).count();
     let text = format!("{on} of {} channels are on", catalog.channels.len());
-    let warnings = catalog_warnings(catalog, &[], compose::now());
+    let mut warnings = address_lists::warnings(catalog, config);
+    warnings.extend(catalog_warnings(catalog, &[], compose::now()));
     if warnings.is_empty() {
         return (Level::Good, text);
     }

@@ -44,6 +44,7 @@ mod messages;
 mod migrate;
 mod money;
 mod multipliers;
+mod network;
 mod nodes;
 mod outages;
 mod overload;

@@ -40,7 +40,9 @@ fn other_value(setting: &Value) -> String {
         "usd" => "1000.5".to_owned(),
         "rate" => "7.1".to_owned(),
         "percents" => "70,90".to_owned(),
+        // Of an address that no test connects to.
         "networks" => "10.0.0.0/8".to_owned(),
+        "origins" => "https://app.example.com".to_owned(),
         "text" => format!("another {value}"),
         "pattern" => "sk-[a-z]+".to_owned(),
         "url" => "https://api.example.com".to_owned(),
@@ -96,6 +98,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
             "url" => (json!("javascript:alert(1)"), "an address such as".to_owned()),
             "image" => (json!("https://example.com/logo.png"), "an image as a data: URL".to_owned()),
             "pattern" => (json!("(a"), "a regular expression".to_owned()),
+            "origins" => (json!("https://app.example.com/path"), "origins with commas between".to_owned()),
             "time_zone" => (json!("10.0.0.0/99"), "the name of a time zone".to_owned()),
             _ => (json!("10.0.0.0/99"), "networks with commas between".to_owned()),
         };

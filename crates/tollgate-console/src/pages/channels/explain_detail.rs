@@ -1,7 +1,9 @@
 //! Details of an explanation, which the router says in English, in the reader's language.
 
+use tollgate_core::UnlistedAddress;
+
 use crate::pages::{
-    format,
+    failure_text, format,
     locale::{Locale, fill},
     price_text, strip,
 };
@@ -56,6 +58,9 @@ fn time(t: Locale, rfc3339: &str) -> String {
 fn say_part(t: Locale, part: &str) -> String {
     if let Some(said) = bound(t, part) {
         return said;
+    }
+    if let Some(why) = UnlistedAddress::ALL.into_iter().find(|why| why.as_str() == part) {
+        return failure_text::of_address(t, why).to_owned();
     }
     if let Some(weight) = part.strip_prefix("recent failures: ").and_then(|rest| rest.strip_suffix(" of its weight")) {
         return t.say_with("explain.failures", &[("share", weight)]);

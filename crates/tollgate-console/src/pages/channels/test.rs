@@ -14,6 +14,7 @@ use super::state::{call_of, path};
 use crate::{
     dispatch::ApiCall,
     pages::{
+        failure_text,
         layout::Layout,
         locale::Locale,
         operations,
@@ -96,7 +97,7 @@ fn stage(t: Locale, icons: &str, line: TestEvent) -> Stage {
     let of = format!("{} · {}", line.account, line.model);
     let Some(step) = line.step else {
         let passed = line.passed == Some(true);
-        let text = line.error.unwrap_or_else(|| t.say("test.passed").to_owned());
+        let text = line.error.map_or_else(|| t.say("test.passed").to_owned(), |error| failure_text::say(t, &error));
         let (tone, icon) = mark(passed);
         return Stage { t, icons: icons.to_owned(), tone, icon, step: of, detail: text, took: String::new(), is_end: true };
     };

@@ -5,7 +5,7 @@ use serde::Deserialize;
 use super::view::{outcome_mark, speed};
 use crate::pages::{
     channels::{explain, explain_detail},
-    docs,
+    docs, failure_text,
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
@@ -353,7 +353,7 @@ fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
                 .error
                 .as_deref()
                 .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
-            message: attempt.message.clone(),
+            message: attempt.message.as_deref().map(|message| failure_text::say(t, message)),
             upstream_request_id: attempt.upstream_request_id.clone(),
         }
     });

@@ -153,6 +153,8 @@ fn check_name(t: Locale, what: &str) -> String {
         "data folder" => t.say("doctor.data_folder"),
         "disk" => t.say("doctor.disk"),
         "open files" => t.say("doctor.open_files"),
+        "address" => t.say("doctor.address"),
+        "console" => t.say("doctor.console"),
         "database" => t.say("doctor.database"),
         "channels" => t.say("doctor.channels"),
         "journal" => t.say("doctor.journal"),

@@ -59,7 +59,7 @@ pub(super) async fn send(destination: &AlertDestination, message: &Notification,
     let address = format!("https://{host}:{}", url.port().unwrap_or(port));
     let address = Url::parse(&address).map_err(|_| "the address cannot be read".to_owned())?;
     let target = UpstreamTarget::of_url(&address, policy(destination)).map_err(super::fault_text)?;
-    let addresses = resolve(&target).await.map_err(super::fault_text)?;
+    let addresses = resolve(&target, trust.addresses()).await.map_err(super::fault_text)?;
     let mut socket = dial(addresses).await.map_err(|_| "the connection was refused".to_owned())?;
     let peer = socket.peer_addr().map_err(|_| "the connection was closed".to_owned())?;
     let stream: Box<dyn AsyncTokioStream> = if protection == Protection::None {

@@ -22,7 +22,7 @@ use crate::{
     clock::CoreRng,
     state::shared::Shared,
     upstream::{
-        client::{AddressPolicy, Trust, fetch},
+        client::{AddressPolicy, fetch},
         retry_after::stated_wait_ms,
     },
 };
@@ -81,7 +81,6 @@ pub(super) struct Exporter {
     endpoint: Url,
     headers: HeaderMap,
     reach: AddressPolicy,
-    trust: Trust,
     tasks: TaskTracker,
     shared: Arc<Shared>,
     random: CoreRng,
@@ -98,7 +97,6 @@ impl Exporter {
             endpoint,
             headers,
             reach: if private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public },
-            trust: Trust::default(),
             tasks: TaskTracker::new(),
             shared,
             random,
@@ -154,7 +152,8 @@ impl Exporter {
 
     async fn send(&self, url: &Url, message: Bytes) -> Result<Bytes, FailedTry> {
         let exchange = async {
-            let sent = fetch::send(url, Method::POST, self.headers.clone(), message, self.reach, &self.trust, &self.tasks).await;
+            let sent =
+                fetch::send(url, Method::POST, self.headers.clone(), message, self.reach, &self.shared.trust, &self.tasks).await;
             let answer = sent.map_err(|fault| FailedTry { class: fault.to_string(), retry: Retry::Later })?;
             let body = Limited::new(answer.body, MAX_ANSWER_BYTES).collect().await;
             match answer.status {

@@ -51,7 +51,14 @@ impl Case {
         let mut key = self.key.clone();
         key.groups = vec![catalog.groups[0].id];
         let known = RuntimeState::default();
-        let input = ExplainInput { catalog: &catalog, health: &FirstCools, state: &known, counters: counted, now: NOW };
+        let input = ExplainInput {
+            catalog: &catalog,
+            health: &FirstCools,
+            state: &known,
+            counters: counted,
+            addresses: &AddressLists::default(),
+            now: NOW,
+        };
         let question = ExplainRequest { output_tokens: self.output_tokens, ..question("m", &[]) };
         explain(&question, Arc::new(key), &input).unwrap()
     }

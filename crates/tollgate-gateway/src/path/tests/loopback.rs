@@ -17,10 +17,7 @@ use crate::{
     fallback::NotFound,
     server::{Drained, listen, run},
     testing::raw_upstream::{RawUpstream, read_request},
-    upstream::{
-        client::{Client, Trust},
-        echo::UpstreamDispatch,
-    },
+    upstream::{client::Client, echo::UpstreamDispatch},
 };
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -59,7 +56,7 @@ impl Gate {
         let address = listening.address();
         let shutdown = CancellationToken::new();
         let path = {
-            let (shared, trust) = (Arc::clone(&shared), Arc::new(Trust::default()));
+            let (shared, trust) = (Arc::clone(&shared), Arc::clone(&shared.trust));
             move |core| {
                 let recorder = UsageRecorder::open(Arc::clone(&shared), &journal, core, queue.clone(), Arc::clone(&registry))?;
                 let client = Client::new(Arc::clone(&trust), Arc::clone(&clock)).with_journal(&recorder.journal);

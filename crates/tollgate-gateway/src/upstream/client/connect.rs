@@ -48,8 +48,8 @@ pub(crate) enum Connected {
 }
 
 /// Connects to a destination at one of `addresses`, or through its proxy, which resolves the name itself: `addresses`
-/// is not used then. What `journal` has collected is written before anything is sent. Also returns the address connected to when the
-/// destination is a name. The caller bounds the time.
+/// is not used then. What `journal` has collected is written before anything is sent. Also returns the address connected to, which is
+/// that of the proxy if there is one. The caller bounds the time.
 pub(crate) async fn connect(
     destination: &UpstreamTarget,
     addresses: Vec<SocketAddr>,
@@ -57,14 +57,11 @@ pub(crate) async fn connect(
     tasks: &TaskTracker,
     journal: Option<&Arc<JournalWriter>>,
 ) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
-    let (socket, peer) = match &destination.proxy {
-        None => {
-            let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;
-            let peer = destination.address.is_none().then(|| socket.peer_addr().ok()).flatten();
-            (socket, peer.map(|peer| peer.ip()))
-        }
-        Some(proxy) => (proxy::tunnel(proxy, destination).await?, None),
+    let socket = match &destination.proxy {
+        None => dial(addresses).await.map_err(|_| ConnectFault::Refused)?,
+        Some(proxy) => proxy::tunnel(proxy, destination, trust.addresses()).await?,
     };
+    let peer = socket.peer_addr().ok().map(|peer| peer.ip());
     Ok((handshake(socket, destination, trust, tasks, journal).await?, peer))
 }
 

@@ -115,7 +115,7 @@ pub(crate) async fn send(
         headers.insert(USER_AGENT, AGENT);
         Ok(request)
     };
-    let connected = async { connect(&destination, resolve(&destination).await?, trust, tasks, None).await };
+    let connected = async { connect(&destination, resolve(&destination, trust.addresses()).await?, trust, tasks, None).await };
     let (answer, connection) = match connected.await.map_err(ConnectFault::or_own_limit)?.0 {
         Connected::Http1(mut sender, task, _) => {
             let connection = Connection(Some(task));

@@ -1,9 +1,31 @@
-//! The addresses a channel may reach (protection against server-side request forgery). The check applies to the resolved
-//! address that is then connected to, so DNS rebinding cannot bypass it.
+//! The addresses that may be connected to (protection against server-side request forgery): those of the channel or other destination,
+//! restricted by the lists of the settings. The check applies to the resolved address that is then connected to, so DNS rebinding cannot
+//! bypass it.
 
-use std::net::IpAddr;
+use std::{
+    net::IpAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
-use tollgate_core::{Channel, embedded_v4, is_public};
+use arc_swap::ArcSwap;
+use tollgate_core::{AddressLists, Channel, UnlistedAddress, is_public, leads_to};
+
+use super::destination::UpstreamTarget;
+use crate::upstream::call::ConnectFault;
+
+/// Which list keeps all requests from a channel: its base URL, or that of its proxy, has an address in the place of a name.
+#[must_use]
+pub fn unlisted(channel: &Channel, lists: &AddressLists) -> Option<UnlistedAddress> {
+    if lists.is_empty() {
+        return None;
+    }
+    let destination = UpstreamTarget::of(channel).ok()?;
+    let proxy = destination.proxy.as_ref().and_then(|proxy| proxy.host_str()?.trim_matches(['[', ']']).parse().ok());
+    [destination.address, proxy].into_iter().flatten().find_map(|address| lists.check(address).err())
+}
 
 /// Whether a channel may connect to non-public addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -24,13 +46,52 @@ impl AddressPolicy {
     }
 }
 
-/// An address and those that it embeds: a tunnel or translator in a private network would lead there.
-fn leads_to(address: IpAddr) -> impl Iterator<Item = IpAddr> {
-    let embedded = match address {
-        IpAddr::V4(_) => None,
-        IpAddr::V6(v6) => Some(embedded_v4(v6).map(IpAddr::V4)),
-    };
-    std::iter::once(address).chain(embedded.into_iter().flatten())
+/// The lists of the settings that restrict all outgoing connections. They are read when a connection is made. A change of them gives
+/// them another version, by which kept connections are checked once more before they are used again.
+#[derive(Debug, Default)]
+pub(crate) struct AddressRules {
+    lists: ArcSwap<AddressLists>,
+    version: AtomicU64,
+}
+
+impl AddressRules {
+    pub(crate) fn new(lists: AddressLists) -> Self {
+        Self { lists: ArcSwap::from_pointee(lists), version: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn replace(&self, lists: AddressLists) {
+        if **self.lists.load() != lists {
+            self.lists.store(Arc::new(lists));
+            self.version.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// The version of the lists. An address that is checked afterwards is checked by lists of this version or a later one.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// # Errors
+    /// Which list does not permit it.
+    pub(crate) fn check(&self, address: IpAddr) -> Result<(), ConnectFault> {
+        self.lists.load().check(address).map_err(ConnectFault::Unlisted)
+    }
+
+    /// The addresses that a destination with this policy may have.
+    ///
+    /// # Errors
+    /// Why it may have none of them: that of the first.
+    pub(crate) fn permitted(&self, reach: AddressPolicy, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, ConnectFault> {
+        let (mut permitted, mut fault) = (Vec::with_capacity(addresses.len()), None);
+        for address in addresses {
+            let checked = if reach.allows(address) { self.check(address) } else { Err(ConnectFault::Denied) };
+            match checked {
+                Ok(()) => permitted.push(address),
+                Err(denied) => fault = fault.or(Some(denied)),
+            }
+        }
+        if permitted.is_empty() { Err(fault.unwrap_or(ConnectFault::Resolve)) } else { Ok(permitted) }
+    }
 }
 
 /// Multicast and broadcast addresses, denied under every policy.
@@ -58,7 +119,58 @@ fn is_metadata_address(address: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_core::Secret;
+
     use super::*;
+    use crate::testing::channel;
+
+    #[test]
+    fn channels_whose_address_is_not_permitted_are_known() {
+        let lists = AddressLists::new(Vec::new(), vec!["10.0.0.0/8".parse().unwrap()]);
+        for (base_url, proxy, found) in [
+            ("http://10.0.0.1/v1", None, Some(UnlistedAddress::Denied)),
+            ("http://[::ffff:10.0.0.1]/v1", None, Some(UnlistedAddress::Denied)),
+            ("http://11.0.0.1/v1", None, None),
+            ("https://api.example.com/v1", None, None),
+            ("https://api.example.com/v1", Some("socks5://10.0.0.1"), Some(UnlistedAddress::Denied)),
+            ("https://api.example.com/v1", Some("http://[::ffff:10.0.0.1]:3128"), Some(UnlistedAddress::Denied)),
+            ("https://api.example.com/v1", Some("http://proxy.example.com"), None),
+            ("not a URL", None, None),
+        ] {
+            let row = Channel { proxy: proxy.map(|proxy| Secret::new(proxy.to_owned())), ..channel(base_url) };
+            assert_eq!(unlisted(&row, &lists), found, "{base_url} {proxy:?}");
+            assert_eq!(unlisted(&row, &AddressLists::default()), None);
+        }
+    }
+
+    fn parsed(addresses: &[&str]) -> Vec<IpAddr> {
+        addresses.iter().map(|address| address.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn lists_restrict_what_a_policy_allows_and_allow_nothing_more() {
+        let lists = |allowed: &[&str], denied: &[&str]| {
+            let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
+            AddressLists::new(networks(allowed), networks(denied))
+        };
+        let rules = AddressRules::new(lists(&["10.0.0.0/8", "8.8.0.0/16"], &["8.8.8.0/24"]));
+        let permitted = |reach, addresses: &[&str]| rules.permitted(reach, parsed(addresses));
+        let (denied, not_allowed) =
+            (ConnectFault::Unlisted(UnlistedAddress::Denied), ConnectFault::Unlisted(UnlistedAddress::NotAllowed));
+        assert_eq!(permitted(AddressPolicy::Public, &["10.0.0.1"]), Err(ConnectFault::Denied), "a private address needs its box");
+        assert_eq!(permitted(AddressPolicy::Anywhere, &["10.0.0.1"]), Ok(parsed(&["10.0.0.1"])));
+        assert_eq!(permitted(AddressPolicy::Public, &["8.8.8.8", "8.8.4.4", "1.1.1.1"]), Ok(parsed(&["8.8.4.4"])));
+        assert_eq!(permitted(AddressPolicy::Public, &["::ffff:8.8.8.8", "1.1.1.1"]), Err(denied));
+        assert_eq!(permitted(AddressPolicy::Public, &["1.1.1.1", "8.8.8.8"]), Err(not_allowed), "the fault of the first address");
+        assert_eq!(permitted(AddressPolicy::Anywhere, &["169.254.169.254"]), Err(ConnectFault::Denied));
+        assert_eq!(permitted(AddressPolicy::Anywhere, &[]), Err(ConnectFault::Resolve));
+
+        let before = rules.version();
+        rules.replace(lists(&["10.0.0.0/8", "8.8.0.0/16"], &["8.8.8.0/24"]));
+        assert_eq!(rules.version(), before, "the same lists");
+        rules.replace(AddressLists::default());
+        assert!(rules.version() > before && rules.check("8.8.8.8".parse().unwrap()).is_ok());
+    }
 
     fn check(address: &str, public: bool) {
         let address: IpAddr = address.parse().unwrap();

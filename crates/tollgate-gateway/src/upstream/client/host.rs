@@ -30,6 +30,7 @@ use super::{
     checked_io::IoState,
     connect::{Connected, connect},
     destination::{TargetForm, UpstreamTarget},
+    guard::AddressRules,
     places::{MAX_HTTP2, Places},
     resolver::Addresses,
     streams::Streams,
@@ -66,7 +67,15 @@ struct Wire {
     sender: http1::SendRequest<Full<Bytes>>,
     close: AbortHandle,
     io: Arc<IoState>,
-    peer: Option<IpAddr>,
+    peer: Peer,
+}
+
+/// The far end of a connection.
+#[derive(Clone, Copy)]
+struct Peer {
+    address: Option<IpAddr>,
+    /// Version of the lists that have permitted it.
+    version: u64,
 }
 
 struct Idle {
@@ -75,7 +84,7 @@ struct Idle {
 }
 
 struct Shared {
-    peer: Option<IpAddr>,
+    peer: Peer,
     made: Instant,
     sender: http2::SendRequest<Full<Bytes>>,
     streams: Arc<Streams>,
@@ -158,7 +167,8 @@ impl Host {
         let Wanted { freshness, began, limit, holders } = wanted;
         let by = began + limit;
         if freshness == Freshness::Reused
-            && let Some(lease) = timeout_at(by, self.idle_lease(began)).await.map_err(|_| ConnectFault::TimedOut)?
+            && let Some(lease) =
+                timeout_at(by, self.idle_lease(began, trust.addresses())).await.map_err(|_| ConnectFault::TimedOut)?
         {
             return Ok(lease);
         }
@@ -168,7 +178,7 @@ impl Host {
             if speaks_http2 && stream.is_none() {
                 stream = Some(self.places.stream(holders, by).await?);
             }
-            if let Some(lease) = self.shared_lease(freshness, &mut stream) {
+            if let Some(lease) = self.shared_lease(freshness, &mut stream, trust.addresses()) {
                 return Ok(lease);
             }
             if turn.is_some() {
@@ -204,7 +214,7 @@ impl Host {
         self: &Arc<Self>,
         sender: http2::SendRequest<Full<Bytes>>,
         streams: Arc<Streams>,
-        peer: Option<IpAddr>,
+        peer: Peer,
         stream: Option<FairPermit>,
     ) -> Lease {
         streams.begin();
@@ -218,22 +228,36 @@ impl Host {
         Lease { host: Arc::clone(self), kind: Some(LeaseKind::Http2 { sender, streams, kept: false, stream }) }
     }
 
-    async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Option<IpAddr>), ConnectFault> {
+    async fn connect(&self, trust: &Trust, tasks: &TaskTracker) -> Result<(Connected, Peer), ConnectFault> {
+        let rules = trust.addresses();
+        let version = rules.version();
         let connected = async {
             let addresses = match &self.destination.proxy {
-                None => self.addresses.of(&self.destination, &*self.clock).await?,
+                None => self.addresses.of(&self.destination, rules, &*self.clock).await?,
                 Some(_) => Vec::new(),
             };
             connect(&self.destination, addresses, trust, tasks, self.journal.as_ref()).await
         };
-        connected.await.map_err(ConnectFault::or_own_limit)
+        let (connected, address) = connected.await.map_err(ConnectFault::or_own_limit)?;
+        Ok((connected, Peer { address, version }))
     }
 
-    async fn idle_lease(self: &Arc<Self>, now: Instant) -> Option<Lease> {
+    /// Whether a kept connection may be used: the lists are those that permitted it, or permit it as they are now.
+    fn is_permitted(&self, peer: &mut Peer, rules: &AddressRules) -> bool {
+        let version = rules.version();
+        if peer.version == version {
+            return true;
+        }
+        peer.version = version;
+        let permits = |address| rules.check(address).is_ok();
+        peer.address.is_some_and(permits) && self.destination.address.is_none_or(permits)
+    }
+
+    async fn idle_lease(self: &Arc<Self>, now: Instant, rules: &AddressRules) -> Option<Lease> {
         loop {
             let Idle { mut wire, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = now.saturating_duration_since(since);
-            if wire.sender.is_closed() || age > IDLE_LIMIT {
+            if wire.sender.is_closed() || age > IDLE_LIMIT || !self.is_permitted(&mut wire.peer, rules) {
                 continue;
             }
             if age > CHECK_AFTER {
@@ -249,9 +273,9 @@ impl Host {
 
     /// A stream on the least busy HTTP/2 connection, which takes `stream`; `None` when all are full and another may be established, or
     /// without `stream`.
-    fn shared_lease(self: &Arc<Self>, wanted: Freshness, stream: &mut Option<FairPermit>) -> Option<Lease> {
+    fn shared_lease(self: &Arc<Self>, wanted: Freshness, stream: &mut Option<FairPermit>, rules: &AddressRules) -> Option<Lease> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|one| !one.sender.is_closed());
+        shared.retain_mut(|one| !one.sender.is_closed() && self.is_permitted(&mut one.peer, rules));
         // A new connection does not know the upstream's limit yet, but the others do.
         let each = shared.iter().map(|one| one.streams.limit()).min()?;
         self.places.set_streams(each);
@@ -284,7 +308,7 @@ impl Host {
     }
 
     fn keep(&self, wire: Wire) {
-        if wire.peer.is_some_and(|peer| !self.addresses.names(peer)) {
+        if !self.is_named(wire.peer) {
             return;
         }
         let now = self.clock.instant();
@@ -297,18 +321,24 @@ impl Host {
 
     /// Resolves the name again and drops connections to addresses it no longer has; requests in progress complete.
     pub(crate) async fn follow_name(&self) {
-        if self.destination.address.is_none()
-            && self.destination.proxy.is_none()
-            && self.addresses.renew(&self.destination.host, &*self.clock).await
-        {
+        if self.resolves_name() && self.addresses.renew(&self.destination.host, &*self.clock).await {
             self.drop_unnamed();
         }
     }
 
+    /// Whether this gateway resolves the destination: it is a name, and there is no proxy.
+    const fn resolves_name(&self) -> bool {
+        self.destination.address.is_none() && self.destination.proxy.is_none()
+    }
+
+    /// Whether the name of the destination still has the address of a connection.
+    fn is_named(&self, peer: Peer) -> bool {
+        !self.resolves_name() || peer.address.is_none_or(|address| self.addresses.names(address))
+    }
+
     fn drop_unnamed(&self) {
-        let stays = |peer: Option<IpAddr>| peer.is_none_or(|peer| self.addresses.names(peer));
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.wire.peer));
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| stays(one.peer));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| self.is_named(one.wire.peer));
+        self.shared.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| self.is_named(one.peer));
     }
 
     #[cfg(test)]
@@ -317,13 +347,16 @@ impl Host {
         self.drop_unnamed();
     }
 
-    /// Closes expired idle connections. Returns whether any connection is left.
-    pub(crate) fn sweep(&self) -> bool {
+    /// Closes idle connections that have expired or are not permitted any more. Returns whether any connection is left.
+    pub(crate) fn sweep(&self, rules: &AddressRules) -> bool {
         let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.retain(|one| !one.wire.sender.is_closed() && now.duration_since(one.since) <= IDLE_LIMIT);
+        idle.retain_mut(|one| {
+            let is_alive = !one.wire.sender.is_closed() && now.duration_since(one.since) <= IDLE_LIMIT;
+            is_alive && self.is_permitted(&mut one.wire.peer, rules)
+        });
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        shared.retain(|one| !one.sender.is_closed());
+        shared.retain_mut(|one| !one.sender.is_closed() && self.is_permitted(&mut one.peer, rules));
         !idle.is_empty() || !shared.is_empty()
     }
 

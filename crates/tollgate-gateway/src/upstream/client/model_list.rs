@@ -5,11 +5,14 @@ use std::{sync::Arc, time::Duration};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use serde::Deserialize;
-use tokio::time::timeout;
 use tollgate_core::{Account, Channel, RequestId};
 use tollgate_protocol::{Method, Protocol, codec};
 
-use super::{Client, probe::ProbeFault, tls::Trust};
+use super::{
+    Client,
+    probe::{ProbeFault, in_time},
+    tls::Trust,
+};
 use crate::{
     clock::Clock,
     refusal::redact_secrets,
@@ -40,17 +43,16 @@ struct Entry {
 }
 
 /// Asks the provider of a channel for its models, with the credential of an account. The names are those that requests need, sorted.
+/// The channel's timeouts apply, and `longest`, the longest time of a request.
 pub async fn list_models(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
-    trust: Arc<Trust>,
+    (trust, longest): (Arc<Trust>, Duration),
     clock: &Arc<dyn Clock>,
 ) -> Result<Vec<String>, ProbeFault> {
-    let limit = channel.spec.timeouts.first_byte_ms;
-    match timeout(Duration::from_millis(limit), ask(channel, account, trust, clock)).await {
-        Ok(names) => names,
-        Err(_) => Err(ProbeFault::TimedOut(limit)),
-    }
+    let timeouts = &channel.spec.timeouts;
+    let limit = timeouts.total_within(longest).min(Duration::from_millis(timeouts.first_byte_ms));
+    in_time(limit, ask(channel, account, trust, clock)).await
 }
 
 async fn ask(
@@ -134,7 +136,7 @@ mod tests {
         let upstream = RawUpstream::answering(format!("{head}{body}")).await;
         let channel = Arc::new(testing::channel(&upstream.url));
         let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
-        list_models(&channel, &Arc::new(testing::account(1)), Arc::new(Trust::default()), &clock).await
+        list_models(&channel, &Arc::new(testing::account(1)), (Arc::default(), Duration::from_mins(10)), &clock).await
     }
 
     #[tokio::test]

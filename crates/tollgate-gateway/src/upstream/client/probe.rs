@@ -59,7 +59,7 @@ pub enum ProbeFault {
     /// The connection was lost, or the response is not HTTP.
     #[error("{0}")]
     Broken(String),
-    /// No complete response within the channel's first-byte timeout.
+    /// No complete response within this time: the channel's first-byte timeout, or the longest time of an attempt.
     #[error("no answer within {0} ms")]
     TimedOut(u64),
     /// The upstream answered with an error.
@@ -71,21 +71,28 @@ pub enum ProbeFault {
 }
 
 /// Tests one account with a request of a few tokens. `seen` receives each completed step and its duration. Must run inside
-/// a runtime. The channel's timeouts apply.
+/// a runtime. The channel's timeouts apply, and `longest`, the longest time of a request.
 pub async fn probe(
     channel: &Arc<Channel>,
     account: &Arc<Account>,
     serves: &ModelMapping,
-    trust: Arc<Trust>,
+    (trust, longest): (Arc<Trust>, Duration),
     clock: &Arc<dyn Clock>,
     seen: &mut (dyn FnMut(ProbeStep, Duration) + Send),
 ) -> Result<(), ProbeFault> {
-    probe_connection(channel, &trust, &**clock, seen).await.map_err(ProbeFault::Connect)?;
-    let limit = channel.spec.timeouts.first_byte_ms;
-    match timeout(Duration::from_millis(limit), send_request(channel, account, serves, trust, clock, seen)).await {
-        Ok(result) => result,
-        Err(_) => Err(ProbeFault::TimedOut(limit)),
-    }
+    let total = channel.spec.timeouts.total_within(longest);
+    let tested = async {
+        probe_connection(channel, &trust, &**clock, seen).await.map_err(ProbeFault::Connect)?;
+        let limit = Duration::from_millis(channel.spec.timeouts.first_byte_ms);
+        in_time(limit, send_request(channel, account, serves, trust, clock, seen)).await
+    };
+    in_time(total, tested).await
+}
+
+/// The result of a test that takes no longer than `limit`.
+pub(crate) async fn in_time<T>(limit: Duration, test: impl Future<Output = Result<T, ProbeFault>>) -> Result<T, ProbeFault> {
+    let timed_out = |_| Err(ProbeFault::TimedOut(u64::try_from(limit.as_millis()).unwrap_or(u64::MAX)));
+    timeout(limit, test).await.unwrap_or_else(timed_out)
 }
 
 /// Connects to the upstream of a channel, through its proxy if it has one, and sends no request. The channel's timeout applies.
@@ -110,14 +117,14 @@ async fn connect(
     let destination = UpstreamTarget::of(channel)?;
     let begin = clock.instant();
     let socket = if let Some(by) = &destination.proxy {
-        let socket = proxy::reach(by, &destination).await?;
+        let socket = proxy::reach(by, &destination, trust.addresses()).await?;
         seen(ProbeStep::Connected, since(begin));
         let begin = clock.instant();
         let socket = proxy::open(socket, by, &destination).await?;
         seen(ProbeStep::Tunnelled(proxy::method(by)), since(begin));
         socket
     } else {
-        let addresses = resolve(&destination).await?;
+        let addresses = resolve(&destination, trust.addresses()).await?;
         seen(ProbeStep::Resolved(addresses.iter().map(SocketAddr::ip).collect()), since(begin));
         let begin = clock.instant();
         let socket = dial(addresses).await.map_err(|_| ConnectFault::Refused)?;
@@ -204,23 +211,53 @@ mod tests {
     use super::*;
     use crate::{
         clock::SystemClock,
-        testing::{self, raw_upstream::RawUpstream},
+        testing::{
+            self,
+            raw_upstream::{RawUpstream, read_request},
+        },
     };
+
+    const LONGEST: Duration = Duration::from_mins(10);
+
+    fn serves() -> ModelMapping {
+        ModelMapping {
+            model: "m".to_owned(),
+            upstream: "up".to_owned(),
+            cost: None,
+            profile: tollgate_protocol::Profile::default(),
+        }
+    }
 
     async fn check(answer: &str) -> (Vec<ProbeStep>, Result<(), ProbeFault>) {
         let upstream = RawUpstream::answering(answer.to_owned()).await;
         let channel = Arc::new(testing::channel(&upstream.url));
         let account = Arc::new(testing::account(1));
-        let serves = ModelMapping {
-            model: "m".to_owned(),
-            upstream: "up".to_owned(),
-            cost: None,
-            profile: tollgate_protocol::Profile::default(),
-        };
+        let serves = serves();
         let mut steps = Vec::new();
         let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
-        let result = probe(&channel, &account, &serves, trust, &clock, &mut |step, _| steps.push(step)).await;
+        let result = probe(&channel, &account, &serves, (trust, LONGEST), &clock, &mut |step, _| steps.push(step)).await;
         (steps, result)
+    }
+
+    #[tokio::test]
+    async fn test_takes_no_longer_than_an_attempt_may() {
+        let silent = RawUpstream::start(|mut socket, _| async move {
+            read_request(&mut socket).await;
+            std::future::pending::<()>().await;
+        })
+        .await;
+        for (total_ms, longest, limit) in
+            [(200, LONGEST, 200), (0, Duration::from_millis(150), 150), (9_000, Duration::from_millis(100), 100)]
+        {
+            let mut row = testing::channel(&silent.url);
+            row.spec.timeouts.total_ms = total_ms;
+            let (channel, account) = (Arc::new(row), Arc::new(testing::account(1)));
+            let (trust, clock) = (Arc::new(Trust::default()), Arc::new(SystemClock) as Arc<dyn Clock>);
+            let tested = probe(&channel, &account, &serves(), (Arc::clone(&trust), longest), &clock, &mut |_, _| {}).await;
+            assert_eq!(tested, Err(ProbeFault::TimedOut(limit)));
+            let listed = crate::upstream::client::list_models(&channel, &account, (trust, longest), &clock).await;
+            assert_eq!(listed, Err(ProbeFault::TimedOut(limit)));
+        }
     }
 
     #[tokio::test]

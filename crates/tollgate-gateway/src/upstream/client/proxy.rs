@@ -1,6 +1,7 @@
 //! Tunnels through a channel's proxy: `http://` with CONNECT (RFC 9110, section 9.3.6), `socks5://` and `socks5h://`
-//! (RFC 1928, with the password of RFC 1929). The proxy is configured by the operator and may have any address. It
-//! resolves host names itself, so the address policy applies only to destinations written as an address.
+//! (RFC 1928, with the password of RFC 1929). The proxy is configured by the operator and may have any address that the lists of the
+//! settings permit. It resolves host names itself, so the address policy and the lists apply to destinations only if they are written
+//! as an address.
 //!
 //! `hyper_util::client::legacy::connect::proxy` (`Tunnel`, `SocksV5`; hyper-util 0.1.21) bounds the response head and
 //! leaves name resolution to the proxy, but is not used here. `Tunnel` discards bytes received together with the response
@@ -15,26 +16,36 @@ use tokio::{
 };
 use url::Url;
 
-use super::{destination::UpstreamTarget, dial::dial};
+use super::{destination::UpstreamTarget, dial::dial, guard::AddressRules};
 use crate::upstream::call::ConnectFault;
 
 /// Largest response head to CONNECT.
 const HEAD_BYTES: usize = 8 * 1024;
 
 /// Connects to the destination through the proxy. The caller bounds the time.
-pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
-    let socket = reach(proxy, destination).await?;
+pub(crate) async fn tunnel(proxy: &Url, destination: &UpstreamTarget, rules: &AddressRules) -> Result<TcpStream, ConnectFault> {
+    let socket = reach(proxy, destination, rules).await?;
     open(socket, proxy, destination).await
 }
 
 /// Connects to the proxy itself, if it may connect to the destination.
-pub(crate) async fn reach(proxy: &Url, destination: &UpstreamTarget) -> Result<TcpStream, ConnectFault> {
-    if destination.address.is_some_and(|address| !destination.reach.allows(address)) {
-        return Err(ConnectFault::Denied);
+pub(crate) async fn reach(proxy: &Url, destination: &UpstreamTarget, rules: &AddressRules) -> Result<TcpStream, ConnectFault> {
+    if let Some(address) = destination.address {
+        rules.permitted(destination.reach, vec![address])?;
     }
     let host = proxy.host_str().ok_or(ConnectFault::Proxy)?.trim_matches(['[', ']']);
     let port = proxy.port().unwrap_or(if proxy.scheme() == "http" { 3128 } else { 1080 });
-    let addresses = tokio::net::lookup_host((host, port)).await.map_err(|_| ConnectFault::Proxy)?.take(16).collect();
+    let found = tokio::net::lookup_host((host, port)).await.map_err(|_| ConnectFault::Proxy)?.take(16);
+    let (mut addresses, mut fault) = (Vec::new(), ConnectFault::Proxy);
+    for address in found {
+        match rules.check(address.ip()) {
+            Ok(()) => addresses.push(address),
+            Err(denied) => fault = denied,
+        }
+    }
+    if addresses.is_empty() {
+        return Err(fault);
+    }
     dial(addresses).await.map_err(|_| ConnectFault::Proxy)
 }
 
@@ -146,6 +157,7 @@ fn credentials(proxy: &Url) -> (Vec<u8>, Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use tokio::net::TcpListener;
+    use tollgate_core::{AddressLists, UnlistedAddress};
 
     use super::*;
     use crate::testing::channel;
@@ -176,7 +188,7 @@ mod tests {
             b"CONNECT api.example.com:443 HTTP/1.1\r\nhost: api.example.com:443\r\nproxy-authorization: Basic bWU6cEBzcw==\r\n\r\n";
         let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 200 OK\r\nx: y\r\n\r\nrest")]).await;
         let url = Url::parse(&format!("http://me:p%40ss@127.0.0.1:{port}")).unwrap();
-        let mut socket = tunnel(&url, &to("https://api.example.com/v1")).await.unwrap();
+        let mut socket = tunnel(&url, &to("https://api.example.com/v1"), &AddressRules::default()).await.unwrap();
         let mut rest = [0; 4];
         socket.read_exact(&mut rest).await.unwrap();
         assert_eq!(&rest, b"rest", "bytes after the head belong to the destination");
@@ -188,7 +200,7 @@ mod tests {
         let request = b"CONNECT a.example.com:80 HTTP/1.1\r\nhost: a.example.com:80\r\n\r\n";
         let (port, task) = proxy(vec![(request.to_vec(), b"HTTP/1.1 403 no\r\n\r\n")]).await;
         let url = Url::parse(&format!("http://127.0.0.1:{port}")).unwrap();
-        assert_eq!(tunnel(&url, &to("http://a.example.com/v1")).await.err(), Some(ConnectFault::Proxy));
+        assert_eq!(tunnel(&url, &to("http://a.example.com/v1"), &AddressRules::default()).await.err(), Some(ConnectFault::Proxy));
         task.await.unwrap();
     }
 
@@ -201,7 +213,7 @@ mod tests {
         ];
         let (port, task) = proxy(turns).await;
         let url = Url::parse(&format!("socks5://me:pw@127.0.0.1:{port}")).unwrap();
-        tunnel(&url, &to("https://a.example.com/v1")).await.unwrap();
+        tunnel(&url, &to("https://a.example.com/v1"), &AddressRules::default()).await.unwrap();
         task.await.unwrap();
     }
 
@@ -211,6 +223,24 @@ mod tests {
         row.spec.private_network = false;
         let url = Url::parse("http://127.0.0.1:1").unwrap();
         let destination = UpstreamTarget::of(&row).unwrap();
-        assert_eq!(tunnel(&url, &destination).await.err(), Some(ConnectFault::Denied));
+        assert_eq!(tunnel(&url, &destination, &AddressRules::default()).await.err(), Some(ConnectFault::Denied));
+    }
+
+    #[tokio::test]
+    async fn lists_of_the_settings_apply_to_the_proxy_and_to_destinations_written_as_an_address() {
+        let networks = |text: &str| text.split(',').filter(|text| !text.is_empty()).map(|text| text.parse().unwrap()).collect();
+        for (proxy, destination, allowed, denied, fault) in [
+            ("http://127.0.0.1:1", "https://api.example.com/v1", "", "127.0.0.0/8", Some(UnlistedAddress::Denied)),
+            ("http://[::ffff:127.0.0.1]:1", "https://api.example.com/v1", "", "127.0.0.0/8", Some(UnlistedAddress::Denied)),
+            ("http://127.0.0.1:1", "https://api.example.com/v1", "8.8.8.8/32", "", Some(UnlistedAddress::NotAllowed)),
+            ("http://127.0.0.1:1", "https://8.8.8.8/v1", "127.0.0.1/32", "", Some(UnlistedAddress::NotAllowed)),
+            ("http://127.0.0.1:1", "https://8.8.8.8/v1", "", "8.8.8.0/24", Some(UnlistedAddress::Denied)),
+            // Permitted: only the connection fails.
+            ("http://127.0.0.1:1", "https://api.example.com/v1", "127.0.0.1/32", "8.8.8.8/32", None),
+        ] {
+            let rules = AddressRules::new(AddressLists::new(networks(allowed), networks(denied)));
+            let failed = tunnel(&Url::parse(proxy).unwrap(), &to(destination), &rules).await.err();
+            assert_eq!(failed, Some(fault.map_or(ConnectFault::Proxy, ConnectFault::Unlisted)), "{proxy} {destination}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::{
 
 use tokio::{sync::Mutex, time::Instant};
 
-use super::destination::UpstreamTarget;
+use super::{destination::UpstreamTarget, guard::AddressRules};
 use crate::{clock::Clock, upstream::call::ConnectFault};
 
 /// How long an answer is used without a new query.
@@ -42,12 +42,17 @@ struct CachedAddresses {
 
 impl Addresses {
     /// The addresses to try, in order, without those the destination must not reach. Never empty.
-    pub(crate) async fn of(&self, destination: &UpstreamTarget, clock: &dyn Clock) -> Result<Vec<SocketAddr>, ConnectFault> {
+    pub(crate) async fn of(
+        &self,
+        destination: &UpstreamTarget,
+        rules: &AddressRules,
+        clock: &dyn Clock,
+    ) -> Result<Vec<SocketAddr>, ConnectFault> {
         let all = match destination.address {
             Some(address) => vec![address],
             None => self.look_up(&destination.host, clock).await?,
         };
-        allowed(all, destination)
+        allowed(all, destination, rules)
     }
 
     async fn look_up(&self, host: &str, clock: &dyn Clock) -> Result<Vec<IpAddr>, ConnectFault> {
@@ -97,12 +102,12 @@ impl Addresses {
 }
 
 /// Resolves a destination without a cache, for a single request.
-pub(crate) async fn resolve(destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
+pub(crate) async fn resolve(destination: &UpstreamTarget, rules: &AddressRules) -> Result<Vec<SocketAddr>, ConnectFault> {
     let all = match destination.address {
         Some(address) => vec![address],
         None => query(&destination.host).await,
     };
-    if all.is_empty() { Err(ConnectFault::Resolve) } else { allowed(all, destination) }
+    if all.is_empty() { Err(ConnectFault::Resolve) } else { allowed(all, destination, rules) }
 }
 
 /// Asks the system's resolver; empty when it fails.
@@ -112,13 +117,9 @@ async fn query(host: &str) -> Vec<IpAddr> {
 }
 
 /// The addresses the destination may reach, with its port.
-fn allowed(all: Vec<IpAddr>, destination: &UpstreamTarget) -> Result<Vec<SocketAddr>, ConnectFault> {
-    let allowed: Vec<_> = all
-        .into_iter()
-        .filter(|address| destination.reach.allows(*address))
-        .map(|address| SocketAddr::new(address, destination.port))
-        .collect();
-    if allowed.is_empty() { Err(ConnectFault::Denied) } else { Ok(allowed) }
+fn allowed(all: Vec<IpAddr>, destination: &UpstreamTarget, rules: &AddressRules) -> Result<Vec<SocketAddr>, ConnectFault> {
+    let permitted = rules.permitted(destination.reach, all)?;
+    Ok(permitted.into_iter().map(|address| SocketAddr::new(address, destination.port)).collect())
 }
 
 /// Alternates between address families, so that an unreachable family costs one attempt and not all of them.
@@ -147,6 +148,8 @@ fn interleave(answer: impl Iterator<Item = IpAddr>) -> Vec<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tollgate_core::{AddressLists, UnlistedAddress};
+
     use super::*;
     use crate::testing::channel;
 
@@ -168,9 +171,12 @@ mod tests {
         let mut row = channel("http://localhost:9/v1");
         row.spec.private_network = false;
         let destination = UpstreamTarget::of(&row).unwrap();
-        assert_eq!(resolve(&destination).await, Err(ConnectFault::Denied));
+        let rules = AddressRules::default();
+        assert_eq!(resolve(&destination, &rules).await, Err(ConnectFault::Denied));
         row.spec.private_network = true;
         let destination = UpstreamTarget::of(&row).unwrap();
-        assert!(resolve(&destination).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
+        assert!(resolve(&destination, &rules).await.unwrap().iter().all(|a| a.ip().is_loopback() && a.port() == 9));
+        rules.replace(AddressLists::new(Vec::new(), vec!["127.0.0.0/8".parse().unwrap(), "::1/128".parse().unwrap()]));
+        assert_eq!(resolve(&destination, &rules).await, Err(ConnectFault::Unlisted(UnlistedAddress::Denied)));
     }
 }

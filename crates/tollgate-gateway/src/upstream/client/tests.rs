@@ -15,6 +15,8 @@ use tokio::{
     time::timeout,
 };
 
+use tollgate_core::{AddressLists, UnlistedAddress};
+
 use super::*;
 use crate::{
     testing::{
@@ -196,6 +198,76 @@ async fn removing_private_network_drops_the_connections() {
     row.spec.private_network = false;
     call.channel = row.into();
     assert_eq!(ask(&client, &call).await.unwrap_err(), UpstreamError::NotSent(ConnectFault::Denied));
+}
+
+fn denied(networks: &[&str]) -> AddressLists {
+    AddressLists::new(Vec::new(), networks.iter().map(|network| network.parse().unwrap()).collect())
+}
+
+#[tokio::test]
+async fn kept_connection_to_an_address_that_is_denied_meanwhile_is_not_used_again() {
+    let upstream = RawUpstream::answering(ok("{}")).await;
+    let trust = Arc::new(Trust::default());
+    let client = Client::new(Arc::clone(&trust), Arc::new(crate::clock::SystemClock));
+    for base_url in [upstream.url.clone(), upstream.url.replace("127.0.0.1", "localhost")] {
+        let mut call = call(&base_url);
+        let mut row = (*call.channel).clone();
+        row.id = tollgate_core::ChannelId::from_parts(tollgate_core::Timestamp(0), [u8::try_from(base_url.len()).unwrap(); 10]);
+        call.channel = row.into();
+        let whole = async || read(ask(&client, &call).await.unwrap().body).await.unwrap();
+        let before = upstream.accepted();
+        whole().await;
+        trust.replace_addresses(denied(&["192.0.2.0/24"]));
+        whole().await;
+        assert_eq!((upstream.accepted(), client.idle_count(&call.channel)), (before + 1, 1), "lists that permit it keep it");
+        let under_way = ask(&client, &call).await.unwrap();
+        trust.replace_addresses(denied(&["127.0.0.0/8", "::1/128"]));
+        assert_eq!(read(under_way.body).await.unwrap(), "{}", "a request in progress completes");
+        let refused = ask(&client, &call).await.unwrap_err();
+        assert_eq!(refused, UpstreamError::NotSent(ConnectFault::Unlisted(UnlistedAddress::Denied)), "{base_url}");
+        assert_eq!((upstream.accepted(), client.idle_count(&call.channel)), (before + 1, 0));
+        trust.replace_addresses(AddressLists::default());
+        whole().await;
+        assert_eq!(upstream.accepted(), before + 2, "on a new connection");
+        trust.replace_addresses(denied(&["127.0.0.0/8", "::1/128"]));
+        let host = client.host(&call.channel).unwrap().0;
+        assert!(!host.sweep(trust.addresses()) && host.idle_count() == 0, "closed without a request");
+        trust.replace_addresses(AddressLists::default());
+    }
+}
+
+#[tokio::test]
+async fn kept_connection_through_a_proxy_follows_the_address_of_the_proxy_and_of_the_destination() {
+    // Accepts CONNECT, then answers each request itself.
+    let proxy = RawUpstream::start(|mut socket, _| async move {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            head.push(socket.read_u8().await.unwrap());
+        }
+        socket.write_all(b"HTTP/1.1 200 OK\r\n\r\n").await.unwrap();
+        while read_request(&mut socket).await.is_some() {
+            socket.write_all(ok("{}").as_bytes()).await.unwrap();
+        }
+    })
+    .await;
+    let trust = Arc::new(Trust::default());
+    let client = Client::new(Arc::clone(&trust), Arc::new(crate::clock::SystemClock));
+    let mut call = call("http://8.8.8.8/v1");
+    let mut row = (*call.channel).clone();
+    row.proxy = Some(tollgate_core::Secret::new(proxy.url.trim_end_matches("/v1").to_owned()));
+    call.channel = row.into();
+    let mut accepted = 0;
+    for network in ["8.8.8.0/24", "127.0.0.0/8"] {
+        for _ in 0..2 {
+            read(ask(&client, &call).await.unwrap().body).await.unwrap();
+        }
+        accepted += 1;
+        assert_eq!(proxy.accepted(), accepted);
+        trust.replace_addresses(denied(&[network]));
+        let refused = ask(&client, &call).await.unwrap_err();
+        assert_eq!(refused, UpstreamError::NotSent(ConnectFault::Unlisted(UnlistedAddress::Denied)), "{network}");
+        trust.replace_addresses(AddressLists::default());
+    }
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! TLS towards upstreams. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
+//! What connections to upstreams and other destinations have in common: the lists of addresses, and TLS. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
 //! others), and a channel's own CA file. A channel with a client certificate identifies itself with it.
 
 use std::sync::{Arc, OnceLock};
@@ -10,22 +10,43 @@ use rustls::{
 };
 use tokio::{io::AsyncReadExt as _, net::TcpStream};
 use tokio_rustls::{TlsConnector, client::TlsStream};
+use tollgate_core::AddressLists;
 use tollgate_store::{certificate_chain, private_key};
 
-use super::destination::{ClientAuth, UpstreamTarget};
+use super::{
+    destination::{ClientAuth, UpstreamTarget},
+    guard::AddressRules,
+};
 use crate::upstream::call::{ConnectFault, TlsFault};
 
 /// Largest CA file read.
 const CA_FILE_BYTES: u64 = 1 << 20;
 
-/// The roots shared by all destinations and cores, loaded on the first TLS connection.
+/// What all destinations and cores share: the addresses that the settings permit, and the roots, which are loaded on the first TLS
+/// connection.
 #[derive(Debug, Default)]
 pub struct Trust {
+    addresses: AddressRules,
     roots: OnceLock<RootCertStore>,
     plain: OnceLock<Arc<ClientConfig>>,
 }
 
 impl Trust {
+    /// Only the addresses that these lists permit.
+    #[must_use]
+    pub fn within(lists: AddressLists) -> Self {
+        Self { addresses: AddressRules::new(lists), ..Self::default() }
+    }
+
+    /// Puts other lists into force. Kept connections that they do not permit are not used again.
+    pub fn replace_addresses(&self, lists: AddressLists) {
+        self.addresses.replace(lists);
+    }
+
+    pub(crate) const fn addresses(&self) -> &AddressRules {
+        &self.addresses
+    }
+
     /// The TLS configuration for a destination.
     pub(crate) async fn config(&self, destination: &UpstreamTarget) -> Result<Arc<ClientConfig>, ConnectFault> {
         if destination.ca_file.is_none() && destination.client_auth.is_none() {

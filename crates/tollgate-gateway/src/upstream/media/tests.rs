@@ -10,7 +10,7 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\nthe rest of a picture";
 
 /// A fetcher that reaches servers on loopback.
 fn fetcher() -> MediaFetcher {
-    let fetcher = MediaFetcher::new(Arc::new(SystemClock));
+    let fetcher = MediaFetcher::new(Arc::new(SystemClock), Arc::default());
     fetcher.reach_anywhere();
     fetcher
 }
@@ -71,7 +71,7 @@ impl Clock for AheadClock {
 async fn file_is_downloaded_again_after_a_minute() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let clock = Arc::new(AheadClock::default());
-    let fetcher = MediaFetcher::new(Arc::clone(&clock) as Arc<dyn Clock>);
+    let fetcher = MediaFetcher::new(Arc::clone(&clock) as Arc<dyn Clock>, Arc::default());
     fetcher.reach_anywhere();
     for (ahead_ms, downloads) in [(0, 1), (50_000, 1), (61_000, 2), (110_000, 2), (122_000, 3)] {
         clock.0.store(ahead_ms, Ordering::SeqCst);
@@ -84,7 +84,7 @@ async fn file_is_downloaded_again_after_a_minute() {
 async fn private_addresses_are_not_connected_to() {
     let server = RawUpstream::answering(answer("", PNG)).await;
     let port = url::Url::parse(&server.url).unwrap().port().unwrap();
-    let (fetcher, allowance) = (MediaFetcher::new(Arc::new(SystemClock)), Allowance::new(None));
+    let (fetcher, allowance) = (MediaFetcher::new(Arc::new(SystemClock), Arc::default()), Allowance::new(None));
     for host in [
         "127.0.0.1",
         "127.1",

@@ -14,6 +14,7 @@ use tollgate_store::{
 
 use super::{Senders, ServeComponents};
 use crate::{
+    address_lists,
     alerting::{self, Alerting, Sources},
     catalog_watch,
     compose::{self, Outlets, RedisTasks},
@@ -150,7 +151,10 @@ async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<Serv
 
 /// Logs the warnings about the catalog and the environment.
 fn warn_of(catalog: &Catalog, config: &Config) {
-    for warning in catalog_warnings(catalog, &[], compose::now()).iter().take(MAX_WARNINGS) {
+    let (with_stored, _) = config.with_stored(&catalog.stored_settings);
+    let mut warnings = address_lists::warnings(catalog, &with_stored);
+    warnings.extend(catalog_warnings(catalog, &[], compose::now()));
+    for warning in warnings.iter().take(MAX_WARNINGS) {
         tracing::warn!("catalog: {warning}");
     }
     for name in &config.unread {

@@ -1,0 +1,17 @@
+//! Channels that the lists of addresses of the settings keep from being connected to.
+
+use tollgate_core::Catalog;
+use tollgate_gateway::upstream::client::unlisted;
+
+use crate::{compose, config::Config};
+
+/// A warning for each channel that is on and whose base URL, or proxy, has an address that the settings do not permit, in the place of a
+/// name. Names are resolved only to connect.
+pub(crate) fn warnings(catalog: &Catalog, config: &Config) -> Vec<String> {
+    let lists = compose::addresses(config);
+    let warning = |channel: &tollgate_core::Channel| {
+        let why = unlisted(channel, &lists)?;
+        Some(format!("channel '{}': {why}; {}", channel.spec.name, why.remedy()))
+    };
+    catalog.channels.values().filter(|channel| channel.spec.on).filter_map(|channel| warning(channel)).collect()
+}
