@@ -33,6 +33,7 @@ mod me;
 mod named_resource;
 mod named_rows;
 mod oidc;
+mod passkeys;
 mod password;
 pub(crate) mod preferences;
 pub(crate) mod previews;
@@ -71,6 +72,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         oidc::ROUTES,
         password::ROUTES,
         totp::ROUTES,
+        passkeys::ROUTES,
         me::ROUTES,
         preferences::ROUTES,
         views::ROUTES,

@@ -113,6 +113,22 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "challenge_ended", "The sign-in took too long. Begin again.")
     }
 
+    /// 401: the same for unknown passkeys, wrong answers of authenticators and suspended members.
+    pub(crate) fn wrong_passkey() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "wrong_passkey",
+            "The passkey is not valid here: it is unknown, was removed, or is of another site.",
+        )
+    }
+
+    /// 409: browsers offer no passkeys at the console's address.
+    pub(crate) fn no_passkeys() -> Self {
+        let message =
+            "Browsers offer no passkeys at the address of this console: set console.url to one with https and a host name.";
+        Self::conflict("no_passkeys", message)
+    }
+
     /// 502: the OpenID provider did not answer as it should; the cause is in the log.
     pub(crate) fn oidc_failed() -> Self {
         let message = "The sign-in at the OpenID provider failed. The log has details under this request id.";
@@ -380,6 +396,10 @@ impl ApiError {
                     Self::conflict("already_exists", message)
                 }
                 IdentityRefusal::TooManyInvites => Self::conflict("too_many_invites", message),
+                IdentityRefusal::PasskeyTaken => Self::conflict("already_exists", message),
+                IdentityRefusal::TooManyPasskeys => Self::conflict("too_many_passkeys", message),
+                IdentityRefusal::PasskeyCounter => Self::wrong_passkey(),
+                IdentityRefusal::ChallengeUsed => Self::no_challenge(),
             },
             ChangeRefusal::SecretTaken | ChangeRefusal::Exists => Self::conflict("already_exists", message),
             ChangeRefusal::TooManyKeys { .. } => Self::conflict("too_many_keys", message),

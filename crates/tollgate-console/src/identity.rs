@@ -1,4 +1,4 @@
-//! How members sign in to the console: passwords, one-time codes, sessions and their cookies, and the limiter of failed attempts.
+//! How members sign in to the console: passwords, one-time codes, passkeys, sessions and their cookies, and the limiter of failed attempts.
 
 pub(crate) mod cookies;
 pub(crate) mod limiter;
@@ -7,6 +7,7 @@ pub(crate) mod origin;
 pub(crate) mod password;
 pub(crate) mod signed;
 pub(crate) mod totp;
+pub(crate) mod webauthn;
 
 use std::sync::Mutex;
 

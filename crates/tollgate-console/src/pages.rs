@@ -37,6 +37,7 @@ mod money;
 mod operations;
 mod overview;
 mod palette;
+mod passkeys;
 mod password_link;
 mod period;
 mod playground;
@@ -89,6 +90,7 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
         set_up::ROUTES,
         invite::ROUTES,
         profile::ROUTES,
+        passkeys::ROUTES,
         keys::ROUTES,
         playground::ROUTES,
         log::ROUTES,

@@ -186,6 +186,7 @@ id!(AlertDestinationId, "dst_");
 id!(JobId, "job_");
 id!(SessionId, "ses_");
 id!(InviteId, "inv_");
+id!(PasskeyId, "pky_");
 
 /// Number of a catalog change; it also identifies the price version.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, Encode, Decode)]

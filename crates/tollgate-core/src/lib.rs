@@ -68,7 +68,7 @@ pub use health::{
 };
 pub use ids::{
     AccountId, AdminKeyId, AlertDestinationId, AlertId, ChannelId, GroupId, IdHash, IdHasher, IdText, InviteId, JobId, KeyId,
-    MemberId, ModelId, NameHash, RequestId, Revision, SessionId, SettingId,
+    MemberId, ModelId, NameHash, PasskeyId, RequestId, Revision, SessionId, SettingId,
 };
 pub use margin::{amount_margin, percent_down, price_margin};
 pub use money::{

@@ -138,6 +138,25 @@ CREATE TABLE password_links (
 );
 CREATE UNIQUE INDEX password_links_hash ON password_links (hash);
 
+-- Passkeys of members. `credential` is the id that the authenticator gave it, `public_key` a COSE_Key. `spec` is JSON: name, signature
+-- counter, backup flags and last use.
+CREATE TABLE passkeys (
+    id TEXT PRIMARY KEY,
+    member_id TEXT NOT NULL,
+    credential BYTEA NOT NULL,
+    public_key BYTEA NOT NULL,
+    spec TEXT NOT NULL
+);
+CREATE UNIQUE INDEX passkeys_credential ON passkeys (credential);
+CREATE INDEX passkeys_member ON passkeys (member_id, id);
+
+-- Challenges that a passkey has answered, until they are over: each is answered once. `hash` is HMAC-SHA-256 with the pepper.
+CREATE TABLE used_challenges (
+    hash BYTEA PRIMARY KEY,
+    ends_at BIGINT NOT NULL
+);
+CREATE INDEX used_challenges_end ON used_challenges (ends_at);
+
 -- Rows changed by each revision: what caches drop.
 CREATE TABLE changes (
     revision BIGINT NOT NULL,

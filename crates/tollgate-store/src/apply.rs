@@ -4,6 +4,7 @@ mod destinations;
 mod identity;
 mod keys;
 mod offers;
+mod passkeys;
 mod prices;
 mod rows;
 

@@ -322,6 +322,7 @@ pub struct ChangedRow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
     Accept,
+    AddPasskey,
     Budgets,
     Cancel,
     DisableTotp,
@@ -332,8 +333,11 @@ pub enum AuditAction {
     Price,
     Put,
     Read,
+    RefusePasskey,
     Release,
     Remove,
+    RemovePasskey,
+    RenamePasskey,
     ReplaceRecoveryCodes,
     Revoke,
     Rotate,
@@ -352,8 +356,9 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::Accept,
+        Self::AddPasskey,
         Self::Budgets,
         Self::Cancel,
         Self::DisableTotp,
@@ -364,8 +369,11 @@ impl AuditAction {
         Self::Price,
         Self::Put,
         Self::Read,
+        Self::RefusePasskey,
         Self::Release,
         Self::Remove,
+        Self::RemovePasskey,
+        Self::RenamePasskey,
         Self::ReplaceRecoveryCodes,
         Self::Revoke,
         Self::Rotate,
@@ -386,6 +394,7 @@ impl AuditAction {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Accept => "accept",
+            Self::AddPasskey => "add_passkey",
             Self::Budgets => "budgets",
             Self::Cancel => "cancel",
             Self::DisableTotp => "disable_totp",
@@ -396,8 +405,11 @@ impl AuditAction {
             Self::Price => "price",
             Self::Put => "put",
             Self::Read => "read",
+            Self::RefusePasskey => "refuse_passkey",
             Self::Release => "release",
             Self::Remove => "remove",
+            Self::RemovePasskey => "remove_passkey",
+            Self::RenamePasskey => "rename_passkey",
             Self::ReplaceRecoveryCodes => "replace_recovery_codes",
             Self::Revoke => "revoke",
             Self::Rotate => "rotate",

@@ -9,6 +9,7 @@ mod identity;
 mod keys;
 mod ledger;
 mod listing;
+mod passkeys;
 mod prices;
 mod settings;
 mod square;
@@ -274,6 +275,11 @@ conformance! {
         admins_are_listed_with_their_logins,
         admin_key_of_a_member_is_narrowed_and_ends_with_the_member,
         rows_of_others_are_out_of_scope;
+    passkeys:
+        passkey_is_found_by_its_credential_and_kept_up_to_date,
+        challenge_is_answered_once,
+        counter_that_does_not_advance_is_refused,
+        passkeys_of_a_member_are_bounded_and_end_with_the_member;
     prices:
         every_change_of_a_price_is_in_its_history,
         price_set_by_hand_is_not_an_imported_one,

@@ -1,13 +1,13 @@
-//! How members sign in: logins, sessions, invites and one-time links. Secrets are stored as hashes, except those of one-time codes,
+//! How members sign in: logins, passkeys, sessions, invites and one-time links. Secrets are stored as hashes, except those of one-time codes,
 //! which are sealed. Writes are [`crate::Change::Identity`], so that each has its entry in the audit log.
 
 use std::fmt;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
 
-use crate::{AdminScope, KeyHash, MemberSpec, ObjectScope, StoreError};
+use crate::{AdminScope, KeyHash, MemberSpec, ObjectScope, Passkey, StoreError, UsedChallenge};
 
 /// Sessions of one member; a further one ends the oldest.
 pub const MAX_SESSIONS: usize = 50;
@@ -83,6 +83,8 @@ pub enum SignInMethod {
     /// A one-time link or an invite.
     Link,
     Oidc,
+    /// A passkey, which has verified the person itself: no second proof is asked for.
+    Passkey,
 }
 
 impl SignInMethod {
@@ -91,6 +93,7 @@ impl SignInMethod {
             Self::Password => "password",
             Self::Link => "link",
             Self::Oidc => "oidc",
+            Self::Passkey => "passkey",
         }
     }
 }
@@ -267,6 +270,35 @@ pub enum IdentityChange {
         member: String,
         recovery_codes: Vec<KeyHash>,
     },
+    /// The passkey is of this member.
+    AddPasskey {
+        member: String,
+        passkey: Box<Passkey>,
+        challenge: UsedChallenge,
+    },
+    RenamePasskey {
+        passkey: PasskeyId,
+        name: String,
+    },
+    RemovePasskey {
+        passkey: PasskeyId,
+    },
+    /// Removes all passkeys of a member and ends the member's sessions.
+    RemovePasskeys {
+        member: String,
+    },
+    /// Notes a sign-in. A signature counter that has not advanced is refused: the passkey may have been copied.
+    UsePasskey {
+        passkey: PasskeyId,
+        sign_count: u32,
+        is_backed_up: bool,
+        challenge: UsedChallenge,
+    },
+    /// Notes in the audit log that the signature counter of a passkey had not advanced.
+    ReportPasskey {
+        passkey: PasskeyId,
+        sign_count: u32,
+    },
     SetPreferences {
         member: String,
         preferences: MemberPreferences,
@@ -325,10 +357,16 @@ impl IdentityChange {
             | Self::DisableTotp { .. }
             | Self::SetRecoveryCodes { .. }
             | Self::SetPreferences { .. }
+            | Self::AddPasskey { .. }
+            | Self::RenamePasskey { .. }
+            | Self::RemovePasskey { .. }
             | Self::OpenSession { .. }
             | Self::EndSession { .. } => AdminScope::Member,
             Self::SetEmail { .. }
             | Self::SetSubject { .. }
+            | Self::RemovePasskeys { .. }
+            | Self::UsePasskey { .. }
+            | Self::ReportPasskey { .. }
             | Self::MakeInvite { .. }
             | Self::RevokeInvite { .. }
             | Self::AcceptInvite { .. }
@@ -351,6 +389,13 @@ pub enum IdentityRefusal {
     LinkExists,
     InviteInvalid,
     TooManyInvites,
+    /// The authenticator's passkey is one of a member already.
+    PasskeyTaken,
+    TooManyPasskeys,
+    /// The signature counter of a passkey has not advanced.
+    PasskeyCounter,
+    /// The challenge was answered before.
+    ChallengeUsed,
 }
 
 impl fmt::Display for IdentityRefusal {
@@ -363,6 +408,10 @@ impl fmt::Display for IdentityRefusal {
             Self::LinkExists => "the member has a link that is still valid",
             Self::InviteInvalid => "the invite is not valid: it was accepted, was revoked, or is too old; ask for a new one",
             Self::TooManyInvites => "there are too many open invites; revoke some of them first",
+            Self::PasskeyTaken => "the passkey was added already",
+            Self::TooManyPasskeys => "the member has as many passkeys as can be; remove one first",
+            Self::PasskeyCounter => "the signature counter of the passkey has not advanced: it may have been copied",
+            Self::ChallengeUsed => "the challenge was answered before; begin again",
         })
     }
 }
@@ -399,6 +448,12 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     async fn find_invite(&self, hash: &KeyHash) -> Result<Option<Invite>, StoreError>;
 
     async fn find_link(&self, hash: &KeyHash) -> Result<Option<PasswordLink>, StoreError>;
+
+    /// The passkeys of a member, in the order in which they were added.
+    async fn passkeys(&self, member: MemberId) -> Result<Vec<Passkey>, StoreError>;
+
+    /// The passkey to which an authenticator gave this id, and its member, unless that was removed.
+    async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError>;
 
     /// The active admins, oldest first; at most 100.
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError>;

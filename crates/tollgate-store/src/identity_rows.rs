@@ -2,10 +2,11 @@
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{InviteId, MemberId, Secret, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, PasskeyId, Secret, SessionId, Timestamp};
 
 use crate::{
-    Invite, KeyHash, LinkKind, Login, MAX_SHARING_MEMBERS, MemberPreferences, SavedView, Session, StoreError,
+    Invite, KeyHash, LinkKind, Login, MAX_SHARING_MEMBERS, MemberPreferences, Passkey, SavedView, Session, StoreError,
+    UsedChallenge,
     seal::{SealContext, Sealer},
 };
 
@@ -127,7 +128,7 @@ pub(crate) trait IdentityTransaction: Send {
 
     async fn put_login(&mut self, row: &LoginRow) -> Result<(), StoreError>;
 
-    /// Deletes the login, the sessions and the links of a member.
+    /// Deletes the login, the passkeys, the sessions and the links of a member.
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError>;
 
     /// The sessions of a member, in the order in which they were opened.
@@ -158,4 +159,24 @@ pub(crate) trait IdentityTransaction: Send {
     async fn put_link(&mut self, row: &LinkRow) -> Result<(), StoreError>;
 
     async fn delete_links(&mut self, member: &str) -> Result<(), StoreError>;
+
+    /// The passkeys of a member, in the order in which they were added.
+    async fn passkeys_of(&mut self, member: &str) -> Result<Vec<Passkey>, StoreError>;
+
+    async fn passkey_row(&mut self, id: PasskeyId) -> Result<Option<Passkey>, StoreError>;
+
+    /// Whether a member has a passkey to which the authenticator gave this id.
+    async fn has_credential(&mut self, credential: &[u8]) -> Result<bool, StoreError>;
+
+    async fn put_passkey(&mut self, passkey: &Passkey) -> Result<(), StoreError>;
+
+    async fn delete_passkey(&mut self, id: PasskeyId) -> Result<(), StoreError>;
+
+    async fn delete_passkeys(&mut self, member: &str) -> Result<(), StoreError>;
+
+    /// Whether the challenge was answered before.
+    async fn is_challenge_used(&mut self, challenge: &UsedChallenge) -> Result<bool, StoreError>;
+
+    /// Remembers a challenge as answered, and forgets those that are over.
+    async fn use_challenge(&mut self, challenge: &UsedChallenge, now: Timestamp) -> Result<(), StoreError>;
 }

@@ -35,6 +35,7 @@ mod memory;
 mod open;
 mod options;
 mod pairing;
+mod passkeys;
 mod preview;
 mod price_history;
 mod proxy;
@@ -108,6 +109,7 @@ pub use listing::{
 pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;
+pub use passkeys::{MAX_PASSKEYS, Passkey, PasskeySpec, UsedChallenge};
 pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_changes};
 pub use price_history::{ImportedPrice, PriceChange, PriceHistoryFilter, PriceHistoryPosition};
 pub use proxy::{ChannelSecrets, redacted_proxy};

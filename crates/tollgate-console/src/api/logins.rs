@@ -11,7 +11,7 @@ use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{NAME, both, read},
+    schema::{COUNT, NAME, both, read},
     sign_in::EMAIL,
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
@@ -22,7 +22,8 @@ static LOGIN: Object = Object::of(
         read("member", NAME, "The member."),
         both("email", EMAIL, "E-mail address to sign in with, besides the name.").or_null(),
         read("password", Kind::Flag, "Whether the member has a password."),
-        read("totp", Kind::Flag, "Whether signing in needs a one-time code."),
+        read("totp", Kind::Flag, "Whether signing in with the password needs a one-time code."),
+        read("passkeys", COUNT, "Passkeys of the member."),
         both(
             "oidc",
             Kind::Flag,
@@ -65,16 +66,18 @@ async fn find(context: &RequestContext) -> Result<LoginMember, ApiError> {
     context.state.store.identity.login(id).await?.ok_or_else(|| ApiError::not_found(RowKind::Member))
 }
 
-fn show(member: &LoginMember) -> ApiResponse {
+async fn show(context: &RequestContext, member: &LoginMember) -> Result<ApiResponse, ApiError> {
     let login = &member.login;
-    ApiResponse::ok(json!({
+    let passkeys = context.state.store.identity.passkeys(member.id).await?.len();
+    Ok(ApiResponse::ok(json!({
         "member": member.name, "email": login.email, "password": login.password.is_some(), "totp": login.totp.is_some(),
-        "oidc": login.subject.is_some(), "signed_in_at": login.signed_in_at.map(time_value),
-    }))
+        "passkeys": passkeys, "oidc": login.subject.is_some(), "signed_in_at": login.signed_in_at.map(time_value),
+    })))
 }
 
 async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    Ok(show(&find(&context).await?))
+    let member = find(&context).await?;
+    show(&context, &member).await
 }
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {

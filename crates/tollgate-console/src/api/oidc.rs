@@ -10,7 +10,7 @@ use tollgate_store::{
 use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
-    schema::{NAME, both, read},
+    schema::{NAME, TEXT, both, read},
     sign_in::{attempt_succeeded, begin_attempt, open_session},
 };
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
     identity::{
         cookies,
         signed::{self, Purpose, sign},
+        webauthn::RelyingParty,
     },
     oidc::{Identified, NotAdmitted, OidcProvider, OidcState, identify},
     principal::member_actor,
@@ -41,6 +42,12 @@ static METHODS: Object = Object::of(
     &[
         read("password", Kind::Flag, "Whether members sign in with passwords."),
         read("oidc", NAME, "Name of the OpenID provider; null without one.").or_null(),
+        read(
+            "passkey_origin",
+            TEXT,
+            "Origin of the pages at which members sign in with passkeys; null if browsers offer none there.",
+        )
+        .or_null(),
     ],
 );
 
@@ -77,7 +84,9 @@ pub(super) static ROUTES: &[Route] = &[
 
 async fn methods(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let oidc = context.state.identity.oidc.as_ref().map(|provider| provider.settings.name.as_str());
-    Ok(ApiResponse::ok(json!({"password": true, "oidc": oidc})))
+    let relying_party = RelyingParty::of(&context.state.identity.settings.url);
+    let passkey_origin = relying_party.map(|relying_party| relying_party.origin);
+    Ok(ApiResponse::ok(json!({"password": true, "oidc": oidc, "passkey_origin": passkey_origin})))
 }
 
 fn provider(context: &RequestContext) -> Result<&OidcProvider, ApiError> {

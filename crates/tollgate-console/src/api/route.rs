@@ -221,6 +221,7 @@ const PATH_PARAMETERS: &[FieldShape] = &[
     both("model", PATH_TEXT, "Name or id of the model."),
     both("session", PATH_TEXT, "Id of the session."),
     both("invite", PATH_TEXT, "Id of the invite."),
+    both("passkey", PATH_TEXT, "Id of the passkey."),
     both("job", PATH_TEXT, "Id of the job."),
     both("alert", PATH_TEXT, "Id of the alert."),
     both("record", PATH_TEXT, "Id of the request."),

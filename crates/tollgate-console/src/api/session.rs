@@ -47,7 +47,7 @@ static SESSION: Object = Object::of(
         read("id", Kind::Id("ses_"), "Id."),
         read("member", NAME, "Name of the member."),
         read("current", Kind::Flag, "Whether it is the session of this request."),
-        read("method", Kind::Word(&["password", "link", "oidc"]), "How the member signed in."),
+        read("method", Kind::Word(&["password", "link", "oidc", "passkey"]), "How the member signed in."),
         read("address", TEXT, "Address of the last request; empty if unknown."),
         read("agent", TEXT, "Browser that signed in."),
         read("created_at", Kind::Time, "When the member signed in."),

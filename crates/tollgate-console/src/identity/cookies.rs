@@ -1,7 +1,9 @@
-//! The cookies of a session and of a sign-in at an OpenID provider. Over HTTPS their names have the prefix `__Host-`: no other host
-//! and no plain connection can set them.
+//! The cookies of a session, of a sign-in at an OpenID provider and of a sign-in with a passkey. Over HTTPS their names have the prefix
+//! `__Host-`: no other host and no plain connection can set them.
 
 use http::{HeaderMap, header};
+
+use super::webauthn;
 
 const NAME: &str = "tollgate_session";
 const SECURE_NAME: &str = "__Host-tollgate_session";
@@ -29,6 +31,24 @@ pub(crate) fn set_oidc_state(state: &str, secure: bool) -> String {
 
 pub(crate) fn clear_oidc_state(secure: bool) -> String {
     set(oidc_name(secure), "", 0, secure)
+}
+
+/// The signed challenge that a browser keeps while it asks for a passkey.
+pub(crate) fn passkey_state(headers: &HeaderMap, secure: bool) -> Option<&str> {
+    cookie(headers, passkey_name(secure))
+}
+
+/// `Set-Cookie` for [`passkey_state`].
+pub(crate) fn set_passkey_state(state: &str, secure: bool) -> String {
+    set(passkey_name(secure), state, webauthn::TIMEOUT_MS / 1_000, secure)
+}
+
+pub(crate) fn clear_passkey_state(secure: bool) -> String {
+    set(passkey_name(secure), "", 0, secure)
+}
+
+const fn passkey_name(secure: bool) -> &'static str {
+    if secure { "__Host-tollgate_passkey" } else { "tollgate_passkey" }
 }
 
 const fn oidc_name(secure: bool) -> &'static str {

@@ -1,10 +1,13 @@
 //! Texts that the console hands to a client and takes back unchanged, for a short time: the challenge between password and one-time
-//! code, a secret that is being set up, the state of a sign-in at an OpenID provider. They are authenticated, not encrypted.
+//! code, a secret that is being set up, the state of a sign-in at an OpenID provider, the challenges of passkeys. They are authenticated,
+//! not encrypted.
 
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;
 use tollgate_core::Timestamp;
 use tollgate_store::KeyHasher;
+
+use super::webauthn;
 
 /// Purpose of a text, which is valid for this purpose only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +15,8 @@ pub(crate) enum Purpose {
     SecondFactor,
     TotpSecret,
     OidcState,
+    NewPasskey,
+    PasskeySignIn,
 }
 
 impl Purpose {
@@ -20,6 +25,8 @@ impl Purpose {
             Self::SecondFactor => "second factor",
             Self::TotpSecret => "one-time secret",
             Self::OidcState => "state of a sign-in",
+            Self::NewPasskey => "new passkey",
+            Self::PasskeySignIn => "sign-in with a passkey",
         }
     }
 
@@ -29,6 +36,7 @@ impl Purpose {
             Self::SecondFactor => 300_000,
             Self::TotpSecret => 900_000,
             Self::OidcState => 600_000,
+            Self::NewPasskey | Self::PasskeySignIn => webauthn::TIMEOUT_MS,
         }
     }
 }

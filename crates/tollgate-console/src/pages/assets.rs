@@ -54,6 +54,7 @@ static SOURCES: &[Source] = &[
     source!("choose.js"),
     source!("contents.js"),
     source!("home.js"),
+    source!("passkey.js"),
     source!("markdown.js"),
     source!("playground-code.js"),
     source!("playground-protocols.js"),

@@ -37,6 +37,10 @@ pub(crate) fn word(t: Locale, action: &str, kind: &str, detail: &Value) -> Strin
         "enable_totp" => t.say("audit.codes_on"),
         "disable_totp" => t.say("audit.codes_off"),
         "replace_recovery_codes" => t.say("audit.codes_replaced"),
+        "add_passkey" => t.say("audit.passkey_added"),
+        "rename_passkey" => t.say("audit.passkey_renamed"),
+        "remove_passkey" => t.say("audit.passkey_removed"),
+        "refuse_passkey" => t.say("audit.passkey_refused"),
         _ => return action.replace('_', " "),
     };
     word.to_owned()

@@ -73,6 +73,8 @@ pub(crate) enum Script {
     Choose,
     /// A stored conversation that goes on in the playground.
     Contents,
+    /// Forms that a browser answers with a passkey.
+    Passkey,
 }
 
 /// Entries of the navigation below a heading.
@@ -374,6 +376,10 @@ impl Layout {
 
     pub(crate) fn has_contents(&self) -> bool {
         self.has(Script::Contents)
+    }
+
+    pub(crate) fn has_passkeys(&self) -> bool {
+        self.has(Script::Passkey)
     }
 
     pub(crate) fn is_home(&self) -> bool {

@@ -44,6 +44,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/members/{name}/password-link", ADMIN, page!(make_link)),
     PageRoute::post("/members/{name}/login", ADMIN, page!(change_login)),
     PageRoute::post("/members/{name}/codes", ADMIN, page!(reset_codes)),
+    PageRoute::post("/members/{name}/passkeys", ADMIN, page!(remove_passkeys)),
     PageRoute::post("/members/{name}/remove", ADMIN, page!(remove)),
 ];
 
@@ -336,6 +337,14 @@ async fn reset_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure
     let member = read_member(&request).await?;
     match request.call(operations::RESET_TOTP, of_member(&request)).await {
         Ok(_) => Ok(to_member(&request, &member, Toast::CodesOff)),
+        Err(error) => refuse(&request, &member, error).await,
+    }
+}
+
+async fn remove_passkeys(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let member = read_member(&request).await?;
+    match request.call(operations::REMOVE_PASSKEYS, of_member(&request)).await {
+        Ok(_) => Ok(to_member(&request, &member, Toast::PasskeysRemoved)),
         Err(error) => refuse(&request, &member, error).await,
     }
 }

@@ -10,7 +10,9 @@ macro_rules! operations {
 
 operations! {
     ACCEPT_INVITE = "accept_invite";
+    ADD_PASSKEY = "add_passkey";
     ADJUST = "adjust";
+    BEGIN_PASSKEY = "begin_passkey";
     CANCEL_JOB = "cancel_job";
     CHANGE_DESTINATION = "change_destination";
     CHANGE_GROUP = "change_group";
@@ -88,6 +90,7 @@ operations! {
     GET_CONTENTS = "get_contents";
     REMOVE_CONTENTS = "remove_contents";
     LIST_PROXIES = "list_proxies";
+    LIST_PASSKEYS = "list_passkeys";
     LIST_PRICES = "list_prices";
     LIST_PRICE_CHANGES = "list_price_changes";
     LIST_SESSIONS = "list_sessions";
@@ -109,6 +112,9 @@ operations! {
     REMOVE_DESTINATION = "remove_destination";
     REMOVE_GROUP = "remove_group";
     REMOVE_MEMBER = "remove_member";
+    REMOVE_PASSKEY = "remove_passkey";
+    REMOVE_PASSKEYS = "remove_passkeys";
+    RENAME_PASSKEY = "rename_passkey";
     REMOVE_VIEW = "remove_view";
     RESET_TOTP = "reset_totp";
     REVOKE_INVITE = "revoke_invite";
@@ -118,6 +124,7 @@ operations! {
     SIMULATE_PRICE = "simulate_price";
     SIGN_IN = "sign_in";
     SIGN_IN_WITH_CODE = "sign_in_with_code";
+    SIGN_IN_WITH_PASSKEY = "sign_in_with_passkey";
     SIGN_OUT = "sign_out";
     START_JOB = "start_job";
     SUM_ATTEMPTS = "sum_attempts";

@@ -84,10 +84,13 @@ pub(crate) enum Toast {
     KeysRevoked,
     NoKeyChosen,
     ContentsRemoved,
+    PasskeyAdded,
+    PasskeyRemoved,
+    PasskeysRemoved,
 }
 
 impl Toast {
-    const ALL: [Self; 25] = [
+    const ALL: [Self; 28] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -113,6 +116,9 @@ impl Toast {
         Self::KeysRevoked,
         Self::NoKeyChosen,
         Self::ContentsRemoved,
+        Self::PasskeyAdded,
+        Self::PasskeyRemoved,
+        Self::PasskeysRemoved,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -142,6 +148,9 @@ impl Toast {
             Self::KeysRevoked => "keys-revoked",
             Self::NoKeyChosen => "no-key-chosen",
             Self::ContentsRemoved => "contents-removed",
+            Self::PasskeyAdded => "passkey-added",
+            Self::PasskeyRemoved => "passkey-removed",
+            Self::PasskeysRemoved => "passkeys-removed",
         }
     }
 
@@ -172,6 +181,9 @@ impl Toast {
             Self::KeysRevoked => t.say("toast.keys_revoked"),
             Self::NoKeyChosen => t.say("toast.no_key_chosen"),
             Self::ContentsRemoved => t.say("contents.removed"),
+            Self::PasskeyAdded => t.say("toast.passkey_added"),
+            Self::PasskeyRemoved => t.say("toast.passkey_removed"),
+            Self::PasskeysRemoved => t.say("toast.passkeys_removed"),
         }
     }
 }

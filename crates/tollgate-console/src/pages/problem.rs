@@ -37,6 +37,9 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
     }
     let text = match (error.code(), error.param(), error.reason()) {
         ("wrong_login", ..) => t.say("problem.wrong_login"),
+        ("wrong_passkey", ..) => t.say("problem.wrong_passkey"),
+        ("no_passkeys", ..) => t.say("problem.no_passkeys"),
+        ("too_many_passkeys", ..) => t.say("problem.too_many_passkeys"),
         ("wrong_code", ..) | ("invalid_value" | "missing_required_parameter", Some("code"), _) => t.say("problem.wrong_code"),
         ("challenge_ended", ..) => t.say("problem.challenge_ended"),
         ("invalid_value", Some("challenge"), _) => t.say("problem.secret_ended"),
@@ -122,6 +125,9 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "client_certificate" => t.say("problem.client_certificate"),
         "client_key" => t.say("problem.client_key"),
         "parameters" => t.say("problem.parameters"),
+        "passkey_exists" => t.say("passkeys.exists"),
+        "passkey_ended" => t.say("problem.passkey_ended"),
+        "passkey_refused" => t.say("problem.passkey_refused"),
         "several_keys" => t.say("problem.several_keys"),
         "private_address" => t.say("problem.private_address"),
         "private_address_for_admins" => t.say("problem.private_address_for_admins"),

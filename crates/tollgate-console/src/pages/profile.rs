@@ -1,4 +1,4 @@
-//! The member's own page: password, one-time codes, time zone, sessions. Language and theme are forms of every page.
+//! The member's own page: password, one-time codes, passkeys, time zone, sessions. Language and theme are forms of every page.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -11,9 +11,10 @@ use super::{
     control::Control,
     form::{FormData, FormState},
     format::{self, TimeText},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::{Language, Locale},
     operations,
+    passkeys::PasskeysView,
     password_link::{check_repeated, new_password},
     preferences::{Toast, keep},
     reply::{PageFailure, PageReply},
@@ -45,6 +46,7 @@ struct ProfilePage {
     banner: Option<String>,
     login: LoginView,
     codes_left: String,
+    passkeys: PasskeysView,
     sessions: Vec<SessionEntry>,
     password: Control,
     new_password: Control,
@@ -124,7 +126,7 @@ struct RecoveryView {
     recovery_codes: Vec<String>,
 }
 
-fn own_name(request: &PageRequest) -> Result<&str, ApiError> {
+pub(super) fn own_name(request: &PageRequest) -> Result<&str, ApiError> {
     request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).ok_or_else(ApiError::no_session)
 }
 
@@ -132,7 +134,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     profile_page(&request, &FormState::default()).await
 }
 
-async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
+pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
     let (t, name) = (request.t(), own_name(request)?);
     let own = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
     let login: LoginView = request.read(operations::GET_LOGIN, own).await?;
@@ -145,6 +147,7 @@ async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageRep
         method: match session.method.as_str() {
             "oidc" => t.say("profile.method.oidc"),
             "link" => t.say("profile.method.link"),
+            "passkey" => t.say("profile.method.passkey"),
             _ => t.say("profile.method.password"),
         },
         created_at: format::time(t, &session.created_at),
@@ -156,10 +159,11 @@ async fn profile_page(request: &PageRequest, form: &FormState) -> Result<PageRep
     };
     let (new, again) = new_password(t, form);
     let template = ProfilePage {
-        layout: request.layout(t.say("nav.profile")),
+        layout: request.layout(t.say("nav.profile")).with(Script::Passkey),
         t,
         banner: form.banner(),
         login,
+        passkeys: PasskeysView::read(request, form).await?,
         codes_left: t.say_count("codes.left_one", "codes.left", totp.recovery_codes_left),
         sessions: sessions.items.into_iter().map(entry).collect(),
         password: form.current_password("password", t.say("profile.current_password")),
@@ -215,7 +219,7 @@ async fn change_display(request: Arc<PageRequest>) -> Result<PageReply, PageFail
 }
 
 /// The profile with what is wrong.
-async fn refuse(request: &PageRequest, error: ApiError, fields: &[&str]) -> Result<PageReply, PageFailure> {
+pub(super) async fn refuse(request: &PageRequest, error: ApiError, fields: &[&str]) -> Result<PageReply, PageFailure> {
     let form = FormState::refused(request.t(), &request.form, &error, fields)?;
     profile_page(request, &form).await
 }

@@ -1,4 +1,4 @@
-//! Signing in and out: password, one-time code, and the way to the OpenID provider.
+//! Signing in and out: password, one-time code, passkey, and the way to the OpenID provider.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use url::form_urlencoded::byte_serialize;
 
 use super::{
     control::Control,
-    form::FormState,
-    layout::Layout,
+    form::{FormData, FormState},
+    layout::{Layout, Script},
     locale::Locale,
     operations,
     preferences::Toast,
@@ -25,6 +25,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/sign-in", SeenBy::Anyone, page!(show)),
     PageRoute::post("/sign-in", SeenBy::Anyone, page!(send)),
     PageRoute::post("/sign-in/code", SeenBy::Anyone, page!(send_code)),
+    PageRoute::post("/sign-in/passkey", SeenBy::Anyone, page!(send_passkey)),
     PageRoute::post("/sign-out", SeenBy::Role(AdminScope::Member), page!(sign_out)),
 ];
 
@@ -45,6 +46,8 @@ struct SignInPage {
     password: Control,
     to: String,
     oidc: Option<OidcButton>,
+    /// Origin at which browsers offer passkeys.
+    passkey_origin: Option<String>,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,7 @@ struct CodePage {
 #[derive(Debug, Deserialize)]
 struct Methods {
     oidc: Option<String>,
+    passkey_origin: Option<String>,
 }
 
 /// The end of a step of signing in.
@@ -120,7 +124,7 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         }
     });
     let template = SignInPage {
-        layout: request.layout(t.say("sign_in.title")),
+        layout: request.layout(t.say("sign_in.title")).with(Script::Passkey),
         t,
         banner: form.banner(),
         is_form_lost: request.query.value("lost") == "form",
@@ -128,6 +132,7 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         password: form.current_password("password", t.say("sign_in.password")),
         to: to.to_owned(),
         oidc,
+        passkey_origin: methods.passkey_origin,
     };
     PageReply::page(form.status(), &template)
 }
@@ -180,6 +185,20 @@ async fn send_code(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> 
             let is_wrong = error.code() == "wrong_code" || error.param().is_some();
             let error = if is_wrong { ApiError::wrong_code().about("code") } else { error };
             code_page(&request, &FormState::refused(request.t(), form, &error, &["code"])?, challenge, to)
+        }
+    }
+}
+
+async fn send_passkey(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let (form, to) = (&request.form, target(&request, request.form.value("to")));
+    let fields = ["credential", "client_data", "authenticator_data", "signature", "user_handle"];
+    match request.send(operations::SIGN_IN_WITH_PASSKEY, &fields.map(|field| (field, form.value(field)))).await {
+        Ok(answer) => proceed(&request, SignInStep::of(answer), to),
+        // A field that is empty or malformed is no valid passkey either.
+        Err(error) => {
+            let error = if error.param().is_some() { ApiError::wrong_passkey() } else { error };
+            let state = FormState::refused(request.t(), &FormData::default(), &error, &[])?;
+            password_page(&request, &state, to).await
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Changes of how members sign in: logins, sessions, invites and one-time links.
+//! Changes of how members sign in: logins, sessions, invites and one-time links. Those of passkeys are in [`super::passkeys`].
 
 use serde_json::{Value, json};
 use subtle::ConstantTimeEq as _;
@@ -15,7 +15,7 @@ use crate::{
 
 const MAX_EMAIL: usize = 254;
 
-fn identity_refused(name: &str, reason: IdentityRefusal) -> StoreError {
+pub(super) fn identity_refused(name: &str, reason: IdentityRefusal) -> StoreError {
     refused(RowKind::Member, name, ChangeRefusal::Identity(reason))
 }
 
@@ -52,6 +52,14 @@ impl Batch<'_> {
                 let replace = |login: &mut LoginRow| login.state.recovery_codes = codes;
                 self.edit_login(member, AuditAction::ReplaceRecoveryCodes, LoginEdit::KeepsSessions, replace).await
             }
+            IdentityChange::AddPasskey { member, passkey, challenge } => self.add_passkey(member, passkey, challenge).await,
+            IdentityChange::RenamePasskey { passkey, name } => self.rename_passkey(*passkey, name).await,
+            IdentityChange::RemovePasskey { passkey } => self.remove_passkey(*passkey).await,
+            IdentityChange::RemovePasskeys { member } => self.remove_passkeys(member).await,
+            IdentityChange::UsePasskey { passkey, sign_count, is_backed_up, challenge } => {
+                self.use_passkey(*passkey, *sign_count, *is_backed_up, challenge).await
+            }
+            IdentityChange::ReportPasskey { passkey, sign_count } => self.report_passkey(*passkey, *sign_count).await,
             IdentityChange::SetPreferences { member, preferences } => self.set_preferences(member, preferences).await,
             IdentityChange::SetSubject { member, subject } => self.set_subject(member, subject.as_deref()).await,
             IdentityChange::OpenSession { member, session, factor } => self.open_session(member, session, *factor).await,
@@ -69,7 +77,7 @@ impl Batch<'_> {
 
     // === logins ===
 
-    async fn login_of(&mut self, row: &CatalogRow) -> Result<LoginRow, StoreError> {
+    pub(super) async fn login_of(&mut self, row: &CatalogRow) -> Result<LoginRow, StoreError> {
         Ok(self.rows.login_row(&row.id).await?.unwrap_or_else(|| LoginRow::of(&row.id)))
     }
 
@@ -176,7 +184,7 @@ impl Batch<'_> {
     // === sessions ===
 
     /// Ends all sessions of a member, and the challenges between password and one-time code.
-    async fn end_sessions(&mut self, login: &mut LoginRow) -> Result<(), StoreError> {
+    pub(super) async fn end_sessions(&mut self, login: &mut LoginRow) -> Result<(), StoreError> {
         login.state.version += 1;
         self.rows.delete_sessions(&login.member).await
     }
@@ -323,7 +331,7 @@ impl Batch<'_> {
         self.set_password(&row, password, AuditAction::UseLink).await
     }
 
-    fn record_identity(&mut self, kind: AuditKind, action: AuditAction, id: &str, name: &str, detail: &Value) {
+    pub(super) fn record_identity(&mut self, kind: AuditKind, action: AuditAction, id: &str, name: &str, detail: &Value) {
         self.audit.push(AuditEvent {
             revision: Revision(self.revision.0 + 1),
             at: self.now,

@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use tollgate_core::{InviteId, MemberId, Timestamp};
 
 use super::{CachedStore, QUERY_TIMEOUT};
-use crate::{IdentityStore, Invite, KeyHash, LoginMember, PasswordLink, SavedView, Session, SessionFilter, StoreError};
+use crate::{IdentityStore, Invite, KeyHash, LoginMember, Passkey, PasswordLink, SavedView, Session, SessionFilter, StoreError};
 
 #[async_trait]
 impl IdentityStore for CachedStore {
@@ -50,6 +50,14 @@ impl IdentityStore for CachedStore {
 
     async fn find_link(&self, hash: &KeyHash) -> Result<Option<PasswordLink>, StoreError> {
         self.within(QUERY_TIMEOUT, self.sql()?.find_link(hash)).await
+    }
+
+    async fn passkeys(&self, member: MemberId) -> Result<Vec<Passkey>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.passkeys(member)).await
+    }
+
+    async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.find_passkey(credential)).await
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use async_trait::async_trait;
-use tollgate_core::{InviteId, MemberId, MemberStatus, Role, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, SessionId, Timestamp};
 
 use super::{MemoryStore, State};
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LoginMember, MemberSpec, PasswordLink, RowKind, SavedView, Session, SessionFilter,
-    StoreError,
+    IdentityStore, Invite, InviteState, KeyHash, LoginMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView, Session,
+    SessionFilter, StoreError, UsedChallenge,
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::CatalogRow,
     seal::Sealer,
@@ -22,6 +22,9 @@ pub(super) struct MemoryIdentity {
     invites: BTreeMap<InviteId, InviteRow>,
     /// By the id of the member.
     links: BTreeMap<String, LinkRow>,
+    passkeys: BTreeMap<PasskeyId, Passkey>,
+    /// When each challenge that was answered is over.
+    used_challenges: BTreeMap<[u8; 32], Timestamp>,
 }
 
 impl MemoryIdentity {
@@ -128,6 +131,19 @@ impl IdentityStore for MemoryStore {
         }))
     }
 
+    async fn passkeys(&self, member: MemberId) -> Result<Vec<Passkey>, StoreError> {
+        let state = self.catalog.lock().await;
+        Ok(state.identity.passkeys.values().filter(|passkey| passkey.member == member).cloned().collect())
+    }
+
+    async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError> {
+        let state = self.catalog.lock().await;
+        let found = state.identity.passkeys.values().find(|passkey| passkey.credential == credential);
+        let Some(passkey) = found else { return Ok(None) };
+        let Some(row) = state.live_member(&passkey.member.to_string()) else { return Ok(None) };
+        Ok(Some((passkey.clone(), state.login_member(row, &self.sealer)?)))
+    }
+
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {
         let state = self.catalog.lock().await;
         let members = state.live().filter(|row| row.kind == RowKind::Member);
@@ -161,6 +177,7 @@ impl IdentityTransaction for State {
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
         self.identity.logins.remove(member);
         self.identity.links.remove(member);
+        self.delete_passkeys(member).await?;
         self.delete_sessions(member).await
     }
 
@@ -221,6 +238,43 @@ impl IdentityTransaction for State {
 
     async fn delete_links(&mut self, member: &str) -> Result<(), StoreError> {
         self.identity.links.remove(member);
+        Ok(())
+    }
+
+    async fn passkeys_of(&mut self, member: &str) -> Result<Vec<Passkey>, StoreError> {
+        Ok(self.identity.passkeys.values().filter(|passkey| passkey.member.to_string() == member).cloned().collect())
+    }
+
+    async fn passkey_row(&mut self, id: PasskeyId) -> Result<Option<Passkey>, StoreError> {
+        Ok(self.identity.passkeys.get(&id).cloned())
+    }
+
+    async fn has_credential(&mut self, credential: &[u8]) -> Result<bool, StoreError> {
+        Ok(self.identity.passkeys.values().any(|passkey| passkey.credential == credential))
+    }
+
+    async fn put_passkey(&mut self, passkey: &Passkey) -> Result<(), StoreError> {
+        self.identity.passkeys.insert(passkey.id, passkey.clone());
+        Ok(())
+    }
+
+    async fn delete_passkey(&mut self, id: PasskeyId) -> Result<(), StoreError> {
+        self.identity.passkeys.remove(&id);
+        Ok(())
+    }
+
+    async fn delete_passkeys(&mut self, member: &str) -> Result<(), StoreError> {
+        self.identity.passkeys.retain(|_, passkey| passkey.member.to_string() != member);
+        Ok(())
+    }
+
+    async fn is_challenge_used(&mut self, challenge: &UsedChallenge) -> Result<bool, StoreError> {
+        Ok(self.identity.used_challenges.contains_key(&challenge.hash.0))
+    }
+
+    async fn use_challenge(&mut self, challenge: &UsedChallenge, now: Timestamp) -> Result<(), StoreError> {
+        self.identity.used_challenges.retain(|_, ends_at| *ends_at > now);
+        self.identity.used_challenges.insert(challenge.hash.0, challenge.ends_at);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use serde::de::DeserializeOwned;
 use sqlx::{Row as _, any::AnyRow};
-use tollgate_core::{InviteId, MemberId, SessionId, Timestamp};
+use tollgate_core::{InviteId, MemberId, PasskeyId, SessionId, Timestamp};
 
 use super::{
     change_transaction::SqlChangeTransaction,
@@ -11,8 +11,8 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, PasswordLink, RowKind,
-    SavedView, Session, SessionFilter, StoreError,
+    IdentityStore, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, Passkey, PasswordLink,
+    RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
     identity::SHARED_VIEW,
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::{CatalogRow, spec_text},
@@ -23,6 +23,7 @@ const READ: &str = "read how members sign in";
 const LOGIN: &str = "SELECT member_id, email, subject, totp, state FROM logins";
 const SESSION: &str = "SELECT id, member_id, seen_at, ends_at, spec FROM sessions";
 const INVITE: &str = "SELECT id, hash, expires_at, spec FROM invites";
+const PASSKEY: &str = "SELECT id, member_id, credential, public_key, spec FROM passkeys";
 const LINK: &str = "SELECT member_id, hash, kind, expires_at FROM password_links";
 
 fn decode<T: DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
@@ -73,6 +74,16 @@ fn link_row(row: &AnyRow) -> Result<LinkRow, sqlx::Error> {
         hash: hash(row, 1)?,
         kind: LinkKind::parse(&kind).ok_or_else(|| malformed("the kind of a link"))?,
         expires_at: Timestamp(row.try_get(3)?),
+    })
+}
+
+fn passkey(row: &AnyRow) -> Result<Passkey, sqlx::Error> {
+    Ok(Passkey {
+        id: PasskeyId::parse(row.try_get(0)?).ok_or_else(|| malformed("the id of a passkey"))?,
+        member: MemberId::parse(row.try_get(1)?).ok_or_else(|| malformed("the member of a passkey"))?,
+        credential: row.try_get(2)?,
+        public_key: row.try_get(3)?,
+        spec: decode(row.try_get(4)?)?,
     })
 }
 
@@ -197,6 +208,18 @@ impl IdentityStore for SqlStore {
         Ok(member.map(|member| PasswordLink { kind: link.kind, member, expires_at: link.expires_at }))
     }
 
+    async fn passkeys(&self, member: MemberId) -> Result<Vec<Passkey>, StoreError> {
+        let query = sqlx::query(statement(PASSKEY, " WHERE member_id = $1 ORDER BY id")).bind(member.to_string());
+        self.fetch_as(READ, query, passkey).await
+    }
+
+    async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError> {
+        let query = sqlx::query(statement(PASSKEY, " WHERE credential = $1")).bind(credential.to_vec());
+        let Some(found) = self.fetch_as(READ, query, passkey).await?.pop() else { return Ok(None) };
+        let member = IdentityStore::login(self, found.member).await?;
+        Ok(member.map(|member| (found, member)))
+    }
+
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {
         let sql = "WHERE kind = 'member' AND removed_at IS NULL AND spec LIKE '%\"role\":\"admin\"%' \
                    AND spec LIKE '%\"status\":\"active\"%' ORDER BY id LIMIT 100";
@@ -250,6 +273,7 @@ impl IdentityTransaction for SqlChangeTransaction<'_> {
 
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
         self.execute(sqlx::query("DELETE FROM logins WHERE member_id = $1").bind(member.to_owned())).await?;
+        self.delete_passkeys(member).await?;
         self.delete_sessions(member).await?;
         self.delete_links(member).await
     }
@@ -330,5 +354,52 @@ impl IdentityTransaction for SqlChangeTransaction<'_> {
 
     async fn delete_links(&mut self, member: &str) -> Result<(), StoreError> {
         self.execute(sqlx::query("DELETE FROM password_links WHERE member_id = $1").bind(member.to_owned())).await
+    }
+
+    async fn passkeys_of(&mut self, member: &str) -> Result<Vec<Passkey>, StoreError> {
+        let failed = self.read_failed();
+        let query = sqlx::query(statement(PASSKEY, " WHERE member_id = $1 ORDER BY id")).bind(member.to_owned());
+        let rows = query.fetch_all(&mut *self.connection).await;
+        rows.and_then(|rows| rows.iter().map(passkey).collect()).map_err(failed)
+    }
+
+    async fn passkey_row(&mut self, id: PasskeyId) -> Result<Option<Passkey>, StoreError> {
+        self.one(sqlx::query(statement(PASSKEY, " WHERE id = $1")).bind(id.to_string()), passkey).await
+    }
+
+    async fn has_credential(&mut self, credential: &[u8]) -> Result<bool, StoreError> {
+        let query = sqlx::query(statement(PASSKEY, " WHERE credential = $1")).bind(credential.to_vec());
+        Ok(self.one(query, passkey).await?.is_some())
+    }
+
+    async fn put_passkey(&mut self, row: &Passkey) -> Result<(), StoreError> {
+        let sql = "INSERT INTO passkeys (id, member_id, credential, public_key, spec) VALUES ($1, $2, $3, $4, $5) \
+                   ON CONFLICT (id) DO UPDATE SET spec = $5";
+        let query = sqlx::query(sql)
+            .bind(row.id.to_string())
+            .bind(row.member.to_string())
+            .bind(row.credential.clone())
+            .bind(row.public_key.clone())
+            .bind(spec_text(&row.spec));
+        self.execute(query).await
+    }
+
+    async fn delete_passkey(&mut self, id: PasskeyId) -> Result<(), StoreError> {
+        self.execute(sqlx::query("DELETE FROM passkeys WHERE id = $1").bind(id.to_string())).await
+    }
+
+    async fn delete_passkeys(&mut self, member: &str) -> Result<(), StoreError> {
+        self.execute(sqlx::query("DELETE FROM passkeys WHERE member_id = $1").bind(member.to_owned())).await
+    }
+
+    async fn is_challenge_used(&mut self, challenge: &UsedChallenge) -> Result<bool, StoreError> {
+        let query = sqlx::query("SELECT ends_at FROM used_challenges WHERE hash = $1").bind(challenge.hash.0.to_vec());
+        Ok(self.one(query, |row| row.try_get::<i64, _>(0)).await?.is_some())
+    }
+
+    async fn use_challenge(&mut self, challenge: &UsedChallenge, now: Timestamp) -> Result<(), StoreError> {
+        self.execute(sqlx::query("DELETE FROM used_challenges WHERE ends_at <= $1").bind(now.0)).await?;
+        let query = sqlx::query("INSERT INTO used_challenges (hash, ends_at) VALUES ($1, $2)").bind(challenge.hash.0.to_vec());
+        self.execute(query.bind(challenge.ends_at.0)).await
     }
 }

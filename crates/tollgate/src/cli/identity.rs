@@ -32,6 +32,19 @@ pub(crate) enum Member {
     },
     /// Let a member who lost the authenticator app sign in without one-time codes
     DisableTotp(RowName),
+    /// List the passkeys of a member
+    Passkeys(RowName),
+    /// Remove a passkey of a member, or all of them, which ends the member's sessions
+    RemovePasskey {
+        #[command(flatten)]
+        member: RowName,
+        /// Its id
+        #[arg(required_unless_present = "all", conflicts_with = "all", value_parser = NonEmptyStringValueParser::new())]
+        passkey: Option<String>,
+        /// All passkeys, such as those of a lost device
+        #[arg(long)]
+        all: bool,
+    },
 }
 
 #[derive(Clone, Debug, Subcommand)]

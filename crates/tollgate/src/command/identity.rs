@@ -68,6 +68,24 @@ pub(crate) fn member(common: &Common, subcommand: cli::Member) -> Result<(), Fai
             show_login(common, &admin.send(AdminRequest::delete(&target)).await?.body);
             Ok(())
         }),
+        cli::Member::Passkeys(member) => run_admin(common, async |admin: &Admin| {
+            let passkeys = admin.all(&ApiPath::of(&["members", &member.name, "passkeys"])).await?;
+            let columns = ["id", "name", "created_at", "used_at"];
+            list(common, &passkeys, &["id", "name", "added", "last sign-in"], &columns);
+            Ok(())
+        }),
+        cli::Member::RemovePasskey { member, passkey, .. } => run_admin(common, async |admin: &Admin| {
+            let all = ["members", member.name.as_str(), "passkeys"];
+            let path: Vec<&str> = all.into_iter().chain(passkey.as_deref()).collect();
+            admin.send(AdminRequest::delete(&ApiPath::of(&path))).await?;
+            let done = json!({"member": member.name, "passkey": passkey, "status": "removed"});
+            let text = match &passkey {
+                Some(passkey) => format!("removed {passkey}"),
+                None => format!("removed all passkeys of {}, and its sessions have ended", member.name),
+            };
+            output::result(common, &done, &text);
+            Ok(())
+        }),
     }
 }
 
@@ -114,8 +132,16 @@ fn show_login(common: &Common, login: &Value) {
         output::json(login);
         return;
     }
-    let row = vec![text("member"), text("email"), yes("password"), yes("totp"), yes("oidc"), text("signed_in_at")];
-    output::table(&["member", "e-mail", "password", "one-time codes", "OpenID", "last sign-in"], &[row]);
+    let row = vec![
+        text("member"),
+        text("email"),
+        yes("password"),
+        yes("totp"),
+        login["passkeys"].to_string(),
+        yes("oidc"),
+        text("signed_in_at"),
+    ];
+    output::table(&["member", "e-mail", "password", "one-time codes", "passkeys", "OpenID", "last sign-in"], &[row]);
 }
 
 pub(crate) fn invite(common: &Common, subcommand: &cli::Invite) -> Result<(), Failure> {

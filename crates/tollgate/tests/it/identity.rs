@@ -1,10 +1,11 @@
-//! How members sign in: passwords, sessions, one-time codes, invites and links, and what each role sees.
+//! How members sign in: passwords, sessions, one-time codes, passkeys, invites and links, and what each role sees.
 
 mod attacks;
 mod codes;
 mod commands;
 mod keys;
 mod objects;
+mod passkeys;
 mod sessions;
 mod set_up;
 mod walk;

@@ -48,6 +48,7 @@ pub(super) struct LoginObject {
     email: Option<String>,
     password: bool,
     totp: bool,
+    passkeys: u64,
     oidc: bool,
     signed_in_at: Option<String>,
 }
@@ -139,6 +140,7 @@ pub(super) struct LoginView {
     pub(super) email: String,
     pub(super) has_password: bool,
     pub(super) has_codes: bool,
+    pub(super) passkeys: u64,
     pub(super) is_linked: bool,
     pub(super) signed_in: Option<TimeText>,
 }
@@ -166,6 +168,7 @@ impl MemberDetail {
             email: login.email.clone().unwrap_or_default(),
             has_password: login.password,
             has_codes: login.totp,
+            passkeys: login.passkeys,
             is_linked: login.oidc,
             signed_in: login.signed_in_at.as_deref().and_then(|at| format::time(t, at)),
         });

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollgate_testkit::{Postgres, Request, TestGateway};
 
-use super::{Browser, PASSWORD, codes, make_member, sign_in, try_sign_in};
+use super::{Browser, PASSWORD, codes, make_member, passkeys, sign_in, try_sign_in};
 use crate::{
     admin::{Admin, ok},
     support,
@@ -21,7 +21,8 @@ pub(crate) fn walk(admin: &Admin) {
         admin.send("POST", &path, &Request::post(&path, body))
     };
     let methods = ok(&admin.send("GET", "/admin/v1/session/methods", &Request::get("/admin/v1/session/methods")));
-    assert_eq!(methods, json!({"password": true, "oidc": null}));
+    let origin = passkeys::origin(admin);
+    assert_eq!(methods, json!({"password": true, "oidc": null, "passkey_origin": origin}));
     let set_up = admin.post("/admin/v1/setup-link", &json!({}));
     ok(&open("password-links/check", &json!({"token": set_up["token"]})));
     ok(&open("password-links/use", &json!({"token": set_up["token"], "new_password": PASSWORD})));
@@ -51,8 +52,10 @@ pub(crate) fn walk(admin: &Admin) {
     let answer = open("session/code", &json!({"challenge": challenge, "code": codes::code(&enabled.secret, 1)}));
     let browser = Browser::of(&answer);
     let answer = browser.send(admin, "POST", "/admin/v1/totp/disable", Some(&proof));
-    let browser = Browser::of(&answer);
+    Browser::of(&answer);
     ok(&admin.call("DELETE", "/admin/v1/members/ann/totp", None));
+    passkeys::walk(admin, "ann");
+    let browser = sign_in(admin, "ann");
     let change = json!({"password": PASSWORD, "new_password": "another good one"});
     let browser = Browser::of(&browser.send(admin, "PUT", "/admin/v1/password", Some(&change)));
     let second = Browser::of(&try_sign_in(admin, "ann", "another good one"));
