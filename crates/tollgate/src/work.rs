@@ -3,6 +3,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod import;
 pub(crate) mod replay;
 pub(crate) mod verify;
