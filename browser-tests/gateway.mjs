@@ -10,7 +10,8 @@ async function firstLine(process) {
   throw new Error("the process exited without output");
 }
 
-export async function start() {
+// Starts both, with further variables of the environment.
+export async function start(environment = {}) {
   const provider = spawn(process.env.PROVIDER, [], { stdio: ["ignore", "pipe", "inherit"] });
   const address = await firstLine(provider);
   const folder = mkdtempSync(join(tmpdir(), "tollgate-browser-"));
@@ -19,7 +20,7 @@ export async function start() {
   const gateway = spawn(
     process.env.TOLLGATE,
     ["serve", "--json", "--listen", "127.0.0.1:0", "--catalog", catalog, "--data", join(folder, "data")],
-    { stdio: ["ignore", "pipe", "ignore"], cwd: folder },
+    { stdio: ["ignore", "pipe", "ignore"], cwd: folder, env: { ...process.env, ...environment } },
   );
   const startup = JSON.parse(await firstLine(gateway));
   return {

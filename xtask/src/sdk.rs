@@ -1,5 +1,5 @@
-//! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider, and signing in at a real
-//! OpenID provider.
+//! Runs the test suites of `sdk-tests/`: official SDKs against the real binary with a scripted provider, signing in at a real OpenID
+//! provider, and exports to a real server of S3's API.
 
 use std::{
     path::{Path, PathBuf},
@@ -25,7 +25,9 @@ pub(crate) fn run_alone() -> Result<()> {
 pub(crate) fn run() -> Result<StepOutcome> {
     shell::build_programs(&["tollgate", "scripted-provider"])?;
     let mut skipped = Vec::new();
-    for (name, suite) in [("Python", python as fn() -> Result<Option<String>>), ("JavaScript", node), ("OpenID", oidc)] {
+    let suites: [(&str, fn() -> Result<Option<String>>); 4] =
+        [("Python", python), ("JavaScript", node), ("OpenID", oidc), ("storage", storage)];
+    for (name, suite) in suites {
         if let Some(why) = suite()? {
             skipped.push(format!("{name}: {why}"));
         }
@@ -66,6 +68,18 @@ fn collector() -> Result<PathBuf> {
 fn node() -> Result<Option<String>> {
     let source = shell::root().join("sdk-tests/node");
     npm::suite("node", &source, "JavaScript SDKs", suite_environment)
+}
+
+/// Exports of usage records to a real server of S3's API, which is a Python package.
+fn storage() -> Result<Option<String>> {
+    let source = shell::root().join("sdk-tests/storage");
+    let Some(programs) = packages::python("storage", &source.join("requirements.txt"), "a server of S3's API")? else {
+        return Ok(Some(packages::NO_PYTHON.to_owned()));
+    };
+    let mut command = Command::new(programs.join("python"));
+    command.args(["-m", "pytest", "-q", "-p", "no:cacheprovider"]).current_dir(source).env("PYTHONDONTWRITEBYTECODE", "1");
+    shell::run(suite_environment(&mut command))?;
+    Ok(None)
 }
 
 /// Signing in at a real OpenID provider, which is an npm package.

@@ -21,6 +21,7 @@ mod budgets;
 mod catalog;
 pub(crate) mod channels;
 mod explain;
+mod exports;
 mod group_offers;
 mod health;
 mod health_history;
@@ -109,6 +110,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         catalog::ROUTES,
         jobs::ROUTES,
         backups::ROUTES,
+        exports::ROUTES,
         settings::ROUTES,
         alerts::ROUTES,
         ROUTES,

@@ -46,12 +46,19 @@ pub enum JobKind {
     Replay,
     Backup,
     Import,
+    Export,
 }
 
 impl JobKind {
-    pub(crate) const ALL: [Self; 5] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup, Self::Import];
-    pub(crate) const WORDS: &[&str] =
-        &[Self::Doctor.as_str(), Self::Verify.as_str(), Self::Replay.as_str(), Self::Backup.as_str(), Self::Import.as_str()];
+    pub(crate) const ALL: [Self; 6] = [Self::Doctor, Self::Verify, Self::Replay, Self::Backup, Self::Import, Self::Export];
+    pub(crate) const WORDS: &[&str] = &[
+        Self::Doctor.as_str(),
+        Self::Verify.as_str(),
+        Self::Replay.as_str(),
+        Self::Backup.as_str(),
+        Self::Import.as_str(),
+        Self::Export.as_str(),
+    ];
 
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -60,6 +67,7 @@ impl JobKind {
             Self::Replay => "replay",
             Self::Backup => "backup",
             Self::Import => "import",
+            Self::Export => "export",
         }
     }
 
@@ -67,7 +75,7 @@ impl JobKind {
     /// needs what its route needs.
     pub(crate) const fn needs(self) -> AdminScope {
         match self {
-            Self::Doctor | Self::Verify | Self::Import => AdminScope::Operator,
+            Self::Doctor | Self::Verify | Self::Import | Self::Export => AdminScope::Operator,
             Self::Replay | Self::Backup => AdminScope::Admin,
         }
     }
@@ -81,6 +89,26 @@ pub enum JobRequest {
     Replay(Box<ReplayRequest>),
     Backup,
     Import(Box<ImportRequest>),
+    Export(ExportRequest),
+}
+
+/// How a job ended that the gateway itself started.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ScheduledEnd {
+    Done,
+    /// With the reason.
+    Failed(String),
+    /// It was cancelled, or not started because others run.
+    NotRun,
+}
+
+/// Which days of usage records to export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExportRequest {
+    /// Those that are finished and not exported, oldest first.
+    Due,
+    /// These, counted from 1970-01-01, whether or not they are exported already.
+    Days { first: i64, last: i64 },
 }
 
 impl JobRequest {
@@ -91,6 +119,7 @@ impl JobRequest {
             Self::Replay(_) => JobKind::Replay,
             Self::Backup => JobKind::Backup,
             Self::Import(_) => JobKind::Import,
+            Self::Export(_) => JobKind::Export,
         }
     }
 }
@@ -223,6 +252,18 @@ impl Jobs {
             };
             job.end(JobEnd::of(ended, state.stop.is_cancelled()), state.runner.now());
         });
+    }
+
+    /// Runs a job that the gateway itself starts, and waits for its end.
+    pub async fn run_scheduled(&self, request: JobRequest) -> ScheduledEnd {
+        let admitted = self.admit(request.kind(), "schedule".to_owned(), None);
+        let Ok(Admission::New(job)) = admitted else { return ScheduledEnd::NotRun };
+        self.start(&job, request);
+        let mut status = job.status();
+        match status.wait_for(|status| status.state.has_ended()).await {
+            Ok(status) => status.scheduled_end(),
+            Err(_) => ScheduledEnd::NotRun,
+        }
     }
 
     pub(crate) fn find(&self, id: JobId) -> Option<Arc<Job>> {

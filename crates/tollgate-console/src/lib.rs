@@ -12,6 +12,7 @@ mod caller;
 mod console;
 mod currency;
 mod dispatch;
+pub mod export_days;
 mod gateway_handle;
 mod identity;
 mod jobs;
@@ -28,6 +29,7 @@ mod state;
 mod time;
 mod usage_columns;
 mod usage_export;
+mod usage_files;
 mod usage_format;
 mod usage_parquet;
 
@@ -46,13 +48,17 @@ pub use identity::{
     IdentitySettings,
     links::{SetUpLink, is_set_up_path, make_set_up_link},
 };
-pub use jobs::{JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest};
+pub use jobs::{
+    ExportRequest, JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest,
+    ScheduledEnd,
+};
 pub use oidc::OidcSettings;
 pub use pages::setting_texts::described_settings;
 pub use price_import::{ImportFailure, ImportRequest};
 pub use response::InternalFailure;
 pub use state::RequestMeta;
-pub use time::rfc3339;
+pub use time::{day_text, parse_day, rfc3339};
 pub use usage_columns::ExportView;
 pub use usage_export::{ExportFormat, export_usage};
+pub use usage_files::{UsageFile, UsageFiles};
 pub use usage_format::{json as usage_json, write_csv_lines as write_usage_csv, write_json_line as write_usage_json};

@@ -23,3 +23,34 @@ pub(crate) fn time_value(at: Timestamp) -> Value {
 pub(crate) fn parse_rfc3339(text: &str) -> Option<Timestamp> {
     text.parse::<jiff::Timestamp>().ok().map(|time| Timestamp(time.as_microsecond()))
 }
+
+/// A UTC day, counted from 1970-01-01, as `2026-11-30`.
+pub fn day_text(day: i64) -> String {
+    let time = jiff::Timestamp::from_microsecond(Timestamp::of_day(day).0);
+    time.map_or_else(|_| day.to_string(), |time| time.to_zoned(jiff::tz::TimeZone::UTC).date().to_string())
+}
+
+/// Parses `2026-11-30`.
+pub fn parse_day(text: &str) -> Option<i64> {
+    if text.len() != "2026-11-30".len() {
+        return None;
+    }
+    let midnight = text.parse::<jiff::civil::Date>().ok()?.to_zoned(jiff::tz::TimeZone::UTC).ok()?;
+    Some(Timestamp(midnight.timestamp().as_microsecond()).day())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn days_are_read_as_they_are_written() {
+        for day in [0, 1, 20_786, -1, 59] {
+            assert_eq!(parse_day(&day_text(day)), Some(day));
+        }
+        assert_eq!(day_text(20_786), "2026-11-29");
+        for text in ["", "2026-11-31", "2026-11-3", "2026-11-30T00:00", "20261130xx"] {
+            assert_eq!(parse_day(text), None, "{text}");
+        }
+    }
+}

@@ -7,8 +7,8 @@ use std::collections::HashSet;
 
 pub use conditions::{
     DownChannel, DownChannels, ErrorCounts, ExpiringKey, LowBalance, balance_conditions, budget_condition, budget_conditions,
-    budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition, journal_condition, key_conditions,
-    size_text,
+    budget_subjects, catalog_conditions, certificate_condition, channels_down, error_condition, export_condition,
+    journal_condition, key_conditions, size_text,
 };
 
 /// A rule that raises alerts.
@@ -26,10 +26,11 @@ pub enum AlertRule {
     SoldBelowCost,
     UsageExcess,
     ClockSkew,
+    ExportLate,
 }
 
 impl AlertRule {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Budget,
         Self::BalanceLow,
         Self::ChannelDown,
@@ -42,6 +43,7 @@ impl AlertRule {
         Self::SoldBelowCost,
         Self::UsageExcess,
         Self::ClockSkew,
+        Self::ExportLate,
     ];
     /// The names of all rules, in the order of [`Self::ALL`].
     pub const WORDS: &[&str] = &[
@@ -57,6 +59,7 @@ impl AlertRule {
         "sold_below_cost",
         "usage_excess",
         "clock_skew",
+        "export_late",
     ];
 
     #[must_use]
@@ -85,6 +88,7 @@ impl AlertRule {
             Self::SoldBelowCost => "A request was sold below its cost; once an hour for each group and model.",
             Self::UsageExcess => "An upstream reported more usage than a request can have; once an hour for each channel.",
             Self::ClockSkew => "The clock of a node differs from that of Redis by more than 2 s.",
+            Self::ExportLate => "A finished day of usage records is not exported a day after it was due.",
         }
     }
 
@@ -100,7 +104,7 @@ impl AlertRule {
             Self::UnpricedModel => &["alerts.unpriced_model"],
             Self::JournalGrowing => &["alerts.journal_bytes"],
             Self::CertificateExpiring | Self::KeyExpiring => &["alerts.expiry_days"],
-            Self::SoldBelowCost | Self::UsageExcess | Self::ClockSkew => &[],
+            Self::SoldBelowCost | Self::UsageExcess | Self::ClockSkew | Self::ExportLate => &[],
         }
     }
 

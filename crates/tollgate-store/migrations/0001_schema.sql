@@ -290,6 +290,27 @@ CREATE TABLE request_contents (
 CREATE INDEX request_contents_at ON request_contents (at);
 CREATE INDEX request_contents_key ON request_contents (key_id, at, bytes);
 
+-- Days of usage records that were exported to object storage: the day counted from 1970-01-01 in UTC, and what its files hold.
+CREATE TABLE usage_exports (
+    day BIGINT PRIMARY KEY,
+    records BIGINT NOT NULL,
+    files BIGINT NOT NULL,
+    bytes BIGINT NOT NULL,
+    exported_at BIGINT NOT NULL
+);
+
+-- What exports days at present; another process does when that was not claimed for some time. And the last failure since a day was
+-- exported, with the time of the first one. One row.
+CREATE TABLE usage_export_state (
+    id BIGINT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    claimed_at BIGINT NOT NULL,
+    failed_day BIGINT,
+    failing_since BIGINT,
+    failed_at BIGINT,
+    failure TEXT
+);
+
 -- Health of accounts between starts, as JSON. `passed_at`: when the account last passed a test; separate from `health`, which
 -- every process overwrites with its own view.
 CREATE TABLE account_health (

@@ -4,6 +4,7 @@
 mod alerts;
 mod catalog;
 mod contents;
+mod exports;
 mod health;
 mod identity;
 mod keys;
@@ -235,6 +236,8 @@ conformance! {
     contents:
         contents_are_stored_once_and_removed,
         a_key_with_many_contents_makes_room;
+    exports:
+        one_at_a_time_exports_and_days_are_kept_with_the_last_failure;
     usage_dimensions:
         sums_by_every_pair_of_dimensions_are_those_of_the_records,
         attempts_are_summed_where_others_answered_in_the_end,

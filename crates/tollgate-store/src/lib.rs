@@ -22,6 +22,7 @@ mod credential;
 mod data_folder;
 mod disk_reserve;
 mod error;
+mod exports;
 pub mod fields;
 mod health_history;
 mod identity;
@@ -82,6 +83,7 @@ pub use counters::{
 pub use data_folder::{DataFolderLock, node_identity};
 pub use disk_reserve::{DiskReserve, DiskSpace};
 pub use error::{ChangeRefusal, ChangeRefused, ErrorClass, FieldProblem, PostingRefused, StoreError};
+pub use exports::{ExportFailure, ExportStore, ExportedDay};
 pub use health_history::{
     HealthHistoryStore, RecordedTransition, SeenNode, TransitionFilter, TransitionPosition, TransitionSubject,
 };

@@ -2,6 +2,7 @@
 
 mod alerts;
 mod contents;
+mod exports;
 mod health_history;
 mod identity;
 mod ids;
@@ -44,6 +45,7 @@ pub(crate) struct MemoryStore {
     tests: Mutex<BTreeMap<AccountId, Timestamp>>,
     alerts: Mutex<alerts::MemoryAlerts>,
     contents: Mutex<contents::MemoryContents>,
+    exports: Mutex<exports::MemoryExports>,
     revision: watch::Sender<Revision>,
     sealer: Sealer,
     hasher: KeyHasher,
@@ -76,6 +78,7 @@ impl MemoryStore {
             tests: Mutex::default(),
             alerts: Mutex::default(),
             contents: Mutex::default(),
+            exports: Mutex::default(),
             revision: watch::Sender::default(),
             sealer,
             hasher,

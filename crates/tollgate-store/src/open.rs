@@ -5,9 +5,9 @@ use std::{path::Path, sync::Arc, time::Duration};
 use tollgate_core::{Billing, MemberStatus, Revision, Role, Timestamp};
 
 use crate::{
-    AccessMode, Actor, AlertStore, CatalogStore, Change, ChangeOrigin, ContentStore, Counters, HealthHistoryStore, HealthStore,
-    IdentityStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions, RandomSource,
-    SquareStore, StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
+    AccessMode, Actor, AlertStore, CatalogStore, Change, ChangeOrigin, ContentStore, Counters, ExportStore, HealthHistoryStore,
+    HealthStore, IdentityStore, KeyHasher, KeyStore, LedgerPosition, LedgerStore, ListingStore, MemberSpec, Mismatch, OpenOptions,
+    RandomSource, SquareStore, StoreError, StoreUrl, TransferProgress, TransferredTable, UsageStore,
     apply::OWNER,
     cached::{CachedStore, DatabaseStatus},
     counters_in_memory,
@@ -35,6 +35,7 @@ pub struct Store {
     pub identity: Arc<dyn IdentityStore>,
     pub alerts: Arc<dyn AlertStore>,
     pub contents: Arc<dyn ContentStore>,
+    pub exports: Arc<dyn ExportStore>,
     pub hasher: KeyHasher,
     /// The catalog never contained anything but the member `owner`.
     pub first_start: bool,
@@ -164,6 +165,7 @@ impl Store {
             + IdentityStore
             + AlertStore
             + ContentStore
+            + ExportStore
             + 'static,
     {
         Self {
@@ -177,7 +179,8 @@ impl Store {
             square: Arc::clone(&stores) as _,
             identity: Arc::clone(&stores) as _,
             alerts: Arc::clone(&stores) as _,
-            contents: stores,
+            contents: Arc::clone(&stores) as _,
+            exports: stores,
             hasher,
             first_start: false,
             database,

@@ -17,6 +17,7 @@ mod contents;
 mod data_keys;
 mod dialect;
 mod driver_error;
+mod exports;
 mod group_sums;
 mod health;
 mod health_history;

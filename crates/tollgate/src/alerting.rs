@@ -206,9 +206,10 @@ impl Watch {
         let budgets = self.evaluation.of_budgets(config, slowly, now).await?;
         found.extend(budgets.found.iter().cloned());
         if slowly {
-            rules.extend([AlertRule::BalanceLow, AlertRule::KeyExpiring]);
+            rules.extend([AlertRule::BalanceLow, AlertRule::KeyExpiring, AlertRule::ExportLate]);
             found.extend(self.evaluation.of_balances(config).await?);
             found.extend(self.evaluation.of_keys(config, now).await?);
+            found.extend(self.evaluation.of_exports(config, now).await?);
             self.sources.store.alerts.end_events(now).await?;
         }
         let open = self.sources.store.alerts.open_alerts(None).await?;

@@ -21,7 +21,9 @@ pub(crate) use resources::{
     Account, AccountName, AccountSelection, AdminKey, Channel, ChannelNames, ClientLines, FieldArgs, HealthTime, Key, KeyName,
     Model, NewRow, PreviewArgs, Proxy, ResourceCommand, RowChange, RowName,
 };
-pub(crate) use usage::{AttemptGroup, AttemptSums, ExportFormat, GroupBy, RecordFilter, SumGroup, SumOrder, Usage, UsageFilter};
+pub(crate) use usage::{
+    AttemptGroup, AttemptSums, ExportFormat, GroupBy, RecordFilter, SumGroup, SumOrder, UploadDays, Usage, UsageFilter,
+};
 
 /// A model gateway: one key, every protocol, every upstream.
 #[derive(Debug, Parser)]

@@ -37,6 +37,8 @@ pub(crate) struct Config {
     pub(crate) webhook: Option<Url>,
     /// Base URL of the collector.
     pub(crate) otlp_endpoint: Option<Url>,
+    /// Base URL of the storage that usage records are exported to.
+    pub(crate) export_endpoint: Option<Url>,
     /// Budgets of the whole gateway.
     pub(crate) budgets: GatewayBudgets,
     /// `sqlite:…` or `postgres://…`; `None`: `tollgate.db` in the data folder.
@@ -74,6 +76,7 @@ impl Config {
         oidc(&values, &mut faults);
         let webhook = webhook(text("alerts.webhook").as_deref(), &mut faults);
         let otlp_endpoint = otlp_endpoint(&values, &mut faults);
+        let export_endpoint = export_endpoint(&values, &mut faults);
         if let Some(url) = text("redis.url") {
             if !["redis://", "rediss://"].iter().any(|scheme| url.starts_with(scheme)) {
                 faults.push("redis.url begins with redis:// or rediss://".to_owned());
@@ -103,6 +106,7 @@ impl Config {
             console_tls,
             webhook,
             otlp_endpoint,
+            export_endpoint,
             budgets,
             database_url: text("database.url"),
             master_key: text("database.master_key"),
@@ -311,6 +315,66 @@ fn otlp_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Url>
             None
         }
     }
+}
+
+/// The storage of the section `export`.
+fn export_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Url> {
+    let text = |path: &str| values.get(path).map_or("", |value| value.text.as_str());
+    let endpoint = text("export.endpoint");
+    if endpoint.is_empty() {
+        let given = |path: &str| values.get(path).is_some_and(|value| value.source != Source::Default && !value.text.is_empty());
+        let other = SETTINGS.iter().find(|setting| setting.path.starts_with("export.") && given(setting.path));
+        faults.extend(other.map(|setting| format!("{} is set without export.endpoint", setting.path)));
+        return None;
+    }
+    for path in ["export.bucket", "export.access_key_id", "export.secret_access_key", "export.region"] {
+        if text(path).is_empty() {
+            faults.push(format!("export.endpoint needs {path} too"));
+        }
+    }
+    if let Some(fault) = object_prefix_fault(text("export.prefix")) {
+        faults.push(format!("export.prefix {fault}"));
+    }
+    let bucket = text("export.bucket");
+    if !bucket.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte)) || bucket.contains("..") {
+        faults.push("export.bucket is the name of a bucket: letters, digits, '-', '.' and '_'".to_owned());
+    }
+    let is_plain =
+        |url: &Url| url.username().is_empty() && url.password().is_none() && url.query().is_none() && url.fragment().is_none();
+    match Url::parse(endpoint) {
+        Ok(url) if url.scheme() == "http" && text("export.private_network") != "true" => {
+            let remedy = "use https:, or set export.private_network for storage in a private network";
+            faults.push(format!("export.endpoint begins with http:, and usage records could be read on the way: {remedy}"));
+            None
+        }
+        Ok(url) if text("export.url_style") == "host" && url.domain().is_none() => {
+            faults.push(
+                "export.url_style \"host\" puts the bucket before a host name, which an address of numbers is not: use \"path\""
+                    .to_owned(),
+            );
+            None
+        }
+        Ok(url) if ["http", "https"].contains(&url.scheme()) && is_plain(&url) => Some(url),
+        Ok(_) | Err(_) => {
+            faults.push(
+                "export.endpoint is an address such as https://s3.eu-central-1.amazonaws.com, without the bucket, a name or a query"
+                    .to_owned(),
+            );
+            None
+        }
+    }
+}
+
+/// What is wrong with the beginning of objects' names. Segments that a URL resolves would name another object.
+fn object_prefix_fault(prefix: &str) -> Option<&'static str> {
+    if prefix.is_empty() {
+        return None;
+    }
+    if prefix.len() > 200 || !prefix.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._=-".contains(&byte)) {
+        return Some("has at most 200 letters, digits and '/', '.', '_', '=', '-'");
+    }
+    let is_bad = |part: &str| part.is_empty() || part == "." || part == "..";
+    prefix.split('/').any(is_bad).then_some("has no slash at its ends, none beside another, and no part '.' or '..'")
 }
 
 /// Budgets of the whole gateway.

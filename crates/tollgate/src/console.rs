@@ -44,7 +44,9 @@ use tollgate_gateway::{
 use tollgate_store::{AlertDestination, BackupFolder, LoginMember, RowFilter, RowKind, Store, StoreError};
 
 use self::socket::ConsoleSocket;
-use crate::{alerting, channel_test, compose, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings};
+use crate::{
+    alerting, channel_test, compose, export::schedule, failure::Failure, gateway_jobs::GatewayJobs, live_settings::LiveSettings,
+};
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
@@ -127,6 +129,8 @@ pub(crate) fn start(
     let catalog_file = config.catalog_file.as_ref().map(|file| file.display().to_string());
     let runner = Arc::new(GatewayJobs { settings: Arc::clone(settings) });
     let jobs = Jobs::new(runner, BackupFolder::of(&config.data), tasks.clone(), stop_jobs);
+    let exports = schedule::run(Arc::clone(settings), store.clone(), Arc::clone(shared), jobs.clone(), stop.clone());
+    tasks.spawn_on(exports, runtime.handle());
     let console = Console::new(store.clone(), Arc::new(process), identity, catalog_file, Some(jobs));
     // Requests of callers about themselves have a queue of their own, so that those of operators do not wait behind them.
     let ((queue, requests), (callers, caller_requests)) = (queue(), queue());

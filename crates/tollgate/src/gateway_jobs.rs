@@ -16,6 +16,7 @@ use crate::{
     work::{
         backup::backup,
         doctor::doctor,
+        export::export,
         import::{ImportError, import},
         replay::{ReplayFailure, replay},
         verify::verify,
@@ -47,6 +48,7 @@ impl JobRunner for GatewayJobs {
                     return Err(JobFailure::Failed(JobError { exit_code: 3, message, faults }));
                 }
             },
+            JobRequest::Export(request) => export(config, request, control).map(|outcome| output(&outcome, false)),
             JobRequest::Import(request) => match import(config, *request, control) {
                 Ok(result) => Ok(JobOutput { result, exit_code: 0 }),
                 Err(ImportError::Other(failure)) => Err(failure),

@@ -7,7 +7,7 @@ use std::{
 };
 
 use tollgate_core::{RequestId, UsageRecord};
-use tollgate_store::{JournalEntries, JournalEntry, Store, WorkControl, read_journal};
+use tollgate_store::{JournalEntries, JournalEntry, Store, StoreError, WorkControl, read_journal};
 
 use crate::{cli::Common, compose, failure::Failure};
 
@@ -63,6 +63,19 @@ impl JournalBacklog {
             unbooked += ids.len() - store.usage.known(ids).await?.len();
         }
         Ok(unbooked)
+    }
+
+    /// The UTC days of the records that the database does not have, counted from 1970-01-01.
+    pub(crate) async fn unbooked_days(&self, store: &Store) -> Result<Vec<i64>, StoreError> {
+        let ids: Vec<RequestId> = self.ids.iter().copied().collect();
+        let mut days = Vec::new();
+        for ids in ids.chunks(IDS_AT_ONCE) {
+            let known = store.usage.known(ids).await?;
+            days.extend(ids.iter().filter(|id| !known.contains(id)).map(|id| id.time().day()));
+        }
+        days.sort_unstable();
+        days.dedup();
+        Ok(days)
     }
 
     /// Passes the remaining records to `each` until it returns `false`. Records that have left the journal are read from the

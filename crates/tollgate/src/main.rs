@@ -18,6 +18,7 @@ mod console;
 mod database_watch;
 mod descriptors;
 mod disk_watch;
+mod export;
 mod failure;
 mod first_start;
 mod full_disk;

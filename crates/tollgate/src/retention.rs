@@ -8,6 +8,7 @@ use std::{sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tollgate_console::export_days;
 use tollgate_core::{RetentionClock, Timestamp};
 use tollgate_store::{SortOrder, Store, StoreError, UsageFilter};
 
@@ -18,6 +19,9 @@ const POLL_INTERVAL: Duration = Duration::from_mins(10);
 /// Pause between steps, to leave the database to other work.
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
+
+/// For how many days more usage records are kept that are to be exported and are not.
+pub(crate) const MAX_EXPORT_WAIT_DAYS: u64 = 30;
 
 /// Most health transitions that are kept, however young they are.
 const MAX_TRANSITIONS: u64 = 500_000;
@@ -57,7 +61,7 @@ pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: Cancell
         match advance_clock(&store, &mut clock, started).await {
             Ok(Some(now)) => {
                 if days.usage > 0 {
-                    remove_before(&store, cutoff(now, days.usage), &stop).await;
+                    remove_usage(&store, &settings.current(), now, days.usage, &stop).await;
                 }
                 remove_transitions(&store, cutoff(now, days.health), &stop).await;
                 let (contents, max_bytes) = days.contents;
@@ -99,6 +103,26 @@ async fn advance_clock(
 async fn oldest(store: &Store) -> Result<Option<Timestamp>, StoreError> {
     let page = store.usage.page(&UsageFilter { limit: 1, order: SortOrder::Oldest, ..UsageFilter::default() }).await?;
     Ok(page.items.first().map(|record| record.at))
+}
+
+/// Removes usage records that are too old. Those that are to be exported wait for that, within bounds.
+async fn remove_usage(store: &Store, config: &Config, now: Timestamp, keep_days: u64, stop: &CancellationToken) {
+    let before = cutoff(now, keep_days);
+    if config.export_endpoint.is_none() {
+        return remove_before(store, before, stop).await;
+    }
+    let unexported = match export_days::unexported(store, before.day()).await {
+        Ok(days) => days.first().map(|day| Timestamp::of_day(day.day)),
+        Err(fault) => {
+            tracing::warn!(%fault, "old usage records are not removed: it is not known which of them are exported");
+            return;
+        }
+    };
+    let last_wait = cutoff(now, keep_days.saturating_add(MAX_EXPORT_WAIT_DAYS));
+    if unexported.is_some_and(|first| first < last_wait) {
+        tracing::warn!(before = %last_wait, "usage records are removed although they were not exported: their export has failed for too long");
+    }
+    remove_before(store, unexported.map_or(before, |first| before.min(first.max(last_wait))), stop).await;
 }
 
 /// Removes records before a time, step by step; a stop waits for one step at most.

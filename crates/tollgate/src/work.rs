@@ -3,6 +3,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod doctor;
+pub(crate) mod export;
 pub(crate) mod import;
 mod ports;
 pub(crate) mod replay;

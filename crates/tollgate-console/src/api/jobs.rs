@@ -27,11 +27,12 @@ use super::{
 use crate::{
     api_error::ApiError,
     jobs::{
-        JobKind, JobRequest, Jobs, RecordSelection, ReplayRequest,
+        ExportRequest, JobKind, JobRequest, Jobs, RecordSelection, ReplayRequest,
         job::{Job, JobState, JobStatus},
     },
     price_import::{ImportRequest, ImportSelection, ListInput},
     response::ApiResponse,
+    time::parse_day,
 };
 
 /// Pause between two events of a stream.
@@ -43,9 +44,13 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Characters of the catalog file of a replay.
 const MAX_CATALOG_FILE: usize = 4_000_000;
 
-/// Parameters of a replay, and of an import.
+/// A UTC day, such as `2026-11-30`.
+const DAY: Kind = Kind::Text { min: 10, max: 10 };
+
+/// Parameters of a replay, of an import, and of an export.
 const REPLAY_PARAMETERS: &[&str] = &["file", "key", "member", "group", "model", "outcome", "since", "until"];
 const IMPORT_PARAMETERS: &[&str] = &["file", "built_in", "format", "source", "to", "models", "overwrite", "dry_run", "confirm"];
+const EXPORT_PARAMETERS: &[&str] = &["from", "to"];
 
 static PROGRESS: Object = Object::of(
     "JobProgress",
@@ -99,10 +104,12 @@ static JOB: Object = Object::of(
         ),
         parameter("models", prices::MODELS, "Import: only models with these public names; `*` and `?` allowed."),
         parameter("overwrite", prices::OVERWRITE, "Import: models whose prices are replaced although they were set by hand."),
+        parameter("from", DAY, "Export: first day to export, also if it was exported; without days those that are due."),
+        parameter("to", DAY, "Export: last day to export; default `from`."),
         parameter("dry_run", Kind::Flag, "Import: true: show the difference and write nothing."),
         parameter("confirm", Kind::Flag, "Import: write even if price limits leave a model without any account."),
         read("state", Kind::Word(JobState::WORDS), "State."),
-        read("by", TEXT, "Admin key that started it."),
+        read("by", TEXT, "Admin key that started it; `schedule`: the gateway itself."),
         read("progress", Kind::Object(&PROGRESS), "Latest progress.").or_null(),
         read("created_at", Kind::Time, "When it was requested."),
         read("started_at", Kind::Time, "When it began to run.").or_null(),
@@ -225,7 +232,7 @@ async fn record(context: &RequestContext, job: &Job, action: JobAction) -> Resul
 
 /// The kind with its article, at the beginning of a sentence.
 fn named(kind: JobKind) -> String {
-    format!("{} {}", if kind == JobKind::Import { "An" } else { "A" }, kind.as_str())
+    format!("{} {}", if matches!(kind, JobKind::Import | JobKind::Export) { "An" } else { "A" }, kind.as_str())
 }
 
 /// The request of a job of this kind.
@@ -238,6 +245,7 @@ fn request(kind: JobKind, context: &RequestContext) -> Result<JobRequest, ApiErr
         JobKind::Backup => Ok(JobRequest::Backup),
         JobKind::Replay => replay(body),
         JobKind::Import => import(body, context.actor()),
+        JobKind::Export => export(body),
     }
 }
 
@@ -246,11 +254,25 @@ fn refuse_parameters_of_others(kind: JobKind, body: &InputFields) -> Result<(), 
         JobKind::Doctor | JobKind::Verify | JobKind::Backup => &[],
         JobKind::Replay => REPLAY_PARAMETERS,
         JobKind::Import => IMPORT_PARAMETERS,
+        JobKind::Export => EXPORT_PARAMETERS,
     };
     let Some(name) = body.0.keys().find(|name| *name != "kind" && !own.contains(&name.as_str())) else { return Ok(()) };
     let takes = if own.is_empty() { "none".to_owned() } else { own.join(", ") };
     let message = format!("Unknown parameter: '{name}'. {} takes {takes}.", named(kind));
     Err(ApiError::invalid("unknown_parameter", name, message))
+}
+
+fn export(body: &InputFields) -> Result<JobRequest, ApiError> {
+    let day = |name: &str| -> Result<Option<i64>, ApiError> {
+        let Some(text) = body.text(name) else { return Ok(None) };
+        parse_day(text).map(Some).ok_or_else(|| ApiError::value(name, "expected a day such as 2026-11-30"))
+    };
+    Ok(JobRequest::Export(match (day("from")?, day("to")?) {
+        (None, None) => ExportRequest::Due,
+        (Some(first), Some(last)) if last < first => return Err(ApiError::value("to", "it is before 'from'")),
+        (Some(first), last) => ExportRequest::Days { first, last: last.unwrap_or(first) },
+        (None, Some(last)) => ExportRequest::Days { first: last, last },
+    }))
 }
 
 fn import(body: &InputFields, actor: Actor) -> Result<JobRequest, ApiError> {
@@ -368,7 +390,25 @@ mod tests {
     fn every_parameter_belongs_to_a_kind() {
         let parameters = JOB.fields.iter().filter(|field| field.access == Access::WriteOnly).map(|field| field.name);
         for name in parameters {
-            assert!(REPLAY_PARAMETERS.contains(&name) || IMPORT_PARAMETERS.contains(&name), "{name}");
+            let of_a_kind = [REPLAY_PARAMETERS, IMPORT_PARAMETERS, EXPORT_PARAMETERS];
+            assert!(of_a_kind.iter().any(|parameters| parameters.contains(&name)), "{name}");
+        }
+    }
+
+    #[test]
+    fn export_reads_its_days() {
+        let read = |value: &Value| match export(&body(value)) {
+            Ok(JobRequest::Export(request)) => Ok(request),
+            Ok(_) => panic!("an export"),
+            Err(error) => Err(error.message().to_owned()),
+        };
+        assert_eq!(read(&json!({"kind": "export"})), Ok(ExportRequest::Due));
+        let days = |from: &str, to: &str| read(&json!({"kind": "export", "from": from, "to": to}));
+        assert_eq!(days("1970-01-03", "1970-02-01"), Ok(ExportRequest::Days { first: 2, last: 31 }));
+        assert_eq!(read(&json!({"kind": "export", "from": "1970-01-03"})), Ok(ExportRequest::Days { first: 2, last: 2 }));
+        assert!(days("1970-01-03", "1970-01-02").unwrap_err().contains("before 'from'"));
+        for text in ["1970-02-30", "1970-01-03T00:00:00Z", "yesterday", "9999-99-99", "-0001-01-01"] {
+            assert!(days(text, "1970-02-01").unwrap_err().contains("a day such as"), "{text}");
         }
     }
 

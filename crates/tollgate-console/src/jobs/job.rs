@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use tollgate_core::{JobId, Timestamp};
 use tollgate_store::{WorkProgress, catalog_file::FileError};
 
-use super::{JobError, JobFailure, JobKind, JobOutput};
+use super::{JobError, JobFailure, JobKind, JobOutput, ScheduledEnd};
 use crate::time::time_value;
 
 /// A job. Its state is watched by the requests that follow it.
@@ -65,6 +65,16 @@ pub(crate) struct JobStatus {
     exit_code: Option<u8>,
     result: Option<Arc<Value>>,
     error: Option<JobError>,
+}
+
+impl JobStatus {
+    pub(super) fn scheduled_end(&self) -> ScheduledEnd {
+        match self.state {
+            JobState::Done => ScheduledEnd::Done,
+            JobState::Failed => ScheduledEnd::Failed(self.error.as_ref().map(|error| error.message.clone()).unwrap_or_default()),
+            JobState::Queued | JobState::Running | JobState::Cancelled => ScheduledEnd::NotRun,
+        }
+    }
 }
 
 /// How a job ended.

@@ -78,6 +78,7 @@ fn said(t: Locale, rule: &str, detail: &Value, node: &str) -> Option<String> {
             let values = [("node", node), ("seconds", seconds.as_str())];
             if skew > 0 { t.say_with("alert.clock_ahead", &values) } else { t.say_with("alert.clock_behind", &values) }
         }
+        "export_late" => t.say_with("alert.export_late", &[("day", &format::day(t, fact("day")?)), ("fault", fact("fault")?)]),
         _ => return None,
     })
 }
@@ -111,7 +112,9 @@ pub(crate) fn link(t: Locale, rule: &str, subject: &str, detail: &Value) -> Opti
         "usage_excess" => of_channel(fact("channel")?),
         "negative_margin" | "unpriced_model" | "sold_below_cost" => of_price(fact("model")?),
         "key_expiring" => of_key(fact("id").filter(|id| id.starts_with("key_"))?),
-        "journal_growing" | "certificate_expiring" | "clock_skew" => (t.say("alert.open_system"), "/system".to_owned()),
+        "journal_growing" | "certificate_expiring" | "clock_skew" | "export_late" => {
+            (t.say("alert.open_system"), "/system".to_owned())
+        }
         _ => return None,
     })
 }
@@ -131,6 +134,7 @@ pub(crate) fn name(t: Locale, rule: &str) -> String {
         "sold_below_cost" => t.say("alert.name.sold_below_cost"),
         "usage_excess" => t.say("alert.name.usage_excess"),
         "clock_skew" => t.say("alert.name.clock_skew"),
+        "export_late" => t.say("alert.name.export_late"),
         _ => return format::capital(&rule.replace('_', " ")),
     };
     name.to_owned()
@@ -172,6 +176,7 @@ pub(crate) fn rule(t: Locale, rule: &str, doc: &str) -> String {
         "sold_below_cost" => t.say("alert.rule.sold_below_cost"),
         "usage_excess" => t.say("alert.rule.usage_excess"),
         "clock_skew" => t.say("alert.rule.clock_skew"),
+        "export_late" => t.say("alert.rule.export_late"),
         _ => doc,
     };
     text.to_owned()

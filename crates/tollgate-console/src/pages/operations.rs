@@ -33,6 +33,7 @@ operations! {
     DRAW_USAGE = "draw_usage";
     ENABLE_TOTP = "enable_totp";
     END_SESSION = "end_session";
+    GET_EXPORTS = "get_exports";
     GET_LOAD = "get_load";
     CHANGE_ACCOUNT = "change_account";
     CHANGE_CHANNEL = "change_channel";

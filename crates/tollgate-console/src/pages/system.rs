@@ -1,5 +1,6 @@
-//! The system: its version, and long work as jobs with live progress: doctor, verification, replay, import and backups.
+//! The system: its version, and long work as jobs with live progress: doctor, verification, replay, import, exports and backups.
 
+mod export;
 mod job;
 
 use std::sync::Arc;
@@ -9,7 +10,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
-use self::job::{JobObject, JobRow};
+use self::{
+    export::ExportPart,
+    job::{JobObject, JobRow},
+};
 use super::{
     control::{self, ControlSection, FaultPlace, FormView, names},
     form::{FormData, FormState},
@@ -37,6 +41,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/system/replay", ADMIN, page!(start_replay)).takes_bytes(MAX_BYTES),
     PageRoute::get("/system/import", OPERATOR, page!(import)),
     PageRoute::post("/system/import", OPERATOR, page!(start_import)).takes_bytes(MAX_BYTES),
+    PageRoute::post("/system/export", OPERATOR, page!(start_export)),
     PageRoute::get("/system/jobs/{job}", OPERATOR, page!(job::show)),
     PageRoute::post("/system/jobs/{job}/cancel", OPERATOR, page!(cancel)),
     PageRoute::post("/system/backups/{name}/remove", ADMIN, page!(remove_backup)),
@@ -58,6 +63,7 @@ struct SystemPage {
     /// Kind, name, what it does, icon.
     kinds: Vec<(&'static str, &'static str, &'static str, &'static str)>,
     jobs: Vec<JobRow>,
+    export: ExportPart,
     backups: Vec<BackupRow>,
 }
 
@@ -97,6 +103,7 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
     } else {
         Vec::new()
     };
+    let export = ExportPart::load(request).await?;
     let mut kinds = vec![
         ("doctor", t.say("system.doctor"), t.say("system.doctor_about"), "tool"),
         ("verify", t.say("system.verify"), t.say("system.verify_about"), "check"),
@@ -118,6 +125,7 @@ async fn system_page(request: &PageRequest, state: &FormState) -> Result<PageRep
         is_admin,
         kinds,
         jobs: jobs.items.iter().map(|it| JobRow::of(t, it)).collect(),
+        export,
         backups: backups.into_iter().map(backup).collect(),
     };
     PageReply::page(state.status(), &template)
@@ -137,6 +145,16 @@ async fn start(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Ok(reply) => Ok(reply),
         Err(error) => {
             let state = control::refused(request.t(), &request.form, error, &[])?;
+            system_page(&request, &state).await
+        }
+    }
+}
+
+async fn start_export(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    match send_job(&request, export::job(&request)).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => {
+            let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
             system_page(&request, &state).await
         }
     }

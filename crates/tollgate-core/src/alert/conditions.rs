@@ -250,6 +250,13 @@ pub fn journal_condition(node: &str, bytes: u64, records: usize, threshold: u64)
     })
 }
 
+/// Finished days of usage records are not exported a day after they were due. `first` is the first of them, `fault` the last error.
+#[must_use]
+pub fn export_condition(first: &str, fault: &str) -> AlertCondition {
+    let text = format!("usage records of {first} and later are not exported: {fault}");
+    AlertCondition::new(AlertRule::ExportLate, "export", text).with("day", first).with("fault", fault)
+}
+
 /// A size in the largest unit that it reaches, with one decimal: `268435456` as `256.0 MiB`.
 #[must_use]
 pub fn size_text(bytes: u64) -> String {

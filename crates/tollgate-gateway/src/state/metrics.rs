@@ -3,6 +3,7 @@
 //! Label values are bounded: names in the catalog, else `other`; never a key or a member. Requests that leave a usage record
 //! are counted from the record, off the request path ([`Metrics::observe`]).
 
+mod exports;
 mod gen_ai;
 mod handles;
 
@@ -24,8 +25,9 @@ use prometheus_client::{
 };
 use tollgate_core::{Catalog, NanoUsd, UsageRecord};
 
-use self::gen_ai::GenAiMetrics;
+pub use self::exports::ExportFigures;
 pub(crate) use self::handles::MetricHandles;
+use self::{exports::ExportMetrics, gen_ai::GenAiMetrics};
 
 /// Content type of [`Metrics::render`].
 pub const METRICS_CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -96,6 +98,7 @@ pub struct Metrics {
     telemetry_spans: Family<ResultLabels, Counter>,
     contents: Family<ResultLabels, Counter>,
     telemetry_exports: Family<SignalLabels, Counter>,
+    exports: ExportMetrics,
     /// Only counted if they are exported.
     gen_ai: Option<GenAiMetrics>,
 }
@@ -221,6 +224,7 @@ impl Metrics {
             contents: registry.register("contents", "Requests whose contents were to be stored, by result", Family::default()),
             telemetry_spans: registry.register("telemetry_spans", "Spans for the collector, by result", Family::default()),
             telemetry_exports: registry.register("telemetry_exports", "Exports to the collector, by result", Family::default()),
+            exports: ExportMetrics::new(&mut registry),
             gen_ai: None,
             registry: Registry::default(),
         };

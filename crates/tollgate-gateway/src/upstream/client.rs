@@ -50,7 +50,7 @@ use self::{
     request_heads::{RequestHead, RequestHeads},
 };
 pub use self::{
-    fetch::fetch_document,
+    fetch::{fetch_document, send_document},
     guard::unlisted,
     model_list::list_models,
     probe::{ProbeFault, ProbeStep, probe, probe_connection},

@@ -11,12 +11,12 @@ use tollgate_core::{
 use super::{BATCH_TIMEOUT, CACHED_KEY_TIMEOUT, CachedStore, QUERY_TIMEOUT};
 use crate::{
     Actor, AdminKey, AttemptFilter, AttemptsBy, AttemptsRow, AuditEvent, AuditFilter, AuditPosition, Balance, BookedRecords,
-    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, Grouping, HealthHistoryStore, HealthStore, ImportedPrice,
-    KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse, LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore,
-    ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic, OfferedSince, Page, Posting, PostingReceipt, PriceChange,
-    PriceHistoryFilter, PriceHistoryPosition, RecordedTransition, RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges,
-    SquareStore, StoreError, StoredContents, StoredRow, Summary, TrafficWidth, TransitionFilter, UsageFilter, UsageStore,
-    VerifyReport, WorkControl, assemble, rows::RowSecret,
+    CatalogRows, CatalogStore, Change, ChangedRow, ContentStore, ExportFailure, ExportStore, ExportedDay, Grouping,
+    HealthHistoryStore, HealthStore, ImportedPrice, KeyEntry, KeyHash, KeyScope, KeyStore, KeyUse, KeyUseFilter, LastUse,
+    LedgerEntry, LedgerFilter, LedgerPosition, LedgerStore, ListingStore, LogPosition, ObjectScope, OfferChange, OfferTraffic,
+    OfferedSince, Page, Posting, PostingReceipt, PriceChange, PriceHistoryFilter, PriceHistoryPosition, RecordedTransition,
+    RowFilter, RowKind, RowName, SeenNode, Spending, SpendingChanges, SquareStore, StoreError, StoredContents, StoredRow, Summary,
+    TrafficWidth, TransitionFilter, UsageFilter, UsageStore, VerifyReport, WorkControl, assemble, rows::RowSecret,
 };
 
 #[async_trait]
@@ -322,6 +322,33 @@ impl ContentStore for CachedStore {
 
     async fn prune_contents(&self, before: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
         self.within(BATCH_TIMEOUT, self.sql()?.prune_contents(before, max_bytes)).await
+    }
+}
+
+#[async_trait]
+impl ExportStore for CachedStore {
+    async fn claim_export(&self, holder: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.claim_export(holder, now, lease_ms)).await
+    }
+
+    async fn release_export(&self, holder: &str) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.release_export(holder)).await
+    }
+
+    async fn exported_days(&self, since: i64) -> Result<Vec<ExportedDay>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.exported_days(since)).await
+    }
+
+    async fn put_exported_day(&self, day: &ExportedDay) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.put_exported_day(day)).await
+    }
+
+    async fn export_failure(&self) -> Result<Option<ExportFailure>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.export_failure()).await
+    }
+
+    async fn put_export_failure(&self, day: i64, message: &str, now: Timestamp) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.put_export_failure(day, message, now)).await
     }
 }
 

@@ -7,10 +7,11 @@ use std::{
 };
 
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+use tollgate_console::{day_text, export_days};
 use tollgate_core::{
     AlertCondition, Billing, Budget, ChannelId, DownChannels, ErrorCounts, KeyId, LowBalance, MemberId, MemberStatus, NanoUsd,
     Subject, Timestamp, Window, balance_conditions, budget_conditions, budget_subjects, catalog_conditions, certificate_condition,
-    certificate_expiry, channels_down, error_condition, journal_condition, key_conditions,
+    certificate_expiry, channels_down, error_condition, export_condition, journal_condition, key_conditions,
 };
 use tollgate_gateway::state::{health_registry::HealthRegistry, shared::Shared};
 use tollgate_store::{
@@ -235,6 +236,20 @@ impl Evaluation {
         }
         let keys = self.sources.store.alerts.expiring_keys(now, now.plus_ms(days.saturating_mul(DAY_MS))).await?;
         Ok(key_conditions(keys.into_iter(), days, now))
+    }
+
+    /// Days that are not exported a day after they were due.
+    pub(super) async fn of_exports(&self, config: &Config, now: Timestamp) -> Result<Option<AlertCondition>, StoreError> {
+        if config.export_endpoint.is_none() {
+            return Ok(None);
+        }
+        let until = export_days::first_unfinished(now, config.number("export.delay_minutes")) - 1;
+        let store = &self.sources.store;
+        let late = export_days::unexported(store, until).await?;
+        let Some(first) = late.iter().find(|day| !day.waits(now)) else { return Ok(None) };
+        let failure = store.exports.export_failure().await?;
+        let fault = failure.map_or_else(|| "no export has run".to_owned(), |failure| failure.message);
+        Ok(Some(export_condition(&day_text(first.day), &fault)))
     }
 }
 

@@ -73,6 +73,25 @@ pub(crate) enum Usage {
         #[command(flatten)]
         filter: UsageFilter,
     },
+    /// Write finished days of usage records to the bucket of the section `export` of the settings; without days, those that are due
+    Upload {
+        #[command(flatten)]
+        days: UploadDays,
+    },
+}
+
+/// Which days to export.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UploadDays {
+    /// First UTC day, such as 2026-11-30; a day that was exported is written again
+    #[arg(long, value_name = "DAY")]
+    pub(crate) from: Option<String>,
+    /// Last UTC day [default: that of --from]
+    #[arg(long, value_name = "DAY")]
+    pub(crate) to: Option<String>,
+    /// List the days that were exported instead, and say what is due and what is wrong
+    #[arg(long, conflicts_with_all = ["from", "to"])]
+    pub(crate) list: bool,
 }
 
 /// Which attempts to sum up, and how.

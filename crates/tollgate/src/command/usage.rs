@@ -1,10 +1,11 @@
-//! `usage tail|list|show|summary|export`: the usage log.
+//! `usage tail|list|show|summary|export|upload`: the usage log.
 
 mod attempts;
 mod contents;
 mod filter;
 mod summary;
 mod tail;
+mod upload;
 
 use std::io::IsTerminal as _;
 
@@ -22,6 +23,11 @@ pub(crate) use filter::parse_records;
 use filter::{with_filter, with_ids};
 
 pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
+    if let Usage::Upload { days } = &subcommand
+        && !days.list
+    {
+        return upload::upload(common, days);
+    }
     admin::run(common, async |admin| match subcommand {
         Usage::Tail { follow, lines, filter } => tail::tail(common, admin, &filter, lines as usize, follow).await,
         Usage::Show { id } => super::usage_show::show(common, admin, &id).await,
@@ -32,6 +38,7 @@ pub(crate) fn run(common: &Common, subcommand: Usage) -> Result<(), Failure> {
         }
         Usage::Attempts { wanted } => attempts::attempts(common, admin, &wanted).await,
         Usage::Export { format, filter } => export(common, admin, &filter, format).await,
+        Usage::Upload { .. } => upload::list(common, admin).await,
     })
 }
 

@@ -178,6 +178,24 @@ settings! {
         "Days before the end of a certificate or key when an alert is raised; 0: none.";
     "usage.retention_days": Number(0, 36_500), Some("0"), at_run_time: true =>
         "Days to keep usage records; 0: forever. Ledger, balances and roll-ups are always kept.";
+    "export.endpoint": Text, None =>
+        "Address of S3-compatible storage that every finished day of usage records is written to, such as \"https://s3.eu-central-1.amazonaws.com\"; absent: none are exported.";
+    "export.url_style": OneOf(&["path", "host"]), Some("\"path\"") =>
+        "Where requests name the bucket. path: in the path. host: before the host of the endpoint.";
+    "export.region": Text, Some("\"us-east-1\"") =>
+        "Region of the bucket, which requests are signed for.";
+    "export.bucket": Text, None =>
+        "Name of the bucket.";
+    "export.prefix": Text, Some("\"usage\"") =>
+        "What names of objects begin with, without a slash at either end; empty: nothing.";
+    "export.access_key_id": Text, None =>
+        "Access key id: env:NAME, file:PATH or literal text.";
+    "export.secret_access_key": Text, None, secret: true =>
+        "Secret access key: env:NAME, file:PATH or literal text.";
+    "export.private_network": Flag, Some("false") =>
+        "Allow storage at a loopback or private address, and over http:.";
+    "export.delay_minutes": Number(0, 1_440), Some("60") =>
+        "Minutes after the end of a UTC day when it is exported. Records that are booked later are added by exporting the day again.";
     "contents.store": Flag, Some("false"), at_run_time: true =>
         "Whether bodies and answers are stored, of the groups and keys with `log_contents`.";
     "contents.retention_days": Number(1, 3_650), Some("7"), at_run_time: true =>

@@ -3,11 +3,19 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use tollgate_console::{day_text, export_days};
 use tollgate_core::{Catalog, catalog_warnings, size_text};
 use tollgate_store::{AccessMode, JournalEntry, WorkControl};
 
 use super::ports;
-use crate::{address_lists, compose, config::Config, descriptors, disk_watch, failure::Failure, health_share, journal_backlog};
+use crate::{
+    address_lists, compose,
+    config::Config,
+    descriptors, disk_watch,
+    export::{ExportTarget, storage::Storage},
+    failure::Failure,
+    health_share, journal_backlog,
+};
 
 /// Warnings about the catalog that are listed.
 const MAX_WARNINGS: usize = 5;
@@ -54,8 +62,8 @@ impl DoctorOutcome {
     }
 }
 
-/// Checks folder, disk, open files, addresses, database, channels, journal, Redis and the clock beside it. The settings are those that
-/// were loaded.
+/// Checks folder, disk, open files, addresses, database, channels, journal, the storage of exports, Redis and the clock beside it. The
+/// settings are those that were loaded.
 pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOutcome, Failure> {
     let mut checks = Checks { control, items: vec![Finding::new("settings", true, "all values are valid")] };
     let folder = std::fs::metadata(&config.data);
@@ -80,6 +88,9 @@ pub(crate) fn doctor(config: &Config, control: &WorkControl) -> Result<DoctorOut
             checks.add("channels", || Ok(channels(catalog, &config)))?;
         }
         checks.add("journal", || journal(&compose::journal_folder(&config.data), control))?;
+    }
+    if config.export_endpoint.is_some() {
+        checks.add("export", || Ok(export(config, control)))?;
     }
     if config.redis_url.is_some() {
         let mut skew_us = None;
@@ -190,6 +201,38 @@ fn clock(ahead_us: i64) -> (bool, String) {
     let side = if ahead_us > 0 { "ahead of" } else { "behind" };
     let seconds = ahead_us.abs() / 1_000_000;
     (false, format!("{seconds} s {side} that of Redis; set the clocks of both machines, by NTP for instance"))
+}
+
+/// Writes an object to the storage that usage records are exported to, and tells which days are late.
+fn export(config: &Config, control: &WorkControl) -> (Level, String) {
+    let checked = compose::block_on(async {
+        let target = ExportTarget::required(config)?;
+        let checked = Storage::new(&target, control).once().check().await;
+        checked.map_err(|fault| Failure::Machine(format!("{}: {fault}", target.shown())))?;
+        Ok(target.shown())
+    });
+    let target = match checked {
+        Ok(target) => target,
+        Err(failure) => return (Level::Fault, failure.to_string()),
+    };
+    let late = compose::block_on(async {
+        let Some(store) = compose::open_existing(config).await? else { return Ok(None) };
+        // A day later than they are due.
+        let until = export_days::first_unfinished(compose::now(), config.number("export.delay_minutes")) - 1;
+        let late = export_days::unexported(&store, until).await;
+        let failure = store.exports.export_failure().await;
+        store.close().await;
+        Ok(late?.first().map(|day| (day.day, failure.ok().flatten())))
+    });
+    match late {
+        Ok(None) => (Level::Good, format!("{target} takes objects")),
+        Ok(Some((day, failure))) => {
+            let why = failure.map_or_else(|| "the next export adds them".to_owned(), |failure| failure.message);
+            (Level::Note, format!("{target} takes objects; records of {} and later are not exported: {why}", day_text(day)))
+        }
+        // Another check says why the database cannot be opened.
+        Err(_) => (Level::Note, format!("{target} takes objects; it is not known what is exported")),
+    }
 }
 
 /// Reads the whole journal.

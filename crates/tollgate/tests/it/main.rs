@@ -27,6 +27,7 @@ mod disk_full;
 mod drain;
 mod egress;
 mod explain;
+mod exports;
 mod first_hour;
 mod forward;
 mod health_history;

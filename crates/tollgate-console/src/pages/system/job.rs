@@ -81,6 +81,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
         "verify" => t.say("system.verify"),
         "replay" => t.say("system.replay"),
         "backup" => t.say("system.backup"),
+        "export" => t.say("export.title"),
         _ => t.say("system.import"),
     }
 }
@@ -160,6 +161,7 @@ fn check_name(t: Locale, what: &str) -> String {
         "journal" => t.say("doctor.journal"),
         "redis" => t.say("doctor.redis"),
         "clock" => t.say("doctor.clock"),
+        "export" => t.say("export.title"),
         _ => what,
     };
     name.to_owned()
@@ -184,6 +186,7 @@ fn fact_name(t: Locale, name: &str) -> String {
         "journal_segments" => t.say("fact.segments"),
         "master_key" => t.say("fact.master_key"),
         "database" => t.say("doctor.database"),
+        "target" => t.say("export.target"),
         "database_address" => t.say("fact.database_address"),
         _ => return name.replace('_', " "),
     };
@@ -218,6 +221,7 @@ impl JobResult {
                 let faults = result["journal_faults"].as_array().into_iter().flatten();
                 found.lines.extend(faults.filter_map(|it| it.as_str().map(str::to_owned)).take(MAX_LINES));
             }
+            "export" => found.add_days(t, result),
             _ => {}
         }
         for (name, value) in result.as_object().into_iter().flatten() {
@@ -238,6 +242,26 @@ impl JobResult {
             found.json = Some(text.chars().take(MAX_JSON).collect());
         }
         found
+    }
+}
+
+impl JobResult {
+    /// The days of an export.
+    fn add_days(&mut self, t: Locale, result: &Value) {
+        let days = |member: &str| result[member].as_array().into_iter().flatten().take(MAX_LINES);
+        let day = |it: &Value| format::day(t, it["day"].as_str().unwrap_or_default());
+        for it in days("exported") {
+            let number = |name: &str| it[name].as_u64().unwrap_or_default();
+            let (records, size) = (format::integer(number("records")), format::bytes(t, number("bytes")));
+            let text = t.say_with("export.day_done", &[("records", &records), ("size", &size)]);
+            self.checks.push((Mark::new("ok", "okc", day(it)), text));
+        }
+        for it in days("left_out") {
+            self.checks.push((Mark::new("warn", "warn", day(it)), it["reason"].as_str().unwrap_or_default().to_owned()));
+        }
+        if self.checks.is_empty() {
+            self.checks.push((Mark::new("ok", "okc", t.say("export.complete")), String::new()));
+        }
     }
 }
 

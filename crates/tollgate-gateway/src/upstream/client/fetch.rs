@@ -1,4 +1,4 @@
-//! A single request to a URL outside any channel: media URLs of callers, the operator's webhook, and an OpenID provider. The address policy
+//! A single request to a URL outside any channel: media URLs of callers, the operator's webhook, an OpenID provider, and object storage. The address policy
 //! applies as to every connection. No proxy, no credentials, no headers of the caller, no connection reuse.
 
 use std::time::Duration;
@@ -71,11 +71,22 @@ pub async fn fetch_document(
     trust: &Trust,
     tasks: &TaskTracker,
 ) -> Result<Response<Vec<u8>>, String> {
+    send_document(request.map(Bytes::from), DOCUMENT_TIMEOUT, private_network, trust, tasks).await
+}
+
+/// The same with a large body, whose time the caller bounds with `limit`.
+pub async fn send_document(
+    request: Request<Bytes>,
+    limit: Duration,
+    private_network: bool,
+    trust: &Trust,
+    tasks: &TaskTracker,
+) -> Result<Response<Vec<u8>>, String> {
     let url = Url::parse(&request.uri().to_string()).map_err(|error| error.to_string())?;
     let reach = if private_network { AddressPolicy::Anywhere } else { AddressPolicy::Public };
     let (parts, body) = request.into_parts();
     let exchange = async {
-        let answer = send(&url, parts.method, parts.headers, body.into(), reach, trust, tasks).await;
+        let answer = send(&url, parts.method, parts.headers, body, reach, trust, tasks).await;
         let answer = answer.map_err(|fault| fault.to_string())?;
         let body = Limited::new(answer.body, MAX_DOCUMENT).collect().await;
         let body = body.map_err(|error| format!("the answer broke off or is larger than {MAX_DOCUMENT} bytes: {error}"))?;
@@ -84,7 +95,7 @@ pub async fn fetch_document(
         *response.headers_mut() = answer.headers;
         Ok(response)
     };
-    timeout(DOCUMENT_TIMEOUT, exchange).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
+    timeout(limit, exchange).await.unwrap_or_else(|_| Err("it did not answer in time".to_owned()))
 }
 
 /// Sends one request; `host` and `user-agent` are added to its headers. The caller bounds the time and the body.

@@ -120,6 +120,7 @@ fn around_jobs(admin: &Admin) {
     ok(&admin.call("GET", &format!("{path}/events"), None));
     admin.post(&format!("{path}/cancel"), &json!({}));
     admin.get(&at("jobs"));
+    admin.get(&at("exports"));
     let made = admin.get(&at("backups"));
     let backup = at(&format!("backups/{}", made["items"][0]["name"].as_str().unwrap()));
     ok(&admin.call("GET", &backup, None));
