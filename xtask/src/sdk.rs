@@ -13,6 +13,9 @@ use crate::{
     shell::{self, StepOutcome},
 };
 
+/// Runs a suite. Returns why it was skipped, if it was.
+type Suite = fn() -> Result<Option<String>>;
+
 /// `cargo xtask sdk`.
 pub(crate) fn run_alone() -> Result<()> {
     match run()? {
@@ -25,8 +28,7 @@ pub(crate) fn run_alone() -> Result<()> {
 pub(crate) fn run() -> Result<StepOutcome> {
     shell::build_programs(&["tollgate", "scripted-provider"])?;
     let mut skipped = Vec::new();
-    let suites: [(&str, fn() -> Result<Option<String>>); 4] =
-        [("Python", python), ("JavaScript", node), ("OpenID", oidc), ("storage", storage)];
+    let suites: [(&str, Suite); 4] = [("Python", python), ("JavaScript", node), ("OpenID", oidc), ("storage", storage)];
     for (name, suite) in suites {
         if let Some(why) = suite()? {
             skipped.push(format!("{name}: {why}"));

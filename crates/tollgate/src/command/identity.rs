@@ -69,7 +69,7 @@ pub(crate) fn member(common: &Common, subcommand: cli::Member) -> Result<(), Fai
             Ok(())
         }),
         cli::Member::Passkeys(member) => run_admin(common, async |admin: &Admin| {
-            let passkeys = admin.all(&ApiPath::of(&["members", &member.name, "passkeys"])).await?;
+            let (passkeys, _) = admin.page(&ApiPath::of(&["members", &member.name, "passkeys"])).await?;
             let columns = ["id", "name", "created_at", "used_at"];
             list(common, &passkeys, &["id", "name", "added", "last sign-in"], &columns);
             Ok(())

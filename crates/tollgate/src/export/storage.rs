@@ -16,7 +16,7 @@ use tollgate_store::WorkControl;
 use url::Url;
 
 use super::ExportTarget;
-use crate::compose;
+use crate::{compose, config::Config};
 
 /// Longest time of one try.
 const TRY_TIMEOUT: Duration = Duration::from_mins(2);
@@ -135,8 +135,10 @@ pub(crate) struct Storage<'a> {
 }
 
 impl<'a> Storage<'a> {
-    pub(crate) fn new(target: &'a ExportTarget, control: &'a WorkControl) -> Self {
-        Self { target, control, trust: Trust::default(), tasks: TaskTracker::new(), max_tries: MAX_TRIES }
+    /// Connects to the addresses that the settings permit.
+    pub(crate) fn new(target: &'a ExportTarget, config: &Config, control: &'a WorkControl) -> Self {
+        let trust = Trust::within(compose::addresses(config));
+        Self { target, control, trust, tasks: TaskTracker::new(), max_tries: MAX_TRIES }
     }
 
     /// Without further tries.

@@ -207,7 +207,7 @@ fn clock(ahead_us: i64) -> (bool, String) {
 fn export(config: &Config, control: &WorkControl) -> (Level, String) {
     let checked = compose::block_on(async {
         let target = ExportTarget::required(config)?;
-        let checked = Storage::new(&target, control).once().check().await;
+        let checked = Storage::new(&target, config, control).once().check().await;
         checked.map_err(|fault| Failure::Machine(format!("{}: {fault}", target.shown())))?;
         Ok(target.shown())
     });

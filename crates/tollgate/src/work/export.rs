@@ -65,7 +65,7 @@ pub(crate) fn export(config: &Config, request: ExportRequest, control: &WorkCont
     let target = ExportTarget::required(config)?;
     let holder = tollgate_store::node_identity(&config.data)?;
     with_store(config, control, async |store| {
-        let run = ExportRun { config, store, control, storage: Storage::new(&target, control), holder: &holder };
+        let run = ExportRun { config, store, control, storage: Storage::new(&target, config, control), holder: &holder };
         if !run.claim().await? {
             if request == ExportRequest::Due {
                 return Ok(ExportOutcome { target: target.shown(), ..ExportOutcome::default() });

@@ -213,7 +213,7 @@ fn each_check_of_a_new_passkey_refuses() {
         (with_key(&twice), Fault::PublicKey),
         (with_key(&small_rsa), Fault::PublicKey),
         (with_key(&[0xa0]), Fault::PublicKey),
-        (with_key(&[0xbf, 0xff]), Fault::PublicKey),
+        (with_key(&[0xbf, 0xff]), Fault::AuthenticatorData),
         (with_key(&point[..40]), Fault::AuthenticatorData),
     ] {
         assert_eq!(authenticator.register(&changed), Err(fault));
