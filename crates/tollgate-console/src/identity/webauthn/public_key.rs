@@ -27,7 +27,7 @@ const EC2: i64 = 2;
 const RSA: i64 = 3;
 const P256: i64 = 1;
 const ED25519_CURVE: i64 = 6;
-/// KeyEntries of a key that is read; authenticators write at most five.
+/// Most entries of a key that are read; authenticators write at most five.
 const MAX_ENTRIES: u64 = 8;
 const MAX_MODULUS: usize = 1_024;
 const MIN_MODULUS: usize = 256;
