@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn unrelated_name_is_only_reported() {
-        for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "ROLE", "STAGE", "REGION", "SERVICE_FOO"]
+        for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "ROLE", "STAGE", "CLUSTER", "SERVICE_FOO"]
             .map(|it| format!("TOLLGATE_{it}"))
         {
             let name = name.as_str();
