@@ -7,7 +7,7 @@ use ring::{
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
-use tollgate_testkit::{ClientResponse, Request, TestGateway};
+use tollgate_testkit::{ClientResponse, Postgres, Redis, Request, TestGateway};
 
 use super::{Browser, PASSWORD, make_member, sign_in};
 use crate::{
@@ -441,10 +441,12 @@ fn passkeys_work_below_a_path() {
 
 #[test]
 fn nodes_with_one_database_share_passkeys_and_challenges() {
-    let Some(postgres) = tollgate_testkit::Postgres::start("nodes_with_one_database_share_passkeys_and_challenges") else { return };
+    let test = "nodes_with_one_database_share_passkeys_and_challenges";
+    let (Some(postgres), Some(redis)) = (Postgres::start(test), Redis::start(test)) else { return };
     let url = "https://gateway.example.com";
     let settings = [
         ("DATABASE_URL", postgres.url()),
+        ("REDIS_URL", redis.url()),
         ("TOLLGATE_MASTER_KEY", MASTER_KEY.to_owned()),
         ("TOLLGATE_CONSOLE__URL", url.to_owned()),
     ];
