@@ -61,8 +61,13 @@ fn without_varying_parts(text: &str) -> String {
         });
         let line = words.collect::<Vec<_>>().join(" ");
         let line = line.split(", catalog revision").next().unwrap_or_default();
-        // The limits of the machine.
-        let limits = [("ok    open files", "open files"), ("note  open files", "open files"), ("ok    disk", "disk")];
+        // The limits and ports of the machine.
+        let limits = [
+            ("ok    open files", "open files"),
+            ("note  open files", "open files"),
+            ("ok    disk", "disk"),
+            ("ok    address      127.0.0.1:", "address"),
+        ];
         let line = limits.into_iter().find(|(check, _)| line.starts_with(check)).map_or(line, |(_, what)| what);
         // Booked records so far, and their batches.
         let counted = [" ended requests", " ledger entries"].into_iter().find_map(|what| line.find(what));

@@ -20,6 +20,7 @@ struct Owner {
     secret: String,
     session: String,
     record: String,
+    passkey: String,
     admin_key: String,
 }
 
@@ -42,8 +43,10 @@ fn owner(admin: &Admin, name: &str, role: &str) -> Owner {
     let browser = sign_in(admin, name);
     let session = browser.get(admin, "/admin/v1/me")["id"].as_str().unwrap().to_owned();
     let member = admin.get(&format!("/admin/v1/members/{name}"))["id"].as_str().unwrap().to_owned();
+    let passkey = super::passkeys::add_one(admin, &browser);
     let text = |value: &Value| value.as_str().unwrap().to_owned();
-    Owner { browser, member, key: text(&key["id"]), secret: secret.to_owned(), session, record, admin_key: text(&admin_key["key"]) }
+    let (key, secret, admin_key) = (text(&key["id"]), secret.to_owned(), text(&admin_key["key"]));
+    Owner { browser, member, key, secret, session, record, passkey, admin_key }
 }
 
 /// The values of another member for a path parameter. A route with a parameter that is not known here fails the test: its objects
@@ -54,8 +57,20 @@ fn foreign<'a>(template: &str, parameter: &str, of: &'a Owner, name: &'a str) ->
         "key" => vec![&of.key],
         "session" => vec![&of.session],
         "record" => vec![&of.record],
+        "passkey" => vec![&of.passkey],
         other => panic!("{template}: whose objects are '{other}'?"),
     }
+}
+
+/// The paths with the values of Bob for one parameter. A passkey is looked for among those of both members.
+fn foreign_paths(template: &str, parameter: &str, bob: &Owner) -> Vec<String> {
+    let mut paths = Vec::new();
+    for value in foreign(template, parameter, bob, "bob") {
+        let path = template.replace(&format!("{{{parameter}}}"), value);
+        paths.extend(["ann", "bob"].map(|member| path.replace("{name}", member).replace("{passkey}", &bob.passkey)));
+    }
+    paths.dedup();
+    paths
 }
 
 /// Query that a list cannot do without.
@@ -77,7 +92,8 @@ fn objects_of_others_are_not_found_on_any_route() {
             let (method, needs) = (method.to_uppercase(), operation["x-needs"].as_str().unwrap());
             let parameters: Vec<&str> = template.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')).collect();
             let send_as_ann = |path: &str, by_key: bool| {
-                let body = (method != "GET" && method != "DELETE").then(|| json!({}));
+                let body = if template.ends_with("/{passkey}") { json!({"name": "made"}) } else { json!({}) };
+                let body = (method != "GET" && method != "DELETE").then_some(body);
                 if by_key {
                     let request = body.as_ref().map_or_else(|| Request::get(path), |body| Request::post(path, body));
                     return admin.send(&method, path, &request.method(&method).bearer(&ann.admin_key));
@@ -96,10 +112,9 @@ fn objects_of_others_are_not_found_on_any_route() {
                 }
                 own if own.starts_with("own") => {
                     for by_key in [false, true] {
-                        for value in parameters.iter().flat_map(|parameter| foreign(template, parameter, &bob, "bob")) {
-                            let path = template.replace(&format!("{{{}}}", parameters[0]), value);
-                            let answer = send_as_ann(&path, by_key);
-                            assert_eq!(answer.status, 404, "{method} {path}: {}", text(&answer));
+                        for foreign_path in parameters.iter().flat_map(|parameter| foreign_paths(template, parameter, &bob)) {
+                            let answer = send_as_ann(&foreign_path, by_key);
+                            assert_eq!(answer.status, 404, "{method} {foreign_path}: {}", text(&answer));
                             objects += 1;
                         }
                         // What is made is made for the member itself.

@@ -117,6 +117,11 @@ fn add(admin: &Admin, browser: &Browser, authenticator: &mut Authenticator) -> V
     ok(&answer)
 }
 
+/// Adds a passkey of its own authenticator. Returns its id.
+pub(super) fn add_one(admin: &Admin, browser: &Browser) -> String {
+    add(admin, browser, &mut Authenticator::new(admin))["id"].as_str().unwrap().to_owned()
+}
+
 /// A challenge for a sign-in, and the cookie that belongs to it.
 fn challenge(admin: &Admin) -> (Value, String) {
     let path = "/admin/v1/session/passkey/challenge";

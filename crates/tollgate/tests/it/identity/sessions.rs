@@ -134,7 +134,7 @@ fn settings_of_an_openid_provider_are_checked() {
     };
     let gateway = with("TOLLGATE_OIDC__DISPLAY_NAME", "Example").spawn();
     let methods = gateway.send(&tollgate_testkit::Request::get("/admin/v1/session/methods")).json();
-    assert_eq!(methods, json!({"password": true, "oidc": "Example"}));
+    assert_eq!(methods, json!({"password": true, "oidc": "Example", "passkey_origin": "https://gateway.example.com"}));
     for (name, value, says) in [
         ("TOLLGATE_OIDC__ISSUER", "id.example.com", "oidc.issuer is an address"),
         ("TOLLGATE_OIDC__ISSUER", "http://id.example.com", "oidc.private_network"),
