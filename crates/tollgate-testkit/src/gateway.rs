@@ -438,6 +438,9 @@ fn filled(catalog: &str) -> String {
 }
 
 /// The executable with an empty environment but for its data folder and a path.
+/// Environment of `doctor`, which looks whether the gateway's address is free: one that is, whatever else runs on this machine.
+pub const FREE_ADDRESS: (&str, &str) = ("TOLLGATE_SERVER__LISTEN", "127.0.0.1:0");
+
 fn command(program: &Path, data: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("TOLLGATE_DATA", data).current_dir(data).stdin(Stdio::null());
@@ -445,7 +448,9 @@ fn command(program: &Path, data: &Path) -> Command {
 }
 
 fn run(program: &Path, data: &Path, environment: &[(String, String)], arguments: &[&str]) -> Output {
-    command(program, data).envs(environment.iter().cloned()).args(arguments).output().expect("the executable starts")
+    let address = (arguments.first() == Some(&"doctor")).then_some(FREE_ADDRESS);
+    let mut command = command(program, data);
+    command.envs(address).envs(environment.iter().cloned()).args(arguments).output().expect("the executable starts")
 }
 
 fn records(program: &Path, data: &Path, environment: &[(String, String)]) -> Vec<Value> {

@@ -15,7 +15,7 @@ mod wait;
 mod wire;
 
 pub use client::{ClientResponse, PendingResponse, Request};
-pub use gateway::{SERVICE_KEY, TestGateway, TestGatewayBuilder, UPSTREAM_CREDENTIAL};
+pub use gateway::{FREE_ADDRESS, SERVICE_KEY, TestGateway, TestGatewayBuilder, UPSTREAM_CREDENTIAL};
 pub use mail_server::{MailServer, MailServerMode};
 pub use services::{Postgres, Redis, skipped};
 pub use upstream::{ReceivedRequest, ScriptedResponse, Upstream};

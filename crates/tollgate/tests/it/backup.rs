@@ -12,14 +12,14 @@ use std::{
 
 use serde_json::Value;
 use tempfile::TempDir;
-use tollgate_testkit::{Postgres, Request, TestGateway};
+use tollgate_testkit::{FREE_ADDRESS, Postgres, Request, TestGateway};
 
 use crate::support::{self, PROGRAM};
 
 fn command(data: &Path, arguments: &[&str]) -> Output {
     let mut command = std::process::Command::new(PROGRAM);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("PASS", "correct horse battery").args(arguments).arg("--data").arg(data);
-    command.current_dir(data).output().unwrap()
+    command.envs([FREE_ADDRESS]).current_dir(data).output().unwrap()
 }
 
 fn text(output: &Output) -> String {

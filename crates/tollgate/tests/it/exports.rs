@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use sqlx::Connection as _;
 use tempfile::TempDir;
 use tollgate_core::Timestamp;
-use tollgate_testkit::{Postgres, Request, TestGateway, TestGatewayBuilder, Upstream, wait_for};
+use tollgate_testkit::{FREE_ADDRESS, Postgres, Request, TestGateway, TestGatewayBuilder, Upstream, wait_for};
 
 use crate::{
     admin::{Admin, parquet_rows},
@@ -91,7 +91,7 @@ impl Setup {
     fn command(&self, data: &Path, changed: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(PROGRAM);
         command.env_clear().env("PATH", "/usr/bin:/bin").env(CLOCK, self.clock()).envs(self.environment.iter().cloned());
-        command.envs(self.storage_settings());
+        command.envs(self.storage_settings()).envs([FREE_ADDRESS]);
         for (name, value) in changed {
             command.env(format!("TOLLGATE_EXPORT__{name}"), value);
         }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tollgate_testkit::{Postgres, Request, TestGateway, wait_for};
+use tollgate_testkit::{FREE_ADDRESS, Postgres, Request, TestGateway, wait_for};
 
 use crate::{
     journal, load,
@@ -216,7 +216,7 @@ fn journal_damaged_in_the_middle_is_reported_by_every_reader() {
     let run = |arguments: &[&str]| {
         let mut command = std::process::Command::new(PROGRAM);
         command.args(arguments).arg("--data").arg(data.path()).env_clear().env("DATABASE_URL", &url);
-        command.output().unwrap()
+        command.envs([FREE_ADDRESS]).output().unwrap()
     };
     let name = segment.file_name().unwrap().to_str().unwrap();
     for arguments in [&["verify"][..], &["doctor"], &["usage", "export"]] {
