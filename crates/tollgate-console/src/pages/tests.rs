@@ -102,6 +102,8 @@ fn only_fields_are_not_escaped() {
         "key",
         "new_password",
         "codes_password",
+        "passkeys.name",
+        "passkeys.password",
         "time_zone",
         "model",
         "upstream",

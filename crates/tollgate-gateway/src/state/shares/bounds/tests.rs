@@ -85,6 +85,8 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("exports of Parquet files", "a member has one of them, all members together two of three"),
     ("live tails of the usage log", "a member has two of them"),
     ("backups on the gateway's disk", OF_OPERATORS),
+    ("exports to [storage](export.md)", OF_OPERATORS),
+    ("usage records kept until they are exported", OF_OPERATORS),
     ("the console's own address", OF_OPERATORS),
     ("idempotency keys of admin requests", OF_OPERATORS),
     ("requests a minute, tokens a minute and concurrent requests of an account", "requests that wait for it take turns"),
