@@ -108,7 +108,7 @@ async function refusal(end) {
 
 test("the provider is named to the sign-in page", async () => {
   const methods = await (await fetch(`${base.url}/admin/v1/session/methods`)).json();
-  assert.deepEqual(methods, { password: true, oidc: "Example" });
+  assert.deepEqual(methods, { password: true, oidc: "Example", passkey_origin: `http://localhost:${base.port}` });
 });
 
 test("claims make the member with role and groups, and each sign-in sets them again", async () => {
