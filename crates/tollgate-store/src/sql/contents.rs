@@ -4,7 +4,7 @@ use async_trait::async_trait;
 use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::{KeyId, MemberId, RequestContents, RequestId, Timestamp, fair_level};
 
-use super::store::SqlStore;
+use super::{rows::unsigned, store::SqlStore};
 use crate::{
     ContentStore, StoreError, StoredContents,
     contents::{PRUNED_AT_ONCE, context, pack, unpack},
@@ -52,11 +52,6 @@ impl SealedContents {
             answer,
         })
     }
-}
-
-/// A number of rows or bytes, which is never negative.
-fn unsigned(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
 }
 
 #[async_trait]

@@ -4,17 +4,15 @@ use async_trait::async_trait;
 use sqlx::{Row as _, any::AnyRow};
 use tollgate_core::Timestamp;
 
-use super::{rows::AnyQuery, store::SqlStore};
+use super::{
+    rows::{AnyQuery, unsigned},
+    store::SqlStore,
+};
 use crate::{ExportFailure, ExportStore, ExportedDay, StoreError};
 
 const CLAIM: &str = "claim the export of usage records";
 const READ: &str = "read the exported days";
 const WRITE: &str = "store an exported day";
-
-/// A number of rows or bytes, which is never negative.
-fn unsigned(value: i64) -> u64 {
-    u64::try_from(value).unwrap_or(0)
-}
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)

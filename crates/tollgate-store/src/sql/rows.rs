@@ -14,6 +14,11 @@ use crate::{
 /// A query of a database, through sqlx's `Any` driver.
 pub(super) type AnyQuery<'q> = sqlx::query::Query<'q, Any, AnyArguments>;
 
+/// A stored number of rows or bytes, which is never negative.
+pub(super) fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or(0)
+}
+
 /// As [`select`], with the revision of each row's last change in the column `revision`.
 pub(super) fn select_with_revision(kind: RowKind, rest: &str) -> AnyQuery<'static> {
     const REVISION: &str = "COALESCE((SELECT MAX(revision) FROM changes WHERE changes.id = t.id), 0) AS revision";
