@@ -1,7 +1,7 @@
 //! Which days are finished and not exported, or not with all of their records.
 //!
-//! A record can be booked long after its request arrived: its node could not reach the database, or was off. So an exported day is
-//! compared with what is booked of it by now, which the sums by day tell without reading records.
+//! A record can be booked long after its request arrived: its node could not reach the database, or was off. So the number of records
+//! of an exported day is compared with the number booked by now, which the sums by day have without reading records.
 
 use std::collections::BTreeMap;
 

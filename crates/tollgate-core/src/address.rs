@@ -90,9 +90,9 @@ pub struct AddressLists {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", self.as_str())]
 pub enum UnlistedAddress {
-    /// It is in the second list.
+    /// The list of denied networks contains the address, or one that it leads to.
     Denied,
-    /// There is a first list, and it does not contain the address.
+    /// The list of allowed networks is not empty and does not contain the address.
     NotAllowed,
 }
 
@@ -100,7 +100,7 @@ impl UnlistedAddress {
     /// Every reason.
     pub const ALL: [Self; 2] = [Self::Denied, Self::NotAllowed];
 
-    /// A text without its end, which names the setting.
+    /// The reason in words, with the name of the setting.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -137,7 +137,7 @@ impl AddressLists {
     /// address for which it stands: that of a mapped address, and of one with the well-known prefix of NAT64.
     ///
     /// # Errors
-    /// Which list keeps it from being connected to.
+    /// The list that does not permit the address.
     pub fn check(&self, address: IpAddr) -> Result<(), UnlistedAddress> {
         let is_in = |networks: &[IpNet], address: IpAddr| networks.iter().any(|network| network.contains(&address));
         if leads_to(address).any(|address| is_in(&self.denied, address)) {

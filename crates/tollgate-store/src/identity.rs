@@ -1,5 +1,5 @@
-//! How members sign in: logins, passkeys, sessions, invites and one-time links. Secrets are stored as hashes, except those of one-time codes,
-//! which are sealed. Writes are [`crate::Change::Identity`], so that each has its entry in the audit log.
+//! How members sign in: logins, passkeys, sessions, invites and one-time links. Secrets are stored as hashes, except those of one-time
+//! codes, which are sealed. Writes are [`crate::Change::Identity`], so that each has its entry in the audit log.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What a relying party checks of passkeys (W3C Web Authentication Level 3, <https://www.w3.org/TR/webauthn-3/>), without clock, store and
+//! The checks of a relying party on passkeys (W3C Web Authentication Level 3, <https://www.w3.org/TR/webauthn-3/>), without clock, store and
 //! network. Section numbers are those of that document.
 //!
 //! Attestation is not asked for, and what an authenticator says about itself is not used: any may be added by its member. A person must be
@@ -56,7 +56,7 @@ impl RelyingParty {
     }
 }
 
-/// What an authenticator sent is refused because of this. Shown in the log only.
+/// Why the answer of an authenticator is refused. Shown in the log only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     ClientData,
@@ -131,7 +131,7 @@ pub(crate) struct NewCredential {
 pub(crate) struct KnownCredential<'a> {
     pub(crate) public_key: &'a [u8],
     pub(crate) is_backup_eligible: bool,
-    /// What was given to the authenticator as the id of its member.
+    /// `user.id` of the passkey's registration: the id of its member.
     pub(crate) user_handle: &'a [u8],
 }
 
@@ -144,7 +144,7 @@ pub(crate) struct Assertion<'a> {
     pub(crate) user_handle: &'a [u8],
 }
 
-/// What a checked answer says. The caller compares the counter with the stored one when it stores it.
+/// The facts of a verified answer. The caller compares the counter with the stored one when it stores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asserted {
     pub(crate) sign_count: u32,

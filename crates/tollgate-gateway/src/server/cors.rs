@@ -48,7 +48,7 @@ pub(super) fn preflight(parts: &Parts) -> Option<Response<AnswerBody>> {
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
-    // What was asked for: keys are in headers that differ by protocol, and SDKs add headers of their own.
+    // All requested names are allowed: keys are in headers that differ by protocol, and SDKs add headers of their own.
     let asked = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
     if let Some(asked) = asked.filter(|asked| is_list_of_names(asked)) {
         headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());

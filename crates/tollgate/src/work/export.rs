@@ -32,7 +32,8 @@ use crate::{
 const MAX_FILE_BYTES: usize = 32 << 20;
 /// A node whose claim to export is older has ended: it renews it before each file, which takes 11 minutes at most.
 const LEASE_MS: i64 = 20 * 60_000;
-/// How long a day with records in the journal of this node is left alone: what is booked then is added by exporting it again.
+/// How long a day with records in the journal of this node waits for them. Records that are booked later are added by another export
+/// of the day.
 const JOURNAL_WAIT_MS: i64 = 24 * 3_600_000;
 
 /// Output of `usage upload`.
@@ -156,8 +157,8 @@ impl ExportRun<'_> {
         Ok(export_days::of(self.store, first, last + 1).await?)
     }
 
-    /// The days of records in the journal of this node that the database does not have. `None` if the journal is not readable, which the
-    /// doctor says: what is booked of it later is added then.
+    /// The days of records in the journal of this node that the database does not have. `None` if the journal is not readable, which
+    /// `doctor` reports. Records that are booked from it later are added by another export of their day.
     async fn days_in_journal(&self) -> Result<Option<Vec<i64>>, Failure> {
         match JournalBacklog::read_folder(&self.config.data, self.control) {
             Ok(backlog) => Ok(Some(backlog.unbooked_days(self.store).await?)),
@@ -170,7 +171,7 @@ impl ExportRun<'_> {
         if let Some(before) = day.exported
             && self.count(day.day).await? < before.records
         {
-            // Files with all records must not be replaced by what is left of them. What was booked late is removed with its day.
+            // Files with all records must not be replaced by files with fewer. Late records of the day are removed with it.
             let known = ExportedDay { records: before.records.max(day.booked), ..before };
             self.store.exports.put_exported_day(&known).await?;
             return Ok(DayEnd::LeftOut("records of it were removed since it was exported; its files stay as they are"));

@@ -1,4 +1,4 @@
-//! Whether the addresses of the settings can be listened on, and who listens on those that are taken.
+//! Checks whether the gateway can listen on the addresses of the settings, and which program does if they are taken.
 
 use std::{
     io::{self, ErrorKind, Read as _, Write as _},
@@ -11,7 +11,7 @@ use serde_json::Value;
 use tollgate_gateway::server::can_listen;
 use tollgate_store::DataFolderLock;
 
-/// Longest time for each step of the question who listens.
+/// Longest time for each step of asking the program that listens for its version.
 const TIMEOUT: Duration = Duration::from_secs(1);
 /// Most bytes of the answer.
 const ANSWER_BYTES: u64 = 4_096;

@@ -1,5 +1,5 @@
-//! A single request to a URL outside any channel: media URLs of callers, the operator's webhook, an OpenID provider, and object storage. The address policy
-//! applies as to every connection. No proxy, no credentials, no headers of the caller, no connection reuse.
+//! A single request to a URL outside any channel: media URLs of callers, the operator's webhook, an OpenID provider, and object storage.
+//! The address policy applies as to every connection. No proxy, no credentials, no headers of the caller, no connection reuse.
 
 use std::time::Duration;
 

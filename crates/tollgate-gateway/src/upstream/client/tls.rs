@@ -1,5 +1,6 @@
-//! What connections to upstreams and other destinations have in common: the lists of addresses, and TLS. Trusted roots: those of the operating system, the bundled Mozilla roots (a scratch image has no
-//! others), and a channel's own CA file. A channel with a client certificate identifies itself with it.
+//! State that all outgoing connections share: the lists of addresses, and TLS. Trusted roots: those of the operating system, the bundled
+//! Mozilla roots (a scratch image has no others), and a channel's own CA file. A channel with a client certificate identifies itself
+//! with it.
 
 use std::sync::{Arc, OnceLock};
 
