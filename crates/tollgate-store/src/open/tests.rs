@@ -144,19 +144,20 @@ async fn damaged_file_is_refused_and_not_changed() {
     }
 }
 
-/// The locks of this process on a file, as the kernel lists them.
+/// Whether this process holds SQLite's shared lock on a database, which a connection in WAL mode holds until it is closed.
 #[cfg(target_os = "linux")]
-fn locks(path: &Path) -> usize {
+fn holds_shared_lock(path: &Path) -> bool {
     use std::os::unix::fs::MetadataExt as _;
+    // `SHARED_FIRST` in https://www.sqlite.org/src/file/src/os.h.
+    const SHARED_FIRST: &str = "1073741826";
     let (process, inode) = (std::process::id().to_string(), format!(":{}", fs::metadata(path).unwrap().ino()));
-    let listed = || {
+    // The kernel writes the list piece by piece: while other programs take and release locks, a lock can be missing in it or be in it
+    // twice. A lock that is not held is never in it.
+    (0..50).any(|_| {
         let list = fs::read_to_string("/proc/locks").unwrap();
-        let lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
-        lines.filter(|line| line[4] == process && line[5].ends_with(&inode)).count()
-    };
-    // The kernel writes the list piece by piece: while other programs take and release locks, some are missing in it, and none is in it
-    // that is not held.
-    (0..50).map(|_| listed()).max().unwrap_or(0)
+        let mut lines = list.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.any(|line| line[4] == process && line[5].ends_with(&inode) && line[6] == SHARED_FIRST)
+    })
 }
 
 /// Without its locks, another program that opens the database removes the write-ahead log of the running gateway.
@@ -167,11 +168,11 @@ async fn database_opened_once_more_keeps_the_locks_of_the_running_gateway() {
     let path = dir.path().join("tollgate.db");
     let serving = open_in(&dir).await.unwrap();
     serving.usage.append(&[record(1)]).await.unwrap();
-    let held = locks(&path);
-    assert!(held > 0);
+    assert!(holds_shared_lock(&path));
     open_in(&dir).await.unwrap().close().await;
-    assert_eq!(locks(&path), held);
+    assert!(holds_shared_lock(&path));
     serving.close().await;
+    assert!(!holds_shared_lock(&path));
 }
 
 #[tokio::test]
