@@ -22,6 +22,7 @@ mod gen_ai;
 pub mod hand_over;
 mod in_place;
 mod ingress;
+mod journal_turn;
 mod model_list;
 mod own_limit;
 pub mod path;

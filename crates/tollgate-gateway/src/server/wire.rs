@@ -25,6 +25,7 @@ use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
     condition::Condition,
+    journal_turn::JournalTurn,
     state::{shared::Shared, shares::Lingering},
 };
 
@@ -60,9 +61,7 @@ pub(super) struct Wire<S> {
     condition: Arc<Condition>,
     /// No new request is read while the gateway is handed over.
     holds: bool,
-    journal: Option<Arc<JournalWriter>>,
-    /// True if it has yielded once in this turn of the event loop, to other connections that may collect entries, too.
-    gave_way: bool,
+    journal: JournalTurn,
 }
 
 /// The time in which received bytes are discarded.
@@ -103,32 +102,23 @@ impl<S> Wire<S> {
     pub(super) fn new(io: S, first: Bytes, timers: Arc<ConnectionTimers>, shared: &Shared, watch: Watch) -> Self {
         let (clock, condition) = (Arc::clone(&shared.clock), Arc::clone(&shared.condition));
         let (ended, shut, linger) = (false, false, None);
-        let (holds, journal, gave_way) = (false, None, false);
-        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal, gave_way }
+        let (holds, journal) = (false, JournalTurn::new(None));
+        Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal }
     }
 
     /// Sends nothing before what this journal has collected is written.
     pub(super) fn after(mut self, journal: Option<&Arc<JournalWriter>>) -> Self {
-        self.journal = journal.cloned();
+        self.journal = JournalTurn::new(journal.cloned());
         self
     }
 
-    /// Writes what the journal has collected. The first call yields to other connections that are ready, so that one write serves all of
-    /// them.
+    /// Writes what the journal has collected.
     fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let Some(journal) = &self.journal else { return Poll::Ready(()) };
-        if journal.has_collected() {
-            if !self.gave_way {
-                self.gave_way = true;
-                context.waker().wake_by_ref();
-                return Poll::Pending;
-            }
-            if !journal.write_collected() {
+        self.journal.poll(context).map(|is_written| {
+            if !is_written {
                 self.condition.note_in_memory_only();
             }
-        }
-        self.gave_way = false;
-        Poll::Ready(())
+        })
     }
 
     /// Reads no new request while the gateway is handed over, so that the connection can be moved.
@@ -176,9 +166,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for Wire<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = &mut *self;
         if let Some(response) = this.timers.final_response() {
-            if let Some(journal) = &this.journal {
-                journal.write_collected();
-            }
+            this.journal.write();
             // A single attempt: if the socket buffer is full, the connection closes without a response.
             let _ = Pin::new(&mut this.io).poll_write(context, &response);
             return Poll::Ready(Ok(()));

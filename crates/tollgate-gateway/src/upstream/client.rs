@@ -1,17 +1,17 @@
-//! The HTTP client for upstreams: one connection pool per core, directly on hyper's connections. A pooling client would
-//! hide whether a request was written at all, which decides whether it may be retried, and would keep connections of
-//! abandoned responses open.
+//! The HTTP client for upstreams: one connection pool per core. Connections of HTTP/1.1 are driven by the request that uses them
+//! ([`http1`]), those of HTTP/2 by a task of hyper's. A pooling client would hide whether a request was written at all, which decides
+//! whether it may be retried, and would keep connections of abandoned responses open.
 //!
 //! Limits per channel and core: 512 idle connections, idle for at most 50 s; 256 concurrent dials; 16 HTTP/2 connections. Limits per response:
 //! 100 header fields (HTTP/1.1), 128 KiB of head. Redirects, cookies and decompression are not supported.
 
-mod checked_io;
 mod connect;
 pub(crate) mod destination;
 pub(crate) mod dial;
 pub(crate) mod fetch;
 mod guard;
 mod host;
+mod http1;
 mod journaled_io;
 mod leased;
 mod model_list;
@@ -20,6 +20,7 @@ mod probe;
 mod proxy;
 mod request_heads;
 pub(crate) mod resolver;
+mod response_body;
 mod streams;
 pub(crate) mod tls;
 
@@ -35,8 +36,6 @@ use std::{
 };
 
 use futures_util::future::join_all;
-use http::{Method, Request};
-use http_body_util::Full;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Channel, ChannelId, IdHash};
@@ -46,8 +45,9 @@ pub(crate) use self::guard::AddressPolicy;
 use self::{
     destination::UpstreamTarget,
     host::{DeliveryState, Freshness, Host, Wanted},
+    http1::ResponseHead,
     leased::LeasedBody,
-    request_heads::{RequestHead, RequestHeads},
+    request_heads::RequestHeads,
 };
 pub use self::{
     fetch::{fetch_document, send_document},
@@ -167,12 +167,9 @@ impl Client {
             let lease = host.lease(wanted, stream, &self.trust, &self.tasks).await;
             let mut lease = lease.map_err(UpstreamError::NotSent)?;
             let head = heads.head_for(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
-            let request = request(&call, head);
-            match lease.send(request, &call.sent).await {
-                Ok(answer) => {
-                    let (head, body) = answer.into_parts();
-                    let body = Box::pin(LeasedBody::new(body, lease));
-                    return Ok(UpstreamAnswer { status: head.status.as_u16(), headers: head.headers, body });
+            match lease.send(head, call.body.clone(), &call.sent).await {
+                Ok((ResponseHead { status, headers }, body)) => {
+                    return Ok(UpstreamAnswer { status, headers, body: Box::pin(LeasedBody::new(body, lease)) });
                 }
                 // The upstream closed the idle connection concurrently (the keep-alive race), refused the stream, or sent
                 // GOAWAY before processing it. Retry once, on a connection established after this point.
@@ -194,12 +191,4 @@ fn may_resend(fate: DeliveryState, channel: &Channel) -> bool {
         DeliveryState::Unanswered => channel.spec.retry_uncertain,
         DeliveryState::Lost => false,
     }
-}
-
-fn request(call: &UpstreamCall, head: RequestHead) -> Request<Full<bytes::Bytes>> {
-    let mut request = Request::new(Full::new(call.body.clone()));
-    *request.method_mut() = if call.body.is_empty() { Method::GET } else { Method::POST };
-    *request.uri_mut() = head.uri;
-    *request.headers_mut() = head.headers;
-    request
 }

@@ -1,4 +1,4 @@
-//! Establishes connections: dial, TLS, and the HTTP/1.1 or HTTP/2 handshake.
+//! Establishes connections: dial, TLS, and the handshake of HTTP/2.
 
 use std::{
     future::poll_fn,
@@ -10,39 +10,32 @@ use std::{
 
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::client::conn::{http1, http2};
+use hyper::client::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    task::AbortHandle,
 };
 use tokio_util::task::TaskTracker;
 use tollgate_store::JournalWriter;
 
 use super::{
-    checked_io::{CheckedIo, IoState, OverTcp},
-    destination::UpstreamTarget,
-    dial::dial,
-    journaled_io::JournaledIo,
-    proxy,
-    streams::Streams,
-    tls,
+    destination::UpstreamTarget, dial::dial, http1::Http1Connection, journaled_io::JournaledIo, proxy, streams::Streams, tls,
     tls::Trust,
 };
 use crate::{executor::TrackedExecutor, upstream::call::ConnectFault};
 
-/// Most bytes of a response head.
+/// Most bytes of a response head over HTTP/2.
 const HEAD_BYTES: u32 = 128 * 1024;
-/// Largest read buffer of a connection.
+/// Most bytes of a request that an HTTP/2 stream buffers.
 const BUFFER_BYTES: usize = 192 * 1024;
 /// Flow-control window of an HTTP/2 stream; the connection's is sixteen of them.
 const STREAM_WINDOW: u32 = 256 * 1024;
 
-/// An established connection. Aborting its task closes it at once.
+/// An established connection.
 pub(crate) enum Connected {
     /// HTTP/1.1: one request at a time.
-    Http1(http1::SendRequest<Full<Bytes>>, AbortHandle, Arc<IoState>),
+    Http1(Box<Http1Connection>),
     /// HTTP/2, shared by requests.
     Http2(http2::SendRequest<Full<Bytes>>, Arc<Streams>),
 }
@@ -65,7 +58,7 @@ pub(crate) async fn connect(
     Ok((handshake(socket, destination, trust, tasks, journal).await?, peer))
 }
 
-/// The TLS handshake for `https`, then the HTTP handshake.
+/// The TLS handshake for `https`, then that of HTTP/2 if the upstream has chosen it.
 async fn handshake(
     socket: TcpStream,
     destination: &UpstreamTarget,
@@ -74,29 +67,13 @@ async fn handshake(
     journal: Option<&Arc<JournalWriter>>,
 ) -> Result<Connected, ConnectFault> {
     if !destination.tls {
-        return http1(JournaledIo::new(socket, journal), tasks).await;
+        return Ok(Connected::Http1(Box::new(Http1Connection::new(socket, journal))));
     }
     let stream = tls::handshake(trust.config(destination).await?, destination, socket).await?;
-    let speaks_http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let stream = JournaledIo::new(stream, journal);
-    if speaks_http2 { http2(stream, tasks).await } else { http1(stream, tasks).await }
-}
-
-async fn http1(stream: impl OverTcp, tasks: &TaskTracker) -> Result<Connected, ConnectFault> {
-    let (stream, state) = CheckedIo::new(stream);
-    // Without a limit of header fields of our own: hyper reads up to its default of 100 without allocating memory.
-    let (sender, connection) = http1::Builder::new()
-        .max_buf_size(BUFFER_BYTES)
-        .max_header_size(HEAD_BYTES as usize)
-        .handshake(TokioIo::new(stream))
-        .await
-        .map_err(|_| ConnectFault::Closed)?;
-    let task = tasks.spawn(async move {
-        if let Err(fault) = connection.await {
-            tracing::debug!(%fault, "upstream connection ended");
-        }
-    });
-    Ok(Connected::Http1(sender, task.abort_handle(), state))
+    if stream.get_ref().1.alpn_protocol() == Some(b"h2") {
+        return http2(JournaledIo::new(stream, journal), tasks).await;
+    }
+    Ok(Connected::Http1(Box::new(Http1Connection::new(stream, journal))))
 }
 
 async fn http2<S>(stream: S, tasks: &TaskTracker) -> Result<Connected, ConnectFault>

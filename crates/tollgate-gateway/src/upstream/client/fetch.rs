@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{
-    HeaderMap, HeaderValue, Method, Request, Response, StatusCode,
+    HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri,
     header::{ACCEPT, ACCEPT_ENCODING, HOST, USER_AGENT},
 };
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Incoming;
-use tokio::{task::AbortHandle, time::timeout};
+use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use url::Url;
 
@@ -18,10 +17,15 @@ use super::{
     connect::{Connected, connect},
     destination::{TargetForm, UpstreamTarget},
     guard::AddressPolicy,
+    http1::{Http1Request, RequestText, ResponseHead},
     resolver::resolve,
+    response_body::ResponseBody,
     tls::Trust,
 };
-use crate::upstream::call::ConnectFault;
+use crate::{
+    clock::SystemClock,
+    upstream::call::{ConnectFault, SentMark},
+};
 
 const AGENT: HeaderValue = HeaderValue::from_static("tollgate");
 const MEDIA_TYPES: HeaderValue = HeaderValue::from_static("image/*, audio/*, video/*, application/pdf");
@@ -31,19 +35,7 @@ const IDENTITY: HeaderValue = HeaderValue::from_static("identity");
 pub(crate) struct FetchedResponse {
     pub(crate) status: u16,
     pub(crate) headers: HeaderMap,
-    pub(crate) body: Incoming,
-    _connection: Connection,
-}
-
-/// Closes the connection when it is dropped.
-struct Connection(Option<AbortHandle>);
-
-impl Drop for Connection {
-    fn drop(&mut self) {
-        if let Some(task) = &self.0 {
-            task.abort();
-        }
-    }
+    pub(crate) body: ResponseBody,
 }
 
 /// Fetches a media URL. The caller bounds the time and the body.
@@ -114,27 +106,31 @@ pub(crate) async fn send(
         path.push('?');
         path.push_str(query);
     }
-    let request = |form: TargetForm| -> Result<Request<Full<Bytes>>, ConnectFault> {
-        let mut request = Request::new(Full::new(body.clone()));
-        request.method_mut().clone_from(&method);
-        *request.uri_mut() = destination.target(&path, form)?;
-        *request.headers_mut() = headers.clone();
-        let headers = request.headers_mut();
+    let head = |form: TargetForm| -> Result<(Uri, HeaderMap), ConnectFault> {
+        let mut headers = headers.clone();
         if form == TargetForm::Origin {
             headers.insert(HOST, destination.authority.clone());
         }
         headers.insert(USER_AGENT, AGENT);
-        Ok(request)
+        Ok((destination.target(&path, form)?, headers))
     };
     let connected = async { connect(&destination, resolve(&destination, trust.addresses()).await?, trust, tasks, None).await };
-    let (answer, connection) = match connected.await.map_err(ConnectFault::or_own_limit)?.0 {
-        Connected::Http1(mut sender, task, _) => {
-            let connection = Connection(Some(task));
-            (sender.send_request(request(TargetForm::Origin)?).await, connection)
+    match connected.await.map_err(ConnectFault::or_own_limit)?.0 {
+        Connected::Http1(mut connection) => {
+            let (target, headers) = head(TargetForm::Origin)?;
+            let request = Http1Request { text: RequestText::new(&method, &target, &headers), body };
+            let answer = connection.send(request, false, &SentMark::default(), &SystemClock).await;
+            let ResponseHead { status, headers } = answer.map_err(|_| ConnectFault::Closed)?;
+            Ok(FetchedResponse { status, headers, body: ResponseBody::Http1(connection) })
         }
         // The connection closes with its last stream, which is this one.
-        Connected::Http2(mut sender, _) => (sender.send_request(request(TargetForm::Absolute)?).await, Connection(None)),
-    };
-    let (head, body) = answer.map_err(|_| ConnectFault::Closed)?.into_parts();
-    Ok(FetchedResponse { status: head.status.as_u16(), headers: head.headers, body, _connection: connection })
+        Connected::Http2(mut sender, _) => {
+            let mut request = Request::new(Full::new(body));
+            (*request.uri_mut(), *request.headers_mut()) = head(TargetForm::Absolute)?;
+            *request.method_mut() = method;
+            let answer = sender.send_request(request).await.map_err(|_| ConnectFault::Closed)?;
+            let (head, body) = answer.into_parts();
+            Ok(FetchedResponse { status: head.status.as_u16(), headers: head.headers, body: ResponseBody::Http2(body) })
+        }
+    }
 }

@@ -13,26 +13,22 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::Request;
 use http_body_util::Full;
-use hyper::{
-    body::Incoming,
-    client::conn::{http1, http2},
-};
-use tokio::{
-    task::AbortHandle,
-    time::{Instant, timeout_at},
-};
+use hyper::client::conn::http2;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::task::TaskTracker;
 use tollgate_store::JournalWriter;
 
 use super::{
-    checked_io::IoState,
     connect::{Connected, connect},
     destination::{TargetForm, UpstreamTarget},
     guard::AddressRules,
+    http1::{Http1Connection, Http1Fault, Http1Request, ResponseHead},
     places::{MAX_HTTP2, Places},
+    request_heads::RequestHead,
     resolver::Addresses,
+    response_body::ResponseBody,
     streams::Streams,
     tls::{Trust, refused_client},
 };
@@ -46,7 +42,7 @@ use crate::{
 const MAX_IDLE: usize = 512;
 /// Idle time after which a connection is closed; below the keep-alive timeout of common servers (60 s and more).
 const IDLE_LIMIT: Duration = Duration::from_secs(50);
-/// Idle time after which the reactor gets a turn before reuse, to notice that the peer closed the connection.
+/// Idle time after which a connection is checked for a close by the peer before a request is given to it.
 const CHECK_AFTER: Duration = Duration::from_millis(200);
 /// Longest round trip assumed. The peer's FIN arrives up to one round trip after it closed, so a request can be written to
 /// a connection that is already dead. A connection that ends later had received the request.
@@ -63,13 +59,6 @@ pub(crate) struct Host {
     journal: Option<Arc<JournalWriter>>,
 }
 
-struct Wire {
-    sender: http1::SendRequest<Full<Bytes>>,
-    close: AbortHandle,
-    io: Arc<IoState>,
-    peer: Peer,
-}
-
 /// The far end of a connection.
 #[derive(Clone, Copy)]
 struct Peer {
@@ -78,8 +67,10 @@ struct Peer {
     version: u64,
 }
 
+/// An idle connection of HTTP/1.1.
 struct Idle {
-    wire: Wire,
+    connection: Box<Http1Connection>,
+    peer: Peer,
     since: Instant,
 }
 
@@ -111,15 +102,15 @@ pub(crate) struct Wanted<'a> {
     pub(crate) holders: &'a [Holder],
 }
 
-/// A connection leased to one request. Dropping it before the response's end closes an HTTP/1.1 connection at once.
+/// A connection leased to one request. Dropping it closes an HTTP/1.1 connection at once.
 pub(crate) struct Lease {
     host: Arc<Host>,
     kind: Option<LeaseKind>,
 }
 
 enum LeaseKind {
-    /// `kept`: start of its idle time, if the connection is reused.
-    Http1 { wire: Wire, kept: Option<Instant> },
+    /// `connection`: until the response head, whose body takes it. `kept`: start of its idle time, if the connection is reused.
+    Http1 { connection: Option<Box<Http1Connection>>, peer: Peer, kept: Option<Instant> },
     /// `kept`: the connection is reused and had no stream in progress. `stream` counts it.
     Http2 { sender: http2::SendRequest<Full<Bytes>>, streams: Arc<Streams>, kept: bool, stream: Option<FairPermit> },
 }
@@ -167,8 +158,7 @@ impl Host {
         let Wanted { freshness, began, limit, holders } = wanted;
         let by = began + limit;
         if freshness == Freshness::Reused
-            && let Some(lease) =
-                timeout_at(by, self.idle_lease(began, trust.addresses())).await.map_err(|_| ConnectFault::TimedOut)?
+            && let Some(lease) = self.idle_lease(began, trust.addresses())
         {
             return Ok(lease);
         }
@@ -193,8 +183,8 @@ impl Host {
         let (connected, peer) = connected.map_err(|_| ConnectFault::TimedOut)??;
         self.places.count_connection();
         let (sender, streams) = match connected {
-            Connected::Http1(sender, close, io) => {
-                let kind = LeaseKind::Http1 { wire: Wire { sender, close, io, peer }, kept: None };
+            Connected::Http1(connection) => {
+                let kind = LeaseKind::Http1 { connection: Some(connection), peer, kept: None };
                 return Ok(Lease { host: Arc::clone(self), kind: Some(kind) });
             }
             Connected::Http2(sender, streams) => (sender, streams),
@@ -253,21 +243,15 @@ impl Host {
         peer.address.is_some_and(permits) && self.destination.address.is_none_or(permits)
     }
 
-    async fn idle_lease(self: &Arc<Self>, now: Instant, rules: &AddressRules) -> Option<Lease> {
+    fn idle_lease(self: &Arc<Self>, now: Instant, rules: &AddressRules) -> Option<Lease> {
         loop {
-            let Idle { mut wire, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
+            let Idle { connection, mut peer, since } = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop_back()?;
             let age = now.saturating_duration_since(since);
-            if wire.sender.is_closed() || age > IDLE_LIMIT || !self.is_permitted(&mut wire.peer, rules) {
+            if age > IDLE_LIMIT || !self.is_permitted(&mut peer, rules) || age > CHECK_AFTER && connection.check_idle().is_err() {
                 continue;
             }
-            if age > CHECK_AFTER {
-                // One turn of the reactor, so that the connection's task notices a close by the peer.
-                tokio::task::yield_now().await;
-            }
-            if !wire.sender.is_closed() && (wire.sender.is_ready() || wire.sender.ready().await.is_ok()) {
-                let kind = Some(LeaseKind::Http1 { wire, kept: Some(since) });
-                return Some(Lease { host: Arc::clone(self), kind });
-            }
+            let kind = Some(LeaseKind::Http1 { connection: Some(connection), peer, kept: Some(since) });
+            return Some(Lease { host: Arc::clone(self), kind });
         }
     }
 
@@ -307,8 +291,8 @@ impl Host {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| one.since > since);
     }
 
-    fn keep(&self, wire: Wire) {
-        if !self.is_named(wire.peer) {
+    fn keep(&self, connection: Box<Http1Connection>, peer: Peer) {
+        if !self.is_named(peer) {
             return;
         }
         let now = self.clock.instant();
@@ -316,7 +300,7 @@ impl Host {
         while idle.front().is_some_and(|oldest| idle.len() >= MAX_IDLE || now.duration_since(oldest.since) > IDLE_LIMIT) {
             idle.pop_front();
         }
-        idle.push_back(Idle { wire, since: now });
+        idle.push_back(Idle { connection, peer, since: now });
     }
 
     /// Resolves the name again and drops connections to addresses it no longer has; requests in progress complete.
@@ -337,7 +321,7 @@ impl Host {
     }
 
     fn drop_unnamed(&self) {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| self.is_named(one.wire.peer));
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| self.is_named(one.peer));
         self.shared.lock().unwrap_or_else(PoisonError::into_inner).retain(|one| self.is_named(one.peer));
     }
 
@@ -347,13 +331,13 @@ impl Host {
         self.drop_unnamed();
     }
 
-    /// Closes idle connections that have expired or are not permitted any more. Returns whether any connection is left.
+    /// Closes idle connections that have expired, that the peer has closed, or that are not permitted any more. Returns whether any connection is left.
     pub(crate) fn sweep(&self, rules: &AddressRules) -> bool {
         let now = self.clock.instant();
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.retain_mut(|one| {
-            let is_alive = !one.wire.sender.is_closed() && now.duration_since(one.since) <= IDLE_LIMIT;
-            is_alive && self.is_permitted(&mut one.wire.peer, rules)
+            let is_alive = now.duration_since(one.since) <= IDLE_LIMIT && one.connection.check_idle().is_ok();
+            is_alive && self.is_permitted(&mut one.peer, rules)
         });
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         shared.retain_mut(|one| !one.sender.is_closed() && self.is_permitted(&mut one.peer, rules));
@@ -376,46 +360,23 @@ impl Lease {
     }
 
     /// Sends one request and waits for the response head. `mark` is set when the first byte is written.
-    pub(crate) async fn send(&mut self, request: Request<Full<Bytes>>, mark: &SentMark) -> Result<Response<Incoming>, SendFault> {
-        let host = Arc::clone(&self.host);
-        let began = host.clock.instant();
-        let since_begin = || host.clock.instant().duration_since(began);
-        match self.kind.as_mut().expect("the connection is taken only by release and drop") {
-            LeaseKind::Http1 { wire, kept } => {
-                wire.io.begin(mark.clone(), Arc::clone(&host.clock), kept.is_some());
-                let done = wire.sender.try_send_request(request).await;
-                done.map_err(|fault| {
-                    let silent = !wire.io.is_answered() && since_begin() < RACE;
-                    let fate = match kept {
-                        _ if fault.message().is_some() || !wire.io.is_written() => DeliveryState::Untouched,
-                        Some(_) if silent => DeliveryState::Unanswered,
-                        _ => DeliveryState::Lost,
-                    };
-                    if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (kept, fate) {
-                        host.close_idle_since(*since);
-                    }
-                    send_fault(fault.error(), fate)
-                })
+    pub(crate) async fn send(
+        &mut self,
+        head: RequestHead,
+        body: Bytes,
+        mark: &SentMark,
+    ) -> Result<(ResponseHead, ResponseBody), SendFault> {
+        match (self.kind.as_mut(), head) {
+            (Some(LeaseKind::Http1 { connection, kept, .. }), RequestHead::Http1(text)) => {
+                let connection = connection.take().expect("a lease sends one request");
+                send_http1(&self.host, connection, *kept, Http1Request { text, body }, mark).await
             }
-            LeaseKind::Http2 { sender, streams, kept, .. } => {
-                mark.set(began);
-                let done = sender.try_send_request(request).await.inspect(|_| streams.answered());
-                done.map_err(|fault| {
-                    let cause = cause_of::<h2::Error>(fault.error());
-                    if cause.is_some_and(h2::Error::is_go_away) {
-                        host.remove_shared(streams);
-                    }
-                    let ended = cause_of::<io::Error>(fault.error()).is_some() && since_begin() < RACE;
-                    let fate = if fault.message().is_some() || cause.is_some_and(not_processed) {
-                        DeliveryState::Untouched
-                    } else if *kept && ended {
-                        DeliveryState::Unanswered
-                    } else {
-                        DeliveryState::Lost
-                    };
-                    send_fault(fault.error(), fate)
-                })
+            (Some(LeaseKind::Http2 { sender, streams, kept, .. }), RequestHead::Http2 { method, uri, headers }) => {
+                let mut request = Request::new(Full::new(body));
+                (*request.method_mut(), *request.uri_mut(), *request.headers_mut()) = (method, uri, headers);
+                send_http2(&self.host, sender, (streams, *kept), request, mark).await
             }
+            _ => unreachable!("the head is in the form of the connection, which is taken only by release and drop"),
         }
     }
 
@@ -441,44 +402,98 @@ impl Lease {
     }
 
     /// Returns the connection to the pool after a complete response.
-    pub(crate) fn release(mut self) {
-        if let Some(LeaseKind::Http1 { wire, .. }) = self.kind.take_if(|kind| matches!(kind, LeaseKind::Http1 { .. }))
-            && !wire.sender.is_closed()
+    pub(crate) fn release(self, body: ResponseBody) {
+        if let (Some(LeaseKind::Http1 { peer, .. }), ResponseBody::Http1(mut connection)) = (&self.kind, body)
+            && connection.is_reusable()
         {
-            self.host.keep(wire);
+            connection.shrink();
+            self.host.keep(connection, *peer);
         }
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        match self.kind.take() {
-            Some(LeaseKind::Http1 { wire, .. }) => wire.close.abort(),
-            // Free the stream before its permit, which goes to the next request.
-            Some(LeaseKind::Http2 { streams, stream, .. }) => {
-                streams.end();
-                drop(stream);
-            }
-            None => {}
+        // Free the stream before its permit, which goes to the next request.
+        if let Some(LeaseKind::Http2 { streams, stream, .. }) = self.kind.take() {
+            streams.end();
+            drop(stream);
         }
     }
 }
 
-fn send_fault(error: &hyper::Error, fate: DeliveryState) -> SendFault {
+/// Sends a request over HTTP/1.1.
+async fn send_http1(
+    host: &Host,
+    mut connection: Box<Http1Connection>,
+    kept: Option<Instant>,
+    request: Http1Request,
+    mark: &SentMark,
+) -> Result<(ResponseHead, ResponseBody), SendFault> {
+    let began = host.clock.instant();
+    let fault = match connection.send(request, kept.is_some(), mark, &*host.clock).await {
+        Ok(head) => return Ok((head, ResponseBody::Http1(connection))),
+        Err(fault) => fault,
+    };
+    let silent = !connection.is_answered() && host.clock.instant().duration_since(began) < RACE;
+    let fate = match kept {
+        _ if !connection.is_written() => DeliveryState::Untouched,
+        Some(_) if silent => DeliveryState::Unanswered,
+        _ => DeliveryState::Lost,
+    };
+    if let (Some(since), DeliveryState::Untouched | DeliveryState::Unanswered) = (kept, fate) {
+        host.close_idle_since(since);
+    }
+    let error = match fault {
+        Http1Fault::Lost(cause) => return Err(lost(fate, Some(&cause))),
+        Http1Fault::TooLarge => UpstreamError::Unreadable("answer head too large"),
+        Http1Fault::NotHttp => UpstreamError::Unreadable("not an HTTP answer"),
+    };
+    Err(SendFault { fate, error })
+}
+
+/// Sends a request over HTTP/2. `kept`: no other stream was in progress on a reused connection.
+async fn send_http2(
+    host: &Host,
+    sender: &mut http2::SendRequest<Full<Bytes>>,
+    (streams, kept): (&Arc<Streams>, bool),
+    request: Request<Full<Bytes>>,
+    mark: &SentMark,
+) -> Result<(ResponseHead, ResponseBody), SendFault> {
+    let began = host.clock.instant();
+    mark.set(began);
+    let fault = match sender.try_send_request(request).await {
+        Ok(answer) => {
+            streams.answered();
+            let (head, body) = answer.into_parts();
+            let head = ResponseHead { status: head.status.as_u16(), headers: head.headers };
+            return Ok((head, ResponseBody::Http2(body)));
+        }
+        Err(fault) => fault,
+    };
+    let cause = cause_of::<h2::Error>(fault.error());
+    if cause.is_some_and(h2::Error::is_go_away) {
+        host.remove_shared(streams);
+    }
+    let io = cause_of::<io::Error>(fault.error());
+    let fate = if fault.message().is_some() || cause.is_some_and(not_processed) {
+        DeliveryState::Untouched
+    } else if kept && io.is_some() && host.clock.instant().duration_since(began) < RACE {
+        DeliveryState::Unanswered
+    } else {
+        DeliveryState::Lost
+    };
+    Err(lost(fate, io))
+}
+
+/// The fault of a connection that was lost.
+fn lost(fate: DeliveryState, cause: Option<&io::Error>) -> SendFault {
     // The server reads no request of a client that it does not accept.
-    if let Some(fault) = cause_of::<io::Error>(error).and_then(refused_client) {
+    if let Some(fault) = cause.and_then(refused_client) {
         return SendFault { fate: DeliveryState::Lost, error: UpstreamError::NotSent(ConnectFault::Tls(fault)) };
     }
-    let error = if fate == DeliveryState::Untouched {
-        UpstreamError::NotSent(ConnectFault::Closed)
-    } else if error.is_parse_too_large() {
-        UpstreamError::Unreadable("answer head too large")
-    } else if error.is_parse() {
-        UpstreamError::Unreadable("not an HTTP answer")
-    } else {
-        UpstreamError::Lost
-    };
-    SendFault { fate, error }
+    let is_sent = fate != DeliveryState::Untouched;
+    SendFault { fate, error: if is_sent { UpstreamError::Lost } else { UpstreamError::NotSent(ConnectFault::Closed) } }
 }
 
 /// Whether the peer reports that it did not process the stream (RFC 9113, sections 6.8 and 8.7): `REFUSED_STREAM`, or a

@@ -9,35 +9,19 @@ use std::{
     task::{Context, Poll},
 };
 
-use tokio::{
-    io::{AsyncRead, AsyncWrite, ReadBuf},
-    net::TcpStream,
-};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tollgate_store::JournalWriter;
 
-use super::checked_io::OverTcp;
+use crate::journal_turn::JournalTurn;
 
 pub(crate) struct JournaledIo<S> {
     stream: S,
-    /// The journal of this core; `None` for requests of the gateway itself, which leave no record.
-    journal: Option<Arc<JournalWriter>>,
+    journal: JournalTurn,
 }
 
 impl<S> JournaledIo<S> {
     pub(crate) fn new(stream: S, journal: Option<&Arc<JournalWriter>>) -> Self {
-        Self { stream, journal: journal.cloned() }
-    }
-
-    fn write_journal(&self) {
-        if let Some(journal) = &self.journal {
-            journal.write_collected();
-        }
-    }
-}
-
-impl<S: OverTcp> OverTcp for JournaledIo<S> {
-    fn tcp(&self) -> &TcpStream {
-        self.stream.tcp()
+        Self { stream, journal: JournalTurn::new(journal.cloned()) }
     }
 }
 
@@ -49,12 +33,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for JournaledIo<S> {
 
 impl<S: AsyncWrite + Unpin> AsyncWrite for JournaledIo<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.write_journal();
+        self.journal.write();
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
     fn poll_write_vectored(mut self: Pin<&mut Self>, context: &mut Context<'_>, pieces: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
-        self.write_journal();
+        self.journal.write();
         Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
     }
 

@@ -7,27 +7,21 @@ use std::{
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
 
-use super::host::Lease;
+use super::{host::Lease, response_body::ResponseBody};
 use crate::upstream::call::UpstreamBodyFault;
 
 /// A response body. At its end the connection returns to the pool; dropped before, the connection is closed.
-pub(crate) struct LeasedBody {
-    body: Incoming,
-    lease: Option<Lease>,
-}
+pub(crate) struct LeasedBody(Option<(ResponseBody, Lease)>);
 
 impl LeasedBody {
-    pub(crate) fn new(body: Incoming, lease: Lease) -> Self {
-        Self { body, lease: Some(lease) }
+    pub(crate) const fn new(body: ResponseBody, lease: Lease) -> Self {
+        Self(Some((body, lease)))
     }
 
     fn release_at_end(&mut self) {
-        if self.body.is_end_stream()
-            && let Some(lease) = self.lease.take()
-        {
-            lease.release();
+        if let Some((body, lease)) = self.0.take_if(|(body, _)| body.is_end_stream()) {
+            lease.release(body);
         }
     }
 }
@@ -38,22 +32,21 @@ impl Body for LeasedBody {
 
     fn poll_frame(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, UpstreamBodyFault>>> {
         let this = self.get_mut();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let Some((body, _)) = &mut this.0 else { return Poll::Ready(None) };
+        let frame = ready!(Pin::new(body).poll_frame(context));
         match &frame {
-            None => this.lease.take().into_iter().for_each(Lease::release),
-            Some(Ok(_)) => this.release_at_end(),
-            Some(Err(_)) => this.lease = None,
+            Some(Ok(_)) | None => this.release_at_end(),
+            Some(Err(_)) => this.0 = None,
         }
-        let fault_of = |fault: hyper::Error| if fault.is_parse() { UpstreamBodyFault::Unreadable } else { UpstreamBodyFault::Lost };
-        Poll::Ready(frame.map(|frame| frame.map_err(fault_of)))
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.0.as_ref().is_none_or(|(body, _)| body.is_end_stream())
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        self.0.as_ref().map_or_else(|| SizeHint::with_exact(0), |(body, _)| body.size_hint())
     }
 }
 

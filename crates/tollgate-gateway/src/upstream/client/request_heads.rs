@@ -4,14 +4,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use http::{
-    HeaderMap, HeaderName, HeaderValue, Uri,
-    header::{CONTENT_LENGTH, HOST},
-};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, header::HOST};
 use tollgate_core::Account;
 use tollgate_protocol::{Framing, Protocol};
 
-use super::destination::{TargetForm, UpstreamTarget};
+use super::{
+    destination::{TargetForm, UpstreamTarget},
+    http1::RequestText,
+};
 use crate::upstream::{
     call::{ConnectFault, UpstreamCall},
     credentials::headers_for,
@@ -36,11 +36,11 @@ struct KnownHead {
     head: RequestHead,
 }
 
-/// The parts of a request except its method and body.
+/// A request except its body.
 #[derive(Clone, Debug)]
-pub(super) struct RequestHead {
-    pub(super) uri: Uri,
-    pub(super) headers: HeaderMap,
+pub(super) enum RequestHead {
+    Http1(RequestText),
+    Http2 { method: Method, uri: Uri, headers: HeaderMap },
 }
 
 impl RequestHeads {
@@ -53,16 +53,18 @@ impl RequestHeads {
     ) -> Result<RequestHead, ConnectFault> {
         let mut heads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = heads.iter().find(|known| known.is_for(call, form)) {
-            return Ok(known.head.clone().with_length(call.body.len()));
+            return Ok(known.head.clone());
         }
         let mut headers = headers_for(call)?;
-        if !call.body.is_empty() {
-            headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
-        }
-        if form == TargetForm::Origin {
-            headers.insert(HOST, destination.authority.clone());
-        }
-        let head = RequestHead { uri: destination.target(&call.path, form)?, headers };
+        let method = if call.body.is_empty() { Method::GET } else { Method::POST };
+        let uri = destination.target(&call.path, form)?;
+        let head = match form {
+            TargetForm::Origin => {
+                headers.insert(HOST, destination.authority.clone());
+                RequestHead::Http1(RequestText::new(&method, &uri, &headers))
+            }
+            TargetForm::Absolute => RequestHead::Http2 { method, uri, headers },
+        };
         if heads.len() == MAX_HEADS {
             heads.remove(0);
         }
@@ -76,17 +78,7 @@ impl RequestHeads {
             has_body: !call.body.is_empty(),
             head: head.clone(),
         });
-        Ok(head.with_length(call.body.len()))
-    }
-}
-
-impl RequestHead {
-    /// The kept head has a field for the length, because to add one the copied map would have to grow.
-    fn with_length(mut self, bytes: usize) -> Self {
-        if let Some(length) = self.headers.get_mut(CONTENT_LENGTH) {
-            *length = HeaderValue::try_from(bytes.to_string()).expect("digits are a header value");
-        }
-        self
+        Ok(head)
     }
 }
 
@@ -115,10 +107,20 @@ mod tests {
 
     fn of(heads: &RequestHeads, call: &UpstreamCall, form: TargetForm) -> (String, Vec<String>) {
         let destination = UpstreamTarget::of(&call.channel).unwrap();
-        let RequestHead { uri, headers } = heads.head_for(call, &destination, form).unwrap();
-        let mut fields: Vec<_> = headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
-        fields.sort();
-        (uri.to_string(), fields)
+        match heads.head_for(call, &destination, form).unwrap() {
+            RequestHead::Http1(text) => {
+                let mut lines: Vec<_> = text.as_str().lines().map(str::to_owned).collect();
+                let first = lines.remove(0);
+                lines.sort();
+                (first, lines)
+            }
+            RequestHead::Http2 { method, uri, headers } => {
+                let mut fields: Vec<_> =
+                    headers.iter().map(|(name, value)| format!("{name}: {}", value.to_str().unwrap())).collect();
+                fields.sort();
+                (format!("{method} {uri}"), fields)
+            }
+        }
     }
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         let heads = RequestHeads::default();
         for number in 0..MAX_HEADS + 5 {
             let call = UpstreamCall { path: format!("/models/{number}"), ..call("http://127.0.0.1:9/v1") };
-            assert_eq!(of(&heads, &call, TargetForm::Origin).0, format!("/v1/models/{number}"));
+            assert_eq!(of(&heads, &call, TargetForm::Origin).0, format!("POST /v1/models/{number} HTTP/1.1"));
         }
         let kept = heads.0.lock().unwrap();
         assert_eq!((kept.len(), kept[0].path.as_str()), (MAX_HEADS, "/models/5"));

@@ -1,0 +1,47 @@
+//! Writing the journal before something is sent, once for all requests of a turn of the event loop.
+
+use std::{
+    sync::Arc,
+    task::{Context, Poll},
+};
+
+use tollgate_store::JournalWriter;
+
+/// Lets a connection send only what the journal has before it.
+#[derive(Debug)]
+pub(crate) struct JournalTurn {
+    /// The journal of this core; `None` for connections without records.
+    journal: Option<Arc<JournalWriter>>,
+    /// True if the connection has yielded once in this turn of the event loop, to others that may collect entries, too.
+    gave_way: bool,
+}
+
+impl JournalTurn {
+    pub(crate) fn new(journal: Option<Arc<JournalWriter>>) -> Self {
+        Self { journal, gave_way: false }
+    }
+
+    /// Writes what the journal has collected. The first call yields to other tasks that are ready, so that one write serves all of
+    /// them. False if the entries could not be written and are only in memory.
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        let Some(journal) = &self.journal else { return Poll::Ready(true) };
+        let mut is_written = true;
+        if journal.has_collected() {
+            if !self.gave_way {
+                self.gave_way = true;
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
+            is_written = journal.write_collected();
+        }
+        self.gave_way = false;
+        Poll::Ready(is_written)
+    }
+
+    /// Writes what the journal has collected at once.
+    pub(crate) fn write(&self) {
+        if let Some(journal) = &self.journal {
+            journal.write_collected();
+        }
+    }
+}

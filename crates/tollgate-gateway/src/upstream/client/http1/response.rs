@@ -1,0 +1,281 @@
+//! The head of a response (RFC 9112, sections 4, 5, 6.3 and 9.3).
+
+use std::mem::MaybeUninit;
+
+use bytes::{Bytes, BytesMut};
+use http::{
+    HeaderMap, HeaderName, HeaderValue,
+    header::{CONNECTION, CONTENT_LENGTH, TRANSFER_ENCODING},
+};
+use httparse::{ParserConfig, Status};
+
+use super::body::BodyDecoder;
+
+/// Most header fields of a response.
+const MAX_FIELDS: usize = 100;
+/// Most bytes of a response head.
+pub(super) const MAX_HEAD: usize = 128 * 1024;
+
+/// The head of a response.
+#[derive(Debug)]
+pub(crate) struct ResponseHead {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+}
+
+/// A head, and what follows it.
+#[derive(Debug)]
+pub(super) struct ParsedHead {
+    pub(super) head: ResponseHead,
+    pub(super) body: BodyDecoder,
+    /// Whether the connection may be used again after the body.
+    pub(super) keeps_alive: bool,
+}
+
+/// Why a head cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InvalidHead {
+    TooLarge,
+    NotHttp,
+}
+
+/// Finds the end of a head.
+#[derive(Debug, Default)]
+pub(super) struct HeadScanner {
+    /// Bytes that are known not to contain the end.
+    scanned: usize,
+}
+
+impl HeadScanner {
+    /// Takes a whole head from `received`; `None` if there is no whole one yet. What cannot become a response is refused as soon as
+    /// its first bytes are there.
+    pub(super) fn take_head(&mut self, received: &mut BytesMut) -> Result<Option<ParsedHead>, InvalidHead> {
+        if received.is_empty() {
+            return Ok(None);
+        }
+        let Some(end) = head_end(received, self.scanned) else {
+            if received.len() > MAX_HEAD {
+                return Err(InvalidHead::TooLarge);
+            }
+            if self.scanned == 0 {
+                check_beginning(received)?;
+            }
+            // An end of up to three bytes may have begun.
+            self.scanned = received.len().saturating_sub(2);
+            return Ok(None);
+        };
+        self.scanned = 0;
+        if end > MAX_HEAD {
+            return Err(InvalidHead::TooLarge);
+        }
+        parse(&received.split_to(end).freeze()).map(Some)
+    }
+}
+
+/// Where the first empty line after the position ends.
+fn head_end(bytes: &[u8], from: usize) -> Option<usize> {
+    memchr::memchr_iter(b'\n', &bytes[from..]).map(|at| from + at + 1).find_map(|next| match bytes[next..] {
+        [b'\n', ..] => Some(next + 1),
+        [b'\r', b'\n', ..] => Some(next + 2),
+        _ => None,
+    })
+}
+
+/// Refuses bytes that no response begins with.
+fn check_beginning(bytes: &[u8]) -> Result<(), InvalidHead> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    match ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut fields) {
+        Ok(_) => Ok(()),
+        Err(fault) => Err(invalid(fault)),
+    }
+}
+
+const fn invalid(fault: httparse::Error) -> InvalidHead {
+    if matches!(fault, httparse::Error::TooManyHeaders) { InvalidHead::TooLarge } else { InvalidHead::NotHttp }
+}
+
+fn parse(bytes: &Bytes) -> Result<ParsedHead, InvalidHead> {
+    let mut fields = [const { MaybeUninit::uninit() }; MAX_FIELDS];
+    let mut response = httparse::Response::new(&mut []);
+    match ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut fields) {
+        Ok(Status::Complete(_)) => {}
+        Ok(Status::Partial) => return Err(InvalidHead::NotHttp),
+        Err(fault) => return Err(invalid(fault)),
+    }
+    let (Some(status), Some(minor_version)) = (response.code, response.version) else { return Err(InvalidHead::NotHttp) };
+    let mut headers = HeaderMap::with_capacity(response.headers.len());
+    for field in response.headers.iter() {
+        let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| InvalidHead::NotHttp)?;
+        let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).map_err(|_| InvalidHead::NotHttp)?;
+        headers.append(name, value);
+    }
+    let body = body_of(status, minor_version, &headers)?;
+    let has_both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
+    let keeps_alive = keeps_alive(minor_version, &headers) && body != BodyDecoder::UntilClose && !has_both && status != 101;
+    Ok(ParsedHead { head: ResponseHead { status, headers }, body, keeps_alive })
+}
+
+/// How the body of a response to a GET or POST is framed.
+fn body_of(status: u16, minor_version: u8, headers: &HeaderMap) -> Result<BodyDecoder, InvalidHead> {
+    if matches!(status, 100..=199 | 204 | 304) {
+        return Ok(BodyDecoder::EMPTY);
+    }
+    if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
+        // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1).
+        if minor_version == 0 {
+            return Err(InvalidHead::NotHttp);
+        }
+        let coding = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
+        let is_chunked = coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
+        return Ok(if is_chunked { BodyDecoder::Size } else { BodyDecoder::UntilClose });
+    }
+    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
+    let Some(first) = lengths.next() else { return Ok(BodyDecoder::UntilClose) };
+    let length = length_of(first).ok_or(InvalidHead::NotHttp)?;
+    // The same length may be there more than once (RFC 9110, section 8.6).
+    if lengths.all(|other| length_of(other) == Some(length)) { Ok(BodyDecoder::Length(length)) } else { Err(InvalidHead::NotHttp) }
+}
+
+/// A number of decimal digits alone.
+fn length_of(digits: &[u8]) -> Option<u64> {
+    let digits = digits.trim_ascii();
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, byte| {
+        let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
+        sum.checked_mul(10)?.checked_add(digit)
+    })
+}
+
+fn keeps_alive(minor_version: u8, headers: &HeaderMap) -> bool {
+    let mut keeps = minor_version > 0;
+    for value in headers.get_all(CONNECTION) {
+        for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if option.eq_ignore_ascii_case(b"close") {
+                return false;
+            }
+            keeps |= option.eq_ignore_ascii_case(b"keep-alive");
+        }
+    }
+    keeps
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn scan(head: &str) -> Result<Option<ParsedHead>, InvalidHead> {
+        HeadScanner::default().take_head(&mut BytesMut::from(head))
+    }
+
+    #[track_caller]
+    fn check(head: &str, body: BodyDecoder, keeps_alive: bool) {
+        let parsed = scan(&format!("{head}\r\n\r\n")).unwrap().expect("a whole head");
+        assert_eq!((parsed.body, parsed.keeps_alive), (body, keeps_alive), "{head}");
+    }
+
+    #[test]
+    fn fields_are_read_and_what_follows_is_left() {
+        let text = "HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\nx-a: 1\r\nX-A:  2 \r\ncontent-length: 2\r\n\r\n{}";
+        for first in 0..text.len() {
+            let (mut scanner, mut received) = (HeadScanner::default(), BytesMut::from(&text[..first]));
+            let before = scanner.take_head(&mut received).unwrap();
+            received.extend_from_slice(&text.as_bytes()[first..]);
+            let ParsedHead { head, body, keeps_alive } = match before {
+                Some(parsed) => parsed,
+                None => scanner.take_head(&mut received).unwrap().expect("the head is whole"),
+            };
+            assert_eq!((head.status, body, keeps_alive), (429, BodyDecoder::Length(2), true));
+            assert_eq!(head.headers["retry-after"], "3");
+            assert_eq!(head.headers.get_all("x-a").iter().collect::<Vec<_>>(), ["1", "2"]);
+            assert_eq!(received, "{}");
+        }
+    }
+
+    #[test]
+    fn lines_may_end_with_a_line_feed_alone() {
+        for head in ["HTTP/1.1 200 OK\nx: y\n\n", "HTTP/1.1 200 OK\r\nx: y\n\r\n", "HTTP/1.1 200\n\n"] {
+            assert_eq!(scan(head).unwrap().expect(head).head.status, 200);
+        }
+    }
+
+    #[test]
+    fn framing_follows_the_fields() {
+        use BodyDecoder::{Length, Size, UntilClose};
+        check("HTTP/1.1 200 OK\r\ncontent-length: 7", Length(7), true);
+        check("HTTP/1.1 200 OK\r\ncontent-length: 7, 7\r\ncontent-length: 7", Length(7), true);
+        check("HTTP/1.1 200 OK\r\ncontent-length: 7\r\nconnection: x, Close", Length(7), false);
+        check("HTTP/1.0 200 OK\r\ncontent-length: 7", Length(7), false);
+        check("HTTP/1.0 200 OK\r\ncontent-length: 7\r\nconnection: Keep-Alive", Length(7), true);
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: Chunked", Size, true);
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: gzip, chunked", Size, true);
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ncontent-length: 7", Size, false);
+        check("HTTP/1.1 200 OK\r\ntransfer-encoding: identity", UntilClose, false);
+        check("HTTP/1.1 200 OK", UntilClose, false);
+        check("HTTP/1.1 204 No Content\r\ncontent-length: 4", BodyDecoder::EMPTY, true);
+        check("HTTP/1.1 304 Not Modified", BodyDecoder::EMPTY, true);
+        check("HTTP/1.1 101 Switching Protocols\r\nupgrade: x", BodyDecoder::EMPTY, false);
+    }
+
+    #[test]
+    fn invalid_heads_are_refused() {
+        for bad in [
+            "SSH-2.0-OpenSSH_9.2\r\n",
+            "\0\u{1} garbage",
+            "HTTP/9.9 200 OK\r\n\r\n",
+            "HTTP/1.1 2x0 OK\r\n\r\n",
+            "\r\n\r\nHTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: +1\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: \r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
+            "HTTP/1.1 200 OK\r\ncontent-length: 99999999999999999999\r\n\r\n",
+            "HTTP/1.0 200 OK\r\ntransfer-encoding: chunked\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx : y\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nx: y\r\n z\r\n\r\n",
+        ] {
+            assert_eq!(scan(bad).unwrap_err(), InvalidHead::NotHttp, "{bad:?}");
+        }
+        let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS + 1));
+        let long = format!("HTTP/1.1 200 OK\r\nx: {}", "y".repeat(MAX_HEAD));
+        let whole = format!("{long}\r\n\r\n");
+        for large in [many, long, whole] {
+            assert_eq!(scan(&large).unwrap_err(), InvalidHead::TooLarge);
+        }
+        let most = format!("HTTP/1.1 200 OK\r\n{}\r\n", "x: y\r\n".repeat(MAX_FIELDS));
+        assert_eq!(scan(&most).unwrap().unwrap().head.headers.len(), MAX_FIELDS);
+    }
+    proptest! {
+        #[test]
+        fn any_bytes_are_a_head_or_refused_wherever_they_are_cut(
+            start in prop::sample::select(vec!["", "HTTP/1.1 200 OK\r\n", "HTTP/1.0 204 x\n", "HTTP/1.1 200 OK\r\ncontent-length: 3"]),
+            rest in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"\r\n: ,;a0".to_vec())], 0..60),
+            cut in any::<prop::sample::Index>(),
+        ) {
+            let bytes = [start.as_bytes(), &rest].concat();
+            let summary = |parsed: &ParsedHead| (parsed.head.status, parsed.head.headers.len(), parsed.body, parsed.keeps_alive);
+            let mut whole = BytesMut::from(&*bytes);
+            let at_once = HeadScanner::default().take_head(&mut whole).map(|parsed| parsed.as_ref().map(summary));
+            let cut = cut.index(bytes.len() + 1);
+            let (mut scanner, mut received) = (HeadScanner::default(), BytesMut::from(&bytes[..cut]));
+            let mut in_two = scanner.take_head(&mut received);
+            received.extend_from_slice(&bytes[cut..]);
+            if matches!(in_two, Ok(None)) {
+                in_two = scanner.take_head(&mut received);
+            }
+            match (at_once, in_two.map(|parsed| parsed.as_ref().map(summary))) {
+                // A beginning is refused early, or the whole later.
+                (Ok(None) | Err(_), Ok(None) | Err(_)) => {}
+                (Ok(Some(one)), Ok(Some(other))) => {
+                    prop_assert_eq!(one, other);
+                    prop_assert_eq!(whole, received);
+                }
+                (one, other) => prop_assert!(false, "{:?} at once, {:?} in two pieces", one, other),
+            }
+        }
+    }
+}
