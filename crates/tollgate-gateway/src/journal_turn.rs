@@ -45,3 +45,33 @@ impl JournalTurn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use super::*;
+    use crate::testing::{after_journal::AfterJournal, usage_record};
+
+    #[tokio::test]
+    async fn entries_of_a_turn_are_written_after_giving_way_once() {
+        let (_peer, writer) = AfterJournal::new();
+        let mut turn = JournalTurn::new(Some(Arc::clone(&writer)));
+        for _ in 0..2 {
+            drop(writer.end(&usage_record("m")).unwrap());
+            let mut polls = 0;
+            let polled = poll_fn(|context| {
+                polls += 1;
+                turn.poll(context)
+            });
+            assert!(polled.await);
+            assert_eq!((polls, writer.has_collected()), (2, false));
+        }
+        drop(writer.end(&usage_record("m")).unwrap());
+        turn.write();
+        assert!(!writer.has_collected());
+        // Nothing waits for the other connections of the turn when nothing was collected.
+        assert_eq!(futures_util::poll!(poll_fn(|context| turn.poll(context))), Poll::Ready(true));
+        assert_eq!(futures_util::poll!(poll_fn(|context| JournalTurn::new(None).poll(context))), Poll::Ready(true));
+    }
+}

@@ -20,8 +20,10 @@ use tollgate_core::{AddressLists, UnlistedAddress};
 use super::*;
 use crate::{
     testing::{
+        after_journal::AfterJournal,
         call,
         raw_upstream::{RawUpstream, read_request},
+        usage_record,
     },
     upstream::call::{ConnectFault, TlsFault, UpstreamBody, UpstreamBodyFault, UpstreamCall, UpstreamError},
 };
@@ -109,6 +111,48 @@ async fn request_bytes_are_as_expected() {
         ]
     );
     assert_eq!(body, r#"{"model":"up-m","messages":[]}"#);
+}
+
+#[tokio::test]
+async fn request_is_sent_after_its_entry_is_in_the_journal() {
+    let (_peer, writer) = AfterJournal::new();
+    let journal = Arc::clone(&writer);
+    let upstream = RawUpstream::start(move |mut socket, _| {
+        let journal = Arc::clone(&journal);
+        async move {
+            while read_request(&mut socket).await.is_some() {
+                let answer = if journal.has_collected() { "early" } else { "{}" };
+                socket.write_all(ok(answer).as_bytes()).await.unwrap();
+            }
+        }
+    })
+    .await;
+    let (client, call) = (client().with_journal(&writer), call(&upstream.url));
+    for _ in 0..3 {
+        drop(writer.end(&usage_record("m")).unwrap());
+        assert!(writer.has_collected());
+        assert_eq!(read(ask(&client, &call).await.unwrap().body).await.unwrap(), "{}");
+    }
+    assert_eq!(upstream.accepted(), 1);
+}
+
+#[tokio::test]
+async fn answer_that_begins_before_the_request_is_read_is_received_and_the_rest_sent() {
+    let upstream = RawUpstream::start(|mut socket, _| async move {
+        let mut rest = [0; 1024];
+        assert!(socket.read(&mut rest).await.unwrap() > 0);
+        socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 3\r\n\r\n{").await.unwrap();
+        let mut received = 0;
+        while received < 4 << 20 {
+            received += socket.read(&mut rest).await.unwrap();
+        }
+        socket.write_all(b" }").await.unwrap();
+    })
+    .await;
+    let mut call = call(&upstream.url);
+    call.body = Bytes::from(vec![b' '; 5 << 20]);
+    let answer = ask(&client(), &call).await.unwrap();
+    assert_eq!(read(answer.body).await.unwrap(), "{ }");
 }
 
 #[tokio::test]
