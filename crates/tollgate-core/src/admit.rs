@@ -131,7 +131,7 @@ pub enum LimitExceeded {
 pub struct FundsStatus {
     pub subject: Subject,
     pub budget: Option<Budget>,
-    /// Spent so far including open reservations; for a balance, what is left of it.
+    /// Spent so far including open reservations; for a balance, the remaining balance.
     pub spent: NanoUsd,
     /// Remaining amount; may be negative.
     pub left: NanoUsd,

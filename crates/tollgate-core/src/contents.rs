@@ -157,8 +157,8 @@ impl PartialEq for Redaction {
 
 impl Eq for Redaction {}
 
-/// How much each holder may keep so that all together keep no more than `total`: those that have less keep it all, and what they leave
-/// is divided equally among the others.
+/// The most that each holder may keep so that all together keep at most `total`. Holders that have less keep all of it, and their
+/// unused share is divided equally among the others.
 #[must_use]
 pub fn fair_level(held: &[u64], total: u64) -> u64 {
     let mut sorted = held.to_vec();

@@ -77,7 +77,7 @@ pub struct SimulatedExclusion {
     pub code: &'static str,
     /// Figures of the exclusion.
     pub detail: Option<String>,
-    /// Whether prices are the reason.
+    /// True if a price limit or a missing price is the reason.
     pub by_price: bool,
     /// The price limit that excludes it, for a ceiling.
     pub limit_of: Option<LimitLevel>,

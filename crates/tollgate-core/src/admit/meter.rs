@@ -70,7 +70,7 @@ impl Meter {
     }
 }
 
-/// A rate as one more request finds it.
+/// A rate limit, its current usage, and what one more request would add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateCheck {
     pub limit: u64,

@@ -302,8 +302,8 @@ impl HealthSubject {
 }
 
 impl Impairment {
-    /// Whether `next` is the same state, perhaps with another end. A state that begins after this one has ended by itself is a new
-    /// one.
+    /// True if `next` continues this state, perhaps with another end. If this one ended before `next` began, `next` is a new
+    /// state.
     fn goes_on_in(&self, next: &Self) -> bool {
         (self.state, self.reason) == (next.state, next.reason) && self.until.is_none_or(|until| next.since <= until)
     }

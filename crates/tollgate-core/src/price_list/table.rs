@@ -198,7 +198,7 @@ fn add(list: &mut PriceList, known: &mut HashMap<(Option<String>, String), usize
     Ok(())
 }
 
-/// Writes a list so that reading it gives the same, but for what was skipped; the notes of an entry become one.
+/// Writes a list as CSV. Reading it back gives the same list without the skipped entries; several notes of an entry are joined into one.
 ///
 /// # Panics
 /// Never: it writes into memory.
