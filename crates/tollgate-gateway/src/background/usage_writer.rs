@@ -226,7 +226,7 @@ impl UsageWriter {
         self.fill_from_queue(batch, 0);
     }
 
-    /// Takes records from the queue until `leave` places are left in the batch.
+    /// Takes records from the queue until the batch has space for only `leave` more.
     fn fill_from_queue(&mut self, batch: &mut Batch, leave: usize) {
         while batch.remaining() > leave {
             let Ok(queued) = self.queue.try_recv() else {

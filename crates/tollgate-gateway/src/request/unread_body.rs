@@ -13,7 +13,7 @@ use hyper::body::Incoming;
 
 /// Longest rest that is read; with more, the connection closes instead.
 const MAX_BYTES: usize = 64 * 1024;
-/// Times that the connection is asked for more without any arriving.
+/// Consecutive polls that may find no data.
 const MAX_EMPTY_READS: u8 = 2;
 
 /// The place where a request of an HTTP/1.1 connection leaves what it has not read of its body.

@@ -27,7 +27,7 @@ impl Relayed {
         self.memory.is_short()
     }
 
-    /// Waits for memory for what is kept. What the upstream sends stays in its connection meanwhile, and does not count as silence.
+    /// Waits for memory for the bytes that are kept. The upstream is not read meanwhile, so this time does not count as its silence.
     pub(super) fn wait_for_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let waited = self.memory.poll_wait(context);
         self.received = self.clock.instant();

@@ -1,5 +1,5 @@
-//! Memory of a stream while it is passed on. A relay keeps an event that has begun and calls that are sent in one piece; what that
-//! is above a free allowance counts against the memory for bodies and answers.
+//! Memory of a stream while it is passed on. A relay keeps unfinished events, and calls that must be sent in one piece. Bytes
+//! above a free allowance count against the memory for bodies and answers.
 
 use std::{
     fmt,
@@ -27,7 +27,7 @@ pub(crate) struct StreamMemory {
     wait: Option<Wait>,
     /// Bytes for which there was no memory when they were measured. The wait for it has not begun.
     missing: Option<usize>,
-    /// Most bytes that may be kept uncounted by now: those at the last measurement, and all that were received since.
+    /// Upper bound of the bytes that are kept but not counted: those at the last measurement, plus all that were received since.
     uncounted: usize,
 }
 

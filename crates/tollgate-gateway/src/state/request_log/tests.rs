@@ -43,7 +43,7 @@ fn written(options: RequestLogOptions, log_all: impl FnOnce(&RequestLog)) -> Str
     String::from_utf8(bytes).unwrap()
 }
 
-/// Whether a record leaves a line among problems.
+/// True if the log option `problems` writes a line for the record.
 fn is_logged(edit: impl FnOnce(&mut UsageRecord)) -> bool {
     let mut record = usage_record("m");
     edit(&mut record);
@@ -150,7 +150,7 @@ fn a_line_for_people_has_the_same_fields() {
     assert!(text.ends_with(" duration_ms=2000\n"), "{text}");
 }
 
-/// A sink that takes nothing until it is told to.
+/// A sink that blocks until the test lets it go on.
 struct Stuck {
     begun: SyncSender<()>,
     go_on: Receiver<()>,

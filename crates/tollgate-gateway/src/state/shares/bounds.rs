@@ -74,7 +74,7 @@ pub(crate) enum Part {
     TimesFreeInTurns,
     /// This many per minute and error.
     EachMinute(u32),
-    /// A fifth of its own requests; beyond, three times what is left.
+    /// A fifth of the holder's own requests; above that, three times the free capacity.
     FifthOfOwn,
     /// Failures that a holder provokes concern it alone until another holder sees them too.
     Alone,
