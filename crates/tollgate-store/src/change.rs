@@ -66,7 +66,7 @@ pub enum Change {
     PutKey { key: Box<KeySpec>, secret: Option<KeySecret> },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
     SetKeyStatus { key: KeyId, status: KeyStatus },
-    /// Replaces a key's secret. The one before stays valid until `until`; one that was replaced earlier ends at once.
+    /// Replaces a key's secret. The previous secret stays valid until `until`; one that was replaced earlier becomes invalid immediately.
     RotateKey { key: KeyId, secret: KeySecret, until: Timestamp },
     /// Replaces a key's budgets.
     SetKeyBudgets { key: KeyId, budgets: Vec<Budget> },
@@ -187,7 +187,7 @@ pub struct Actor {
     pub origin: ChangeOrigin,
     /// Name in the audit log: the member, the admin key, or the path of the catalog file.
     pub name: String,
-    /// Address that the change was made from; `None` for one that was made on this machine, and where a proxy names none.
+    /// Address of the sender. `None` for a change made on this machine, or if a trusted proxy reports no address.
     pub address: Option<IpAddr>,
 }
 

@@ -165,7 +165,7 @@ pub(crate) trait IdentityTransaction: Send {
 
     async fn passkey_row(&mut self, id: PasskeyId) -> Result<Option<Passkey>, StoreError>;
 
-    /// Whether a member has a passkey to which the authenticator gave this id.
+    /// Whether any member has a passkey with this credential id.
     async fn has_credential(&mut self, credential: &[u8]) -> Result<bool, StoreError>;
 
     async fn put_passkey(&mut self, passkey: &Passkey) -> Result<(), StoreError>;

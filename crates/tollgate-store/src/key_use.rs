@@ -14,7 +14,7 @@ pub struct KeyUseFilter {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
     pub requests: u64,
-    /// What its member was charged.
+    /// Amount charged to its member.
     pub sale: NanoUsd,
 }
 

@@ -273,7 +273,7 @@ impl Store {
         }
     }
 
-    /// Whether the journal of a data folder and the database belong together, for `verify`.
+    /// The mismatches between the journal of a data folder and the database, for `verify`; empty if they belong together.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -310,8 +310,8 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: such
-    /// a process would still have to answer for the gateway.
+    /// Notes that this gateway stops, so that no key rotation waits for its answer. Call only if no other process of the data
+    /// folder runs, because such a process must still answer.
     ///
     /// # Errors
     /// When the database takes no writes.

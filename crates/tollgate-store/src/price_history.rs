@@ -53,7 +53,7 @@ pub struct ImportedPrice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceHistoryFilter {
     pub model: String,
-    /// Only what this channel's provider charges.
+    /// Only changes of this channel's cost.
     pub channel: Option<String>,
     pub before: Option<PriceHistoryPosition>,
     /// Maximum number of changes; capped at 1,001, one more than the largest page.

@@ -134,7 +134,8 @@ fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
     publish_new(from, to).map_err(|source: io::Error| StoreError::File { action: "write", path: to.to_owned(), source })
 }
 
-/// Whether a master key exists afterwards, and whether the backup's was not restored.
+/// Restores the backup's master key. Returns whether a master key exists afterwards, and whether the backup's key was left out because no
+/// passphrase was given.
 fn restore_master_key(target: &RestoreTarget, draft: &Path) -> Result<(bool, bool), StoreError> {
     let there = MasterKeys::load(&target.master, &target.data)?;
     let sealed = match fs::read(draft.join(MASTER_KEY)) {

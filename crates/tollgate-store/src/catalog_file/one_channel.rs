@@ -1,4 +1,4 @@
-//! One channel with its accounts as a catalog file of its own: what an editor shows, and what the edited text changes.
+//! One channel with its accounts as a separate catalog file, for an editor; and the changes that an edited text makes.
 
 use tollgate_core::{AccountSpec, ChannelSpec};
 

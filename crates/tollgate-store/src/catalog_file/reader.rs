@@ -245,7 +245,7 @@ fn secret(text: &str, sources: &Sources<'_>) -> Result<Secret, String> {
     if secret.is_empty() { Err("the secret is empty".to_owned()) } else { Ok(Secret::new(secret)) }
 }
 
-/// A TOML value as JSON; what JSON has no form for is text.
+/// A TOML value as JSON. Values without a JSON form, such as dates, become text.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => text.as_ref().into(),

@@ -12,7 +12,7 @@ use tollgate_core::{
 use super::memory::CounterHandOver;
 use crate::StoreError;
 
-/// Counts running requests. A reservation is checked against all its limits and made in one step, or not at all.
+/// Counts running requests. A reservation is atomic: it is checked against all its limits and made, or nothing is changed.
 #[async_trait]
 pub trait Counters: Send + Sync + fmt::Debug {
     /// Makes a reservation, with its output lowered to what the money allows where that is permitted, or returns the limit

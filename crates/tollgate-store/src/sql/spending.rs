@@ -266,7 +266,7 @@ impl SqlStore {
     }
 }
 
-/// Up to where entries after a position are read at once.
+/// The position up to which one query reads entries after `position`.
 fn read_until(position: LedgerPosition, ledger: LedgerPosition) -> LedgerPosition {
     LedgerPosition(position.0.saturating_add(MAX_ENTRIES).min(ledger.0).max(position.0))
 }

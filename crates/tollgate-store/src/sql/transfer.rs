@@ -249,7 +249,7 @@ impl<'t> TransferPass<'t> {
                 _ => CopiedUntil::Nothing,
             },
             CopyOrder::RequestId(column) => {
-                // The newest id that is there.
+                // The newest id in the target.
                 let sql = sqlx::AssertSqlSafe(format!("SELECT {column} FROM {name} ORDER BY {column} DESC LIMIT 1"));
                 let row = sqlx::query(sql).fetch_optional(&mut self.target).await;
                 let id = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());

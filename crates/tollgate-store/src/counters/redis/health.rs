@@ -10,7 +10,7 @@ use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 use super::connection::{self, RESPONSE_TIMEOUT, RedisAddress};
 use crate::StoreError;
 
-/// How long a rest without an end stays shared. Probes test such accounts at the same interval.
+/// Time for which an open-ended rest stays shared. Probes test such accounts at the same interval.
 const ENDLESS_REST_MS: i64 = 600_000;
 
 /// The health of accounts on all nodes.

@@ -1,4 +1,4 @@
-//! The leases of one node on all subjects. A reservation takes from several of them in one step, or not at all.
+//! The leases of one node on all subjects. A reservation takes from several of them atomically.
 
 use std::{
     collections::HashMap,

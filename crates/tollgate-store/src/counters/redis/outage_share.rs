@@ -80,7 +80,7 @@ impl OutageShare {
         let ShareBase { meter, running, .. } = *lock(&self.bases).entry(limit.subject).or_insert_with(|| {
             let base = base(limit.subject);
             let (requests, tokens) = base.rates;
-            // This node's part of what the nodes have used of the minute.
+            // This node's part of the requests and tokens that all nodes have used in this minute.
             self.counters.count_rates(limit.subject, requests / self.nodes, tokens / self.nodes, now);
             base
         });

@@ -61,7 +61,7 @@ pub struct RedisWorker {
     pub(super) unanswered: Option<Vec<(Subject, CounterDelta)>>,
     /// Names this node over restarts.
     pub(super) identity: String,
-    /// How often in a row another process has ended the registration.
+    /// Consecutive times that another process has ended the registration.
     pub(super) evictions: u32,
     pub(super) generation: String,
 }
@@ -206,7 +206,7 @@ impl RedisWorker {
         Ok(())
     }
 
-    /// Sends a batch of pending deltas, or the one that was not answered. False if there is none.
+    /// Sends a batch of pending deltas, or repeats an unanswered one. Returns false if nothing is pending.
     async fn send_batch(&mut self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<bool, Disconnect> {
         if self.unanswered.is_none() {
             let batch = self.next_batch();
@@ -297,7 +297,7 @@ impl RedisWorker {
             }
         }
         if used.is_empty() {
-            // Notices other nodes, and data that are gone.
+            // Shows new nodes, and whether Redis has lost its data.
             let reply = self.settle(connection, node, &[]).await?;
             self.record_reply(&reply, &[]);
         }

@@ -87,7 +87,7 @@ struct Difference {
 
 pub(super) struct SettledCheck {
     pruned_until: i64,
-    /// Sums of the records added so far, without those that were compared.
+    /// Sums of the records added so far, without those that were already compared.
     sales: Sales,
     /// All records that arrived before this time were added.
     added_until: i64,
