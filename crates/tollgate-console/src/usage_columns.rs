@@ -48,7 +48,7 @@ pub(crate) enum CellType {
     Flag,
     /// Microseconds since 1970, UTC.
     Time,
-    /// Nano-USD, which are decimal numbers with nine places.
+    /// Nano-USD, written as decimal numbers with nine digits after the point.
     Usd,
 }
 

@@ -100,7 +100,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What an authenticator must answer to.
+/// The relying party and challenge that an authenticator's answer must match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedAnswer<'a> {
     pub(crate) relying_party: &'a RelyingParty,
@@ -219,7 +219,7 @@ pub(crate) fn verify_assertion(
     check_client_data(expected, Ceremony::Get, answer.client_data)?;
     let data = AuthenticatorData::parse(answer.authenticator_data)?;
     check_authenticator(expected, &data)?;
-    // Step 19: whether a passkey may be copied does not change.
+    // Step 19: the backup eligibility of a passkey never changes.
     if data.is_backup_eligible() != known.is_backup_eligible {
         return Err(Fault::BackupFlags);
     }

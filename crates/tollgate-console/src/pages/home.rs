@@ -1,5 +1,5 @@
-//! The first page of those who have signed in: where to send requests, the first steps, what is left of budgets, what was used, and how
-//! the models do that they use.
+//! The home page of signed-in members: the address for requests, the first steps, the rest of budgets, usage, and the state of the
+//! models that they use.
 
 mod usage;
 mod view;
@@ -130,7 +130,7 @@ fn bases(t: Locale, base: &str) -> Vec<Base> {
     protocols::of_callers().map(|(protocol, _)| of(protocol)).collect()
 }
 
-/// Where callers send requests, as the settings say or as the console knows it.
+/// The address to which callers send requests, from the settings or as the console knows it.
 pub(super) fn model_url(request: &PageRequest) -> String {
     let settings = request.state.gateway.settings();
     let set = settings.iter().find(|setting| setting.name == "console.api_url").and_then(|setting| setting.value.as_deref());

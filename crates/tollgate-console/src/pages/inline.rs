@@ -21,11 +21,11 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// A piece of what an operator wrote.
+/// A piece of an operator's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Linked<'a> {
     pub(crate) text: &'a str,
-    /// Whether it is the address of a page.
+    /// Whether the piece is a URL.
     pub(crate) is_link: bool,
 }
 

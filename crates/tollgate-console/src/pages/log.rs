@@ -70,7 +70,7 @@ struct LogPage {
     since: String,
     until: String,
     views: Vec<SavedView>,
-    /// What a new view keeps.
+    /// The query that a new saved view stores.
     query: String,
     may_share: bool,
     found: LogPart,
@@ -78,7 +78,7 @@ struct LogPage {
     open: Option<RecordDrawer>,
 }
 
-/// What changes with the filter.
+/// The part of the page that changes with the filter.
 #[derive(Debug, Template)]
 #[template(path = "parts/log.html")]
 struct LogPart {
@@ -114,7 +114,7 @@ struct RangeChoice {
     is_chosen: bool,
 }
 
-/// Sums of what the filter selects.
+/// Sums of the records that the filter selects.
 #[derive(Debug)]
 struct LogFigures {
     requests: String,

@@ -1,4 +1,4 @@
-//! The model square for people: what `/models.json` says, as cards or a table, and a page for each model.
+//! The model square for people: the content of `/models.json` as cards or a table, and a page for each model.
 
 mod capability;
 mod document;
@@ -114,7 +114,7 @@ pub(super) fn cards(request: &PageRequest, document: &SquareDocument, group: &st
     document.data.iter().take(max).filter_map(|model| ModelCard::of(of, model, Some(group), &known)).collect()
 }
 
-/// What the reader may see; of one model or group if asked for.
+/// The document that the reader may see, optionally of one model or group.
 pub(super) async fn document_for(
     request: &PageRequest,
     model: Option<&str>,

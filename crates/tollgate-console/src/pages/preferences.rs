@@ -1,5 +1,5 @@
-//! What a reader prefers: language and theme. Those of a member are kept with the login, those of a visitor in cookies; without any the
-//! browser's languages and the system's theme decide. The message for the next page is a cookie, too.
+//! Preferences of a reader: language and theme. Those of a member are stored with the login, those of a visitor in cookies; otherwise
+//! the browser's languages and the system's theme apply. The message for the next page is a cookie, too.
 
 use std::sync::Arc;
 
@@ -196,8 +196,8 @@ pub(crate) struct Preferences {
 }
 
 impl Preferences {
-    /// Those of the member who has signed in come first, then those of the browser.
-    /// `usual`: the language of those who have not chosen one, if it is not their browser's.
+    /// Those of the signed-in member come first, then those of the browser.
+    /// `usual`: the default language from the settings; `None`: that of the browser.
     pub(crate) fn of(
         headers: &HeaderMap,
         member: Option<&MemberPreferences>,

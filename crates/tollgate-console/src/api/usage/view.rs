@@ -13,7 +13,7 @@ use crate::{
     usage_format::caller_view,
 };
 
-/// Filters by what members do not see.
+/// Filters on values that members do not see.
 const CLOSED_FILTERS: [&str; 5] = ["channel", "account", "min_cost", "tried_channel", "tried_account"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

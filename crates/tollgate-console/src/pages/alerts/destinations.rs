@@ -56,7 +56,7 @@ struct DestinationPage {
     t: Locale,
     banner: Option<String>,
     id: Option<String>,
-    /// What a test has found: delivered, or why not.
+    /// Result of a test message: delivered, or the reason why not.
     tested: Option<Tested>,
     form: FormView,
     danger: Option<Danger>,

@@ -132,7 +132,7 @@ struct NamedObject {
     name: String,
 }
 
-/// What a page reads of a channel besides its row.
+/// Data of a channel's page besides the channel's row.
 struct Sources {
     accounts: Vec<AccountObject>,
     uptimes: Vec<UptimeObject>,

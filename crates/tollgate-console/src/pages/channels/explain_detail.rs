@@ -11,7 +11,7 @@ use crate::pages::{
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
 pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
     match code {
-        // What to do about these says all of it.
+        // The remedy of these codes says everything.
         "private_network" | "unpriced" => return None,
         "cannot_translate" | "capability" => return Some(detail.to_owned()),
         _ => {}

@@ -2,7 +2,7 @@
 
 use super::super::{locale::Locale, reasons};
 
-/// Where an error comes from; a table of its own.
+/// Origin of an error. Each origin has a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Key,

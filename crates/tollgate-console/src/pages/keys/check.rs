@@ -34,7 +34,7 @@ struct KeyCheckPage {
     found: Option<CheckedKey>,
 }
 
-/// What a key is, to its holder.
+/// Information about a key for its holder.
 #[derive(Debug)]
 struct CheckedKey {
     name: String,

@@ -40,8 +40,8 @@ const FIELDS: &[&str] = &[
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
-/// The controls of a key. Several budgets are changed with the command line. Members limit prices by what they pay: what channels cost is
-/// for operators.
+/// The controls of a key. A key with several budgets is changed with the command line. Members can limit only sale prices, because only
+/// operators see costs.
 pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, is_operator: bool) -> ControlSection {
     let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
     let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
@@ -71,7 +71,7 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, i
     ControlSection { about, ..ControlSection::new("", controls) }
 }
 
-/// What is seldom set.
+/// Rarely used controls.
 fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
     let modes = [
         ("", t.say("groups.no_limit")),

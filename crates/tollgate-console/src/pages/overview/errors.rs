@@ -35,7 +35,7 @@ pub(super) struct OwnerErrors {
 pub(super) struct OwnerGroup {
     pub(super) owner: &'static str,
     pub(super) errors: Vec<ErrorCount>,
-    /// How many names are not shown, and their requests.
+    /// Number of names that are not shown, and of their requests.
     pub(super) others: Option<(String, String)>,
 }
 

@@ -1,4 +1,4 @@
-//! What is known of a model besides its price: texts and facts for the square, and which optional parameters it takes.
+//! Facts of a model besides its price: texts and facts for the model square, and its optional parameters.
 
 use std::sync::Arc;
 

@@ -252,7 +252,7 @@ fn more_controls(t: Locale, state: &FormState) -> Vec<Control> {
 }
 
 fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    // A missing key or group is a fault of the field that names it.
+    // Show an unknown key or group as a fault of its field.
     let error = if error.status == http::StatusCode::NOT_FOUND {
         let field = if form.filled("key").is_some() { "key" } else { "group" };
         let reason = if field == "key" { "unknown_key" } else { "unknown_group" };

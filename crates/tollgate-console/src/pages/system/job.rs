@@ -1,4 +1,4 @@
-//! A job: its state and progress while it runs, and what it has found.
+//! A job: its state and progress while it runs, and its result.
 
 use std::sync::Arc;
 
@@ -138,7 +138,7 @@ struct JobPage {
     found: Option<JobResult>,
 }
 
-/// A result as lines of checks, facts, and the rest as it is.
+/// A result as lines of checks, facts, and the rest unchanged.
 #[derive(Debug, Default)]
 struct JobResult {
     checks: Vec<(Mark, String)>,
