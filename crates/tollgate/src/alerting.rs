@@ -42,7 +42,7 @@ const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// Rules that each node evaluates.
 const OF_NODE: [AlertRule; 2] = [AlertRule::JournalGrowing, AlertRule::CertificateExpiring];
 
-/// What the task works with.
+/// Inputs of the task.
 pub(crate) struct Alerting {
     pub(crate) settings: Arc<LiveSettings>,
     pub(crate) sources: Sources,
@@ -104,7 +104,7 @@ struct Watch {
     /// Wakes the delivery when there are messages.
     raised: Arc<Notify>,
     evaluation: Evaluation,
-    /// What was observed and is not stored yet.
+    /// Observed alerts that are not stored yet.
     waiting: VecDeque<ObservedAlert>,
     /// The destinations as they were last read.
     destinations: Vec<AlertDestination>,
@@ -180,7 +180,7 @@ impl Watch {
 
     async fn evaluate(&mut self, config: &Config, now: Timestamp) -> Result<(), StoreError> {
         let found = self.evaluation.of_node(config, now).await;
-        // How long a channel has been down is known only if it is followed without a gap.
+        // Runs at every evaluation, even without the database: the time since which a channel is down is known only without gaps.
         let down = self.evaluation.channels_down(config, now);
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {

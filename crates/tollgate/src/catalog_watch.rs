@@ -120,7 +120,7 @@ impl FileWatch {
         Self { read: Some(read), last: read }
     }
 
-    /// Whether the file differs from what was read last, and has not changed since the last check.
+    /// Whether the file differs from the version that was read last, and has not changed since the last check.
     fn has_settled(&mut self, found: FileStamp) -> bool {
         let is_same = std::mem::replace(&mut self.last, found) == found;
         is_same && self.read != Some(found)

@@ -66,12 +66,12 @@ pub(crate) fn apply(http: &mut HttpLimits) {
 /// Fewer connections than this are a fault, and not only less than configured.
 const MIN_CONNECTIONS: usize = 256;
 
-/// What the limit means for a gateway.
+/// The result of checking the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorCheck {
     /// Whether the configured bounds fit.
     pub(crate) fits: bool,
-    /// Whether enough connections are left without that.
+    /// Whether enough connections remain even if they do not fit.
     pub(crate) may_serve: bool,
     pub(crate) text: String,
 }

@@ -26,7 +26,7 @@ pub(crate) const MAX_EXPORT_WAIT_DAYS: u64 = 30;
 /// Most health transitions that are kept, however young they are.
 const MAX_TRANSITIONS: u64 = 500_000;
 
-/// What is kept for how long, in days.
+/// Retention times in days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RetentionDays {
     /// Usage records; 0: for ever.

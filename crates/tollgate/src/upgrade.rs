@@ -12,9 +12,9 @@
 //!  ◀────────── Settled, Connection … ──  each ended request, each connection between two requests
 //! ```
 //!
-//! Until `Go` the running process can go on by itself, and does when the new one fails (`Failed`, or the end of the conversation).
+//! Until `Go` the running process can resume serving, and does so if the new one fails (`Failed`, or the end of the conversation).
 //! Connections that arrive meanwhile wait in the kernel's queue, and so do processes that ask for the next upgrade. Each process
-//! writes a journal folder of its own, so a kill of either loses nothing.
+//! writes its own journal folder, so killing either loses nothing.
 
 pub(crate) mod adopt;
 pub(crate) mod leaving;

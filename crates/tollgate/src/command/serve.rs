@@ -252,8 +252,8 @@ fn spawn_redis(
     background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
-/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns which keys and members
-/// may be used, as it is read from the database.
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns a receiver for the
+/// access of keys and members, as it is read from the database.
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,

@@ -1,4 +1,4 @@
-//! Settings that are stored in the database: which may be stored, what they take, and how they combine with the other sources. A flag,
+//! Settings that are stored in the database: which may be stored, their valid values, and their precedence over other sources. A flag,
 //! an environment variable or the settings file overrides a stored value.
 
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Config {
         Ok(CheckedSetting { name: setting.path, value })
     }
 
-    /// Where the value of a setting comes from, if neither from the database nor from its default.
+    /// The flag, variable or file that sets a setting; `None` if its value comes from the database or is the default.
     fn place(&self, setting: &SettingSpec) -> Option<String> {
         match &self.values.get(setting.path)?.source {
             Source::Default | Source::Database => None,

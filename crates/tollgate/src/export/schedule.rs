@@ -11,7 +11,7 @@ use tollgate_store::{Store, StoreError};
 
 use crate::{compose, config::Config, live_settings::LiveSettings};
 
-/// How often it is looked whether a day is due.
+/// Interval of checks for a due day.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// Pause after an export that has failed or left out a day, as another node exports, or records wait in the journal.
 const RETRY_MS: i64 = 10 * 60_000;

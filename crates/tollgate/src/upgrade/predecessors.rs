@@ -55,7 +55,7 @@ impl Predecessors {
     }
 }
 
-/// Counts the requests that end in another process, and gives its connections to the cores in turn.
+/// Counts the requests that end in another process, and distributes its connections over the cores in round-robin order.
 fn follow(
     mut conversation: Conversation,
     shared: &Shared,

@@ -1,7 +1,8 @@
-//! Exports days of usage records: each as Parquet files in a folder of its name, in the columns of `usage export --format parquet`.
+//! Exports days of usage records: each as Parquet files in a folder named after the day, with the columns of `usage export --format
+//! parquet`.
 //!
 //! A day is exported once it is finished, and again when records of it were booked afterwards. The names of its files follow from the
-//! day, so that an export that was interrupted is repeated in the same place.
+//! day, so that repeating an interrupted export overwrites its files.
 
 use std::sync::{
     Arc,
@@ -91,7 +92,7 @@ struct ExportRun<'a> {
     holder: &'a str,
 }
 
-/// What became of a day.
+/// Outcome for a day.
 enum DayEnd {
     Exported(ExportedDay),
     LeftOut(&'static str),

@@ -85,7 +85,7 @@ fn first_key_reaches_the_echo_channel_alone() {
     let upstream = Upstream::start();
     let gateway = support::echo();
     let file = gateway.data().join("more.toml");
-    // The operator's next step: channels of their own, in the group that is there.
+    // The operator's next step: add a channel to the existing group.
     let rows = support::channel("chat", "openai", &upstream.openai_url(), "chat-model", "")
         + &support::prices(&["chat-model"])
         + "[[group]]\nname = \"default\"\nchannels = [\"echo\", \"chat\"]\n";

@@ -1,4 +1,4 @@
-//! `x-tollgate-tags` and `metadata`: what callers tag their requests with, and the sums by it.
+//! `x-tollgate-tags` and `metadata`: tags of requests, and the sums by tag.
 
 use std::time::Duration;
 

@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// In the place of an amount that exceeds the bound.
+/// Shown in place of an amount above the bound.
 const TOO_LARGE: &str = "above 10,000 USD";
 
 pub(super) fn run(common: &Common, arguments: &PriceSimulation) -> Result<(), Failure> {

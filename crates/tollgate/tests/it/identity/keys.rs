@@ -156,7 +156,7 @@ fn members_make_keys_for_themselves_where_every_group_allows_it() {
     assert_eq!(refusal(&again), refused_whole(409, "already_exists"));
     it.admin.patch("/admin/v1/members/ann", &json!({"groups": ["hidden"]}));
     ok(&make(json!({"name": "granted", "groups": ["hidden"]})));
-    // Members have a bound, operators have none.
+    // The number of keys is bounded for members, not for operators.
     for number in 4..100 {
         ok(&it.admin.as_operator("POST", "/admin/v1/keys", Some(&json!({"name": format!("k{number}"), "member": "ann"}))));
     }

@@ -72,7 +72,7 @@ impl Authenticator {
         data
     }
 
-    /// The body of `add_passkey`. CBOR is written by hand: a map of three, and `COSE_Key` with its two coordinates.
+    /// The body of `add_passkey`. The CBOR is written out: a map with three entries, and a `COSE_Key` with its two coordinates.
     fn create(&mut self, asked: &Value, name: &str) -> Value {
         self.handle = decode(&asked["user_id"]);
         let mut data = self.data(NEW_CREDENTIAL);
