@@ -229,8 +229,8 @@ pub trait StreamRelay: Send {
     fn complete(&self) -> bool;
 
     /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
-    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
-    /// stream ends, since candidates may come one after the other.
+    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not show the end of
+    /// the stream, because candidates may follow one another.
     fn may_end_unmarked(&self, candidates: u32) -> bool;
 
     /// Whether only the end marker is missing: every candidate that began has finished, and usage was received. If as many

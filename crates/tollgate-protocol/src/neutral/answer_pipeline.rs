@@ -66,7 +66,7 @@ impl CandidateState {
 #[derive(Debug)]
 struct OpenCall {
     call: u32,
-    /// Arguments of a custom tool so far; they can only be unwrapped when complete.
+    /// Arguments of a custom tool received so far. They can be unwrapped only when complete.
     wrapped: Option<String>,
 }
 

@@ -338,7 +338,7 @@ impl StreamEncoder for ResponsesStreamEncoder {
 pub(super) struct ErrorBody {
     message: String,
     code: Option<String>,
-    /// The error object as it is.
+    /// The error object, unchanged.
     raw: String,
 }
 
@@ -359,7 +359,7 @@ impl ErrorBody {
         Self { message, code, raw: error.get().to_owned() }
     }
 
-    /// The failed response. Clients give most codes a meaning of their own, so only the one that is meant is passed on.
+    /// The failed response. Clients react to many codes in special ways, so only the code for an exceeded context is passed on.
     pub(super) fn status(&self) -> Status<'_> {
         let code = self.code.as_deref().filter(|code| *code == CONTEXT_EXCEEDED).unwrap_or("server_error");
         Status::Failed { code, message: &self.message }

@@ -46,7 +46,7 @@ pub(super) fn mention(request: &Request, word: &str) -> bool {
     parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
-/// Encodes the turns. A history of nothing but dropped thoughts becomes one blank user message: upstreams refuse an empty list.
+/// Encodes the turns. A history that had only dropped thoughts becomes one blank user message, because upstreams refuse an empty list.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {
