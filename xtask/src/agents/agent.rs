@@ -1,4 +1,4 @@
-//! What differs between agents.
+//! The differences between agents.
 
 use std::{net::SocketAddr, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) continues: bool,
     pub(crate) gateway: SocketAddr,
     pub(crate) key: &'a str,
-    /// Home of the agent, with what it keeps.
+    /// Home of the agent, with its stored state.
     pub(crate) home: &'a Path,
 }
 
