@@ -1,5 +1,5 @@
-//! Exports days of usage records: each as Parquet files in a folder named after the day, with the columns of `usage export --format
-//! parquet`.
+//! Exports days of usage records: each as Parquet files in a folder named after the day, with the columns of
+//! `usage export --format parquet`.
 //!
 //! A day is exported once it is finished, and again when records of it were booked afterwards. The names of its files follow from the
 //! day, so that repeating an interrupted export overwrites its files.
