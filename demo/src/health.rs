@@ -1,4 +1,4 @@
-//! The health of accounts during the history: the state machine of the gateway, fed with what the requests show.
+//! The health of accounts during the history: the state machine of the gateway, fed with the results of the requests.
 
 use std::collections::HashMap;
 

@@ -211,7 +211,7 @@ pub enum SettingKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedSetting {
     pub name: &'static str,
-    /// The value as it is kept.
+    /// The value in the form in which it is stored.
     pub value: String,
 }
 

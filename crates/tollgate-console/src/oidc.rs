@@ -73,7 +73,7 @@ struct Metadata {
 }
 
 impl Metadata {
-    /// The endpoints of a provider that is asked over TLS are asked over TLS.
+    /// If the issuer's address uses TLS, all endpoints must use TLS.
     fn check_schemes(&self, issuer: &str) -> Result<(), OidcFailure> {
         let endpoints =
             [&self.authorization_endpoint, &self.token_endpoint, &self.jwks_uri].into_iter().chain(&self.userinfo_endpoint);

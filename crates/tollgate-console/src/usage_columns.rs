@@ -65,7 +65,7 @@ pub(crate) struct ExportColumn {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportView {
     Operator,
-    /// Without what [`caller_view`](crate::usage_format::caller_view) removes: those columns would be empty, or say 0.
+    /// Without the columns that [`caller_view`](crate::usage_format::caller_view) removes, which would be empty or 0.
     Member,
 }
 

@@ -177,6 +177,6 @@ pub(crate) trait IdentityTransaction: Send {
     /// Whether the challenge was answered before.
     async fn is_challenge_used(&mut self, challenge: &UsedChallenge) -> Result<bool, StoreError>;
 
-    /// Remembers a challenge as answered, and forgets those that are over.
+    /// Stores a challenge as used, and deletes expired ones.
     async fn use_challenge(&mut self, challenge: &UsedChallenge, now: Timestamp) -> Result<(), StoreError>;
 }

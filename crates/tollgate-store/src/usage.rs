@@ -150,8 +150,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Cursor of the next page; `None` on the last one.
     pub next: Option<UsageCursor>,
-    /// Set on a page that has fewer items than asked for although more may follow: so many records were read that the search stopped
-    /// at this time. `next` continues there.
+    /// Set if the page has fewer items than requested although more may follow, because the search stopped at this time after
+    /// reading its bound of records. `next` continues there.
     pub searched_until: Option<Timestamp>,
 }
 

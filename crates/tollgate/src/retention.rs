@@ -20,7 +20,7 @@ const POLL_INTERVAL: Duration = Duration::from_mins(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// For how many days more usage records are kept that are to be exported and are not.
+/// Further days for which usage records are kept while their export is overdue.
 pub(crate) const MAX_EXPORT_WAIT_DAYS: u64 = 30;
 
 /// Most health transitions that are kept, however young they are.

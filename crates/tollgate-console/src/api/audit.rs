@@ -217,7 +217,7 @@ impl Cursor {
         Some(Self { change, posting })
     }
 
-    /// Behind this line.
+    /// The cursor after this line.
     fn after(self, line: &AuditEntry) -> Self {
         match line {
             AuditEntry::Change(position, _) => Self { change: Some(*position), ..self },

@@ -40,7 +40,7 @@ impl Needs {
         }
     }
 
-    /// As the documents word it.
+    /// The text of `x-needs` in the OpenAPI document.
     pub(crate) fn words(self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),

@@ -214,7 +214,7 @@ pub(crate) struct ControlSection {
     pub(crate) title: &'static str,
     pub(crate) about: Option<String>,
     pub(crate) controls: Vec<Control>,
-    /// Behind its title until it is opened; open when one of its controls has a fault.
+    /// Collapsed until the reader opens it. It starts open if one of its controls has a fault.
     pub(crate) is_folded: bool,
 }
 

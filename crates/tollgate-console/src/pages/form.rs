@@ -50,7 +50,7 @@ impl FormData {
         Self(pairs)
     }
 
-    /// The same with one more pair, or another value of it.
+    /// Adds a pair, or replaces the value of an existing one.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), value.to_owned()));
@@ -97,7 +97,7 @@ struct FormFault {
 }
 
 impl FormState {
-    /// A form that was not sent yet, with what it holds.
+    /// A form that was not sent yet, with its initial values.
     pub(crate) fn of(values: FormData) -> Self {
         Self { values, ..Self::default() }
     }

@@ -272,7 +272,7 @@ impl Layout {
         Self { back: path.to_owned(), ..self }
     }
 
-    /// Shows a page above beside the title, below those that are there already.
+    /// Adds a page to the path of parent pages beside the title, after the existing ones.
     pub(crate) fn below(mut self, path: impl Into<String>, title: impl Into<String>) -> Self {
         self.above.push((path.into(), title.into()));
         self

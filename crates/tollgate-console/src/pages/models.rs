@@ -51,7 +51,7 @@ struct ModelsPage {
     is_empty: bool,
 }
 
-/// The same without what stays when a filter changes.
+/// The part of the page that changes with the filter.
 #[derive(Debug, Template)]
 #[template(path = "parts/models.html")]
 struct ModelsPart {

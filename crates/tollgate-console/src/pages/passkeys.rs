@@ -179,7 +179,7 @@ async fn add(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
                 Some(reason) => error.because(reason),
                 None => error,
             };
-            // Of this form nothing is kept but the name.
+            // Keep only the name of the form's values.
             let typed = FormData::of(&[("passkey_name", form.value("name"))]);
             profile_page(&request, &FormState::refused(request.t(), &typed, &error, &[])?).await
         }

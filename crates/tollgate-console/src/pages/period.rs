@@ -248,7 +248,8 @@ fn field(at: Timestamp) -> String {
     rfc3339(at).chars().take(16).collect()
 }
 
-/// When the last so many minutes begin, as sums know it: up to five minutes earlier, but 15 minutes do not become 20.
+/// Beginning of the last minutes, rounded to the five-minute buckets of sums: up to five minutes earlier, except that 15 minutes do not
+/// become 20.
 pub(crate) const fn begin_of_last(minutes: i64, now: Timestamp) -> Timestamp {
     let back = if minutes > 15 { minutes } else { minutes - 5 };
     begin_of_sums(Timestamp(now.0 - back * MINUTE_US))

@@ -83,7 +83,7 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("server_overloaded", ..) => t.say("problem.overloaded"),
         ("database_unavailable", ..) => t.say("problem.no_database"),
         ("internal_error", ..) => t.say("problem.internal"),
-        // Others have no page yet that causes them: the text of the admin API is better than none.
+        // No page causes other errors yet. Show the admin API's text for them.
         _ => error.message(),
     };
     text.to_owned()

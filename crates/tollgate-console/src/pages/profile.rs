@@ -308,7 +308,7 @@ fn for_codes(error: ApiError) -> ApiError {
     if error.param() == Some("password") { error.because("wrong_password").about("password_for_codes") } else { error }
 }
 
-/// Browser and system of a `User-Agent` in a few words; the whole text if it is none of a browser.
+/// Browser and system of a `User-Agent` in a few words; the whole text if it is not a browser's.
 fn browser(agent: &str) -> String {
     // Other browsers name Chrome and Safari too, so the most specific names come first.
     let known = [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari")];

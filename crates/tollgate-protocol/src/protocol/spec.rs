@@ -1,4 +1,4 @@
-//! The one table with everything the workspace knows of each wire format besides its codec.
+//! The table with all facts about each wire format besides its codec.
 
 use std::fmt;
 

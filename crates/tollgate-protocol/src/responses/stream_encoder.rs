@@ -44,7 +44,7 @@ pub(super) struct ResponsesStreamEncoder {
     open: Option<OpenItem>,
     /// The open calls, in the order of their items.
     calls: Vec<OpenCall>,
-    /// A Gemini signature that came with a thought: it belongs to what follows.
+    /// A Gemini signature that arrived with a thought. It belongs to the text or call that follows.
     carried: Option<String>,
     /// Log probabilities of the text that follows.
     logprobs: Vec<TokenLogprob>,

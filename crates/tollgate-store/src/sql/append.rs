@@ -346,8 +346,8 @@ impl AppendTransaction {
         self.rows(FORGET, vec![Bind::Number(last - RECENT_ROWS)]).await.map(drop)
     }
 
-    /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which
-    /// nothing tells whether they were stored.
+    /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and all those without a price,
+    /// because nothing shows whether they were stored.
     async fn without_removed<'a>(
         &mut self,
         records: &[&'a UsageRecord],

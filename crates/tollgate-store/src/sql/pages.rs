@@ -40,7 +40,7 @@ struct PageSearch<'a> {
     order: SortOrder,
     range: ArrivalRange,
     after: Option<UsageCursor>,
-    /// One more than a page has, which tells whether there is another page.
+    /// One more than the size of a page, to detect a further page.
     wanted: usize,
     found: Vec<UsageRow>,
     read: i64,

@@ -275,8 +275,8 @@ impl SqlStore {
         Ok(true)
     }
 
-    /// Forgets ids of removed records that arrived before a time: a partition, or a slice of those that belong to none. False if there
-    /// are none.
+    /// Deletes ids of removed records that arrived before a time: one partition, or a slice of the ids outside partitions. Returns
+    /// false if there are none.
     async fn forget_ids(&self, before: i64) -> Result<bool, StoreError> {
         let kept = self.partitions("removed").await?;
         if let Some(oldest) = kept.iter().find(|range| begin_of(range.next) <= before) {

@@ -326,7 +326,7 @@ impl SummaryQuery<'_> {
             // Grouping by a constant would sort every row.
             return String::new();
         }
-        // The words behind the other columns are in most rows, so that grouping by them leaves almost as many.
+        // Grouping in key order up to a code column, which come last, would leave almost as many groups as rows.
         let is_word = |column: &Column| column.kind == ColumnKind::Small;
         let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
         let columns: Vec<&str> = columns.map(|column| column.name).collect();

@@ -160,7 +160,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
     Ok(())
 }
 
-/// A value as it is kept. The error is a sentence that says what the setting takes.
+/// Converts a value to the form in which it is stored. The error is a sentence that describes the valid values.
 pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<String, String> {
     // The name of this machine, as people write its address.
     let local =

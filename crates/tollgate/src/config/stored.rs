@@ -13,8 +13,8 @@ use super::{
 };
 
 impl Config {
-    /// These settings with stored values. A stored value that this version does not take is left out; the sentences say which and
-    /// why.
+    /// These settings with stored values. A stored value that this version does not accept is left out. The returned sentences
+    /// name it and the reason.
     pub(crate) fn with_stored(&self, stored: &BTreeMap<String, String>) -> (Self, Vec<String>) {
         let (mut values, mut faults) = (self.values.clone(), Vec::new());
         for (name, text) in stored {

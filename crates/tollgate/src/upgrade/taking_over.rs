@@ -115,9 +115,9 @@ impl TakeOver {
         }
     }
 
-    /// Tells the running process why it has to go on.
+    /// Tells the running process to resume serving, with the reason.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
-        // Without the reason it goes on as well.
+        // It also resumes if this message does not arrive.
         let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
     }
 

@@ -29,7 +29,7 @@ use crate::{
     journal_backlog::JournalBacklog,
 };
 
-/// A file ends with the row group of 32,768 records with which it has so many bytes; it is kept in memory until it is written.
+/// A file ends with the row group (32,768 records) that makes it at least this large. It is kept in memory until it is uploaded.
 const MAX_FILE_BYTES: usize = 32 << 20;
 /// A node whose claim to export is older has ended: it renews it before each file, which takes 11 minutes at most.
 const LEASE_MS: i64 = 20 * 60_000;

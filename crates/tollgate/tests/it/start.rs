@@ -163,7 +163,7 @@ fn missing_database_beside_a_master_key_is_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("no database at") && text(&output).contains("start from scratch"), "{}", text(&output));
     assert!(!data.path().join("tollgate.db").exists());
-    // As the message says.
+    // Follow the message's advice.
     std::fs::rename(data.path().join("kept"), data.path().join("tollgate.db")).unwrap();
     drop(TestGateway::builder(PROGRAM).data_folder(data).spawn());
     let data = TempDir::new().unwrap();

@@ -28,7 +28,7 @@ fn one_at_a_time(upstream: &Upstream) -> String {
     support::catalog(upstream, "cooling = false").replace("name = \"caller\"\n", "name = \"caller\"\nconcurrency = 1\n")
 }
 
-/// One caller's connection that is kept.
+/// A caller's connection that is kept open.
 struct KeptConnection(BufReader<TcpStream>);
 
 impl KeptConnection {

@@ -281,7 +281,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// Sends a message now and says what came of it.
+/// Sends a test message and shows the result.
 pub(super) async fn test(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let destination = read_destination(&request).await?;
     match request.read::<Value>(operations::TEST_DESTINATION, of_destination(&request)).await {

@@ -1,4 +1,4 @@
-//! Memory of a stream that is relayed: what is kept of it is counted, and without memory the upstream is not read.
+//! Memory of a stream that is relayed: its kept parts are counted, and the upstream is not read while no memory is free.
 
 use std::task::{Context, Poll};
 

@@ -1,4 +1,4 @@
-//! Which requests leave a line, what it says, and that a slow log delays and grows nothing.
+//! The requests that leave a line, its content, and that a slow log neither delays requests nor takes unbounded memory.
 
 use std::{
     io,

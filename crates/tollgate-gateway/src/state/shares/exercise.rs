@@ -183,7 +183,7 @@ fn account_health() -> Take {
     })
 }
 
-/// Has a further field remembered, and uses one that it made unsupported.
+/// A take succeeds if the common field still works for the taker, or if one more field of the taker is learned as unsupported.
 fn refused_fields() -> Take {
     let (mut fields, mut number) = (UnsupportedFields::default(), 0);
     Box::new(move |taker| {

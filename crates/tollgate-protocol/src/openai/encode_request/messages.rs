@@ -135,8 +135,8 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
-/// The member in which a thought of a chat upstream is sent back; `None` if it is dropped. Chat callers do not say which upstream a
-/// thought came from.
+/// The member in which a thought of a chat upstream is sent back; `None` if it is dropped. Histories of chat callers do not contain
+/// the upstream of a thought.
 fn thought_member(out: &EncodeContext<'_>, part: &Part) -> Option<ThoughtMember> {
     let of_chat_caller = (out.request.origin == Protocol::OpenAi).then_some(ThoughtMember::ReasoningContent);
     let came_in = ThoughtMember::of(part.signature.as_ref()).or(of_chat_caller)?;

@@ -71,7 +71,7 @@ fn stream_options(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<
     Ok(())
 }
 
-/// Decodes `include` and `top_logprobs`, which has an effect beside one value of it only.
+/// Decodes `include` and `top_logprobs`. The latter has an effect only with one value of the former.
 fn logprobs(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let mut wanted = None;
     if let Some(include) = fields.texts("include")? {

@@ -33,7 +33,7 @@ pub(super) fn origin(admin: &Admin) -> String {
     format!("http://localhost:{}", admin.gateway.address().port())
 }
 
-/// An authenticator with one passkey, and the browser around it. The tests change what they must not say.
+/// An authenticator with one passkey, and its browser. Tests make them send wrong values.
 #[derive(Debug)]
 struct Authenticator {
     key: EcdsaKeyPair,
