@@ -1,4 +1,4 @@
-//! Which addresses belong to the public internet, and which lead to others.
+//! Classification of addresses: whether they belong to the public internet, and which other addresses they lead to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 

@@ -1,4 +1,4 @@
-//! What each rule finds, from values that the caller has read.
+//! The conditions that each rule finds in values that the caller has read.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Health in time: transitions of accounts and channels into states that keep requests away, each with its reason and its end, and what
-//! they say about a span of time.
+//! Health in time: transitions of accounts and channels into states that keep requests away, each with its reason and its end, and
+//! their evaluation for a span of time.
 
 mod uptime;
 
@@ -41,7 +41,7 @@ pub enum HealthReason {
     PrivateNetwork,
 }
 
-/// Which kind of check showed the transition.
+/// The kind of check that showed the transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransitionCause {
     /// Requests of callers.
