@@ -74,7 +74,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
     }
 }
 
-/// What one poll of a future returns.
+/// The result of one poll of a future.
 async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await

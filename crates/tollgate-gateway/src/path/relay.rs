@@ -56,7 +56,7 @@ const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 
 /// The response body of a stream. It carries the usage guard to the end of the stream.
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
-    // The body may live for hours. It keeps what an error event needs of the head, and no secret.
+    // The body may live for hours. It keeps the parts of the head that an error event needs, and no secret.
     (head.presented_key, head.other_key) = (None, None);
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
@@ -468,8 +468,8 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. If only the usage
-    /// is missing, the stream is read on to get it.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records the content read so far. If only
+    /// the usage is missing, the stream is read on to get it.
     fn drop(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let summary = self.relay.summary();

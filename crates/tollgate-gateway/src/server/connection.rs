@@ -138,7 +138,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     }
 }
 
-/// Reads what has arrived. A connection that sends nothing needs no memory for it.
+/// Reads the received bytes. A connection that sends nothing needs no buffer.
 async fn read_first<S: Transport>(io: &mut S, first: &mut BytesMut) -> io::Result<usize> {
     poll_fn(|context| {
         let mut space = [MaybeUninit::uninit(); FIRST_READ_BYTES];

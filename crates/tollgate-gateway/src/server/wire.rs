@@ -1,8 +1,8 @@
 //! The byte stream below HTTP. It replays the bytes read for protocol detection, updates the timers, sends the final
 //! response of an aborted connection, and closes with a linger so that the response reaches the caller.
 //!
-//! Before it sends anything, it writes what the journal has collected: the end of a request is in the journal before its last bytes
-//! reach the caller.
+//! Before it sends anything, it writes the collected entries of the journal, so that the end of a request is in the journal before
+//! its last bytes reach the caller.
 
 use std::{
     future::Future as _,
@@ -107,14 +107,14 @@ impl<S> Wire<S> {
         Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal, gave_way }
     }
 
-    /// Sends nothing before what this journal has collected is written.
+    /// Sends nothing before the collected entries of this journal are written.
     pub(super) fn after(mut self, journal: Option<&Arc<JournalWriter>>) -> Self {
         self.journal = journal.cloned();
         self
     }
 
-    /// Writes what the journal has collected. The first call yields to other connections that are ready, so that one write serves all of
-    /// them.
+    /// Writes the collected entries of the journal. The first call yields to other connections that are ready, so that one write serves
+    /// all of them.
     fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let Some(journal) = &self.journal else { return Poll::Ready(()) };
         if journal.has_collected() {

@@ -231,7 +231,7 @@ impl Authenticator {
                 Err(_) => {}
             }
         }
-        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
+        // A key of which every request is refused counts as a wrong key, so that its requests do not fill the usage log.
         self.wrong_key(from).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
         Err(error)
     }

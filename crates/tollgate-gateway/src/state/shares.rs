@@ -1,8 +1,8 @@
-//! Shares of what all callers use together, so that one key cannot take it from the others.
+//! Fair shares of the resources that all callers use, so that one key cannot use up what the others need.
 //!
-//! A key may hold three times what is free, and so may a member with all its keys: a key that is alone uses three quarters, and
-//! two that want everything get three sevenths each. There is always something left for a key that holds nothing yet, and its
-//! first request always fits. [`Bound`] lists everything that is shared.
+//! A key may hold three times the free capacity, and so may a member with all its keys: a single key gets at most three
+//! quarters, and two that want everything get three sevenths each. Some capacity is always left for a key that holds none, and
+//! the first request of a key is always admitted. [`Bound`] lists everything that is shared.
 
 mod bounds;
 mod fair_queue;

@@ -43,7 +43,7 @@ impl Relayed {
         }
     }
 
-    /// Counts the memory of what is kept beyond the `read` bytes that the upstream sent last.
+    /// Counts the memory of all kept bytes except the `read` bytes that the upstream sent last.
     pub(super) fn measure(&mut self, read: usize) {
         let out = self.out.iter().map(Bytes::len).sum::<usize>();
         self.memory.measured(self.relay.held_bytes() + out.saturating_sub(read));

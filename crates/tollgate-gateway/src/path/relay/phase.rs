@@ -25,7 +25,7 @@ pub(super) enum Phase {
         then: Close,
     },
     Closing(Close),
-    /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
+    /// The stream has ended. The server aborts a connection only after the bytes before the abort are sent.
     Done,
 }
 

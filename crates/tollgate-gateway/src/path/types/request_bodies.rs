@@ -2,7 +2,7 @@
 //!
 //! When the upstream speaks the caller's protocol, the caller's bytes are passed on with at most a few splices, such as the
 //! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
-//! considers. Encoding also shows routing what a channel cannot express.
+//! considers. Encoding also shows routing the fields that a channel cannot express.
 
 mod copies;
 mod media;
@@ -68,7 +68,7 @@ struct EncodedBody {
     channel: ChannelId,
     upstream_model: String,
     outcome: Arc<Result<EncodedRequest, TranslateError>>,
-    /// Remote media is still to be fetched: the body tells what can be expressed, and must not be sent.
+    /// Remote media are not fetched yet. The body only shows whether the request can be expressed, and must not be sent.
     unfetched: bool,
 }
 

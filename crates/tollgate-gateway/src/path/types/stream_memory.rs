@@ -20,7 +20,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 type Wait = Pin<Box<dyn Future<Output = (MemoryCharge, Result<(), MemoryExhausted>)> + Send>>;
 
-/// Counts what a stream keeps. Released when it is dropped.
+/// Counts the memory that a stream keeps, and releases it on drop.
 pub(crate) struct StreamMemory {
     /// `None` if memory is not counted, and during a wait.
     charge: Option<MemoryCharge>,
@@ -43,7 +43,7 @@ impl StreamMemory {
         Self { charge: request.map(|request| MemoryCharge::new(Arc::clone(request))), wait: None, missing: None, uncounted: 0 }
     }
 
-    /// Notes received bytes. Returns whether [`Self::measured`] must be called with what is kept now.
+    /// Notes received bytes. Returns whether [`Self::measured`] must be called with the bytes that are kept now.
     pub(crate) const fn received(&mut self, bytes: usize) -> bool {
         self.uncounted = self.uncounted.saturating_add(bytes);
         self.uncounted > FREE_BYTES

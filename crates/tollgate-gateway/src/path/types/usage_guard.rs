@@ -270,7 +270,7 @@ impl UsageGuard {
         self.note_left_out(&summary);
     }
 
-    /// Notes what was left out of the answer so far.
+    /// Notes the parts left out of the answer so far.
     pub(crate) fn note_left_out(&mut self, summary: &ReplySummary) {
         if summary.surplus_calls > 0
             && let Some(facts) = &mut self.facts

@@ -54,7 +54,7 @@ struct Suspect {
     since: Timestamp,
 }
 
-/// Which callers an answer against an account concerns.
+/// The callers that an answer against an account affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Only its request: the credential was shown to work a moment ago.

@@ -18,7 +18,7 @@ fn options(requests: LoggedRequests, format: LineFormat) -> RequestLogOptions {
     RequestLogOptions { selection: LogSelection { requests, slow_us: 30_000_000 }, format, buffers: 1 }
 }
 
-/// A sink that keeps what is written.
+/// A sink that keeps the written text.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 

@@ -68,7 +68,7 @@ impl UsageGuard {
         }
     }
 
-    /// Hands over what was kept of a request that leaves a record.
+    /// Hands over the kept contents of a request that leaves a record.
     pub(super) fn store_contents(&mut self, facts: &RequestFacts) {
         let (Some(contents), Some(share)) = (self.contents.take(), &self.share) else { return };
         // From here on the queue accounts for the memory.

@@ -80,7 +80,7 @@ async fn busy_core_begins_a_few_at_a_time() {
     passes.retain(|count| *count > 0);
     assert_eq!(passes, [REQUESTS_EACH_PASS; 3]);
     assert_eq!(queue.waiting_gauge.get(), 0);
-    // Nothing is left to be done.
+    // The queue is empty.
     tokio::time::sleep(WAIT).await;
     assert_eq!(wait(&queue, 1).now_or_never(), Some(Ok(())));
     assert!(!queue.waiting().is_running);
