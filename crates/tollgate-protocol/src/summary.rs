@@ -46,7 +46,7 @@ pub struct RequestSummary {
     pub offered_searches: Vec<FieldPath>,
     /// Web searches by the provider, at most; `None`: the request does not say.
     pub max_searches: Option<u64>,
-    /// Where the first of [`UnseenInput::files`] is.
+    /// Path of the first of [`UnseenInput::files`].
     pub first_file: Option<FieldPath>,
     /// Short texts in the request's `metadata` (chat completions) with their names; at most [`MAX_METADATA`].
     pub metadata: Vec<(String, String)>,

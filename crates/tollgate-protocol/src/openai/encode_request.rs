@@ -38,7 +38,7 @@ fn chat(out: &mut EncodeContext<'_>) -> Json {
     body.json()
 }
 
-/// Encodes what a request for an answer would count.
+/// Encodes the parts of a request that a token count includes.
 fn count(out: &mut EncodeContext<'_>) -> Json {
     let mut messages = messages::system(out);
     messages.extend(messages::conversation(out));

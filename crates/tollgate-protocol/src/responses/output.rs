@@ -12,7 +12,7 @@ use crate::{
     shared_pieces::SharedPieces,
 };
 
-/// The response object of one answer, without what changes while it is written.
+/// The constant members of the response object of one answer.
 #[derive(Debug)]
 pub(super) struct ResponseFrame {
     pub(super) request_id: String,

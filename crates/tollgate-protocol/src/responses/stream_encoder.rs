@@ -103,7 +103,7 @@ impl ResponsesStreamEncoder {
         *self.candidate.get_or_insert(candidate) == candidate
     }
 
-    /// Writes an event; `members` writes what follows its number, with a leading comma.
+    /// Writes an event; `members` writes the members after its sequence number, with a leading comma.
     fn event(&mut self, out: &mut SharedPieces, kind: &str, members: impl FnOnce(&mut SharedPieces)) {
         if self.begin_event(out, kind) {
             members(out);

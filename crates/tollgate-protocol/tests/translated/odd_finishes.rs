@@ -8,7 +8,7 @@ use tollgate_protocol::{Framing, Protocol, ReplyEdits, StreamError, StreamRelay,
 
 use crate::framed;
 
-/// Which events of a candidate have a finish reason.
+/// The events of a candidate that have a finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finishes {
     Every,

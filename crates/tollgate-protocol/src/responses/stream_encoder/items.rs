@@ -131,7 +131,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    /// Closes what is still open. The last item has the status of the response if it is a message or a call.
+    /// Closes the open item. The last item has the status of the response if it is a message or a call.
     pub(super) fn close_all(&mut self, out: &mut SharedPieces, status: &str) {
         let last = self.items.len().saturating_sub(1);
         match self.open.take() {
