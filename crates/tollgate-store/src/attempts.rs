@@ -13,7 +13,7 @@ use crate::{
 /// The error of attempts whose request the provider rejected.
 pub(crate) const REJECTED: &str = "E52";
 
-/// What attempts are grouped by.
+/// The dimension by which attempts are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttemptsBy {
     #[default]

@@ -105,7 +105,7 @@ fn check_space(source: &BackupSource, database: Option<&Path>, target: &Path) ->
     // The database is copied and then written into the file.
     let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>() + MARGIN;
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // If the free space is unknown, creating the file reports what is wrong with the folder.
+    // If the free space is unknown, creating the file reports the fault of the folder.
     let free = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     if free >= needed {
         return Ok(());

@@ -47,10 +47,10 @@ pub enum Change {
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
     RemoveModel { model: String },
-    /// Sets the sale price of a model, and creates its row if there is none. `source`: what the price is imported from; `None`: set by
-    /// hand.
+    /// Sets the sale price of a model, and creates its row if there is none. `source`: the list that the price is imported from;
+    /// `None`: set by hand.
     SetPrice { model: String, price: Option<PriceSchedule>, source: Option<String> },
-    /// Sets what a channel's provider charges for models that the channel serves. `source` as for [`Change::SetPrice`].
+    /// Sets the costs of models that the channel serves. `source` as for [`Change::SetPrice`].
     SetCosts { channel: String, costs: Vec<(String, Option<PriceSchedule>)>, source: Option<String> },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
@@ -88,13 +88,13 @@ pub enum Change {
     SetSetting { name: String, value: String },
     /// Removes the stored value of a setting.
     UnsetSetting { name: String },
-    /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
+    /// Records an action on a job in the audit log. Changes no row. `name` is the kind of the job.
     RecordJob { id: String, name: &'static str, action: JobAction },
-    /// Records in the audit log what was done to the stored contents of a request. Changes no row. `member`: whose request it was.
+    /// Records an action on the stored contents of a request in the audit log. Changes no row. `member`: the member of the request.
     RecordContents { request: RequestId, member: String, action: ContentAction },
 }
 
-/// What was done to stored contents.
+/// An action on stored contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentAction {
     /// An admin read those of another member.
@@ -318,7 +318,7 @@ pub struct ChangedRow {
     pub id: String,
 }
 
-/// What an event of the audit log did.
+/// The action of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
     Accept,

@@ -77,7 +77,7 @@ impl DiskReserve {
         self.free() < MIN_FOR_START
     }
 
-    /// Before a start: frees what it needs if the disk is full. Returns whether it is.
+    /// Before a start: frees the space that the start needs if the disk is full. Returns whether it is.
     pub fn free_for_start(&self) -> bool {
         let is_full = self.is_full();
         for (path, _) in self.parts() {

@@ -33,7 +33,7 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
 /// Transitions removed in one transaction.
 pub(crate) const PRUNED_AT_ONCE: u64 = 10_000;
 
-/// Which transitions to list.
+/// The transitions to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransitionFilter {
     pub channel: Option<ChannelId>,

@@ -46,7 +46,7 @@ pub struct SavedView {
     pub is_shared: bool,
 }
 
-/// What a member signs in with.
+/// The means by which a member signs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// In lower case.
@@ -75,7 +75,7 @@ pub struct LoginMember {
     pub login: Login,
 }
 
-/// What proved a member's identity.
+/// The proof of a member's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignInMethod {
@@ -118,7 +118,7 @@ pub struct NewSession {
     pub client: SessionClient,
 }
 
-/// Where a session is used.
+/// The client of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionClient {
     /// Address of the last request; empty if it is unknown.

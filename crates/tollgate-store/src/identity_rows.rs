@@ -10,7 +10,7 @@ use crate::{
     seal::{SealContext, Sealer},
 };
 
-/// A login as stored. The sealed secret and what is looked up are columns; everything else is `state`.
+/// A login as stored. The sealed secret and the values used in look-ups are columns; everything else is `state`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoginRow {
     /// Id of the member, with its prefix.

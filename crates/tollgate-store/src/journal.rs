@@ -1,7 +1,7 @@
 //! The journal: append-only segments that survive a kill of the process and an outage of the database.
 //!
 //! Each core appends its entries: `begin` for each attempt, `progress` periodically while an answer streams, `end` with the answer's
-//! last bytes. Entries are collected, and the connections write what was collected, with one write(2), before they send: so a `begin`
+//! last bytes. Entries are collected, and the connections write all collected entries, with one write(2), before they send: so a `begin`
 //! is in the journal before the first byte of its attempt goes upstream, and an `end` before its last bytes go to the caller. The page
 //! cache alone survives a kill; a thread flushes to disk against power loss. The usage writer books ends into the database and reports
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]

@@ -10,7 +10,7 @@ pub struct KeyUseFilter {
     pub since: Timestamp,
 }
 
-/// Requests of a key and what they cost.
+/// Requests of a key and their sale amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
     pub requests: u64,

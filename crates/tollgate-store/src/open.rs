@@ -101,7 +101,7 @@ pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> 
 }
 
 /// Copies a snapshot of a gateway's SQLite file to PostgreSQL in one transaction and compares the row counts. Can be repeated while
-/// the gateway serves from the file; a repetition copies what was added since. `now` and `keep_days`, for which
+/// the gateway serves from the file; a repetition copies the rows added since. `now` and `keep_days`, for which
 /// records are kept (0: for ever), determine the partitions to create.
 /// Fails with [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
 pub async fn transfer_to_postgres(

@@ -177,7 +177,7 @@ pub struct LogPosition {
 pub struct BookedRecords {
     /// The records, each with the position behind it.
     pub items: Vec<(LogPosition, UsageRecord)>,
-    /// Where the next records begin.
+    /// Position of the next records.
     pub until: LogPosition,
     /// True if records after the position were skipped, because the order of records booked so long ago is no longer stored.
     pub missed: bool,
@@ -217,7 +217,7 @@ pub(crate) fn five_minutes(at: Timestamp) -> String {
     begins.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// What records are grouped by. Channel and account are those of the attempt that answered, else of the last one.
+/// The dimension by which records are grouped. Channel and account are those of the attempt that answered, else of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
     #[default]

@@ -1,4 +1,4 @@
-//! What groups offer before and after a batch: the difference is written to the history of offers, in the batch's transaction.
+//! The offers of groups before and after a batch. The difference is written to the history of offers, in the batch's transaction.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

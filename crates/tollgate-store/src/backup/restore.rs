@@ -19,7 +19,7 @@ use crate::{
     seal::{MasterKeys, write_secret},
 };
 
-/// Where a backup is restored.
+/// Destination of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoreTarget {
     /// Address of the database; an SQLite file is put there.

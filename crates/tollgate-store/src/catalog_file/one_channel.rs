@@ -5,7 +5,7 @@ use tollgate_core::{AccountSpec, ChannelSpec};
 use super::{ApplyMode, CatalogFile, CatalogPlan, FileError, FilePosition, plan, render::render_channel};
 use crate::{CatalogRows, ChannelRow, proxy::ChannelSecrets};
 
-/// What an edited channel changes.
+/// The changes that an edited channel makes.
 #[derive(Clone, Debug)]
 pub struct ChannelEdit {
     pub plan: CatalogPlan,

@@ -47,7 +47,7 @@ pub struct PlanLine {
     /// Its name, prefixed with its channel or member if it has one.
     pub name: String,
     pub sign: PlanAction,
-    /// Which fields change, or why.
+    /// The fields that change, or the reason for the change.
     pub detail: String,
 }
 

@@ -42,7 +42,7 @@ pub fn render_channels<'a>(channels: impl Iterator<Item = &'a ChannelRow>) -> St
     out
 }
 
-/// A channel with its accounts and what it serves.
+/// A channel with its accounts and its served models.
 pub(super) fn render_channel<'a>(out: &mut String, spec: &ChannelSpec, accounts: impl Iterator<Item = &'a AccountSpec>) {
     row(out, "[[channel]]", "", "name", spec);
     for account in accounts {

@@ -1,4 +1,4 @@
-//! What every [`crate::IdentityStore`] does with passkeys.
+//! The contract of every [`crate::IdentityStore`] for passkeys.
 
 use serde_json::Value;
 use tollgate_core::{MemberId, PasskeyId, Role, SessionId, Timestamp};

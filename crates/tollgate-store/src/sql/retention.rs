@@ -72,7 +72,7 @@ impl SqlStore {
     }
 
     /// Takes one step of removing the records that arrived before the UTC day of `before`. Returns the number of records it removed;
-    /// `None` if nothing is left to do, or if others use what is to be removed.
+    /// `None` if nothing is left to do, or if the partition to drop is in use.
     pub(super) async fn prune_step(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
         // Whole days, so that each roll-up by day covers either all or none of its records.
         let day = before.day();

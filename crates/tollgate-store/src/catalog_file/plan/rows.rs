@@ -1,4 +1,4 @@
-//! The changes of channels, with what they serve and their accounts, and of keys.
+//! The changes of channels, including served models and accounts, and of keys.
 
 use std::collections::{HashMap, HashSet};
 

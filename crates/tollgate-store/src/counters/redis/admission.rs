@@ -1,4 +1,4 @@
-//! Making reservations: from what was prepared, from leases, in Redis, or from the outage share.
+//! Making reservations: from prepared ones, from leases, in Redis, or from the outage share.
 
 use std::{
     sync::{Arc, atomic::Ordering},

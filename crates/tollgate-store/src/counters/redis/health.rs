@@ -52,8 +52,8 @@ impl SharedHealth {
         })
     }
 
-    /// Sends which accounts cool or rest on this node and for which of them a test `passed`, and returns what other nodes sent
-    /// and was not returned before.
+    /// Sends the accounts that cool or rest on this node and those for which a test `passed`. Returns reports of other nodes
+    /// that were not returned before.
     ///
     /// # Errors
     /// When Redis is unreachable.

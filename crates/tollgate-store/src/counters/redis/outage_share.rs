@@ -1,4 +1,4 @@
-//! Counting while Redis is unreachable: each node enforces its share of what was left when it last reached Redis, so that
+//! Counting while Redis is unreachable: each node enforces its share of the amount that was left when it last reached Redis, so that
 //! all nodes together stay near the limits. Money, requests and tokens per minute, and concurrency are divided by the number
 //! of nodes; rates and concurrency stay at least 1, so that a node is never blocked entirely.
 

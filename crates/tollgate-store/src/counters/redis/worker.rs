@@ -165,7 +165,7 @@ impl RedisWorker {
         loop {
             let result = tokio::select! {
                 biased;
-                // First what is due now and then, so that constant changes hold up neither heartbeats nor meters.
+                // Periodic work comes first, so that constant changes delay neither heartbeats nor meters.
                 _ = refresh.tick() => self.refresh_and_renew(&mut connection, &node, &mut last_heartbeat).await,
                 _ = follow.tick() => self.follow(&mut connection, &node, &mut followed_until).await,
                 () = state.wake.notified() => self.flush_some(&mut connection, &node).await,
@@ -312,7 +312,7 @@ impl RedisWorker {
         node: &NodeRegistration,
         until: &mut u64,
     ) -> Result<(), Disconnect> {
-        // A node alone has nothing to read; the call removes what is older than a minute.
+        // A single node has nothing to read, but the call also removes entries that are older than a minute.
         let is_alone = self.state.node_count() < 2;
         let most = if is_alone { 1 } else { MAX_FOLLOWED };
         let changes = self.state.scripts.changes(connection, node, *until, most);

@@ -132,7 +132,7 @@ impl MonthTags {
 }
 
 impl AppendTransaction {
-    /// Decides what the tags of new records are counted as, and gives sums to names and values that are new.
+    /// Chooses the sums for the tags of new records, and assigns sums to new names and values.
     pub(super) async fn count_tags(
         &mut self,
         records: &mut [(&UsageRecord, RecordRefs)],
@@ -164,7 +164,7 @@ impl AppendTransaction {
         Ok(())
     }
 
-    /// Reads what other nodes have added to a month.
+    /// Reads the rows that other nodes have added to a month.
     async fn load_tags(&mut self, month: i64, tags: &mut MonthTags) -> Result<(), StoreError> {
         for (text, place) in self.rows(LOAD, vec![Bind::Number(month), Bind::Number(tags.place)]).await? {
             // A row of another form is skipped, and its value counts among the others.

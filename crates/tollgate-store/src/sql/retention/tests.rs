@@ -48,7 +48,7 @@ fn day_start(day: i64) -> Timestamp {
     Timestamp::of_day(MIDNIGHT.day() + day)
 }
 
-/// Removes what is due. Returns the number of records.
+/// Removes all due records. Returns their number.
 async fn prune(store: &Store, before: Timestamp) -> u64 {
     let mut removed = 0;
     while let Some(more) = store.usage.prune(before).await.unwrap() {
