@@ -11,8 +11,8 @@ use tollgate_store::{ExportedDay, Grouping, SortOrder, Store, StoreError, Summar
 use crate::time::parse_day;
 
 const MINUTE_MS: i64 = 60_000;
-/// Least time between two exports of a day for records that were booked late: a node that books what it kept for hours does not cause
-/// one every minute.
+/// Least time between two exports of a day for records that were booked late: a node that books a backlog of hours must not cause one
+/// every minute.
 const LATE_PAUSE_MS: i64 = 60 * MINUTE_MS;
 
 /// A day with records that are not exported.

@@ -73,7 +73,7 @@ impl Identity {
 pub(crate) struct SignedIn {
     pub(crate) session: Session,
     pub(crate) member: LoginMember,
-    /// What writes must send in the header `x-csrf-token`.
+    /// The value that writes must send in the header `x-csrf-token`.
     pub(crate) csrf_token: String,
 }
 

@@ -102,7 +102,7 @@ pub enum ScheduledEnd {
     NotRun,
 }
 
-/// Which days of usage records to export.
+/// The days of usage records to export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportRequest {
     /// Those that are finished and not exported, oldest first.

@@ -25,7 +25,7 @@ const MAX_FAULTS: usize = 20;
 /// Attempts of a job whose catalog is changed meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Bytes of the lists in a job's result, as JSON. Together with the rest they stay below what is kept of a result.
+/// Bytes of the lists in a job's result, as JSON. Together with the rest they stay below the maximum size of a result.
 const ROW_BYTES: usize = 512 << 10;
 const NAME_BYTES: usize = 64 << 10;
 const SKIPPED_BYTES: usize = 128 << 10;
@@ -36,7 +36,7 @@ const ABOUT_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct ListInput {
     content: ListContent,
-    /// Where the prices come from; `None`: what the list says itself.
+    /// Source of the prices; `None`: the source that the list states.
     source: Option<String>,
 }
 

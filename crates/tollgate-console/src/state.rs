@@ -34,7 +34,7 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_permits: Semaphore,
     /// Sums that pages of several people share for a moment.
     pub(crate) kept_answers: KeptAnswers,
-    /// What the model square shows.
+    /// The data of the model square.
     pub(crate) square: Square,
     pub(crate) file_permits: FilePermits,
     /// Permits for clients that follow the usage log.

@@ -61,7 +61,7 @@ pub(crate) struct ExportColumn {
     pub(crate) value: for<'a> fn(&'a UsageRecord) -> Cell<'a>,
 }
 
-/// Which columns an export has.
+/// The audience of an export, which determines its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportView {
     Operator,

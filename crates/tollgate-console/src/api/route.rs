@@ -73,7 +73,7 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
 }
 
-/// Properties that routes share: their tag in the OpenAPI document, and what they require.
+/// Properties that routes share: their tag in the OpenAPI document, and their access requirement.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
     pub(crate) tag: &'static str,

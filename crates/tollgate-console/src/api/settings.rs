@@ -1,5 +1,5 @@
 //! Settings of the running process. Those that it applies without a restart can be stored in the database; a flag, the environment
-//! and the settings file override what is stored.
+//! and the settings file override stored values.
 
 use serde_json::{Value, json};
 use tollgate_store::{

@@ -24,7 +24,7 @@ pub(super) const USAGE: &[FieldShape] = &[both("start_date", DATE, "Not consider
 const NANO_USD_PER_QUOTA: i64 = 2_000;
 const NANO_USD_PER_CENT: i64 = 10_000_000;
 
-/// What the key has spent, and with how many requests.
+/// Spending and number of requests of the key.
 async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
     let filter = UsageFilter { key: Some(request.key.id), ..UsageFilter::default() };
     let sums = request.read(request.state.store.usage.summary(&filter, Grouping::default().without_times())).await?;
@@ -103,12 +103,12 @@ pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiErr
     }))
 }
 
-/// An amount in new-api's unit, rounded down, so that it never exceeds what is left.
+/// An amount in new-api's unit, rounded down, so that it never exceeds the remaining amount.
 const fn quota(amount: NanoUsd) -> i64 {
     amount.0.div_euclid(NANO_USD_PER_QUOTA)
 }
 
-/// An amount in USD with two decimal places, rounded down, so that it never exceeds what is left; never negative.
+/// An amount in USD with two decimal places, rounded down, so that it never exceeds the remaining amount; never negative.
 fn whole_cents(left: NanoUsd) -> String {
     let cents = left.0.max(0) / NANO_USD_PER_CENT;
     format!("{}.{:02}", cents / 100, cents % 100)

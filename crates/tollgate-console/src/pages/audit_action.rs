@@ -1,4 +1,4 @@
-//! What an entry of the audit log did, in words.
+//! Descriptions of the actions in the audit log.
 
 use serde_json::Value;
 

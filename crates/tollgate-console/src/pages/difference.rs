@@ -1,4 +1,4 @@
-//! What a change of a row changed, as the audit log has it: each field with its value before and after.
+//! The differences of a change of a row in the audit log: each field with its value before and after.
 
 use serde_json::{Map, Value};
 

@@ -19,7 +19,7 @@ pub(super) fn say(t: Locale, text: &str) -> String {
     format!("{said}{}{remedy}", t.say("list.separator"))
 }
 
-/// Which list keeps an address from being connected to.
+/// The text for an address list that blocks a connection.
 pub(super) fn of_address(t: Locale, why: UnlistedAddress) -> &'static str {
     match why {
         UnlistedAddress::Denied => t.say("failure.address_denied"),

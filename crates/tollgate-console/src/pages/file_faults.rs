@@ -151,7 +151,7 @@ fn told(t: Locale, text: &str) -> Option<String> {
     Some(fill(own, &values))
 }
 
-/// The values of the placeholders of a sentence, if the text is this sentence. A value ends where what follows it begins.
+/// The values of the placeholders of a sentence, if the text is this sentence. A value ends where the text after its placeholder begins.
 fn values<'a>(sentence: &'a str, text: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
     let (begin, mut rest) = sentence.split_once('{').unwrap_or((sentence, ""));
     let mut text = text.strip_prefix(begin)?;

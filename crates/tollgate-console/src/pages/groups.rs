@@ -205,7 +205,7 @@ async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     show_offers(&request, Some(&group)).await
 }
 
-/// The form as it was sent, with what the group would offer and what its price limit would exclude.
+/// The sent form, with the offers that the group would have and the accounts that its price limit would exclude.
 async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<PageReply, PageFailure> {
     let state = FormState::of(request.form.clone());
     match offers(request, group).await {

@@ -1,5 +1,5 @@
-//! Service keys: the list, each key with what is left of its budgets and how clients use it, and what changes it. Members see their own
-//! keys, operators those of all.
+//! Service keys: the list, each key with the rest of its budgets and lines for clients, and the forms that change it. Members see their
+//! own keys, operators all keys.
 
 mod check;
 mod export;

@@ -1,4 +1,4 @@
-//! The usage log: what a filter selects as a histogram with its sums and as rows, and each record with its attempts and the lines of its
+//! The usage log: the selected records as a histogram with sums and as rows, and each record with its attempts and the lines of its
 //! amounts. The filter is in the address, so that it can be kept and shared.
 
 mod contents;
@@ -87,7 +87,7 @@ struct LogPart {
     is_operator: bool,
     ranges: Vec<RangeChoice>,
     exports: Vec<(&'static str, String)>,
-    /// Where new records are announced.
+    /// Address at which new records are announced.
     live: String,
     problem: Option<String>,
     figures: Option<LogFigures>,

@@ -64,7 +64,7 @@ struct PastedKey {
     member: String,
     link: String,
     mark: Mark,
-    /// Where a form revokes it; `None` where the reader may not, or it is revoked already.
+    /// Target of the form that revokes it; `None` if the reader may not revoke it, or it is already revoked.
     revoke: Option<String>,
     /// Why not.
     locked: Option<String>,

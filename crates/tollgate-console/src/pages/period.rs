@@ -44,7 +44,7 @@ pub(crate) struct PeriodChoice {
 #[derive(Debug)]
 pub(crate) struct PeriodPicker {
     pub(crate) choices: Vec<PeriodChoice>,
-    /// Where the form of fixed times is sent to, and what else it keeps.
+    /// Target of the form for fixed times, and its hidden fields.
     pub(crate) action: String,
     pub(crate) kept: Vec<(String, String)>,
     /// The fixed times, as fields of times show them.

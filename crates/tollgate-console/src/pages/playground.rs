@@ -32,7 +32,7 @@ const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 struct PlaygroundPage {
     layout: Layout,
     t: Locale,
-    /// Where the page sends model requests, and where callers send them.
+    /// The address to which the page sends model requests, and the address for callers.
     send: String,
     base: String,
     models: Vec<String>,

@@ -56,7 +56,7 @@ impl Theme {
     }
 }
 
-/// A message about what was done, on the next page.
+/// A message about the completed action, shown on the next page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toast {
     SignedOut,
@@ -252,7 +252,7 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     Ok(keep(PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/"))), form))
 }
 
-/// Has the browser keep what a form chose, for the pages before the sign-in.
+/// Stores the choice of a form in the browser, for the pages before the sign-in.
 pub(crate) fn keep(mut reply: PageReply, form: &FormData) -> PageReply {
     if let Some(language) = Language::of_tag(form.value("language")) {
         reply = reply.header("set-cookie", &set(LANGUAGE, language.tag()));

@@ -44,7 +44,7 @@ struct ProxiesPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A line or channel and what is wrong with it.
+    /// A line or channel and its fault.
     faults: Vec<(String, String)>,
     rows: Vec<ProxyRow>,
     /// Number of channels without a proxy.

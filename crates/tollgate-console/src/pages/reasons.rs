@@ -1,4 +1,4 @@
-//! Errors of docs/errors.md in the reader's language: what each is called, and what an operator can do about it.
+//! Errors of docs/errors.md in the reader's language: their names, and advice for operators.
 
 use super::locale::Locale;
 

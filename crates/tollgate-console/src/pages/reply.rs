@@ -134,7 +134,7 @@ impl PageReply {
         if is_html {
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         }
-        // Pages hold what only their reader may see, and the token of the session.
+        // Pages contain data that only their reader may see, and the token of the session.
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, hx-request"));
         for (name, value) in HEADERS {

@@ -159,7 +159,7 @@ impl PageRequest {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiPage<T> {
     pub(crate) items: Vec<T>,
-    /// Where the next page begins.
+    /// Cursor of the next page.
     pub(crate) next: Option<String>,
 }
 

@@ -13,7 +13,7 @@ use crate::api::route::Method;
 
 pub(crate) type PageFuture = Pin<Box<dyn Future<Output = Result<PageReply, PageFailure>> + Send>>;
 
-/// Who may see a page.
+/// Access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenBy {
     /// Visitors, too.

@@ -1,5 +1,5 @@
 //! The steps of the first run after the admin's password: the gateway itself, the first channel with its models and a test, and the first
-//! key with lines to copy. Each can be skipped and done again; the overview lists what is left.
+//! key with lines to copy. Each can be skipped and repeated; the overview lists the remaining ones.
 
 mod gateway;
 

@@ -39,7 +39,7 @@ pub(super) fn represent(snapshot: &SquareSnapshot, viewer: &Viewer) -> Arc<Repre
     snapshot.represent(viewer, Feed::Atom, write)
 }
 
-/// The latest changes of what a viewer sees now.
+/// The latest changes of the offers that a viewer sees now.
 fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
     let seen = VisibleChanges::of(snapshot, viewer);
     let mut entries = seen.offer_entries(snapshot.history.offers.iter().map(|(_, change)| change));
@@ -49,7 +49,7 @@ fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
     entries
 }
 
-/// What a viewer sees now.
+/// The offers that a viewer sees now.
 struct VisibleChanges<'a> {
     snapshot: &'a SquareSnapshot,
     viewer: &'a Viewer,

@@ -26,7 +26,7 @@ const SNAPSHOT_MS: i64 = 3_000;
 const TRAFFIC_MS: i64 = 60_000;
 /// Traffic that is older than this is not used, in milliseconds.
 const STALE_TRAFFIC_MS: i64 = 600_000;
-/// Longest time for one query and its wait for a permit; beyond it, what was read before is used.
+/// Longest time for one query and its wait for a permit; after it, the previous data are used.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes of offers and of prices that are read for the feed of changes.
 const MAX_CHANGES: u32 = 1_000;

@@ -1,5 +1,6 @@
-//! What the sender of a request may see of the usage log. Operators see everything. Members see the records of their own keys, without
-//! the channels and accounts that served them and without costs, and cannot find those out by filters, groupings or orders either.
+//! The part of the usage log that the sender of a request may see. Operators see everything. Members see the records of their own
+//! keys, without the channels and accounts that served them and without costs, and cannot find those out by filters, groupings or
+//! orders either.
 
 use serde_json::Value;
 use tollgate_core::{NanoUsd, UsageRecord};

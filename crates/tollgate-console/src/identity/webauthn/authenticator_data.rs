@@ -72,7 +72,7 @@ impl<'a> AuthenticatorData<'a> {
     }
 }
 
-/// The bytes of a CBOR map, and what follows it.
+/// The bytes of a CBOR map, and the bytes after it.
 fn cbor_item(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut cbor = Decoder::new(bytes);
     if cbor.datatype().ok()? != minicbor::data::Type::Map {

@@ -105,7 +105,7 @@ async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), 
 fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     for field in NUMBERS {
-        // The admin API refuses what is no number, together with the other faults.
+        // Text that is not a number is refused by the admin API, together with the other faults.
         body.insert(field.to_owned(), number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from));
     }
     for field in SWITCHES {

@@ -20,7 +20,8 @@ pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<Strin
     Some(parts.join(t.say("list.separator")))
 }
 
-/// What is left of a limit and what the request may need of it, such as `3 of 60 requests left this minute, the request may use 2`.
+/// The remaining part of a limit and the part that the request may need, such as `3 of 60 requests left this minute, the request may use
+/// 2`.
 fn bound(t: Locale, part: &str) -> Option<String> {
     let (left, needs) = match part.split_once(", the request may ") {
         Some((left, needs)) => (left, Some(needs.split_once(' ')?)),

@@ -1,4 +1,4 @@
-//! Which channels the list shows, as its address holds it.
+//! The filter of the list of channels, which is in its address.
 
 use super::state::{ChannelState, provider_name};
 use crate::pages::{form::FormData, locale::Locale};

@@ -54,7 +54,7 @@ struct SelectionPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A channel and what is wrong with it.
+    /// A channel and its fault.
     faults: Vec<(String, String)>,
     /// Name and address of each.
     channels: Vec<(String, String)>,

@@ -119,7 +119,7 @@ pub(super) fn tables(t: Locale) -> Vec<ErrorTable> {
     titles.map(of).into()
 }
 
-/// What a caller can do about an error.
+/// Advice for callers about an error.
 fn fix(t: Locale, id: &str) -> &'static str {
     match id {
         "E1" => t.say("fix.no_key"),

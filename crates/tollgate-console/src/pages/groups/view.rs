@@ -54,7 +54,7 @@ pub(in crate::pages) struct PriceLimitObject {
     pub(in crate::pages) on: Option<String>,
 }
 
-/// Sums of what was used.
+/// Sums of usage.
 #[derive(Debug, Deserialize)]
 pub(super) struct GroupSpent {
     pub(super) of: String,

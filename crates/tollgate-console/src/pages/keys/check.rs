@@ -1,5 +1,5 @@
-//! `/key`: what a key may use and what is left of it, for those who hold it and have no account. The key is in the body of the form; it is
-//! neither kept nor sent back.
+//! `/key`: the models and the remaining budgets of a key, for holders of a key without an account. The key is in the body of the form; it
+//! is neither kept nor sent back.
 
 use std::sync::Arc;
 

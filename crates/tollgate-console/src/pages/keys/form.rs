@@ -99,7 +99,7 @@ fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
     controls
 }
 
-/// What the form of a key holds before it is changed.
+/// The initial values of the form of a key.
 pub(super) fn values(key: &KeyObject) -> FormData {
     let budget = key.budgets().into_iter().next();
     let (amount, window, action) = budget.map(|budget| (budget.amount, budget.window, budget.action)).unwrap_or_default();
@@ -145,7 +145,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
         body.insert(field.to_owned(), parts(field).collect());
     }
     body.insert("protocols".to_owned(), form.all("protocols").collect());
-    // The admin API refuses what is no pair, together with the other faults.
+    // An entry that is not a pair is refused by the admin API, together with the other faults.
     let pair = |part: &str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         (name.trim().to_owned(), Value::from(value.trim()))

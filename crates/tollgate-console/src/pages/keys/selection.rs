@@ -36,7 +36,7 @@ struct SelectionPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A key and what is wrong with it.
+    /// A key and its fault.
     faults: Vec<(String, String)>,
     /// Name, member and address of each.
     keys: Vec<(String, String, String)>,

@@ -205,7 +205,7 @@ impl LogFilter {
         pairs
     }
 
-    /// The same with the time fixed, so that an export has what the page shows, even later.
+    /// The same with a fixed time, so that a later export has the records that the page shows.
     pub(super) fn fixed_query(&self) -> String {
         Serializer::new(String::new()).extend_pairs(self.api_query()).finish()
     }

@@ -101,7 +101,7 @@ fn whole_answer(protocol: Protocol, answer: &Value) -> Vec<MessagePart> {
     }
 }
 
-/// Adds what an event of a stream brings.
+/// Adds the content of a stream event.
 fn add_event(protocol: Protocol, event: &Value, parts: &mut Vec<MessagePart>) {
     match protocol {
         Protocol::OpenAi => {

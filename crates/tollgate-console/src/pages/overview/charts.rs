@@ -71,7 +71,7 @@ pub(in crate::pages) struct SpendChart {
     pub(in crate::pages) chart: Chart,
 }
 
-/// One of the largest: its name, and what was charged in each bar.
+/// One of the largest: its name, and the charges in each bar.
 struct Part {
     id: String,
     name: String,
@@ -81,7 +81,7 @@ struct Part {
 /// Class of the colour, name, and figure of a kind of token.
 type TokenKind = (&'static str, &'static str, fn(&Figures) -> u64);
 
-/// What was charged over time, split by the largest and the rest.
+/// Charges over time, split by the largest and the rest.
 pub(in crate::pages) async fn spend(
     request: &PageRequest,
     period: &Period,

@@ -127,7 +127,7 @@ pub(super) struct RecentError {
     pub(super) key: String,
     pub(super) key_link: String,
     pub(super) advice: &'static str,
-    /// What the caller was told.
+    /// The error message that the caller received.
     pub(super) detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! The factors of groups and what each model costs in each group, side by side.
+//! The factors of groups and the price of each model in each group, side by side.
 
 mod factors;
 

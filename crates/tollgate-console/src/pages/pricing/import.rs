@@ -201,7 +201,7 @@ fn import_page(request: &PageRequest, state: &FormState, difference: Option<Diff
     PageReply::page(state.status(), &template)
 }
 
-/// The list and what is taken of it, as the admin API takes them.
+/// The list and the selection from it, as parameters of the admin API.
 fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     match form.value("source") {

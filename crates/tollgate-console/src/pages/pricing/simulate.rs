@@ -1,4 +1,4 @@
-//! The simulator: what a request costs a key or group, what it costs on each account, and which accounts price limits exclude.
+//! The simulator: the price of a request for a key or group, its cost on each account, and the accounts that price limits exclude.
 
 use std::sync::Arc;
 

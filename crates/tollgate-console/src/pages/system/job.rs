@@ -133,7 +133,7 @@ struct JobPage {
     cancelled_by: Option<String>,
     error: Option<String>,
     faults: Vec<String>,
-    /// Where the progress comes from while it runs.
+    /// Address of the job's events while it runs.
     events: String,
     found: Option<JobResult>,
 }
