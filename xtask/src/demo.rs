@@ -90,7 +90,7 @@ impl DemoPrograms {
     }
 }
 
-/// The answers of the scripted provider to what the pictures ask.
+/// The answers of the scripted provider to the questions in the pictures.
 pub(crate) fn answers() -> PathBuf {
     shell::root().join("demo/src/answers.json")
 }

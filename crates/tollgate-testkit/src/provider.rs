@@ -59,7 +59,7 @@ pub(crate) struct ModelInput {
     pub(crate) results: Vec<String>,
     /// Number of turns with tool results since then.
     pub(crate) rounds: usize,
-    /// Length of the conversation: ids contain it, because clients take what has the same id for the same.
+    /// Length of the conversation. Ids contain it, because clients treat objects with the same id as the same.
     pub(crate) messages: usize,
     /// A JSON response format is requested.
     pub(crate) json: bool,

@@ -189,8 +189,8 @@ pub(crate) async fn watch_database(
     }
 }
 
-/// Installs the current snapshot, invalidates cached keys affected by the changed rows, and queues for other nodes which of them
-/// may be used.
+/// Installs the current snapshot, invalidates cached keys affected by the changed rows, and queues reports about their access
+/// for other nodes.
 async fn load_snapshot(
     store: &Store,
     (shared, registry, settings): (&Shared, &HealthRegistry, &LiveSettings),

@@ -57,7 +57,7 @@ pub(crate) fn selection(config: &Config) -> LogSelection {
     LogSelection { requests, slow_us: config.number("log.slow_ms").saturating_mul(1_000) }
 }
 
-/// Starts the log of requests. Dropping the thread writes what is left.
+/// Starts the log of requests. Dropping the thread writes the remaining lines.
 pub(crate) fn requests(config: &Config) -> Result<(RequestLog, LogThread), Failure> {
     let options = RequestLogOptions { selection: selection(config), format: format(config), buffers: config.cores };
     RequestLog::start(options, std::io::stderr())

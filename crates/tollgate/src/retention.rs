@@ -47,7 +47,7 @@ impl RetentionDays {
     }
 }
 
-/// Creates partitions and removes what is too old until `stop` is cancelled.
+/// Creates partitions and removes expired data until `stop` is cancelled.
 pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: CancellationToken) {
     let started = compose::instant();
     let mut clock = None;

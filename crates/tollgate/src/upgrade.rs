@@ -1,5 +1,5 @@
-//! An upgrade without a gap: a new process takes over the sockets, the lock of the data folder and what the counters hold from the
-//! running one (`tollgate serve --upgrade`).
+//! An upgrade without a gap: a new process takes over the sockets, the lock of the data folder and the state of the counters from
+//! the running one (`tollgate serve --upgrade`).
 //!
 //! ```text
 //! new                                   running

@@ -1,4 +1,4 @@
-//! `doctor`: checks everything that serving needs and reports what is wrong. With `--repair` it first repairs the journal.
+//! `doctor`: checks everything that serving needs and reports faults. With `--repair` it first repairs the journal.
 
 use serde_json::json;
 use tollgate_core::RequestId;

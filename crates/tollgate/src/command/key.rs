@@ -190,7 +190,7 @@ async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Says what was done to a key.
+/// Prints the result of an action on a key.
 fn report(common: &Common, key: &Value, done: &str) {
     let text = |member: &str| key[member].as_str().unwrap_or_default();
     let done = format!("{done} {} ({}…{})", text("name"), text("prefix"), text("suffix"));

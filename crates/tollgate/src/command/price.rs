@@ -1,4 +1,4 @@
-//! `price`: sale prices, costs and margins, their history, imports, and what requests cost.
+//! `price`: sale prices, costs and margins, their history, imports, and prices of requests.
 
 mod import;
 mod simulate;

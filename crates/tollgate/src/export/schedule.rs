@@ -1,5 +1,5 @@
-//! Starts an export as soon as a day is finished, and counts what is exported in the metrics. With several nodes on a database the one
-//! that looks first exports, and the others find nothing to do.
+//! Starts an export as soon as a day is finished, and counts exports in the metrics. With several nodes on a database, the first node
+//! that finds a due day exports it, and the others find nothing to do.
 
 use std::{sync::Arc, time::Duration};
 

@@ -66,7 +66,7 @@ impl Refused {
         self.status >= 500 || self.status == 429 || self.status == 408 || self.code == "RequestTimeout"
     }
 
-    /// What an operator can do.
+    /// Advice for the operator.
     fn remedy(&self) -> Option<String> {
         let says = |text: &str| self.message.to_ascii_lowercase().contains(text);
         Some(match self.code.as_str() {

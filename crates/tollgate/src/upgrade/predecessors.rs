@@ -1,5 +1,5 @@
-//! Processes before this one that still end what they had begun. Each reports what it settles and passes its connections on. The
-//! next process of this kind goes on with these conversations.
+//! Earlier processes that still complete their running requests. Each reports the records that it settles, and passes its
+//! connections on. At the next upgrade the new process continues these conversations.
 
 use std::{
     sync::{

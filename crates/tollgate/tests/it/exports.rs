@@ -87,7 +87,7 @@ impl Setup {
         self.storage_settings().iter().fold(self.builder(), |builder, (name, value)| builder.env(name, value))
     }
 
-    /// Runs a command with the storage of the settings, which `changed` replaces. Returns its exit code and what it says.
+    /// Runs a command with the storage of the settings, which `changed` replaces. Returns its exit code and output.
     fn command(&self, data: &Path, changed: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(PROGRAM);
         command.env_clear().env("PATH", "/usr/bin:/bin").env(CLOCK, self.clock()).envs(self.environment.iter().cloned());
@@ -305,7 +305,7 @@ fn doctor_says_what_is_wrong_with_the_storage() {
     assert!(line.starts_with("note") && line.contains("records of 2026-03-01 and later are not exported"), "{line}");
 }
 
-/// The retention clock follows the newest record, so that a gateway that served for a day removes what is older.
+/// The retention clock follows the newest record, so that a gateway that served for a day removes older records.
 #[test]
 fn records_wait_for_their_export() {
     let setup = Setup::new();

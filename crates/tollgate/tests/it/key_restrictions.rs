@@ -1,4 +1,4 @@
-//! What keys may be used for, besides their groups: models they may not use, protocols, and the tags that all their requests have.
+//! Restrictions of keys besides their groups: denied models, protocols, and tags of all their requests.
 
 use std::time::Duration;
 

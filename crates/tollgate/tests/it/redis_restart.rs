@@ -112,7 +112,7 @@ fn ask_all(nodes: &[TestGateway], callers: &[Caller], begin: Duration, during: i
     })
 }
 
-/// Sends what each caller spends before Redis loses its data.
+/// Sends the requests of each caller before Redis loses its data.
 fn spend_before(node: &TestGateway, callers: &[Caller]) {
     let spending: Vec<(&Caller, usize)> = callers.iter().zip(SPENT_BEFORE.into_iter().cycle()).collect();
     thread::scope(|scope| {

@@ -20,7 +20,7 @@ fn native(gateway: &TestGateway, line: &str) -> ClientResponse {
     gateway.send(&request.header(HEADER, line))
 }
 
-/// What a command prints as JSON.
+/// A command's JSON output.
 fn shown(gateway: &TestGateway, arguments: &[&str]) -> Value {
     let output = gateway.run(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

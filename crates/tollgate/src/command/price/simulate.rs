@@ -1,4 +1,4 @@
-//! `price simulate`: the price of a request line by line, what each account charges, and which accounts price limits exclude.
+//! `price simulate`: the price of a request line by line, the cost on each account, and the accounts that price limits exclude.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use crate::{
     failure::Failure,
 };
 
-/// What to sum by, and how to show it.
+/// The groupings of a sum, and its form of output.
 pub(super) struct Wanted {
     pub(super) by: Vec<SumGroup>,
     pub(super) previous: bool,

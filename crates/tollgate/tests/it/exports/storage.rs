@@ -153,7 +153,7 @@ impl ObjectStorage {
     }
 }
 
-/// The head of a request and what was read of its body.
+/// The head of a request, and the bytes already read of its body.
 fn read_head(connection: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let (mut read, mut chunk) = (Vec::new(), [0; 16_384]);
     loop {

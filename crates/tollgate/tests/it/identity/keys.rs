@@ -1,4 +1,4 @@
-//! What members may do with their own keys: rotate and disable them, where the group allows it.
+//! Actions of members on their own keys: rotating and disabling them, if the group allows it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Fixture {
     secret: String,
 }
 
-/// A member with a key of a group whose members may or may not change their keys.
+/// A member with a key of a group. The group permits its members to change their keys, or not.
 fn fixture(self_service: bool) -> Fixture {
     let admin = Admin::echo();
     admin.patch("/admin/v1/groups/echo", &json!({"self_service": self_service}));

@@ -1,4 +1,4 @@
-//! Passkeys, with an authenticator in software: adding them, signing in with them, and what must not sign in.
+//! Passkeys, with an authenticator in software: adding them, signing in with them, and answers that must not sign in.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
@@ -28,7 +28,7 @@ fn decode(text: &Value) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text.as_str().unwrap()).unwrap()
 }
 
-/// Where browsers offer passkeys of a gateway without `console.url`.
+/// Origin at which browsers offer passkeys of a gateway without `console.url`.
 pub(super) fn origin(admin: &Admin) -> String {
     format!("http://localhost:{}", admin.gateway.address().port())
 }

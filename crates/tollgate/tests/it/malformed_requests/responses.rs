@@ -11,7 +11,7 @@ const PATHS: [(&str, bool); 2] = [("/v1/responses", true), ("/v1/responses/input
 const OTHERWISE: [(&str, bool, [u16; 2]); 2] =
     [("json-deep-tool-schema-100", false, [400, 400]), ("json-digits-100k", true, [200, 499])];
 
-/// What a body must get.
+/// The expected answer to a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// 400 on both paths.

@@ -1,4 +1,4 @@
-//! The usage log: rows and sums of a filter, a record with its attempts, and what members do not see.
+//! The usage log: rows and sums of a filter, a record with its attempts, and the data hidden from members.
 
 use std::time::Duration;
 
