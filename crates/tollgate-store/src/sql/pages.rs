@@ -1,6 +1,6 @@
 //! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index. For
-//! other filters, the roll-ups first show which times have matches, and only the records of these times are read: of a whole day if it
-//! has few, else of its hours, else of five minutes, else of equal parts of these.
+//! other filters, the roll-ups first show which times have matches, and only the records of these times are read. A time is a whole
+//! day if it has few records, else one of its hours, else five minutes, else an equal part of these.
 //!
 //! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. It then ends early and says up
 //! to which time it searched.

@@ -128,7 +128,7 @@ fn search_that_cannot_happen_needs_no_price() {
     }
 }
 
-/// Cost and sale price of searches.
+/// Sale price and cost of searches.
 const PRICED: (&str, &str) = (", web_search = \"0.01\"", ", web_search = \"0.004\"");
 /// Of the tokens of the answers, 5 in and 7 out.
 const TOKENS: (i64, i64) = (5 * 10_000 + 7 * 20_000, 5 * 1_000 + 7 * 2_000);

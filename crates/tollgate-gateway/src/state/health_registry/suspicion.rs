@@ -1,8 +1,8 @@
-//! Answers against an account that a caller's request may have provoked: a refusal (someone else's file, a prompt that a
-//! moderating upstream refuses, an output limit beyond the credit), a 429 or spent quota without an end, and a quota that only a
-//! message mentions. After such an answer the account is not used for that key; after another one for a second key of the member,
-//! for none of the member's keys. It affects all callers once a key of another member gets one as well, without an answered
-//! request in between, or once a probe is refused.
+//! Answers against an account that a caller's request may have provoked: a refusal, a 429 or spent quota without an end, and a
+//! quota that only a message mentions. (A refusal may be about someone else's file, a prompt that a moderating upstream refuses,
+//! or an output limit beyond the credit.) After such an answer the account is not used for that key; after another one for a
+//! second key of the member, for none of the member's keys. It affects all callers once a key of another member gets one as well,
+//! without an answered request in between, or once a probe is refused.
 //!
 //! A refusal is probed immediately. If the probe passes, the request was the cause.
 

@@ -2,8 +2,8 @@
 //! and keeps Redis in line with the database.
 //!
 //! Bounds: 200 subjects a message, one message in flight; 2 s for an answer; 0.5 s between connection attempts; heartbeats
-//! every 10 s; used meters are refreshed every second, those whose money any node has reserved or spent ten times a second, at
-//! most 1,000 at once, and changes in the database every 30 s, in pages.
+//! every 10 s. Used meters are refreshed every second. Meters whose money any node has reserved or spent are refreshed ten
+//! times a second, at most 1,000 at a time. Changes in the database are read every 30 s, in pages.
 
 use std::{
     sync::{Arc, atomic::Ordering},

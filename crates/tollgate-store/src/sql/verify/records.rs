@@ -1,6 +1,6 @@
-//! One pass over the records in order of arrival, in three stages that work at the same time: slices of records are read, each record
-//! is checked by itself and added to the sums of its day, and the sums of each day are compared with the stored ones. A stage is at
-//! most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
+//! One pass over the records in order of arrival, in three concurrent stages. The first reads slices of records, the second checks
+//! each record by itself and adds it to the sums of its day, and the third compares the sums of each day with the stored ones. A
+//! stage is at most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
 
 use std::{iter::Peekable, sync::Arc};
 
