@@ -187,8 +187,7 @@ impl Host {
             // Another request may have made a connection by then.
             turn = Some(self.places.dial(holders, by, speaks_http2).await?);
         }
-        // The limit does not include the wait for the permit above. Boxed, because the future takes kilobytes, also in requests that
-        // use an idle connection.
+        // The limit excludes the wait for the permit. Boxed, because the future takes kilobytes, also in requests on an idle connection.
         let connected = timeout_at(self.clock.instant() + limit, Box::pin(self.connect(trust, tasks))).await;
         let (connected, peer) = connected.map_err(|_| ConnectFault::TimedOut)??;
         self.places.count_connection();
