@@ -210,7 +210,7 @@ pub struct UpstreamLimits {
 }
 
 impl UpstreamLimits {
-    /// Longest wait for the first content of a stream whose upstream is alive; `None`: no limit.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     pub(crate) fn answer_after(&self) -> Option<Duration> {
         (!self.answer_after.is_zero()).then_some(self.answer_after)
     }

@@ -68,8 +68,9 @@ pub struct BackupReport {
 
 /// Writes a backup. Blocking; a gateway may be serving from the data folder.
 ///
-/// # Errors When `target` exists, its disk lacks space, the database cannot be read or is damaged, the file cannot be written, or
-/// the work is cancelled. No partial file remains.
+/// # Errors
+/// When `target` exists, its disk lacks space, the database cannot be read or is damaged, the file cannot be written, or the work is
+/// cancelled. No partial file remains.
 pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> Result<BackupReport, StoreError> {
     let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
     if target.exists() {

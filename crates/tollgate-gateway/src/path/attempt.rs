@@ -100,7 +100,7 @@ struct Attempt<'a> {
     total: Duration,
     /// The channel's own limit of the attempt.
     limit: Option<AttemptLimit>,
-    /// Longest wait for the first content of a stream whose upstream is alive; `None`: no limit.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
     memory: Option<&'a Arc<InFlightRequest>>,

@@ -19,7 +19,7 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) planned: Arc<PlannedAttempt>,
     pub(crate) request: UpstreamRequest,
     pub(crate) progress: Arc<AttemptProgress>,
-    /// Longest wait for the first content of a stream whose upstream is alive; `None`: no limit.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     pub(crate) answer_after: Option<Duration>,
 }
 
