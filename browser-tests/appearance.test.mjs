@@ -1,5 +1,5 @@
-// What operators say about a gateway, and where: its name, announcement, language and address, the page of its API, the facts of a model,
-// and the filters of channels and of the usage log.
+// Texts of operators and where they appear: name, announcement, language and address of the gateway, the page of its API, the facts of a
+// model, and the filters of channels and of the usage log.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";

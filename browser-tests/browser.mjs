@@ -1,4 +1,4 @@
-// Debian's Chromium, and what is checked on every page: accessibility, overflow, and errors of the browser.
+// Debian's Chromium, and the checks of every page: accessibility, overflow, and errors of the browser.
 import assert from "node:assert/strict";
 import { mkdirSync, readFileSync } from "node:fs";
 import { createRequire } from "node:module";
@@ -31,7 +31,7 @@ export async function openPage(browser, options = {}) {
   return { context, page, faults };
 }
 
-// axe runs in a world of its own, which the page's policy does not reach.
+// axe runs in an isolated world, to which the page's content security policy does not apply.
 export async function checkPage(page, faults, name) {
   const client = await page.context().newCDPSession(page);
   const { frameTree } = await client.send("Page.getFrameTree");

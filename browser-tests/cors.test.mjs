@@ -24,7 +24,7 @@ after(async () => {
   site?.close();
 });
 
-// What a script of the page gets to see of an answer.
+// The part of an answer that a script of the page can read.
 function ask(page, path, key, body) {
   return page.evaluate(async ([url, bearer, sent]) => {
     const headers = bearer ? { authorization: `Bearer ${bearer}`, "x-stainless-lang": "js" } : {};

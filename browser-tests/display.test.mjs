@@ -1,5 +1,5 @@
-// How pages show what they show: the columns and density of tables, the currency of amounts, the zone of
-// times, the width of bars, and messages that undo.
+// Display of pages: the columns and density of tables, the currency of amounts, the zone of times, the
+// width of bars, and messages with an undo button.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";

@@ -1,4 +1,4 @@
-// The export of usage records on the page System: off, failing with what to do, and done.
+// The export of usage records on the page System: off, failing with advice, and done.
 import assert from "node:assert/strict";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";

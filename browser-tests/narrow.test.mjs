@@ -1,4 +1,4 @@
-// Names as long as they may be, on a phone: no page is wider than the screen, and what is tapped is large enough.
+// Names of maximum length, on a phone: no page is wider than the screen, and touch targets are large enough.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";

@@ -9,8 +9,8 @@ const WINDOW = { width: 1440, height: 900 };
 const [QUESTION] = Object.keys(JSON.parse(readFileSync(process.env.ANSWERS, "utf8")));
 const THEMES = ["light", "dark"];
 
-// What an admin and what a member sees: name, path, and what is done before the picture is taken. `height` is that of the picture if it
-// is not that of the window.
+// Pictures of pages for an admin and for a member: name, path, and actions before the picture is taken. `height` is the height of the
+// picture if it differs from that of the window.
 const PICTURES_OF = {
   mira: [
     { name: "overview", path: "/overview?range=24h", height: 1240 },

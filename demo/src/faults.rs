@@ -1,4 +1,4 @@
-//! What goes wrong at the providers, and when.
+//! Faults of the providers, and their times.
 
 use tollgate_core::Timestamp;
 
@@ -21,9 +21,9 @@ pub(crate) struct Fault {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FaultKind {
-    /// 429 that asks to wait for so many seconds.
+    /// 429 with a wait in seconds.
     RateLimited(u64),
-    /// 503 that asks to wait for so many seconds.
+    /// 503 with a wait in seconds.
     Overloaded(u64),
     /// 500.
     Broken,
@@ -59,7 +59,7 @@ const fn fault(channel: &'static str, account: &'static str, from: i64, minutes:
     Fault { channel, account, from, until: from - minutes, kind, share }
 }
 
-/// What happens now and then at any provider.
+/// Occasional faults of any provider.
 pub(crate) const USUAL: &[(FaultKind, u64)] =
     &[(FaultKind::Broken, 4), (FaultKind::RateLimited(4), 5), (FaultKind::CutOff, 3), (FaultKind::Silent, 1)];
 /// Thousandths of the requests.

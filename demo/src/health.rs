@@ -1,4 +1,4 @@
-//! The health of accounts during the history: the state machine of the gateway, fed with what the requests show.
+//! The health of accounts during the history: the state machine of the gateway, fed with the results of the requests.
 
 use std::collections::HashMap;
 
@@ -57,7 +57,7 @@ impl AccountBook {
         self.transitions.extend(self.history.record_channel(channel, ChannelBudget::Left, cause, self.now));
     }
 
-    /// Records what a new catalog switches on and off.
+    /// Records the accounts and channels that a new catalog switches on and off.
     pub(crate) fn follow(&mut self, catalog: &Catalog, now: Timestamp) {
         self.now = self.now.max(now);
         for channel in catalog.channels.values() {

@@ -1,6 +1,6 @@
 //! A gateway with a month of history: a catalog, members and keys, requests with their outcomes and prices, outages, changes, money.
 //!
-//! Nothing here invents a sum. Requests are resolved, routed and settled by the functions of `tollgate-core`, and booked by the store
+//! No sum is invented here. Requests are resolved, routed and settled by the functions of `tollgate-core`, and booked by the store
 //! as the usage writer books them; changes go through the store with their times. So the sums, the ledger and the log agree, and
 //! prices are those that were in force.
 
@@ -18,7 +18,7 @@ mod workload;
 
 pub use timeline::{HISTORY_MS, HistorySummary, write_history};
 
-/// The catalog file; `PROVIDER` stands for the address of the scripted provider.
+/// The catalog file; `PROVIDER` is replaced by the address of the scripted provider.
 pub const CATALOG: &str = include_str!("catalog.toml");
 
 /// The admin who signs in.

@@ -18,7 +18,7 @@ impl RefusedRequest {
         Self { status, error, message }
     }
 
-    /// A fault of the caller that shows before an account is chosen. The other one is the model that was asked for.
+    /// A fault of the caller that is detected before an account is chosen. Also returns the requested model.
     pub(crate) fn by_fault_of_caller(workload: &Workload, model: &str, random: &mut Random) -> (Self, String) {
         let same = model.to_owned();
         match random.below(10) {

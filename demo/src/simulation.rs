@@ -255,7 +255,7 @@ impl Simulation {
         }
     }
 
-    /// What goes wrong with an attempt.
+    /// The fault of an attempt, if any.
     fn fault_of(&mut self, attempt: &PlannedAttempt, now: Timestamp) -> Option<FaultKind> {
         let (channel, account) = (&attempt.channel.spec.name, &attempt.account.spec.name);
         let now = faults_at(channel, account, now, self.end).find(|fault| self.random.happens(fault.share));

@@ -1,4 +1,4 @@
-//! How large a request and its answer are, and how long the answer takes.
+//! Sizes of requests and answers, and durations of answers.
 
 use tollgate_protocol::{FinishReason, Method, Protocol, ReplySummary, Usage};
 
@@ -53,7 +53,7 @@ impl RequestFigures {
         (self.usage.completion_total - self.usage.reasoning) * BYTES_PER_TOKEN
     }
 
-    /// What the upstream answers.
+    /// The upstream's answer.
     pub(crate) fn reply(&self) -> ReplySummary {
         ReplySummary {
             usage: Some(self.usage),

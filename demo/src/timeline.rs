@@ -1,4 +1,4 @@
-//! What happens in the month: traffic, and between it the changes that people make.
+//! The events of the month: traffic, interleaved with changes by people.
 
 use std::{future::Future, path::Path};
 
@@ -34,7 +34,7 @@ const BATCH_MS: i64 = HOUR_MS;
 const LAST_BATCH_MS: i64 = 5 * 60_000;
 const OPERATOR: &str = "jonas";
 
-/// What was written.
+/// Counts of the written history.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HistorySummary {
     pub records: u64,

@@ -1,4 +1,4 @@
-//! Who calls: for each key what it sends, how much of it, and when.
+//! The workloads of the history: for each key the kinds of requests, their number and their times.
 
 use tollgate_protocol::{Method, Protocol};
 
@@ -66,7 +66,7 @@ impl Rhythm {
     }
 }
 
-/// What a workload is unless it says otherwise.
+/// Default values of a workload.
 const USUAL: Workload = Workload {
     member: "",
     key: "",
@@ -287,7 +287,7 @@ pub(crate) const WORKLOADS: &[Workload] = &[
     },
 ];
 
-/// What a model is like: median of the time to its first token in milliseconds, and tokens a second.
+/// Speed of a model: median of the time to its first token in milliseconds, and tokens a second.
 pub(crate) fn speed(model: &str) -> (u64, u64) {
     match model {
         "text-embedding-3-small" => (95, 1_000),

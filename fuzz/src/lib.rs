@@ -34,7 +34,7 @@ pub fn cut(stream: &[u8], seed: u8) -> Vec<Bytes> {
         let length = match seed {
             0 => rest.len(),
             1 => 1,
-            // Mostly small pieces, where faults are likely; sometimes large or empty ones.
+            // Mostly small pieces, which are the likeliest to reveal faults; sometimes large or empty ones.
             _ if state.is_multiple_of(7) => 1 + (state >> 8) as usize % 200,
             _ => (state >> 8) as usize % 9,
         };

@@ -1,5 +1,5 @@
-//! A gateway with a month of history in front of the scripted provider, both on loopback: what `cargo xtask dev` runs and
-//! `cargo xtask pictures` takes pictures of.
+//! A gateway with a month of history in front of the scripted provider, both on loopback. `cargo xtask dev` runs it, and
+//! `cargo xtask pictures` takes pictures of it.
 
 use std::{
     fs,
@@ -13,7 +13,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::shell;
 
-/// An admin and a member of the history, and what both sign in with. For development only: the gateway listens on loopback.
+/// An admin and a member of the history, and the password of both. For development only: the gateway listens on loopback.
 pub(crate) const ADMIN: &str = "mira";
 pub(crate) const MEMBER: &str = "lin";
 pub(crate) const PASSWORD: &str = "demo-password";
@@ -90,7 +90,7 @@ impl DemoPrograms {
     }
 }
 
-/// The answers of the scripted provider to what the pictures ask.
+/// The answers of the scripted provider to the questions in the pictures.
 pub(crate) fn answers() -> PathBuf {
     shell::root().join("demo/src/answers.json")
 }

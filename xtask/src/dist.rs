@@ -96,7 +96,7 @@ pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
     Ok(home)
 }
 
-/// Where the program is put, beside the programs of the bench.
+/// Destination of the program, beside the programs of the bench.
 pub(crate) fn folder() -> PathBuf {
     shell::workshop().join(PROFILE)
 }

@@ -2,9 +2,9 @@
 //!
 //! Each round of a pattern starts a gateway of its own. The well-behaved key is measured alone, while the hostile client attacks
 //! another gateway of the same machine, and beside it. The hostile client and the other gateway run at the lowest priority: an attacker
-//! does not use the gateway's processors. What the attack on the other gateway costs is the machine's (its network stack and memory),
-//! and no gateway could prevent it. The table is printed, and written into `docs/performance.md` with `--write`. A missed bound fails
-//! the command.
+//! does not use the gateway's processors. The slowdown by the attack on the other gateway is due to the machine (its network stack and
+//! memory), and no gateway could prevent it. The table is printed, and written into `docs/performance.md` with `--write`. A missed
+//! bound fails the command.
 
 pub(crate) mod catalog;
 mod report;

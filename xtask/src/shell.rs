@@ -22,7 +22,7 @@ pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is a member of the workspace").to_owned()
 }
 
-/// Where xtask keeps installed packages and its own state, inside cargo's output folder.
+/// The folder for installed packages and xtask's own state, inside cargo's output folder.
 pub(crate) fn workshop() -> PathBuf {
     target_dir().join("xtask")
 }
@@ -51,9 +51,9 @@ pub(crate) fn cargo(args: &[&str]) -> Command {
     command
 }
 
-/// Builds programs of the workspace for debugging. All packages and a (short) test are selected, as `cargo test --workspace` selects them:
-/// what only tests depend on enables features of other dependencies, and with another selection of features nearly every crate is
-/// compiled once more.
+/// Builds programs of the workspace for debugging. All packages and a (short) test are selected, as `cargo test --workspace` selects
+/// them: dependencies of tests enable features of other dependencies, and with another selection of features nearly every crate is
+/// compiled again.
 pub(crate) fn build_programs(names: &[&str]) -> Result<()> {
     let mut command = cargo(&["build", "--quiet", "--workspace", "--test", "stream_memory"]);
     run(command.args(names.iter().flat_map(|name| ["--bin", name])))

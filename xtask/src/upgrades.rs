@@ -1,4 +1,4 @@
-//! `cargo xtask upgrades`: what callers notice when a gateway under load is upgraded repeatedly.
+//! `cargo xtask upgrades`: measures the effect on callers of repeated upgrades of a gateway under load.
 //!
 //! One client sends requests at a steady rate over kept connections, another reads streams that are longer than an upgrade. The
 //! table is printed, and written into `docs/performance.md` with `--write`. A request that is refused or cut fails the command, and

@@ -1,4 +1,4 @@
-//! A model provider with minimal overhead, for measuring what is in front of it.
+//! A model provider with minimal overhead, for measuring gateways in front of it.
 //!
 //! One thread, HTTP/1.1 with keep-alive. Serves OpenAI chat completions and Gemini generation, JSON and SSE, and Anthropic messages
 //! and OpenAI responses as JSON. Each streamed piece of content is `@<nanoseconds since 1970> `, the time it was written.

@@ -61,7 +61,7 @@ struct LoadOptions {
     pids: Vec<u32>,
 }
 
-/// How the server answered.
+/// Result of an exchange.
 enum ExchangeOutcome {
     Served,
     /// With 429 or 503, and whether the connection stays open.

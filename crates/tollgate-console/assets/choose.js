@@ -1,4 +1,4 @@
-// Rows that are chosen: how many there are, and all of them at once. Without it, boxes and buttons work the same.
+// Selection of rows: shows the number of chosen rows, and chooses all of them. Boxes and buttons also work without this script.
 const boxes = () => [...document.querySelectorAll("[data-choice]")];
 
 function show() {

@@ -36,7 +36,7 @@ document.addEventListener("click", (event) => {
 
 document.addEventListener("htmx:after:swap", () => {
   if (!shown()) return;
-  // The next record takes the place of this one in the history; a list that was loaded again keeps its record.
+  // The next record replaces this one in the history. A reloaded list keeps its record.
   write("open", shown(), !wanted());
   if (!drawer.contains(document.activeElement)) drawer.firstElementChild.focus();
 });

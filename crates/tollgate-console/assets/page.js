@@ -1,9 +1,9 @@
-// What every page does with JavaScript: theme, copy buttons, local times, the search key. Pages work without it.
+// The script of every page: theme, copy buttons, local times, the search key. Pages work without it.
 import { timeFormat } from "./zone.js";
 
 const root = document.documentElement;
 
-// Reloading the answer to a form would send it once more, such as one that replaces a key.
+// Reloading the answer to a form would send the form again, for instance one that replaces a key.
 if (root.dataset.reloadsFrom) history.replaceState(history.state, "", root.dataset.reloadsFrom);
 
 // The server writes data-theme, so a page never flashes the wrong theme.

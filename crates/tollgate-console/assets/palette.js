@@ -64,7 +64,7 @@ async function openShortcuts() {
 }
 
 function moveAlongRows(step) {
-  // The tables of charts are closed until they are asked for.
+  // The tables of charts are closed until the reader opens them.
   const links = [...document.querySelectorAll("main tbody tr")].map((row) => row.querySelector("a"));
   const rows = links.filter((link) => link?.checkVisibility());
   const at = rows.findIndex((link) => link.closest("tr").contains(document.activeElement));

@@ -1,5 +1,5 @@
-// Passkeys: forms that a browser answers with one. They are shown where it has passkeys and the page is at the origin they are for; what
-// the browser says goes into the form's fields, and the form is sent as any other.
+// Passkeys: forms that the browser completes with a passkey. They are shown if the browser supports passkeys and the page is at the
+// origin of the relying party. The browser's answer is written to the form's fields, and the form is sent like any other.
 const decode = (text) => Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
 const encode = (bytes) =>
   btoa(String.fromCharCode(...new Uint8Array(bytes))).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "");

@@ -1,4 +1,4 @@
-// A request as lines to copy. The key is named by a variable: what is copied holds no secret.
+// A request as lines to copy. The key is a variable, so that the copied text holds no secret.
 const VARIABLE = "TOLLGATE_KEY";
 const MAX_SHOWN = 400;
 

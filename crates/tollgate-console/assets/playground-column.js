@@ -1,10 +1,10 @@
-// A model of the playground with its conversation: sends it, shows the answer as it arrives, and what it took and cost.
+// A model of the playground with its conversation: sends it, and shows the answer as it arrives, with its duration and cost.
 import { markdown } from "./markdown.js";
 import { codecs, events, newAnswer } from "./playground-protocols.js";
 
 // Texts of streams that are kept for the reader, in characters.
 const MAX_RAW = 200_000;
-// How often the record of a request is looked up, which has the amount once it is booked, and the time between two look-ups.
+// Number of look-ups of a request's record, which has the amount once it is booked, and the time between two look-ups.
 const LOOKS = 12;
 const LOOK_MS = 700;
 

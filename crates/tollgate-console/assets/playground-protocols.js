@@ -1,6 +1,6 @@
-// How a conversation is sent and an answer is read in each protocol of callers. A conversation is a list of messages:
+// Sends a conversation and reads an answer in each protocol of callers. A conversation is a list of messages:
 // {role: "user", text, images} | {role: "assistant", text, calls, raw} | {role: "tool", results}.
-// `raw` is what the assistant said in its own protocol: it goes back as it came, with signatures and thinking.
+// `raw` is the assistant's message in its own protocol. It is sent back unchanged, with signatures and thinking.
 
 const pathOf = (model) => encodeURI(model).replace(/[?#]/g, encodeURIComponent);
 const words = (text) => text.split("\n").map((word) => word.trim()).filter(Boolean);
@@ -19,7 +19,7 @@ function defined(object) {
   return Object.fromEntries(Object.entries(object).filter(([, value]) => value !== undefined));
 }
 
-// What an answer consists of, whichever protocol it comes in.
+// The parts of an answer, independent of the protocol.
 class Answer {
   text = "";
   thinking = "";

@@ -47,7 +47,7 @@ const playground = {
     return this.usd(amount.toFixed(decimals)).replace("$", () => symbol);
   },
 
-  // What a parameter of the side panel does for a model: how it is sent, or why not.
+  // The effect of a side panel parameter for a model: how it is sent, or why it is not.
   support(column, name, protocol = this.protocol.value) {
     const fields = codecs[protocol].fields[name];
     if (fields.length === 0) return { reason: "notInProtocol" };
@@ -175,7 +175,7 @@ const playground = {
     this.show();
   },
 
-  // The request panel: what the next message of the active model sends.
+  // The request panel: the request that the next message to the active model sends.
   show() {
     if (!this.active) return;
     const column = this.active;
@@ -232,7 +232,7 @@ const playground = {
     document.getElementById("secret").focus();
   },
 
-  // The last message comes back into the box, and what followed it goes.
+  // Puts the last message back into the box, and removes everything after it.
   edit(column) {
     if (column.isBusy) return;
     const at = column.messages.findLastIndex((message) => message.role === "user");
@@ -298,7 +298,7 @@ const playground = {
     fault.hidden = true;
     document.getElementById("secret").removeAttribute("aria-invalid");
     this.key = { secret, shown: `${known.prefix}••••${known.suffix}`, group: known.groups[0], models: known.models };
-    // What a group spends is not its callers' to see.
+    // Callers may not see the spending of a group.
     const left = known.budgets.filter((budget) => budget.of !== "group").map((budget) => Number(budget.left)).concat(known.balance === null ? [] : [Number(known.balance)]);
     find("key-name").textContent = `${known.name} · ${known.groups.join(", ")}`;
     find("key-shown").textContent = this.key.shown;
@@ -385,7 +385,7 @@ const playground = {
     this.showImages();
   },
 
-  // The setup as an address, without what was said.
+  // The setup as an address, without the conversation.
   share() {
     const query = new URLSearchParams(this.columns.map((column) => ["model", column.model]));
     query.set("protocol", this.protocol.value);

@@ -1,5 +1,5 @@
-// Reloads a part of the page periodically while the page is visible: <div id="part" data-refresh="address">. What is under the
-// pointer, focused, opened or chosen stays as it is.
+// Reloads a part of the page periodically while the page is visible: <div id="part" data-refresh="address">. Elements that are
+// under the pointer, focused, opened or chosen are not replaced.
 const SECONDS = 30;
 
 function isInUse(part) {

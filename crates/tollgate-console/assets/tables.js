@@ -1,6 +1,6 @@
-// Which columns a table shows, and how close its rows are: <table data-table="log"> whose heads name their columns (data-column), and the
-// menu for it, <details data-table-view="log">. The browser keeps the choice for each table. A column without a name is always shown, one
-// with data-off only once it is chosen, and below 720 px, where rows are cards, the style sheet shows all of them.
+// Chooses the columns of a table and the density of its rows: <table data-table="log"> whose heads name their columns (data-column), and
+// the menu for it, <details data-table-view="log">. The browser keeps the choice for each table. A column without a name is always shown,
+// one with data-off only once it is chosen, and below 720 px, where rows are cards, the style sheet shows all of them.
 const KEPT = "tollgate.table.";
 
 function read(name) {

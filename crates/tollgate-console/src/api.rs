@@ -154,7 +154,7 @@ pub fn parse_field_args(id: &str, args: &[String]) -> Result<Map<String, Value>,
     Ok(body)
 }
 
-/// The object that the route with this id takes as its body, and for what.
+/// The object that the route with this id takes as its body, and the kind of write.
 fn request_object(id: &str) -> Option<(&'static Object, WriteMode)> {
     match route_of(id)?.request {
         RequestSchema::Body(object, mode) => Some((object, mode)),
@@ -217,7 +217,7 @@ mod tests {
         assert_eq!(operations, routes().count());
     }
 
-    /// What a schema leaves unbounded, below the place `at`.
+    /// Paths of values without an upper bound in a schema. `at` is the path of the schema itself.
     fn unbounded(document: &Value, schema: &Value, at: &str, seen: &mut HashSet<String>) -> Vec<String> {
         if let Some(reference) = schema["$ref"].as_str() {
             let name = reference.rsplit('/').next().unwrap();

@@ -223,7 +223,7 @@ impl ApiError {
         Self::new(StatusCode::NOT_FOUND, "unknown_url", "Unknown path. All paths are listed in /admin/openapi.json.")
     }
 
-    /// 404: no object of this kind. The name that was asked for is not repeated: a secret sent by mistake would get into logs and
+    /// 404: no object of this kind. The requested name is not repeated, because a secret sent by mistake would get into logs and
     /// bug reports.
     pub(crate) fn not_found(kind: impl fmt::Display) -> Self {
         Self::new(StatusCode::NOT_FOUND, "not_found", format!("There is no {kind} with this name or id."))
@@ -471,7 +471,7 @@ impl ApiError {
         Self { reason: Some(reason), ..self }
     }
 
-    /// Whether another request wrote the same row, or made one of the same name, at the same time.
+    /// Whether another request changed the same row, or created one of the same name, at the same time.
     pub(crate) fn is_race(&self) -> bool {
         self.is_stale() || self.code == "already_exists"
     }

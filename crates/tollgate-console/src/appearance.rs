@@ -25,7 +25,7 @@ impl Appearance {
     /// How urgent an announcement is.
     pub const LEVELS: &'static [&'static str] = &["info", "warning"];
 
-    /// What the settings say; empty texts are unset.
+    /// The appearance of these settings; empty texts are unset.
     #[must_use]
     pub fn of((name, logo): (&str, &str), (announcement, level): (&str, &str), language: &str, time_zone: &str) -> Self {
         let filled = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());

@@ -105,8 +105,8 @@ const ROUTES: [CallerRoute; 12] = [
     route("/api/usage/token/", NO_QUERY, CallerAnswer::TokenUsage),
 ];
 
-/// Whether a path is for callers: about themselves, or a feed of the model square. The address of model requests serves these paths,
-/// wherever the console is.
+/// Whether a path is for callers: information about their own key, or a feed of the model square. The model address serves these
+/// paths even if the console has its own address.
 pub fn is_caller_path(path: &str) -> bool {
     ROUTES.iter().any(|route| route.path == path) || is_square_path(path)
 }
@@ -121,7 +121,7 @@ pub(crate) fn add_routes(mut router: Router, state: &Arc<ConsoleState>) -> Route
     router
 }
 
-/// What the holder of a key may know of it, for the page that checks keys: the answers of `/v1/key` and `/v1/usage/records`.
+/// The answers of `/v1/key` and `/v1/usage/records` for the holder of a key, for the page that checks keys.
 pub(crate) async fn check_key(state: &Arc<ConsoleState>, meta: &RequestMeta, presented: &str) -> Result<(Value, Value), ApiError> {
     let key = state.gateway.service_key(presented, meta.address).await.map_err(ApiError::service_key)?;
     let _share = state.caller_shares.claim(key.id, key.member.id)?;

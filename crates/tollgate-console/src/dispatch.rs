@@ -186,7 +186,7 @@ async fn handle(
     (route.handler)(context).await
 }
 
-/// What a page sends to a route of the admin API.
+/// A call of a page to a route of the admin API.
 #[derive(Debug, Default)]
 pub(crate) struct ApiCall {
     pub(crate) path: HashMap<String, String>,

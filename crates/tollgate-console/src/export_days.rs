@@ -1,7 +1,7 @@
-//! Which days are finished and not exported, or not with all of their records.
+//! Days that are finished but not exported, or exported without some of their records.
 //!
-//! A record can be booked long after its request arrived: its node could not reach the database, or was off. So the number of records
-//! of an exported day is compared with the number booked by now, which the sums by day have without reading records.
+//! A record can be booked long after its request arrived, because its node could not reach the database, or was off. So the number of
+//! exported records of a day is compared with the number booked now, which the sums by day contain.
 
 use std::collections::BTreeMap;
 
@@ -11,8 +11,8 @@ use tollgate_store::{ExportedDay, Grouping, SortOrder, Store, StoreError, Summar
 use crate::time::parse_day;
 
 const MINUTE_MS: i64 = 60_000;
-/// Least time between two exports of a day for records that were booked late: a node that books what it kept for hours does not cause
-/// one every minute.
+/// Least time between two exports of a day for records that were booked late: a node that books a backlog of hours must not cause one
+/// every minute.
 const LATE_PAUSE_MS: i64 = 60 * MINUTE_MS;
 
 /// A day with records that are not exported.
@@ -22,12 +22,12 @@ pub struct UnexportedDay {
     pub day: i64,
     /// Records that are booked.
     pub booked: u64,
-    /// What was exported of it.
+    /// Its latest export.
     pub exported: Option<ExportedDay>,
 }
 
 impl UnexportedDay {
-    /// Whether further late records are waited for.
+    /// Whether the export waits for further late records.
     pub fn waits(&self, now: Timestamp) -> bool {
         // The clock of the node that exported it may be a little ahead.
         self.exported.is_some_and(|exported| now.ms_since(exported.at).abs() < LATE_PAUSE_MS)
@@ -48,7 +48,7 @@ pub async fn unexported(store: &Store, until: i64) -> Result<Vec<UnexportedDay>,
     Ok(days)
 }
 
-/// The days from one on and before another with records that are or were in the log, in order, whether or not they are exported.
+/// The days from `first` until before `until` with records that are or were in the log, in order, whether or not they are exported.
 pub async fn of(store: &Store, first: i64, until: i64) -> Result<Vec<UnexportedDay>, StoreError> {
     if first >= until {
         return Ok(Vec::new());

@@ -66,7 +66,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Requests in progress on this node.
     fn in_flight(&self) -> u64;
 
-    /// What an account with limits uses of them on this node. Accounts without limits are not counted.
+    /// Usage of the limits of an account on this node. Accounts without limits are not counted.
     fn account_use(&self, account: AccountId) -> AccountUse;
 
     /// Whether visitors without a key see the model square.
@@ -75,7 +75,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// The currency in which pages show amounts.
     fn currency(&self) -> DisplayCurrency;
 
-    /// How pages look to readers who have not chosen themselves, and what they announce.
+    /// Name, logo, announcement and default preferences of the pages.
     fn appearance(&self) -> Appearance;
 
     /// How long members stay signed in.
@@ -107,7 +107,7 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
 }
 
-/// What an account uses of its limits.
+/// Usage of an account's limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AccountUse {
     /// Requests in progress.
@@ -211,7 +211,7 @@ pub enum SettingKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CheckedSetting {
     pub name: &'static str,
-    /// The value as it is kept.
+    /// The value in the form in which it is stored.
     pub value: String,
 }
 
@@ -224,9 +224,9 @@ pub enum SettingRefusal {
     },
     /// It is read at the start, or is a secret; with where to set it.
     NeedsRestart(String),
-    /// A flag, the environment or the settings file overrides what is stored.
+    /// A flag, the environment or the settings file overrides the stored value.
     SetElsewhere(String),
-    /// The setting does not take this value; with what it takes.
+    /// The value is invalid; with a description of valid ones.
     Invalid(String),
 }
 
@@ -310,7 +310,7 @@ pub enum ChannelTestError {
     BuiltIn,
     /// The channel has no proxy.
     NoProxy,
-    /// The provider did not answer as it should, with what it said.
+    /// The provider's answer was not as expected; with its message.
     Upstream(String),
     /// The catalog cannot be read, or health cannot be saved.
     Store(StoreError),

@@ -73,7 +73,7 @@ impl Identity {
 pub(crate) struct SignedIn {
     pub(crate) session: Session,
     pub(crate) member: LoginMember,
-    /// What writes must send in the header `x-csrf-token`.
+    /// The value that writes must send in the header `x-csrf-token`.
     pub(crate) csrf_token: String,
 }
 
@@ -81,8 +81,8 @@ pub(crate) struct SignedIn {
 const TOUCH_INTERVAL_MS: i64 = 60_000;
 
 impl SignedIn {
-    /// Whether the last use is old enough to be noted again: after a tenth of the time that ends a session without requests, so that
-    /// it does not end much earlier.
+    /// Whether the last use is old enough to be recorded again. A tenth of the idle limit is enough, so that a session ends at most
+    /// that much too early.
     pub(crate) fn needs_touch(&self, now: Timestamp, idle_ms: i64) -> bool {
         now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS.min(idle_ms / 10)
     }

@@ -92,7 +92,7 @@ pub enum JobRequest {
     Export(ExportRequest),
 }
 
-/// How a job ended that the gateway itself started.
+/// Outcome of a job that the gateway itself started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ScheduledEnd {
     Done,
@@ -102,12 +102,12 @@ pub enum ScheduledEnd {
     NotRun,
 }
 
-/// Which days of usage records to export.
+/// The days of usage records to export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportRequest {
     /// Those that are finished and not exported, oldest first.
     Due,
-    /// These, counted from 1970-01-01, whether or not they are exported already.
+    /// The days from `first` to `last`, counted from 1970-01-01, whether or not they are exported already.
     Days { first: i64, last: i64 },
 }
 
@@ -130,7 +130,7 @@ pub struct ReplayRequest {
     pub records: RecordSelection,
 }
 
-/// Usage records, with what is selected by id or name still as text.
+/// A selection of usage records. Ids and names are not resolved yet.
 #[derive(Clone, Debug, Default)]
 pub struct RecordSelection {
     pub key: Option<String>,

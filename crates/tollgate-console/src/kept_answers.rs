@@ -20,7 +20,7 @@ const MAX_KEPT: u64 = 64;
 /// Longest wait for another request that computes the same answer; after it, the answer is computed once more.
 const MAX_WAIT: Duration = Duration::from_secs(6);
 
-/// What an answer depends on besides the data: the route, who may see it, and the query.
+/// The inputs of an answer besides the data: the route, the scope of the reader, and the query.
 pub(crate) type AnswerKey = (&'static str, AdminScope, String);
 
 #[derive(Debug)]

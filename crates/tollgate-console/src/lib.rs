@@ -1,7 +1,7 @@
 //! The control plane: the admin API, the pages of the console, and how members sign in.
 //!
 //! The router, authorisation and the OpenAPI document are derived from one route table ([`api`]). The crate does not depend
-//! on the gateway: [`GatewayHandle`] is what it needs from the running process. Requests enter through [`Console::answer`],
+//! on the gateway: it reaches the running process through [`GatewayHandle`]. Requests enter through [`Console::answer`],
 //! from the gateway's listeners or from the command line.
 
 mod api;

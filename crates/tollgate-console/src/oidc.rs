@@ -31,7 +31,7 @@ const MAX_AT_ONCE: usize = 8;
 /// Longest time for the requests of one sign-in.
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// An OpenID provider, and what its claims mean here.
+/// An OpenID provider, and the mapping of its claims to members, roles and groups.
 #[derive(Clone, Debug)]
 pub struct OidcSettings {
     /// Name shown on the button.
@@ -56,7 +56,7 @@ pub struct OidcSettings {
     pub groups: Vec<(String, String)>,
     /// Domains of verified e-mail addresses that are admitted; empty: all.
     pub domains: Vec<String>,
-    /// Whether an unknown account becomes a member.
+    /// Whether an account without a member gets one at its first sign-in.
     pub create_members: bool,
 }
 
@@ -73,7 +73,7 @@ struct Metadata {
 }
 
 impl Metadata {
-    /// The endpoints of a provider that is asked over TLS are asked over TLS.
+    /// If the issuer's address uses TLS, all endpoints must use TLS.
     fn check_schemes(&self, issuer: &str) -> Result<(), OidcFailure> {
         let endpoints =
             [&self.authorization_endpoint, &self.token_endpoint, &self.jwks_uri].into_iter().chain(&self.userinfo_endpoint);
@@ -96,7 +96,7 @@ struct Known {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct OidcFailure {
     sentence: String,
-    /// Whether the provider says that the code is not valid, as it does of one that is sent a second time (`invalid_grant`, RFC 6749).
+    /// Whether the provider refused the code as invalid (`invalid_grant`, RFC 6749), as it does for a code that is sent a second time.
     pub(crate) is_code_refused: bool,
 }
 
@@ -110,7 +110,7 @@ fn failure(text: impl Into<String>) -> OidcFailure {
     OidcFailure { sentence: text.into(), is_code_refused: false }
 }
 
-/// What the browser keeps between leaving for the provider and coming back.
+/// The state that the browser keeps while it is at the provider.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct OidcState {
     pub(crate) state: String,
@@ -201,7 +201,7 @@ impl OidcProvider {
 
     /// Metadata and keys, at most this old.
     async fn known(&self, gateway: &dyn GatewayHandle, max_age_ms: i64) -> Result<Known, OidcFailure> {
-        // Held over the requests, so that many sign-ins at once cause one.
+        // The lock is held during the requests, so that concurrent sign-ins cause only one of each.
         let mut known = self.known.lock().await;
         if let Some(known) = known.as_ref().filter(|known| gateway.now().ms_since(known.at) < max_age_ms) {
             return Ok(known.clone());
@@ -276,7 +276,7 @@ impl OidcProvider {
     }
 }
 
-/// Adds claims that are not there. Whether an address is verified is said by the document with the address.
+/// Adds missing claims. `email_verified` is taken only from the document that has the address.
 fn add_missing(claims: &mut Map<String, Value>, mut more: Map<String, Value>) {
     if claims.contains_key("email") {
         more.remove("email_verified");
@@ -316,7 +316,7 @@ async fn send<T: DeserializeOwned>(gateway: &dyn GatewayHandle, request: Request
     serde_json::from_slice(response.body()).map_err(|error| failure(format!("{address}: the answer cannot be read: {error}")))
 }
 
-/// The failure that an error answer tells of. That of a token endpoint names the fault, such as `invalid_client`.
+/// The failure described by an error answer. A token endpoint names the fault, such as `invalid_client`.
 fn error_answer(address: &str, status: http::StatusCode, body: &[u8]) -> OidcFailure {
     let named = serde_json::from_slice::<Value>(body).ok();
     let named = named.and_then(|body| body["error"].as_str().map(|error| error.chars().take(100).collect::<String>()));

@@ -1,7 +1,7 @@
 //! The pages of the console, for people: server-rendered HTML that works without JavaScript. A page reads and writes through the routes
 //! of the admin API, so that both have the same authorisation, validation and audit log, and contains no SQL.
 //!
-//! The table of pages says who may see each; [`serve`] checks that, and what a form was sent with, before a page is called.
+//! The table of pages states the access to each page. [`serve`] checks it, and the data and origin of a form, before a page is called.
 
 mod alert_text;
 mod alerts;

@@ -25,7 +25,7 @@ const MAX_FAULTS: usize = 20;
 /// Attempts of a job whose catalog is changed meanwhile.
 const MAX_ATTEMPTS: u32 = 3;
 
-/// Bytes of the lists in a job's result, as JSON. Together with the rest they stay below what is kept of a result.
+/// Bytes of the lists in a job's result, as JSON. Together with the rest they stay below the maximum size of a result.
 const ROW_BYTES: usize = 512 << 10;
 const NAME_BYTES: usize = 64 << 10;
 const SKIPPED_BYTES: usize = 128 << 10;
@@ -36,7 +36,7 @@ const ABOUT_BYTES: usize = 32 << 10;
 #[derive(Debug)]
 pub(crate) struct ListInput {
     content: ListContent,
-    /// Where the prices come from; `None`: what the list says itself.
+    /// Source of the prices; `None`: the source that the list states.
     source: Option<String>,
 }
 
@@ -50,7 +50,7 @@ enum ListContent {
 #[derive(Debug)]
 pub(crate) enum ListFault {
     Faults(Vec<PriceListFault>),
-    /// Neither the request nor the list says where the prices come from.
+    /// Neither the request nor the list names the source of the prices.
     NoSource,
 }
 
@@ -90,7 +90,7 @@ impl ListInput {
 }
 
 impl ListFault {
-    /// What is wrong, in one sentence.
+    /// The faults in one sentence.
     pub(crate) fn message(&self) -> String {
         let Self::Faults(faults) = self else {
             return "Say in 'source' where the prices come from, such as 'LiteLLM 1.109.1' or 'contract of May'.".to_owned();
@@ -129,7 +129,7 @@ impl From<ListFault> for ApiError {
     }
 }
 
-/// What of a list is imported.
+/// The part of a list to import.
 #[derive(Debug)]
 pub(crate) struct ImportSelection {
     sale: bool,
@@ -250,7 +250,7 @@ impl From<ListFault> for ImportFailure {
 }
 
 impl ImportRequest {
-    /// Imports the list and returns the result. All prices are written, or none. What was sent is freed when it is read.
+    /// Imports the list and returns the result. All prices are written, or none. The sent list is freed once it is parsed.
     pub async fn run(self, store: &Store, now: fn() -> Timestamp, control: &WorkControl) -> Result<Value, ImportFailure> {
         let Self { list, selection, dry_run, confirmed, actor } = self;
         let bytes = list.bytes();
@@ -274,7 +274,7 @@ impl ImportRequest {
             control.report("write", 0, Some(changes));
             let batch: Vec<Change> =
                 std::iter::once(Change::Expect(difference.catalog.revision)).chain(difference.changes.iter().cloned()).collect();
-            // From here on it is not cancelled: whether an interrupted transaction was committed would not be known.
+            // From here on it cannot be cancelled, because it would be unknown whether an interrupted transaction was committed.
             match store.catalog.apply(&batch, &actor, now()).await {
                 Ok(_) => {
                     control.report("write", changes, Some(changes));
@@ -292,7 +292,7 @@ impl ImportRequest {
     }
 }
 
-/// The difference of a list to the catalog, and what writing it means.
+/// The difference of a list to the catalog, and the changes that would write it.
 struct Difference {
     catalog: Catalog,
     plan: ImportPlan,

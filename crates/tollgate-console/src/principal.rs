@@ -1,4 +1,4 @@
-//! Who sends a request, and the one rule that says which objects it may see.
+//! The principal that sends a request, and the single rule about the objects that it may see.
 
 use tollgate_core::MemberId;
 use tollgate_store::{Actor, AdminKey, AdminScope, ChangeOrigin, ObjectScope};
@@ -72,7 +72,7 @@ impl Principal {
         match needs {
             Needs::Nothing => Ok(ObjectScope::Nothing),
             Needs::Scope(least) if self.scope() < least => Err(ApiError::forbidden("This", least)),
-            // Whatever such a route shows to members is their own.
+            // On such a route, members see only their own objects.
             Needs::Scope(AdminScope::Member) => Ok(match self.member() {
                 Some((id, _)) => ObjectScope::Member(id),
                 None if self.scope() > AdminScope::Member => ObjectScope::Everything,

@@ -93,7 +93,7 @@ impl ApiResponse {
         self
     }
 
-    /// The body as it is sent, for a page that passes it on.
+    /// The serialised body, for a page that forwards it.
     pub(crate) fn into_body(self) -> Body {
         match self.body {
             Content::Empty => Body::empty(),

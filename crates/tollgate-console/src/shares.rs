@@ -32,7 +32,7 @@ const MAX_FILES_OF_MEMBERS: usize = 2;
 /// Of these, those of one member.
 const MAX_FILES_OF_MEMBER: usize = 1;
 
-/// Counts of what is in progress by holder, each up to the same maximum.
+/// Counts of requests in progress by holder, each up to the same maximum.
 #[derive(Debug)]
 pub(crate) struct Shares<K> {
     max: usize,

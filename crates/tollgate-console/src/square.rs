@@ -1,8 +1,8 @@
-//! The model square: `/models.json`, which models a caller or a visitor may use, at what price and how well they work, and
-//! `/models.atom`, what changed. Neither names channels, accounts or costs.
+//! The model square. `/models.json` lists the models that a caller or a visitor may use, with prices and availability;
+//! `/models.atom` lists changes. Neither names channels, accounts or costs.
 //!
-//! What both say of all groups is computed at most every three seconds, and their traffic every minute, for all callers together; a
-//! request only selects from it.
+//! The data of all groups are computed at most every three seconds, and their traffic every minute, for all callers together. A
+//! request only selects from them.
 
 mod atom;
 mod conditional;
@@ -97,7 +97,7 @@ async fn represent(
     Ok((representation, viewer))
 }
 
-/// What `/models.json` says to the sender of a request, for pages. 401 if a visitor may not see it.
+/// The content of `/models.json` for the sender of a request, used by pages. 401 if a visitor may not see it.
 pub(crate) async fn document_for(
     state: &Arc<ConsoleState>,
     (meta, headers): (&RequestMeta, &HeaderMap),

@@ -23,7 +23,7 @@ pub(crate) struct ConsoleState {
     /// Path of the served catalog file, for messages.
     pub(crate) catalog_file: Option<String>,
     pub(crate) identity: Identity,
-    /// None in a command.
+    /// `None` in commands without a gateway.
     pub(crate) jobs: Option<Jobs>,
     /// Requests of unauthenticated clients and members in progress.
     pub(crate) request_shares: RequestShares,
@@ -34,7 +34,7 @@ pub(crate) struct ConsoleState {
     pub(crate) caller_permits: Semaphore,
     /// Sums that pages of several people share for a moment.
     pub(crate) kept_answers: KeptAnswers,
-    /// What the model square shows.
+    /// The data of the model square.
     pub(crate) square: Square,
     pub(crate) file_permits: FilePermits,
     /// Permits for clients that follow the usage log.
@@ -48,7 +48,7 @@ pub struct RequestMeta {
     pub id: RequestId,
     /// Address of the caller; `None` if a trusted proxy names none.
     pub address: Option<IpAddr>,
-    /// Whether it comes from this machine, and not from a page whose name resolves to loopback.
+    /// Whether it comes from this machine, and not from a web page whose host name resolves to loopback.
     pub is_local: bool,
 }
 

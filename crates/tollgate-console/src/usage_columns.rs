@@ -48,7 +48,7 @@ pub(crate) enum CellType {
     Flag,
     /// Microseconds since 1970, UTC.
     Time,
-    /// Nano-USD, which are decimal numbers with nine places.
+    /// Nano-USD, written as decimal numbers with nine digits after the point.
     Usd,
 }
 
@@ -61,11 +61,11 @@ pub(crate) struct ExportColumn {
     pub(crate) value: for<'a> fn(&'a UsageRecord) -> Cell<'a>,
 }
 
-/// Which columns an export has.
+/// The audience of an export, which determines its columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExportView {
     Operator,
-    /// Without what [`caller_view`](crate::usage_format::caller_view) removes: those columns would be empty, or say 0.
+    /// Without the columns that [`caller_view`](crate::usage_format::caller_view) removes, which would be empty or 0.
     Member,
 }
 

@@ -96,7 +96,7 @@ where
 }
 
 impl Encoder {
-    /// Adds the records of a page, and returns what is written by now.
+    /// Adds the records of a page, and returns the output that is complete so far.
     async fn encode(self, records: Vec<UsageRecord>, view: ExportView, is_last: bool) -> Result<(Self, Vec<u8>), StoreError> {
         let mut out = Vec::new();
         match self {

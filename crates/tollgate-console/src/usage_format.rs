@@ -16,7 +16,7 @@ use crate::{
     usage_columns::{Cell, CellType, ExportView},
 };
 
-/// What a caller may see of a record: neither the channels and accounts that served it, nor what they cost and said.
+/// The part of a record that its caller may see: without channels, accounts, their costs and their messages.
 pub(crate) fn caller_view(record: UsageRecord) -> UsageRecord {
     UsageRecord { protocol_out: None, cost: None, trace: Vec::new(), attempts: Vec::new(), ..record }
 }

@@ -1,5 +1,5 @@
-//! Usage records as a Parquet file. Records are collected up to a row group, whose columns are then encoded and compressed; what is kept
-//! besides is a few kilobytes for each row group that was written, for the end of the file.
+//! Usage records as a Parquet file. Records are collected into a row group, whose columns are then encoded and compressed. Besides, a
+//! few kilobytes are kept for each written row group, for the footer of the file.
 
 use std::{borrow::Cow, sync::Arc};
 

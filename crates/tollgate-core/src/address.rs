@@ -1,4 +1,4 @@
-//! Which addresses belong to the public internet, and which lead to others.
+//! Classification of addresses: whether they belong to the public internet, and which other addresses they lead to.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -109,7 +109,7 @@ impl UnlistedAddress {
         }
     }
 
-    /// What permits the address, as the end of a sentence.
+    /// How to permit the address, as the second half of a sentence.
     #[must_use]
     pub const fn remedy(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl AddressLists {
         Self { allowed: canonical(allowed), denied: canonical(denied) }
     }
 
-    /// Whether they permit every address.
+    /// True if the lists permit every address.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.allowed.is_empty() && self.denied.is_empty()
@@ -148,8 +148,8 @@ impl AddressLists {
     }
 }
 
-/// The IPv4 address for which a mapped address (RFC 4291) or one with the well-known prefix of NAT64 (RFC 6052) stands; others stand for
-/// themselves.
+/// The IPv4 address embedded in a mapped address (RFC 4291) or in one with the well-known prefix of NAT64 (RFC 6052). Other addresses
+/// are returned unchanged.
 fn stands_for(address: IpAddr) -> IpAddr {
     let IpAddr::V6(v6) = address else { return address };
     match v6.segments() {
@@ -158,7 +158,7 @@ fn stands_for(address: IpAddr) -> IpAddr {
     }
 }
 
-/// A network of IPv4-mapped addresses (`::ffff:0:0/96`) as one of IPv4 addresses; others as they are.
+/// Converts a network of IPv4-mapped addresses (`::ffff:0:0/96`) to the IPv4 network. Other networks are returned unchanged.
 fn unmapped(network: IpNet) -> IpNet {
     let IpNet::V6(v6) = network else { return network };
     let mapped = v6.addr().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));

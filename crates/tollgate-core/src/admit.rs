@@ -131,7 +131,7 @@ pub enum LimitExceeded {
 pub struct FundsStatus {
     pub subject: Subject,
     pub budget: Option<Budget>,
-    /// Spent so far including open reservations; for a balance, what is left of it.
+    /// Spent so far including open reservations; for a balance, the remaining balance.
     pub spent: NanoUsd,
     /// Remaining amount; may be negative.
     pub left: NanoUsd,
@@ -221,9 +221,9 @@ pub fn max_attempt_cost(planned: &PlannedAttempt, asked: (Protocol, &RequestSumm
     cost.as_ref().map(amount)
 }
 
-/// Reservations the attempts of a request may need, so that they can be made together with the request's own: one per channel
-/// with a blocking budget, for its most expensive account, then one more for each further account, since a failed attempt may
-/// cost money too. At most [`MAX_ATTEMPT_RESERVATIONS`].
+/// Reservations that the attempts of a request may need. They can be made together with the request's own. There is one per
+/// channel with a blocking budget, for its most expensive account, and one more for each further account, because a failed
+/// attempt may cost money, too. At most [`MAX_ATTEMPT_RESERVATIONS`].
 pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Reservation> {
     let AdmitInput { id, at, offer, summary, from, .. } = *input;
     if summary.method == Method::CountTokens {

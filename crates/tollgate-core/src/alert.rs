@@ -125,7 +125,7 @@ impl AlertRule {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AlertCondition {
     pub rule: AlertRule,
-    /// Identifies what the condition is about. A rule has at most one open alert for each subject.
+    /// Identifies the object of the condition. A rule has at most one open alert for each subject.
     pub subject: String,
     /// One sentence without its full stop.
     pub text: String,

@@ -234,7 +234,7 @@ pub enum StreamBreak {
     #[default]
     #[n(1)]
     Delivered,
-    /// Nothing when no content reached the caller, else as `Delivered`.
+    /// Free if no content reached the caller, otherwise like `Delivered`.
     #[n(2)]
     NoneIfEmpty,
 }

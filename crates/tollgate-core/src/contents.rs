@@ -35,7 +35,7 @@ pub struct Excerpt {
     /// Length of the whole text in bytes.
     #[n(1)]
     pub bytes: u64,
-    /// Whether the end is missing, because the text is longer than what is kept.
+    /// Whether the end is missing, because the text is longer than the kept part.
     #[n(2)]
     pub is_cut: bool,
 }
@@ -47,7 +47,7 @@ pub struct ExcerptWriter {
     /// Most bytes that are kept.
     max: usize,
     bytes: u64,
-    /// Length of the run of base64 at the end of what has arrived.
+    /// Length of the run of base64 at the end of the received text.
     run: usize,
     is_cut: bool,
 }
@@ -132,7 +132,7 @@ impl Redaction {
     /// # Errors
     /// When it is not a regular expression, or one that needs too much memory.
     pub fn new(pattern: &str) -> Result<Self, String> {
-        // The last line of the error says what is wrong; those before draw the pattern.
+        // The last line of the error is the message; those before draw the pattern.
         let fault =
             |fault: regex::Error| fault.to_string().lines().last().unwrap_or_default().trim_start_matches("error: ").to_owned();
         let pattern = Regex::new(pattern).map_err(fault)?;
@@ -157,8 +157,8 @@ impl PartialEq for Redaction {
 
 impl Eq for Redaction {}
 
-/// How much each holder may keep so that all together keep no more than `total`: those that have less keep it all, and what they leave
-/// is divided equally among the others.
+/// The most that each holder may keep so that all together keep at most `total`. Holders that have less keep all of it, and their
+/// unused share is divided equally among the others.
 #[must_use]
 pub fn fair_level(held: &[u64], total: u64) -> u64 {
     let mut sorted = held.to_vec();

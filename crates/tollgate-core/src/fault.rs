@@ -1,8 +1,8 @@
-//! Who is at fault when a request is not answered: what the availability of a model and the error statistics count.
+//! The party at fault when a request is not answered. The availability of a model and the error statistics are based on it.
 
 use crate::Outcome;
 
-/// Who is at fault that a request was not answered completely.
+/// The party at fault for a request that was not answered completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
     /// The request, its key, its limits, or a caller that left. Says nothing about availability.
@@ -22,7 +22,7 @@ impl Fault {
         }
     }
 
-    /// Who is at fault for a record with this outcome and reason; `None`: it was answered completely.
+    /// The party at fault for a record with this outcome and reason; `None` if it was answered completely.
     pub fn of(outcome: Outcome, reason: Option<&str>) -> Option<Self> {
         match outcome {
             Outcome::Completed => None,
@@ -33,7 +33,7 @@ impl Fault {
         }
     }
 
-    /// Who is at fault for an error of docs/errors.md; `None` for an unknown id.
+    /// The party at fault for an error of docs/errors.md; `None` for an unknown id.
     pub fn of_error(id: &str) -> Option<Self> {
         let number: u8 = id.strip_prefix('E')?.parse().ok()?;
         match number {

@@ -245,7 +245,7 @@ impl CoolingReason {
         !matches!(self, Self::RateLimited)
     }
 
-    /// Whether it may be one failure among others of a short outage.
+    /// True for failures that may be part of a short outage.
     pub(crate) const fn is_transient(self) -> bool {
         matches!(self, Self::ConnectFailure | Self::ServerError | Self::Timeout)
     }

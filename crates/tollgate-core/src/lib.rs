@@ -1,4 +1,4 @@
-//! Decisions of the gateway: which models a caller gets and at what price, which accounts serve a request, and what it costs.
+//! Decisions of the gateway: the models and prices for a caller, the accounts that serve a request, and its cost.
 //!
 //! Pure code: the time, account health and random numbers are arguments. Nothing here awaits, reads a clock or opens a socket.
 

@@ -1,4 +1,4 @@
-//! Margins: what is left of a sale price after the cost.
+//! Margins: the part of a sale price that remains after the cost.
 
 use crate::{Multiplier, NanoUsd};
 

@@ -48,7 +48,7 @@ impl Caller {
         Self { key, groups }
     }
 
-    /// The group that an unserved request counts for: the first that offers its model, else the caller's first one.
+    /// The group that a request is attributed to if it was not served: the first one that offers its model, else the caller's first one.
     pub fn group_of_unserved(&self, catalog: &Catalog, model: Option<&str>) -> Option<Arc<Group>> {
         let offering = model.and_then(|model| offering_groups(catalog, self.into(), model).next());
         offering.or_else(|| self.groups.first()).cloned()
@@ -58,7 +58,7 @@ impl Caller {
 /// A model as offered to a caller.
 #[derive(Clone, Debug)]
 pub struct Offer {
-    /// Its row; a default row where the catalog has none.
+    /// The model's row, or a default row if the catalog has none.
     pub model: Arc<Model>,
     /// The group it is served by; its prices, limits and policies apply.
     pub group: Arc<Group>,

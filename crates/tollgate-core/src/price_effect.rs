@@ -131,7 +131,7 @@ struct EvaluationKey<'a> {
     /// Patterns of the models it may use, and of those it may not.
     models: (&'a [Glob], &'a [Glob]),
     limit: Option<PriceLimit>,
-    /// Whether the money of the key or of its member is bounded: models without a price are not sold to it then.
+    /// True if the money of the key or of its member is limited. The key then cannot use models without a price.
     bounds_money: bool,
 }
 
@@ -228,7 +228,7 @@ fn difference(
     };
     let mut accounts: Vec<PricedOutAccount> = after.accounts.iter().filter(|it| !was(it) && counts(it)).cloned().collect();
     if accounts.is_empty() && after.loses_all_of(before) {
-        // The usable accounts are gone; the remaining ones were excluded before.
+        // The accounts that served the model were removed. Report the remaining ones, although they were excluded before, too.
         accounts = after.accounts.iter().filter(|it| counts(it)).cloned().collect();
     }
     let nothing_left = after.nothing_left;

@@ -1,5 +1,5 @@
-//! Import of a price list: which entry prices which model or channel, and what the import would change. A price that was set by hand
-//! is kept unless its model is named.
+//! Import of a price list: the choice of the entry for each model or channel, and the changes that the import would make. A price
+//! that was set by hand is kept unless its model is named.
 
 mod list_index;
 
@@ -9,7 +9,7 @@ use crate::{Catalog, Channel, Glob, ListedPrice, ModelMapping, Owner, Price, Pri
 
 use list_index::{ListIndex, ListMatch};
 
-/// What an import may change.
+/// The prices that an import may change.
 #[derive(Clone, Copy)]
 pub struct ImportScope<'a> {
     /// Sale prices of models.
@@ -30,7 +30,7 @@ impl std::fmt::Debug for ImportScope<'_> {
     }
 }
 
-/// What an import would do.
+/// The plan of an import.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImportPlan {
     /// By model, its sale price before the costs of its channels.
@@ -56,7 +56,7 @@ pub struct ImportRow {
     pub notes: Vec<String>,
 }
 
-/// What an import does with a price.
+/// Action of an import for a price.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImportState {
     /// There is no price yet.

@@ -20,7 +20,7 @@ const MAX_FAULTS: usize = 100;
 /// A list of prices that can be imported.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PriceList {
-    /// Where the prices come from, such as `LiteLLM 1.109.1, 2026-11-23`; empty if the list does not say.
+    /// Source of the prices, such as `LiteLLM 1.109.1, 2026-11-23`; empty if the list does not state it.
     pub source: String,
     /// Notes of the list about itself, such as the pricing pages of providers.
     pub about: Vec<String>,

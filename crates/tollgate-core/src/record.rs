@@ -119,7 +119,7 @@ impl UsageRecord {
         self.attempts.iter().rposition(|attempt| attempt.result == AttemptResult::Answered).or(last)
     }
 
-    /// The model, if a group of the key offered it. Any other name is what the caller wrote.
+    /// The model, if a group of the key offered it. Any other name is just text of the caller.
     pub fn offered_model(&self) -> Option<&str> {
         let is_unknown = self.attempts.is_empty() && matches!(self.reason.as_deref(), Some("E13" | "E14"));
         self.model.as_deref().filter(|_| self.group.is_some() && !is_unknown)
@@ -326,7 +326,8 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Multiplier::is_one")]
     #[cbor(n(16), skip_if = "Multiplier::is_one")]
     pub cost_multiplier: Multiplier,
-    /// What went wrong, for operators: the text of the upstream's error without secrets and hosts, or what was expected of it.
+    /// The failure, for operators: the text of the upstream's error without secrets and hosts, or the gateway's expectation that the
+    /// answer did not meet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(17)]
     pub message: Option<String>,

@@ -1,4 +1,4 @@
-//! Replay: what a changed catalog would have done with recorded requests (accounts, prices, refusals).
+//! Replay of recorded requests with a changed catalog: the accounts, prices and refusals that it would have led to.
 //!
 //! Each request is routed twice, under the current and the changed catalog, with everything else equal: time, tokens, all
 //! accounts healthy, and a random draw derived from the request id. Differences are therefore effects of the change. Data that

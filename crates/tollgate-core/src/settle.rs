@@ -103,7 +103,7 @@ pub struct AttemptFacts {
     pub upstream_request_id: Option<String>,
     /// A hedged attempt that lost to the one that answered.
     pub hedged: bool,
-    /// What went wrong, for operators.
+    /// The failure, for operators.
     pub message: Option<String>,
 }
 

@@ -1,10 +1,10 @@
-//! Shares of what callers use together, so that one cannot take it from the others.
+//! Fair shares of the resources that all callers use, so that one caller cannot use up what the others need.
 
 use serde::{Deserialize, Serialize};
 
 use crate::{KeyId, MemberId};
 
-/// How many times the free capacity one holder may have.
+/// A holder may have at most this many times the free capacity.
 const TIMES_FREE: usize = 3;
 
 /// Units one holder may have while `used` of `total` are in use.

@@ -1,5 +1,5 @@
-//! Simulation: what a request of so many tokens would cost a caller, line by line, what each account would charge for it, and which
-//! accounts price limits exclude.
+//! Simulation of a request with given token counts: its price for a caller, line by line, its cost on each account, and the
+//! accounts that price limits exclude.
 //!
 //! The caller's offer, the exclusions and the lines are computed by the functions that serve and settle requests. All accounts are
 //! taken as healthy and free, because prices do not depend on that.
@@ -42,7 +42,7 @@ pub struct Simulation {
     /// The group that serves it.
     pub group: Arc<Group>,
     pub revision: Revision,
-    /// What the caller pays; `None`: not priced.
+    /// The sale price for the caller; `None`: not priced.
     pub sale: Option<PriceLines>,
     /// Why no account would serve it; `None` if one would.
     pub refused: Option<NoRouteCause>,
@@ -59,7 +59,7 @@ pub struct SimulatedAccount {
     /// Model name of the provider.
     pub upstream: String,
     pub protocol: Protocol,
-    /// What the provider charges; `None`: not known.
+    /// The provider's charge; `None`: unknown.
     pub cost: Option<PriceLines>,
     /// Sale minus cost, and its share of the sale in millionths; `None` where one of them is not known.
     pub margin: Option<(NanoUsd, Option<i64>)>,
@@ -77,7 +77,7 @@ pub struct SimulatedExclusion {
     pub code: &'static str,
     /// Figures of the exclusion.
     pub detail: Option<String>,
-    /// Whether prices are the reason.
+    /// True if a price limit or a missing price is the reason.
     pub by_price: bool,
     /// The price limit that excludes it, for a ceiling.
     pub limit_of: Option<LimitLevel>,

@@ -1,4 +1,4 @@
-//! The model square: what it says of a model besides its prices. Which parameters a model takes, and whether it can be used now.
+//! Facts of the model square about a model besides its prices: its parameters, and whether it can be used now.
 
 mod parameters;
 mod state;

@@ -42,7 +42,7 @@ impl Timestamp {
         year * 12 + month - 1
     }
 
-    /// RFC 3339 in UTC with microseconds, such as `2026-11-01T00:00:00.000000Z`. Years are those of four digits.
+    /// RFC 3339 in UTC with microseconds, such as `2026-11-01T00:00:00.000000Z`. Years outside 0 to 9999 are clamped.
     pub fn rfc3339_micros(self) -> [u8; 27] {
         let mut text = *b"0000-00-00T00:00:00.000000Z";
         let (seconds, micros) = (self.seconds(), self.0.rem_euclid(1_000_000));

@@ -105,7 +105,7 @@ pub struct Candidate {
     pub weight: u32,
     /// `planned`: among the first attempts of a request; `spare`: after those.
     pub code: &'static str,
-    /// Whether its address may not be connected to, recent failures, and what is left of its limits.
+    /// A note if its address must not be connected to, its recent failures, and the rest of its limits.
     pub detail: Option<String>,
     pub bounds: Vec<CapacityBound>,
 }

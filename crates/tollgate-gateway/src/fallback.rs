@@ -34,7 +34,7 @@ const HEAD_LIMIT: Duration = Duration::from_mins(2);
 pub struct FallbackRequest {
     /// The id sent as `x-request-id`.
     pub id: RequestId,
-    /// Address of the caller: the peer, or what a trusted proxy reports; `None` if it reports none.
+    /// Address of the caller: the peer, or the address that a trusted proxy reports; `None` if it reports none.
     pub peer: Option<IpAddr>,
     /// The request; its unread body has the same idle timeout as a model request's.
     pub request: Request<RequestBody>,

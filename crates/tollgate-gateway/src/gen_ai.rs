@@ -1,5 +1,5 @@
-//! Names of OpenTelemetry's semantic conventions for generative AI, release 0.1.0, for what the gateway records: operations,
-//! providers and finish reasons. Used for spans and for metrics, so that both agree.
+//! Names of OpenTelemetry's semantic conventions for generative AI, release 0.1.0, for operations, providers and finish
+//! reasons that the gateway records. Used for spans and for metrics, so that both agree.
 //!
 //! <https://github.com/open-telemetry/semantic-conventions-genai>
 

@@ -20,14 +20,14 @@ pub enum HandOverPhase {
     Serving,
     /// No request is accepted or booked until it is decided which process goes on.
     Paused,
-    /// The successor serves; this process ends what it has begun.
+    /// The successor serves; this process completes its running requests.
     Left,
 }
 
 /// Follows the phase.
 pub type PhaseReceiver = watch::Receiver<HandOverPhase>;
 
-/// A connection between two requests, with what was read of the next one.
+/// A connection between two requests, with the bytes already read of the next one.
 #[derive(Debug)]
 pub struct MovedConnection {
     pub socket: TcpStream,

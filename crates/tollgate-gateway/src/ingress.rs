@@ -71,7 +71,7 @@ pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -
     }
 }
 
-/// Whether a path is one of the model API, known or not: model requests, lists, and what callers ask about their key.
+/// Whether a path is one of the model API, known or not: model requests, lists, and requests of callers about their key.
 pub(crate) fn is_model_api(path: &str) -> bool {
     versioned(path).is_some()
 }

@@ -1,4 +1,4 @@
-//! Writing the journal before something is sent, once for all requests of a turn of the event loop.
+//! Writes the journal before a connection sends, once for all requests of a turn of the event loop.
 
 use std::{
     sync::Arc,
@@ -7,7 +7,8 @@ use std::{
 
 use tollgate_store::JournalWriter;
 
-/// Lets a connection send only what the journal has before it.
+/// Writes the collected entries of the journal before a connection sends. The beginning of an attempt is in the journal before the first
+/// byte of its request goes out, and the end of a request before the last bytes of its answer.
 #[derive(Debug)]
 pub(crate) struct JournalTurn {
     /// The journal of this core; `None` for connections without records.
@@ -21,8 +22,8 @@ impl JournalTurn {
         Self { journal, gave_way: false }
     }
 
-    /// Writes what the journal has collected. The first call yields to other tasks that are ready, so that one write serves all of
-    /// them. False if the entries could not be written and are only in memory.
+    /// Writes the collected entries. The first call yields to other tasks that are ready, so that one write serves all of them.
+    /// Returns false if the entries could not be written and are only in memory.
     pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
         let Some(journal) = &self.journal else { return Poll::Ready(true) };
         let mut is_written = true;
@@ -38,7 +39,7 @@ impl JournalTurn {
         Poll::Ready(is_written)
     }
 
-    /// Writes what the journal has collected at once.
+    /// Writes the collected entries at once.
     pub(crate) fn write(&self) {
         if let Some(journal) = &self.journal {
             journal.write_collected();

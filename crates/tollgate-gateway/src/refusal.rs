@@ -106,7 +106,7 @@ pub enum NotStored {
     Conversations,
 }
 
-/// What the caller of an unknown path may have meant.
+/// The path or API that the caller of an unknown path may have meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathHint {
     /// A similar path that exists.

@@ -66,7 +66,7 @@ pub struct Incoming {
 /// Why reading a request body failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestBodyFault {
-    /// Nothing arrived for this long, or too little for longer.
+    /// Nothing arrived for this long, or the body fell behind the minimum rate.
     #[error("too slow for {} s", .0.as_secs())]
     TooSlow(Duration),
     #[error("memory limit for bodies and answers reached")]
@@ -87,7 +87,7 @@ pub struct RequestBody {
 /// How fast a body has to arrive.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BodyPace {
-    /// Longest time between two chunks, and how far a slower body may fall behind the minimum rate.
+    /// Longest time between two chunks, and the longest delay by which a body may fall behind the minimum rate.
     idle: Duration,
     /// When the whole body must have arrived.
     until: Instant,
@@ -123,7 +123,7 @@ struct WireBody {
     pace: BodyPace,
     received: u64,
     timer: Option<Pin<Box<Sleep>>>,
-    /// Receives the part of the body that is not read; `None` over HTTP/2, whose streams end by themselves.
+    /// Receives the part of the body that is not read; `None` over HTTP/2, where streams end independently of the connection.
     unread: Option<UnreadBody>,
 }
 
@@ -138,7 +138,7 @@ impl Drop for WireBody {
 }
 
 impl RequestBody {
-    /// A body on the wire; reading fails when it does not keep `pace`. What is not read goes to `unread`.
+    /// A body on the wire. Reading fails if it arrives more slowly than `pace`. The unread rest goes to `unread`.
     pub(crate) fn wire(body: hyper::body::Incoming, pace: BodyPace, unread: Option<UnreadBody>) -> Self {
         let source = Source::Wire(WireBody { body: Some(body), pace, received: 0, timer: None, unread });
         Self { source, memory: None, declared: 0 }

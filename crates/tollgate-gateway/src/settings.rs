@@ -9,7 +9,7 @@ use tollgate_core::{AddressLists, Budget, Redaction};
 
 use crate::state::request_log::LogSelection;
 
-/// How long after the end of the longest request a reservation is kept.
+/// Time for which a reservation is kept after the longest possible request has ended.
 const RESERVATION_GRACE: Duration = Duration::from_mins(1);
 
 /// Budgets of the whole gateway: of the day, of the month and in total.
@@ -85,7 +85,7 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// How long a reservation is kept whose request was lost.
+    /// Lifetime of a reservation whose request was lost.
     #[must_use]
     pub fn reservation_ttl(&self) -> Duration {
         self.upstream.total + RESERVATION_GRACE
@@ -104,7 +104,7 @@ pub struct RequestSettings {
     pub budgets: GatewayBudgets,
 }
 
-/// Origins of pages in browsers, as their requests state them, such as `https://app.example.com`.
+/// Origins of web pages in the form of the `Origin` header, such as `https://app.example.com`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CorsOrigins {
     Any,
@@ -112,7 +112,7 @@ pub enum CorsOrigins {
 }
 
 impl Default for CorsOrigins {
-    /// None.
+    /// No origins.
     fn default() -> Self {
         Self::Of(Vec::new())
     }
@@ -202,14 +202,15 @@ pub struct UpstreamLimits {
     pub total: Duration,
     /// Longest silence on a stream to the caller before a keep-alive comment is sent.
     pub keep_alive: Duration,
-    /// How long a stream whose upstream is at work waits for its first content before the status 200 is sent; zero: always.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status 200 is sent without content. Zero: no
+    /// limit.
     pub answer_after: Duration,
-    /// Longest time in which a stream that has begun brings signs of life but no content.
+    /// Longest time for which a stream, once begun, may send pings or comments but no content.
     pub stall: Duration,
 }
 
 impl UpstreamLimits {
-    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     pub(crate) fn answer_after(&self) -> Option<Duration> {
         (!self.answer_after.is_zero()).then_some(self.answer_after)
     }

@@ -35,7 +35,7 @@ pub struct ListedModel {
     pub methods: Vec<Method>,
 }
 
-/// The paging parameters of a list's query, decoded; empty means absent. [`PageParameters`] says which of them a protocol has.
+/// The paging parameters of a list's query, decoded; empty means absent. [`PageParameters`] names those of each protocol.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageQuery {
     pub size: Option<String>,

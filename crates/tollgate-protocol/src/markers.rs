@@ -14,7 +14,7 @@ use crate::{
 pub(crate) const WRAPPED_SIGNATURE: &str = "dGcxLm";
 /// Prefix of a synthetic signature of an Anthropic thinking block.
 pub(crate) const THINKING_SIGNATURE: &str = "tg1.";
-/// Prefix of what a reasoning item carries for an upstream of another protocol than Responses.
+/// Prefix of the sealed content in a reasoning item that belongs to an upstream of a protocol other than Responses.
 pub(crate) const SEALED_REASONING: &str = THINKING_SIGNATURE;
 
 /// Member of chat messages and calls with Google's signature and with sealed thoughts of a Responses upstream. The scan of a body
@@ -46,7 +46,7 @@ pub(crate) fn has_thinking_signatures(body: &[u8]) -> bool {
     THINKING_SIGNATURES.find(body).is_some()
 }
 
-/// Whether a body may contain reasoning items that translation made.
+/// Whether a body may contain reasoning items that were created by translation.
 pub(crate) fn has_translated_reasoning(body: &[u8]) -> bool {
     let is_own = |at: usize| {
         let rest = &body[at + 1..];

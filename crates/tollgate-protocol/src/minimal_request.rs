@@ -8,7 +8,7 @@ use crate::{Framing, Method, Protocol, Target, decode_request, neutral::Request}
 
 const PROBE_OUTPUT_TOKENS: u32 = 16;
 
-/// Values for fields without a sample of their own, in the order in which they are tried.
+/// Values for fields that have no sample, in the order in which they are tried.
 fn generic_values() -> [Value; 8] {
     [json!(true), json!(2), json!(0.5), json!("x"), json!(["x"]), json!([{}]), json!({"x": 1}), json!(false)]
 }

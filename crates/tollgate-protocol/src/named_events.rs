@@ -8,7 +8,7 @@ use crate::{
     sse::{SseEvent, SseParser},
 };
 
-/// What differs between the protocols with such streams.
+/// The differences between the protocols with named events.
 pub(crate) trait NamedEvents: Send {
     /// A keep-alive that the protocol's SDKs accept.
     const KEEP_ALIVE: &'static [u8];

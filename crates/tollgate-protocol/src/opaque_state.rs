@@ -36,7 +36,7 @@ pub(crate) fn id_suffix(signature: &str) -> Option<String> {
 pub(crate) const ANTHROPIC_SIGNATURE: &str = "tg1.a.";
 /// Marks the data of an Anthropic `redacted_thinking` block.
 pub(crate) const ANTHROPIC_REDACTED: &str = "tg1.e.";
-/// Marks what a Responses upstream sealed.
+/// Marks sealed content of a Responses upstream.
 pub(crate) const RESPONSES_SEAL: &str = "tg1.r.";
 
 /// Marks Gemini's signature of the call that follows.

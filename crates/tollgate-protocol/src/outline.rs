@@ -1,5 +1,5 @@
-//! The outline of a JSON object that is read in pieces: its structure with long texts and long lists cut short. It is small enough
-//! to be kept, and valid JSON, so that the same checks read it that read whole answers.
+//! The outline of a JSON object that is read in pieces: its structure with long texts and long lists shortened. It is small enough
+//! to keep in memory, and valid JSON, so that the checks for whole answers can be applied to it.
 
 use memchr::memchr2;
 

@@ -154,8 +154,8 @@ pub(crate) fn finish_events(
     if begun && !emitted { Err(StreamError::Truncated) } else { Ok(()) }
 }
 
-/// The result of a stream whose end marker is missing, and whose last event gave `tail`. The reply is complete if every candidate
-/// has finished; an event that was cut may have been content.
+/// The result of a stream without an end marker. `tail` is the result of its last bytes. The reply is complete if every candidate
+/// has finished and no partial event remains, which may have been content.
 pub(crate) fn check_stream_end(tail: Result<(), StreamError>, finished: bool) -> Result<(), StreamError> {
     match tail {
         Err(fault @ StreamError::Problem(_)) => Err(fault),

@@ -1,7 +1,7 @@
-//! The fields of a request that can change what it costs, in one table. Each is priced, or where it has no price refused by name if
-//! money is limited.
+//! The request fields that can change the cost of a request, in one table. Each is priced; a field without a price is refused by
+//! name if the caller's money is limited.
 
-/// What a field can do to the price of a request.
+/// Effect of a field on the price of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PriceEffect {
     /// Chooses the service tier: a factor on the whole price.
@@ -10,17 +10,17 @@ pub enum PriceEffect {
     WebSearch,
     /// Names tools that the provider runs and may charge for besides tokens.
     ServerTools,
-    /// Asks for images or audio in the answer, whose tokens have a price of their own.
+    /// Requests images or audio in the answer, whose tokens have separate prices.
     OutputMedia,
-    /// Adds content that the provider keeps to the input.
+    /// Adds content stored at the provider to the input.
     CachedContent,
-    /// Lets tools of the provider add what they find to the input.
+    /// Lets the provider's tools add their findings to the input.
     FoundInput,
-    /// Has the provider summarise the conversation: input that is read once more, and output beyond the limit.
+    /// Has the provider summarise the conversation: the input is read a second time, and the summary is output beyond the limit.
     Compaction,
-    /// Lets an upstream that is a gateway choose another model or provider, at prices of their own.
+    /// Lets an upstream that is itself a gateway choose another model or provider, at other prices.
     OtherRoutes,
-    /// An option with a price of its own that no price list has.
+    /// An option that is charged separately, at a price that no price list has.
     Surcharge,
 }
 
@@ -74,7 +74,8 @@ const PRICE_FIELDS: &[(&str, &[PriceEffect])] = &[
     ("compaction", &[Compaction]),
     // Anthropic, OpenAI Responses.
     ("context_management", &[Compaction]),
-    // OpenAI Responses: what the service keeps is input again; a response in the background tells its usage elsewhere.
+    // OpenAI Responses: content stored by the service becomes input again; the usage of a background response is reported later, in
+    // another answer.
     ("previous_response_id", &[CachedContent]),
     ("conversation", &[CachedContent]),
     ("prompt", &[CachedContent, FoundInput]),

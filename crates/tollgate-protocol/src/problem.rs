@@ -43,7 +43,7 @@ pub struct GeminiErrorFields {
     pub upstream_details: Vec<String>,
 }
 
-/// Members of Anthropic's error object: those of an Anthropic upstream, which are passed on, and what its clients look for.
+/// Members of Anthropic's error object: those of an Anthropic upstream, which are passed on, and those that Anthropic's clients check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AnthropicErrorFields {
     /// `error.type`; `None`: that of the status.
@@ -99,10 +99,10 @@ pub struct UpstreamProblem {
     pub account_refused: bool,
     /// A 429 for a request that alone asks for more tokens than the account's limit per minute.
     pub over_minute_limit: bool,
-    /// Sealed thoughts in the request belong to another account or are of no use to the model. The request may succeed without them
+    /// Sealed thoughts in the request belong to another account, or the model cannot use them. The request may succeed without them
     /// (Responses).
     pub seals_refused: bool,
-    /// The service does not find a stored answer or conversation that the request continues; another account may have it.
+    /// The request continues a stored answer or conversation that the service does not find. Another account may have it.
     pub kept_elsewhere: bool,
     /// The request is refused because it is longer than the model's context.
     pub context_exceeded: bool,

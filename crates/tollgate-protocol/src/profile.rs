@@ -70,7 +70,7 @@ impl Eq for F64 {}
 /// Declares [`Profile`] with optional members, and [`Profile::or`] over all of them.
 macro_rules! profile {
     ($($(#[$doc:meta])* $name:ident: $type:ty,)*) => {
-        /// What an upstream model supports. Every member is optional in the catalog; `None` means "not stated" and is filled in
+        /// The features of an upstream model. Every member is optional in the catalog; `None` means "not stated" and is filled in
         /// by [`effective_profile`].
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         #[serde(default, deny_unknown_fields)]

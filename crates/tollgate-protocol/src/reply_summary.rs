@@ -117,7 +117,7 @@ pub struct ReplySummary {
 }
 
 impl ReplySummary {
-    /// Adds what another chunk of the same reply says.
+    /// Adds the facts of another chunk of the same reply.
     pub(crate) fn add(&mut self, chunk: &Self) {
         self.usage = chunk.usage.or(self.usage);
         self.finish = chunk.finish.or(self.finish);
@@ -229,8 +229,8 @@ pub trait StreamRelay: Send {
     fn complete(&self) -> bool;
 
     /// Whether the reply may be complete although neither an end marker nor the clean end of the body was received: as many
-    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not tell where this
-    /// stream ends, since candidates may come one after the other.
+    /// candidates as requested have finished, and nothing followed a finish reason. Otherwise finish reasons do not show the end of
+    /// the stream, because candidates may follow one another.
     fn may_end_unmarked(&self, candidates: u32) -> bool;
 
     /// Whether only the end marker is missing: every candidate that began has finished, and usage was received. If as many
@@ -253,7 +253,7 @@ pub trait StreamRelay: Send {
     fn keep_alive(&self) -> &'static [u8];
 }
 
-/// Which candidates of a stream began and ended, by index.
+/// The candidates of a stream that began and ended, by index.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CandidateProgress {
     begun: u128,
@@ -277,7 +277,7 @@ impl CandidateProgress {
         }
     }
 
-    /// Adds what the next chunk says.
+    /// Adds the facts of the next chunk.
     pub(crate) fn join(&mut self, other: Self) {
         self.continued |= self.ended & other.content != 0;
         self.begun |= other.begun;

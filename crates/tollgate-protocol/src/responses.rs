@@ -1,5 +1,5 @@
 //! OpenAI Responses (`/v1/responses`). The gateway keeps no responses: a caller sends the whole conversation, in which reasoning items
-//! carry what an upstream of any protocol has sealed.
+//! carry sealed content from upstreams of any protocol.
 
 mod carrier;
 mod decode_reply;

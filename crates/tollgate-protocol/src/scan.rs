@@ -348,7 +348,7 @@ impl<'a> Scanner<'a> {
         Ok(Name { word: name.decode(), quote })
     }
 
-    /// Checks the next byte, after white space. Nearly always there is none.
+    /// Checks the next byte after white space. There is hardly ever any white space.
     #[inline]
     fn expect(&mut self, byte: u8, expected: &'static str) -> Result<(), SyntaxError> {
         if self.byte() == Some(byte) {

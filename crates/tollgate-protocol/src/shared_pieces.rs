@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 
-/// Texts are kept in pieces of about this size. What is shorter is copied into each event.
+/// Texts are kept in pieces of about this size. The rest of a text, which is shorter, is copied into each event.
 const PIECE_BYTES: usize = 64 * 1024;
 /// Shorter pieces are copied instead of shared.
 const SHARED_FROM: usize = 4 * 1024;

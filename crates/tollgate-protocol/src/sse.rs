@@ -83,7 +83,7 @@ struct Building {
     joined: Vec<u8>,
     /// Value of the last `event` line.
     name: Range<usize>,
-    /// Where the `data` line of an event in canonical form begins: after a first line `event: ` with a name, else at the start.
+    /// Offset of the `data` line of an event in canonical form: after a first line `event: ` with a name, else 0.
     data_line: usize,
     /// The event is not in canonical form: it has another line, a carriage return or a byte order mark.
     non_canonical: bool,

@@ -41,12 +41,12 @@ pub struct RequestSummary {
     /// Number of tools (Gemini: function declarations).
     pub tools: u32,
     pub extras: RequestExtras,
-    /// The tools of [`RequestExtras::own_search`], and what else names them, if the request can do without them: it offers them
-    /// and demands no use of them.
+    /// Paths of the tools of [`RequestExtras::own_search`], and of other fields that name them, if the request works without
+    /// them: it offers them but does not demand their use.
     pub offered_searches: Vec<FieldPath>,
     /// Web searches by the provider, at most; `None`: the request does not say.
     pub max_searches: Option<u64>,
-    /// Where the first of [`UnseenInput::files`] is.
+    /// Path of the first of [`UnseenInput::files`].
     pub first_file: Option<FieldPath>,
     /// Short texts in the request's `metadata` (chat completions) with their names; at most [`MAX_METADATA`].
     pub metadata: Vec<(String, String)>,
@@ -111,9 +111,9 @@ pub struct RequestExtras {
     pub server_tools: bool,
     /// Images or audio in the answer.
     pub output_media: bool,
-    /// The upstream may choose another model or provider, at prices of their own.
+    /// The upstream may choose another model or provider, at other prices.
     pub other_routes: bool,
-    /// An option with a price of its own that no price list has.
+    /// An option that is charged separately, at a price that no price list has.
     pub surcharge: bool,
     pub unseen: UnseenInput,
 }
@@ -150,7 +150,7 @@ pub struct UnseenInput {
 }
 
 impl UnseenInput {
-    /// Whether there may be any.
+    /// Whether there may be unseen input.
     #[must_use]
     pub const fn any(self) -> bool {
         self.cached_content || self.files || self.tools || self.compaction
@@ -196,7 +196,7 @@ pub struct SplicePoints {
     pub max_output: SmallVec<[Range<usize>; 2]>,
     /// Gemini: offset after the `{` of `generationConfig`, if present.
     pub config_open: Option<usize>,
-    /// Whether the body may contain marks that we put into histories for one provider and that another must not receive.
+    /// Whether the body may contain marks that the gateway puts into histories for one provider and that must not be sent to another.
     pub markers: bool,
 }
 

@@ -213,7 +213,7 @@ impl SummaryBuilder {
         };
     }
 
-    /// A tool that the provider runs itself: what it finds becomes input.
+    /// A tool that the provider runs itself. Its findings become input.
     pub(crate) fn server_tool(&mut self, charge: ToolCharge) {
         match charge {
             ToolCharge::Tokens => {}
@@ -248,7 +248,7 @@ impl SummaryBuilder {
         Ok(())
     }
 
-    /// Reads a field whose presence alone has effects on the price. Empty lists and objects have none, and neither has `standard`.
+    /// Reads a field that affects the price by being present. Empty lists and objects and `standard` have no effect.
     pub(crate) fn costly_option(&mut self, scanner: &mut Scanner<'_>, effects: &[PriceEffect]) -> Result<(), SyntaxError> {
         let range = scanner.skip()?;
         let value = scanner.slice(range);

@@ -1,5 +1,5 @@
-//! Relays a complete answer in pieces, for one that is too large to be kept: its bytes pass through, and its outline is checked at
-//! the end as a whole answer would be.
+//! Relays a complete answer that is too large to keep in memory, in pieces: its bytes are passed on, and its outline is checked at
+//! the end like a whole answer.
 
 use bytes::Bytes;
 
@@ -8,8 +8,8 @@ use crate::{
     outline::{JsonOutline, Mark},
 };
 
-/// A relay that has read the beginning of an answer. `None` if the beginning does not show an answer, or may be that of an error; such a
-/// body is read as a whole. A body of more than `max_bytes` breaks off.
+/// A relay that has read the beginning of an answer. `None` if the beginning is not recognised as that of an answer, or may be that of
+/// an error; such a body must be read as a whole. A body of more than `max_bytes` ends with an error.
 #[must_use]
 pub fn relay_whole(
     codec: &'static dyn Codec,

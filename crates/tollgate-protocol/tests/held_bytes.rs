@@ -1,4 +1,4 @@
-//! A relay tells what it keeps between two pieces: an event that has begun, and calls that are sent in one piece.
+//! A relay reports the bytes that it keeps between two pieces: those of an unfinished event, and of calls that are sent in one piece.
 
 use bytes::Bytes;
 use tollgate_protocol::{Framing, Protocol, ReplyEdits, StreamRelay, codec, neutral::ReplyContext, translating_relay};

@@ -20,7 +20,7 @@ fn relay(protocol: Protocol) -> Box<dyn StreamRelay> {
     codec(protocol).relay(Framing::Sse, &ReplyEdits { caller_model: None, hide_usage: true })
 }
 
-/// Relays a stream: its output, its result, and what was read.
+/// Relays a stream. Returns its output, its result, and the summary of the reply.
 fn stream<'a>(protocol: Protocol, pieces: impl IntoIterator<Item = &'a [u8]>) -> (Vec<u8>, Result<(), StreamError>, ReplySummary) {
     let mut relay = relay(protocol);
     let mut out = Vec::new();

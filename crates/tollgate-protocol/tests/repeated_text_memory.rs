@@ -1,5 +1,5 @@
-//! Memory of a translated Responses stream, whose last events repeat its text: the text is there once. A separate test binary, so
-//! that no other test affects the measured process.
+//! Memory of a translated Responses stream, whose last events repeat its text: the text must be in memory only once. A separate
+//! test binary, so that no other test affects the measured process.
 
 #![cfg(target_os = "linux")]
 

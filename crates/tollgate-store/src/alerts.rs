@@ -30,7 +30,8 @@ pub const MAX_ALERT_DESTINATIONS: usize = 100;
 #[async_trait]
 pub trait AlertStore: Send + Sync + fmt::Debug {
     /// Claims the evaluation of the rules that do not concern a single node, and returns whether `node` now evaluates them. Another
-    /// node takes over only after `lease_ms` without a claim: it may not know what this one found, such as a channel that is down.
+    /// node takes over only after `lease_ms` without a claim: it may not know the findings of the present one, such as a channel
+    /// that is down.
     async fn claim_evaluation(&self, node: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError>;
 
     /// Stores an alert and its messages. `None` if the rule already has an open alert about the subject, or [`MAX_OPEN_ALERTS`]
@@ -180,7 +181,7 @@ pub struct AlertFilter {
     pub limit: u32,
 }
 
-/// Where alerts are sent.
+/// A destination of alerts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DestinationKind {
@@ -203,7 +204,7 @@ pub struct AlertDestinationSpec {
     pub on: bool,
     /// Rules whose alerts are sent to it; empty: all.
     pub rules: Vec<String>,
-    /// The address; `***` instead of what may be secret.
+    /// The address, with `***` in place of parts that may be secret.
     pub url: String,
     pub private_network: bool,
     /// Whether a secret is stored.

@@ -85,7 +85,7 @@ struct Batch<'a> {
     changed: Vec<ChangedRow>,
     audit: Vec<AuditEvent>,
     prices: Vec<PriceChange>,
-    /// Source of the prices in the change that is being applied; `None` if they are set by hand.
+    /// List that the prices of the current change are imported from; `None` if they are set by hand.
     price_source: Option<String>,
     /// References of written rows: kind and name of the row, kind and name of the row it refers to.
     named: Vec<(RowKind, String, RowKind, String)>,

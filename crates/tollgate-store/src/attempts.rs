@@ -1,5 +1,5 @@
-//! Sums over attempts: what each account was asked and how it answered, also where another account served the request in the end. They
-//! are kept by hours and days of the arrival of their requests.
+//! Sums over attempts: the requests sent to each account and their results, including requests that another account served in the end.
+//! The sums are kept by the hour and day in which the request arrived.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::{
 /// The error of attempts whose request the provider rejected.
 pub(crate) const REJECTED: &str = "E52";
 
-/// What attempts are grouped by.
+/// The dimension by which attempts are grouped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum AttemptsBy {
     #[default]
@@ -54,7 +54,7 @@ pub struct AttemptsRow {
     pub attempts: u64,
     /// Attempts that answered.
     pub answered: u64,
-    /// Attempts that did not answer through no fault of the account: the caller left, the other of two attempts at once answered, or
+    /// Attempts that did not answer through no fault of the account: the caller left, the other attempt of a hedged pair answered, or
     /// the provider rejected the request.
     pub excused: u64,
     /// Tokens of every kind.

@@ -69,8 +69,8 @@ pub struct BackupReport {
 /// Writes a backup. Blocking; a gateway may be serving from the data folder.
 ///
 /// # Errors
-/// When `target` exists, its disk has no room, the database cannot be read or is damaged, the file cannot be written, or the work is
-/// cancelled. Nothing is left behind then.
+/// When `target` exists, its disk lacks space, the database cannot be read or is damaged, the file cannot be written, or the work is
+/// cancelled. No partial file remains.
 pub fn back_up(source: &BackupSource, target: &Path, control: &WorkControl) -> Result<BackupReport, StoreError> {
     let refused = |detail: &str| StoreError::Backup { path: target.to_owned(), detail: detail.to_owned() };
     if target.exists() {
@@ -106,7 +106,7 @@ fn check_space(source: &BackupSource, database: Option<&Path>, target: &Path) ->
     // The database is copied and then written into the file.
     let needed = 2 * database.map_or(0, size) + segments.iter().map(|path| size(path)).sum::<u64>() + MARGIN;
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    // A folder that cannot be asked fails when the file is created.
+    // If the free space is unknown, creating the file reports the fault of the folder.
     let free = statvfs(folder).map_or(u64::MAX, |disk| disk.f_bavail.saturating_mul(disk.f_frsize));
     if free >= needed {
         return Ok(());

@@ -1,5 +1,5 @@
-//! The catalog file: the whole catalog as one TOML text. Reading it ([`parse`]), what it would change ([`plan`]), and
-//! the current catalog in its form ([`render`]). One channel can be shown and changed by itself ([`show_channel`], [`edit_channel`]).
+//! The catalog file: the whole catalog as one TOML text. [`parse`] reads a file, [`plan`] computes the changes that it would make,
+//! and [`render`] writes the current catalog in this form. [`show_channel`] and [`edit_channel`] do the same for a single channel.
 
 mod one_channel;
 mod plan;
@@ -91,7 +91,7 @@ impl FilePosition {
 pub(crate) struct FileRow<T> {
     pub(crate) spec: T,
     pub(crate) position: FilePosition,
-    /// Where it names other rows.
+    /// Positions at which it names other rows.
     pub(crate) names_at: FilePosition,
 }
 
@@ -121,7 +121,7 @@ pub(crate) struct FileKey {
 pub(crate) enum FileSecret {
     Absent,
     Given(Secret),
-    /// It could not be read, and a fault says why.
+    /// It could not be read; one of the faults has the reason.
     Unreadable,
 }
 
@@ -139,7 +139,7 @@ impl FileSecret {
 pub struct UnreadableFile {
     /// Every fault that reading found, by position.
     pub faults: Vec<FileError>,
-    /// What could be read; `None` if the text is not TOML. A name that could not be read is empty.
+    /// The readable part; `None` if the text is not TOML. Unreadable names are empty.
     readable: Option<CatalogFile>,
 }
 

@@ -20,7 +20,7 @@ pub struct CatalogRows {
     pub groups: Vec<OwnedRow<GroupSpec>>,
     pub members: Vec<OwnedRow<MemberSpec>>,
     pub keys: Vec<KeyRow>,
-    /// True if keys are missing because more have a price limit of their own than [`KeyScope::Limited`] allows.
+    /// True if keys are missing because more of them have a price limit than [`KeyScope::Limited`] allows.
     pub keys_cut: bool,
     pub(crate) hasher: KeyHasher,
 }
@@ -69,7 +69,7 @@ pub enum KeyScope {
     All,
     /// Keys owned by a catalog file, and keys with these names.
     FileAnd(HashSet<String>),
-    /// As `FileAnd`, and keys with a price limit of their own.
+    /// As `FileAnd`, plus keys that have a price limit.
     Limited {
         names: HashSet<String>,
         /// Maximum number of keys selected for their price limit, the oldest first.

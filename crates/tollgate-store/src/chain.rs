@@ -1,4 +1,4 @@
-//! Chains that make removed, changed and added rows of the ledger and the audit log show. Each transaction that writes such rows
+//! Hash chains that reveal removed, changed and added rows of the ledger and the audit log. Each transaction that writes such rows
 //! adds a link: the MAC over its rows and over the link before. The head names the last link under a MAC of its own, so that
 //! cutting off the end shows too. The key is derived from the pepper, which only the master key opens.
 

@@ -47,10 +47,10 @@ pub enum Change {
     PutModel(Box<ModelSpec>),
     /// Removes a model's prices and properties; it stays callable, without a price, while a channel serves it.
     RemoveModel { model: String },
-    /// Sets the sale price of a model, and creates its row if there is none. `source`: what the price is imported from; `None`: set by
-    /// hand.
+    /// Sets the sale price of a model, and creates its row if there is none. `source`: the list that the price is imported from;
+    /// `None`: set by hand.
     SetPrice { model: String, price: Option<PriceSchedule>, source: Option<String> },
-    /// Sets what a channel's provider charges for models that the channel serves. `source` as for [`Change::SetPrice`].
+    /// Sets the costs of models that the channel serves. `source` as for [`Change::SetPrice`].
     SetCosts { channel: String, costs: Vec<(String, Option<PriceSchedule>)>, source: Option<String> },
     /// Writes a group.
     PutGroup(Box<GroupSpec>),
@@ -66,7 +66,7 @@ pub enum Change {
     PutKey { key: Box<KeySpec>, secret: Option<KeySecret> },
     /// Disables or enables a key. `Revoked` is the same as [`Change::RevokeKey`].
     SetKeyStatus { key: KeyId, status: KeyStatus },
-    /// Replaces a key's secret. The one before stays valid until `until`; one that was replaced earlier ends at once.
+    /// Replaces a key's secret. The previous secret stays valid until `until`; one that was replaced earlier becomes invalid immediately.
     RotateKey { key: KeyId, secret: KeySecret, until: Timestamp },
     /// Replaces a key's budgets.
     SetKeyBudgets { key: KeyId, budgets: Vec<Budget> },
@@ -88,13 +88,13 @@ pub enum Change {
     SetSetting { name: String, value: String },
     /// Removes the stored value of a setting.
     UnsetSetting { name: String },
-    /// Records in the audit log what was done to a job. Changes no row. `name` is the kind of the job.
+    /// Records an action on a job in the audit log. Changes no row. `name` is the kind of the job.
     RecordJob { id: String, name: &'static str, action: JobAction },
-    /// Records in the audit log what was done to the stored contents of a request. Changes no row. `member`: whose request it was.
+    /// Records an action on the stored contents of a request in the audit log. Changes no row. `member`: the member of the request.
     RecordContents { request: RequestId, member: String, action: ContentAction },
 }
 
-/// What was done to stored contents.
+/// An action on stored contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ContentAction {
     /// An admin read those of another member.
@@ -187,7 +187,7 @@ pub struct Actor {
     pub origin: ChangeOrigin,
     /// Name in the audit log: the member, the admin key, or the path of the catalog file.
     pub name: String,
-    /// Address that the change was made from; `None` for one that was made on this machine, and where a proxy names none.
+    /// Address of the sender. `None` for a change made on this machine, or if a trusted proxy reports no address.
     pub address: Option<IpAddr>,
 }
 
@@ -318,7 +318,7 @@ pub struct ChangedRow {
     pub id: String,
 }
 
-/// What an event of the audit log did.
+/// The action of an event of the audit log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuditAction {
     Accept,

@@ -27,7 +27,7 @@ pub trait ContentStore: Send + Sync + fmt::Debug {
     /// Removes the contents of a request. Returns whether they were there.
     async fn remove_contents(&self, request: RequestId) -> Result<bool, StoreError>;
 
-    /// Number and bytes of what is stored.
+    /// Number and bytes of the stored contents.
     async fn stored_contents(&self) -> Result<StoredContents, StoreError>;
 
     /// Removes the contents of requests that arrived before a time. Once there are none, removes the oldest contents of the keys
@@ -50,7 +50,7 @@ pub(crate) const PRUNED_AT_ONCE: usize = 1_000;
 /// Longest text that is opened: a damaged row must not fill the memory.
 const MAX_OPENED: u64 = 1 << 28;
 
-/// What is sealed.
+/// The texts that are sealed together.
 #[derive(Encode, Decode)]
 struct Texts {
     #[n(0)]
@@ -71,7 +71,7 @@ pub(crate) fn pack(contents: &RequestContents) -> Vec<u8> {
     encoder.finish().expect("a vector takes all bytes")
 }
 
-/// Request and answer out of what [`pack`] made; `None` if it is damaged.
+/// Request and answer from the output of [`pack`]; `None` if it is damaged.
 pub(crate) fn unpack(packed: &[u8]) -> Option<(Excerpt, Excerpt)> {
     let mut bytes = Vec::new();
     DeflateDecoder::new(packed).take(MAX_OPENED).read_to_end(&mut bytes).ok()?;

@@ -8,7 +8,7 @@ use crate::{
     seal::{SealContext, Sealer},
 };
 
-/// What is wrong with a credential that [`can_be_sent`] refuses.
+/// Message for a credential that [`can_be_sent`] refuses.
 pub(crate) const CANNOT_BE_SENT: &str =
     "must be ASCII without control characters or surrounding spaces; check for a pasted dash or quote";
 

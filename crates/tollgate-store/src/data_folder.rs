@@ -98,7 +98,7 @@ pub(crate) fn create(data: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Creates a folder and those above it, accessible to their owner only. One that is there stays as it is.
+/// Creates a folder and its parents, accessible to their owner only. Existing folders stay unchanged.
 pub(crate) fn create_private(path: &Path) -> io::Result<()> {
     let mut builder = fs::DirBuilder::new();
     builder.recursive(true);
@@ -131,7 +131,7 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
-/// Best effort: a file of another user stays as it is.
+/// Best effort: the mode of a file of another user stays unchanged.
 fn restrict(path: &Path, mode: u32) {
     use std::os::unix::fs::PermissionsExt as _;
     let Ok(metadata) = fs::metadata(path) else { return };

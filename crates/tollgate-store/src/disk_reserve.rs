@@ -1,5 +1,5 @@
-//! Space kept on the disk of the data folder for the time when it is full: `<data>/reserve`, which is freed so that the database
-//! can take the records that wait, and `<data>/reserve.start`, which is freed so that a gateway can start.
+//! Space reserved on the disk of the data folder for the time when the disk is full. `<data>/reserve` is freed so that the
+//! database can store the waiting records, and `<data>/reserve.start` so that a gateway can start.
 
 use std::{
     fs::{self, File},
@@ -77,7 +77,7 @@ impl DiskReserve {
         self.free() < MIN_FOR_START
     }
 
-    /// Before a start: frees what it needs if the disk is full. Returns whether it is.
+    /// Before a start: frees the space that the start needs if the disk is full. Returns whether it is.
     pub fn free_for_start(&self) -> bool {
         let is_full = self.is_full();
         for (path, _) in self.parts() {

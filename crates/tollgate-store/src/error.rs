@@ -90,7 +90,7 @@ pub enum StoreError {
          take a later 'since', set 'until', or filter by a key"
     )]
     TooManyRecords { records: u64, max: u64 },
-    /// A sum with more groups than are added up at once.
+    /// A sum with more groups than the bound for one pass.
     #[error("the sum has more than {max} groups; group by one thing less, or filter by a group, model, member, channel or key")]
     TooManyGroups { max: usize },
     /// Long work ended before it was complete.

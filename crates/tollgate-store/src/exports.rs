@@ -1,4 +1,4 @@
-//! Days of usage records that were exported to object storage, what exports at present, and why that failed.
+//! Days of usage records that were exported to object storage, the process that exports, and the latest failure.
 
 use std::fmt;
 
@@ -36,16 +36,16 @@ pub struct ExportFailure {
 /// The state of exports, which all nodes share.
 #[async_trait]
 pub trait ExportStore: Send + Sync + fmt::Debug {
-    /// Whether `holder` exports. It does until it has not claimed that for `lease_ms`.
+    /// Claims the export for `holder`, and returns whether `holder` now exports. A claim ends if it is not renewed for `lease_ms`.
     async fn claim_export(&self, holder: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError>;
 
-    /// Lets others export at once. Does nothing if `holder` does not export.
+    /// Releases the claim, so that others can export immediately. Does nothing if `holder` has no claim.
     async fn release_export(&self, holder: &str) -> Result<(), StoreError>;
 
     /// The exported days from one on, in order.
     async fn exported_days(&self, since: i64) -> Result<Vec<ExportedDay>, StoreError>;
 
-    /// Stores that a day was exported, in the place of what is stored about it, and forgets the failure.
+    /// Stores an exported day, replacing an earlier export of it, and clears the failure.
     async fn put_exported_day(&self, day: &ExportedDay) -> Result<(), StoreError>;
 
     async fn export_failure(&self) -> Result<Option<ExportFailure>, StoreError>;

@@ -51,7 +51,7 @@ pub trait Row: Sized + 'static {
 pub struct Field<R: 'static> {
     /// Its description.
     pub shape: FieldShape,
-    /// Its value in JSON; null where there is none.
+    /// Its value in JSON; null if it has none.
     pub get: fn(&R) -> Value,
     /// Writes a value that fits `shape`. The error is the end of a sentence.
     pub set: fn(&mut R, &Value) -> Result<(), String>,
@@ -64,7 +64,7 @@ impl<R> std::fmt::Debug for Field<R> {
 }
 
 impl<R> Field<R> {
-    /// With another kind of value, such as narrower bounds.
+    /// Replaces the kind of value, for instance by one with narrower bounds.
     const fn kind(mut self, kind: Kind) -> Self {
         self.shape.kind = kind;
         self

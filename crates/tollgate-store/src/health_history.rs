@@ -13,7 +13,7 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// Stores transitions that a node saw. One of the same account or channel with the same beginning is replaced.
     async fn record_transitions(&self, node: &str, transitions: &[HealthTransition]) -> Result<(), StoreError>;
 
-    /// What a node recorded before: its transitions that have not ended, and the last ended one of each account.
+    /// Transitions that the node has recorded: those that have not ended, and the latest ended one of each account.
     async fn last_transitions(&self, node: &str) -> Result<Vec<HealthTransition>, StoreError>;
 
     /// The transitions that overlap with a range of time, the newest first.
@@ -25,15 +25,15 @@ pub trait HealthHistoryStore: Send + Sync + fmt::Debug {
     /// Every node, in order of name, with the time at which it was seen last.
     async fn nodes(&self) -> Result<Vec<SeenNode>, StoreError>;
 
-    /// Removes transitions that ended before a time, nodes that were not seen since then, and, oldest first, ended transitions of
-    /// which there are more than `max`; up to 10,000 at once. Returns how many transitions it removed. Repeat until it is 0.
+    /// Removes transitions that ended before a time, nodes that were not seen since then, and the oldest ended transitions in
+    /// excess of `max`; at most 10,000 in one call. Returns the number of removed transitions. Repeat until it is 0.
     async fn prune_transitions(&self, before: Timestamp, max: u64) -> Result<u64, StoreError>;
 }
 
 /// Transitions removed in one transaction.
 pub(crate) const PRUNED_AT_ONCE: u64 = 10_000;
 
-/// Which transitions to list.
+/// The transitions to list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TransitionFilter {
     pub channel: Option<ChannelId>,
@@ -48,7 +48,7 @@ pub struct TransitionFilter {
     pub limit: u32,
 }
 
-/// Whose transitions to list.
+/// Channels or accounts whose transitions are listed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TransitionSubject {
     /// Of channels and of accounts.
@@ -95,7 +95,7 @@ impl RecordedTransition {
     }
 }
 
-/// A place between transitions.
+/// A position between transitions, for paging.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TransitionPosition {
     pub since: Timestamp,

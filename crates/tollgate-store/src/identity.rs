@@ -21,7 +21,7 @@ pub const MAX_SHARING_MEMBERS: usize = 200;
 /// Part of the JSON of a login with a view that is shared.
 pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
 
-/// How a member wants pages shown; `None`: as the browser and the system say.
+/// Display preferences of a member; `None`: the browser's or the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemberPreferences {
@@ -29,7 +29,7 @@ pub struct MemberPreferences {
     pub language: Option<String>,
     /// `light` or `dark`.
     pub theme: Option<String>,
-    /// IANA name of the zone of times, such as `Europe/Berlin`.
+    /// IANA name of the time zone, such as `Europe/Berlin`.
     pub time_zone: Option<String>,
     /// At most [`MAX_SAVED_VIEWS`].
     pub views: Vec<SavedView>,
@@ -41,12 +41,12 @@ pub struct SavedView {
     pub name: String,
     /// The query of the page's address.
     pub query: String,
-    /// Whether others see it.
+    /// Whether other members see it.
     #[serde(rename = "shared")]
     pub is_shared: bool,
 }
 
-/// What a member signs in with.
+/// The means by which a member signs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Login {
     /// In lower case.
@@ -75,7 +75,7 @@ pub struct LoginMember {
     pub login: Login,
 }
 
-/// What proved a member's identity.
+/// The proof of a member's identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignInMethod {
@@ -101,7 +101,7 @@ impl SignInMethod {
 /// The second proof with which a session is opened; it is used up with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SecondFactor {
-    /// The member has none, or was asked by the OpenID provider.
+    /// Not required: the member has no second factor, or the OpenID provider is responsible for it.
     None,
     /// The time step of a one-time code.
     TotpStep(i64),
@@ -118,7 +118,7 @@ pub struct NewSession {
     pub client: SessionClient,
 }
 
-/// Where a session is used.
+/// The client of a session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionClient {
     /// Address of the last request; empty if it is unknown.
@@ -150,8 +150,8 @@ pub struct SessionSpec {
 }
 
 impl Session {
-    /// Whether it is still valid: neither over, nor idle for too long, and the member has the same role and password as when it
-    /// was opened.
+    /// Whether it is still valid: it has not expired and was not idle for too long, and the member still has the role and the
+    /// password of the time when it was opened.
     pub(crate) fn is_valid(&self, member: &LoginMember, now: Timestamp, idle_ms: i64) -> bool {
         self.ends_at > now
             && self.seen_at.plus_ms(idle_ms) > now
@@ -213,7 +213,7 @@ impl Invite {
     }
 }
 
-/// What a one-time link is for. Either sets a password.
+/// Purpose of a one-time link. A link of either kind sets a password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkKind {
     /// For the first admin.

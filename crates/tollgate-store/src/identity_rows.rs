@@ -10,7 +10,7 @@ use crate::{
     seal::{SealContext, Sealer},
 };
 
-/// A login as stored. The sealed secret and what is looked up are columns; everything else is `state`.
+/// A login as stored. The sealed secret and the values used in look-ups are columns; everything else is `state`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LoginRow {
     /// Id of the member, with its prefix.
@@ -165,7 +165,7 @@ pub(crate) trait IdentityTransaction: Send {
 
     async fn passkey_row(&mut self, id: PasskeyId) -> Result<Option<Passkey>, StoreError>;
 
-    /// Whether a member has a passkey to which the authenticator gave this id.
+    /// Whether any member has a passkey with this credential id.
     async fn has_credential(&mut self, credential: &[u8]) -> Result<bool, StoreError>;
 
     async fn put_passkey(&mut self, passkey: &Passkey) -> Result<(), StoreError>;
@@ -177,6 +177,6 @@ pub(crate) trait IdentityTransaction: Send {
     /// Whether the challenge was answered before.
     async fn is_challenge_used(&mut self, challenge: &UsedChallenge) -> Result<bool, StoreError>;
 
-    /// Remembers a challenge as answered, and forgets those that are over.
+    /// Stores a challenge as used, and deletes expired ones.
     async fn use_challenge(&mut self, challenge: &UsedChallenge, now: Timestamp) -> Result<(), StoreError>;
 }

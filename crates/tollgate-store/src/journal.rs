@@ -1,7 +1,7 @@
 //! The journal: append-only segments that survive a kill of the process and an outage of the database.
 //!
 //! Each core appends its entries: `begin` for each attempt, `progress` periodically while an answer streams, `end` with the answer's
-//! last bytes. Entries are collected, and the connections write what was collected, with one write(2), before they send: so a `begin`
+//! last bytes. Entries are collected, and the connections write all collected entries, with one write(2), before they send: so a `begin`
 //! is in the journal before the first byte of its attempt goes upstream, and an `end` before its last bytes go to the caller. The page
 //! cache alone survives a kill; a thread flushes to disk against power loss. The usage writer books ends into the database and reports
 //! them with [`Journal::mark_booked`]; a segment is removed once all its requests are booked. At start [`Journal::open`]
@@ -189,9 +189,9 @@ impl Journal {
         }
     }
 
-    /// Moves a record that the database refuses to a shard of its own, so that it does not keep the segment it is in alive.
-    /// Ignores the size limit. The next start offers the record again.
-    /// Fails when it cannot be written; then it stays where it is, and this process does not offer it again either.
+    /// Moves a record that the database refuses to a separate shard, so that it does not keep its segment alive. Ignores
+    /// the size limit. The next start tries to book the record again. Fails if it cannot be written. The record then stays
+    /// in its segment, and this process does not try to book it again either.
     pub fn quarantine(&self, record: &UsageRecord) -> Result<(), JournalError> {
         self.state.quarantined().insert(record.id);
         let shard = self.state.shard(QUARANTINE_SHARD);
@@ -312,7 +312,7 @@ pub(crate) fn is_segment(path: &Path) -> bool {
     segment::SegmentName::parse(path).is_some()
 }
 
-/// The length of a segment without an entry that is being written at its end. A damaged segment is whole, damage included.
+/// The length of a segment without a partly written entry at its end. A damaged segment is returned in full, including the damage.
 pub(crate) fn whole_length(path: &Path, bytes: &[u8]) -> usize {
     match segment::scan(path, bytes, &mut |_| Ok(())) {
         Ok(segment::SegmentEnd::Torn(at)) => at,

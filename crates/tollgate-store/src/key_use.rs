@@ -10,11 +10,11 @@ pub struct KeyUseFilter {
     pub since: Timestamp,
 }
 
-/// Requests of a key and what they cost.
+/// Requests of a key and their sale amount.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeyUse {
     pub requests: u64,
-    /// What its member was charged.
+    /// Amount charged to its member.
     pub sale: NanoUsd,
 }
 

@@ -62,7 +62,7 @@ pub struct Spending {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpendingChanges {
     pub spent: Vec<(Subject, SpendTotals)>,
-    /// Amounts to add to shared subjects (groups and the gateway), with the day they count for.
+    /// Amounts to add to shared subjects (groups and the gateway), with the day to which they belong.
     pub added: Vec<(Subject, Timestamp, NanoUsd)>,
     pub balances: Vec<(MemberId, NanoUsd)>,
     /// Position up to which the changes are included; less than `ledger` if there are more.

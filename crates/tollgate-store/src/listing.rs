@@ -12,11 +12,11 @@ use crate::{
     rows::{CatalogRow, RowSecret},
 };
 
-/// The objects that a principal may see. Queries take it, so that the others cannot be found at all.
+/// The objects that a principal may see. Every query takes the scope, so that other objects cannot be found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ObjectScope {
     Everything,
-    /// What belongs to this member.
+    /// Only objects of this member.
     Member(MemberId),
     Nothing,
 }
@@ -62,8 +62,8 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     /// Rows ordered by id, which is the order of their creation.
     async fn page(&self, filter: &RowFilter) -> Result<Vec<StoredRow>, StoreError>;
 
-    /// What keys are found and ordered by, of at most `limit` keys of the filter in the order of their ids. The filter's own limit,
-    /// name and search do not apply.
+    /// Search and sort data of at most `limit` keys of the filter, in the order of their ids. The filter's own limit, name and
+    /// search do not apply.
     async fn key_entries(&self, filter: &RowFilter, limit: u32) -> Result<Vec<KeyEntry>, StoreError>;
 
     /// Rows with these ids, removed ones included, in no order. Ids that no visible row has are left out.
@@ -91,7 +91,7 @@ pub trait ListingStore: Send + Sync + fmt::Debug {
     async fn admin_key(&self, hash: &KeyHash, now: Timestamp) -> Result<Option<AdminKey>, StoreError>;
 }
 
-/// What a list shows of a row that it refers to.
+/// Id and name of a row that a list refers to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowName {
     pub id: String,
@@ -100,7 +100,7 @@ pub struct RowName {
     pub parent: String,
 }
 
-/// What a key is found and ordered by. Ten thousand of these are read in the time of some hundred [`StoredRow`]s.
+/// Search and sort data of a key. Ten thousand of these are read in the time of some hundred [`StoredRow`]s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyEntry {
     pub id: String,
@@ -184,14 +184,14 @@ pub struct AuditFilter {
 }
 
 impl AuditFilter {
-    /// Whether the author is the one that is looked for.
+    /// Whether the filter selects this author.
     #[must_use]
     pub fn has_actor(&self, actor: &str) -> bool {
         let is_key = |name: &str| actor.strip_prefix(name).is_some_and(|rest| rest.starts_with(" ("));
         self.actor.as_ref().is_none_or(|wanted| wanted == actor || is_key(wanted))
     }
 
-    /// Whether the address is the one that is looked for.
+    /// Whether the filter selects this address.
     #[must_use]
     pub fn has_address(&self, address: Option<&str>) -> bool {
         self.address.is_none() || self.address.as_deref() == address

@@ -101,7 +101,7 @@ pub async fn open_locked(options: OpenOptions, lock: Option<DataFolderLock>) -> 
 }
 
 /// Copies a snapshot of a gateway's SQLite file to PostgreSQL in one transaction and compares the row counts. Can be repeated while
-/// the gateway serves from the file; a repetition copies what was added since. `now` and `keep_days`, for which
+/// the gateway serves from the file; a repetition copies the rows added since. `now` and `keep_days`, for which
 /// records are kept (0: for ever), determine the partitions to create.
 /// Fails with [`StoreError::TransferRefused`] when the target holds other data, [`StoreError::SecondNode`] when a server runs on it.
 pub async fn transfer_to_postgres(
@@ -273,7 +273,7 @@ impl Store {
         }
     }
 
-    /// Whether the journal of a data folder and the database belong together, for `verify`.
+    /// The mismatches between the journal of a data folder and the database, for `verify`; empty if they belong together.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -310,8 +310,8 @@ impl Store {
         }
     }
 
-    /// Notes that this gateway stops, so that no rotation waits for it. Call only if no other process of the data folder runs: such
-    /// a process would still have to answer for the gateway.
+    /// Notes that this gateway stops, so that no key rotation waits for its answer. Call only if no other process of the data
+    /// folder runs, because such a process must still answer.
     ///
     /// # Errors
     /// When the database takes no writes.

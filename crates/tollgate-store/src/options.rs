@@ -1,4 +1,4 @@
-//! How a store is opened: the address of its database, where its keys come from, and for what it is used.
+//! Options for opening a store: the address of its database, the source of its keys, and its purpose.
 
 use std::{fmt, path::PathBuf, time::Duration};
 

@@ -1,4 +1,4 @@
-//! Which journal belongs to which database. A journal has an id, which its database stores, and both count the records that
+//! Pairing of journals and databases. A journal has an id, which its database stores, and both count the records that
 //! were booked from the one into the other. The database counts first: if the journal counts more than the database, the
 //! database is an older copy; if a database was not closed cleanly, the journal it names must exist.
 

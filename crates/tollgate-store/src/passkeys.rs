@@ -45,6 +45,6 @@ pub struct PasskeySpec {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UsedChallenge {
     pub hash: KeyHash,
-    /// When the challenge is over; until then it is remembered as answered.
+    /// Expiry of the challenge. Until then it is stored as used.
     pub ends_at: Timestamp,
 }

@@ -1,4 +1,4 @@
-//! The history of prices: each change of a model's sale price or of what a channel's provider charges, with its author and, for an
+//! The history of prices: each change of a model's sale price or of a channel's cost, with its author and, for an
 //! imported price, its source.
 
 use std::collections::BTreeMap;
@@ -20,7 +20,7 @@ pub struct PriceChange {
     pub model: String,
     /// The channel whose cost it is; `None`: the sale price.
     pub channel: Option<String>,
-    /// What it was imported from; `None`: set by hand.
+    /// The list it was imported from; `None`: set by hand.
     pub source: Option<String>,
     /// `None`: not priced. Equal to `after` when only the source changed.
     pub before: Option<PriceSchedule>,
@@ -53,7 +53,7 @@ pub struct ImportedPrice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PriceHistoryFilter {
     pub model: String,
-    /// Only what this channel's provider charges.
+    /// Only changes of this channel's cost.
     pub channel: Option<String>,
     pub before: Option<PriceHistoryPosition>,
     /// Maximum number of changes; capped at 1,001, one more than the largest page.

@@ -12,7 +12,7 @@ use crate::{FieldProblem, StoreError, credential, rows::CatalogRow, seal::Sealer
 
 const STARS: &str = "***";
 
-/// A proxy's address as it may be shown: `***` for its password. One without a password is shown as it is.
+/// A proxy's address with `***` in place of its password. An address without a password is returned unchanged.
 pub fn redacted_proxy(proxy: &str) -> String {
     let Ok(mut url) = Url::parse(proxy) else { return proxy.to_owned() };
     if url.password().is_none() || url.set_password(Some(STARS)).is_err() {
@@ -96,7 +96,7 @@ impl ChannelSecrets {
         }
     }
 
-    /// What differs: the passwords of the proxies, the values of the headers, the private keys.
+    /// Which secrets differ: the passwords of the proxies, the values of the headers, the private keys.
     pub(crate) fn differ(&self, other: &Self) -> [bool; 3] {
         let text =
             |secrets: &Self| secrets.headers.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect::<Vec<_>>();

@@ -1,6 +1,7 @@
-//! Roll-ups: sums over usage records by five minutes, hours, days and months, over all keys, for each key, for each account and for each
-//! value of a tag, totals of each key by hours, days and months, and sums over attempts by hours and days. Computes what a batch of new
-//! records adds to them. Texts are numbers of the dictionary, words are codes, and 0 stands for a text that a record does not have.
+//! Roll-ups. Usage records are summed by five minutes, hours, days and months: over all keys, for each key, for each account and for
+//! each value of a tag. Each key also has totals by hours, days and months, and attempts are summed by hours and days. Computes the
+//! amounts that a batch of new records adds to them. Texts are stored as numbers of the dictionary, fixed words as codes, and 0 means
+//! that the record has no such text.
 
 mod histogram;
 mod packed;
@@ -14,7 +15,7 @@ pub(crate) use histogram::Histogram;
 pub(crate) use packed::CellWriter;
 pub(crate) use packed::{CellReader, PartSpan, VALUE_END, add_to_cells, by_part, keys_of_parts, part_of};
 
-/// Microseconds of a minute, of five minutes, of an hour and of a day; of a month those of the longest, which stand for any.
+/// Lengths in microseconds. [`MONTH`] is the length of the longest month, and is used for every month.
 pub(crate) const MINUTE: i64 = 60_000_000;
 pub(crate) const FIVE_MINUTES: i64 = 5 * MINUTE;
 pub(crate) const HOUR: i64 = 60 * MINUTE;

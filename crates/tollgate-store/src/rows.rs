@@ -78,7 +78,7 @@ impl IdempotentBatch {
     pub(crate) const LIFE_MS: i64 = 86_400_000;
 }
 
-/// What a batch of changes leaves behind besides the rows.
+/// The records that a batch of changes leaves besides the rows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchRecord<'a> {
     pub(crate) changed: &'a [ChangedRow],
@@ -121,9 +121,10 @@ pub(crate) trait ChangeTransaction: IdentityTransaction {
 
     async fn revision(&mut self) -> Result<Revision, StoreError>;
 
-    /// What the last change of a price imported it from; `None` if it was set by hand, or never. `channel`: of a cost.
+    /// The list that the current price was imported from; `None` if it was set by hand, or if there is none. With `channel`: of the cost
+    /// on that channel.
     async fn imported_from(&mut self, model: &str, channel: Option<&str>) -> Result<Option<String>, StoreError>;
 
-    /// Writes the new revision with what it changed.
+    /// Writes the new revision and the record of its batch.
     async fn record(&mut self, revision: Revision, batch: &BatchRecord<'_>) -> Result<(), StoreError>;
 }

@@ -75,7 +75,7 @@ impl Sealer {
         Self { ciphers: Arc::new(ArcSwap::from_pointee(vec![cipher(key)])), random }
     }
 
-    /// Seals with this key from now on, and opens with `more` too. What was known before still opens.
+    /// Seals with `key` from now on, and also opens with `more`. Earlier keys still open.
     pub(crate) fn use_keys(&self, key: &SecretBytes, more: Option<&SecretBytes>) {
         let given: Vec<_> = [cipher(key)].into_iter().chain(more.map(cipher)).collect();
         self.ciphers.rcu(|known| {

@@ -113,7 +113,7 @@ pub struct StoredSetting {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AdminScope {
-    /// What belongs to the key's member.
+    /// Only objects of the key's member.
     Member,
     /// Channels, accounts, groups, models, prices, all keys, all usage.
     #[default]

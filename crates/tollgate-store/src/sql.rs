@@ -1,5 +1,5 @@
 //! The database backend: one SQL text for SQLite and PostgreSQL, through sqlx's `Any` driver. Usage records are written and read
-//! through connections of their own, with the drivers of the two databases, which are faster for many rows.
+//! through separate connections with the native driver of each database, which is faster for many rows.
 
 mod address;
 mod alerts;

@@ -1,4 +1,5 @@
-//! What the model square reads: how offers did in the traffic, and how they and their prices changed. An offer is a model in a group.
+//! Data of the model square: results and speed of the requests for each offer, and changes of offers and their prices. An offer is a
+//! model in a group.
 
 use std::fmt;
 
@@ -72,7 +73,7 @@ pub struct OfferBucket {
     pub at: Timestamp,
     /// Requests that were answered completely.
     pub answered: u64,
-    /// Requests that were not, through the fault of the upstream or the gateway.
+    /// Requests that failed because of the upstream or the gateway.
     pub failed: u64,
     pub streamed: StreamedAnswers,
 }
@@ -103,7 +104,7 @@ impl OfferBucket {
     }
 }
 
-/// A change of what a group offers.
+/// A change of a group's offers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OfferChange {
     pub revision: Revision,
@@ -118,8 +119,8 @@ pub enum OfferChangeKind {
     Added(String),
     /// They cease to.
     Removed(String),
-    /// The factor on prices changed: that of the group, or of a model that lists of it show. What only follows from the group's
-    /// is not told for each model.
+    /// The factor on prices changed: that of the group, or that of a model in the group's lists. A change of the group's factor
+    /// is not repeated for each model.
     Multiplier { model: Option<String>, before: Multiplier, after: Multiplier },
 }
 

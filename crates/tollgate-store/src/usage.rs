@@ -43,7 +43,7 @@ pub struct TagCondition {
     pub value: String,
 }
 
-/// Conditions that no sums tell of: records are read to find those that meet them.
+/// Conditions that sums cannot answer: records are read to find those that meet them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RecordConditions {
     /// First and last HTTP status sent to the caller.
@@ -73,7 +73,7 @@ pub struct RecordConditions {
 }
 
 impl RecordConditions {
-    /// Whether there are none.
+    /// Whether there are no conditions.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -140,8 +140,8 @@ pub enum SortOrder {
     Oldest,
 }
 
-/// A place between records. Request ids begin with the time of arrival, so their order is that of the records; a cursor need not be
-/// the id of a record.
+/// A position between records. Request ids begin with the time of arrival, so they order the records; a cursor need not be the id
+/// of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct UsageCursor(pub RequestId);
 
@@ -150,8 +150,8 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Cursor of the next page; `None` on the last one.
     pub next: Option<UsageCursor>,
-    /// Set on a page that has fewer items than asked for although more may follow: so many records were read that the search stopped
-    /// at this time. `next` continues there.
+    /// Set if the page has fewer items than requested although more may follow, because the search stopped at this time after
+    /// reading its bound of records. `next` continues there.
     pub searched_until: Option<Timestamp>,
 }
 
@@ -165,7 +165,7 @@ impl<T> Page<T> {
     }
 }
 
-/// A place in the order in which records were booked: a batch, and how many of its records come before.
+/// A position in the order in which records were booked: a batch, and the number of its records before the position.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LogPosition {
     pub batch: i64,
@@ -177,9 +177,9 @@ pub struct LogPosition {
 pub struct BookedRecords {
     /// The records, each with the position behind it.
     pub items: Vec<(LogPosition, UsageRecord)>,
-    /// Where the next records begin.
+    /// Position of the next records.
     pub until: LogPosition,
-    /// Whether records after the position were skipped because the order of records booked so long ago is no longer known.
+    /// True if records after the position were skipped, because the order of records booked so long ago is no longer stored.
     pub missed: bool,
 }
 
@@ -217,7 +217,7 @@ pub(crate) fn five_minutes(at: Timestamp) -> String {
     begins.unwrap_or(jiff::Timestamp::MAX).to_string()
 }
 
-/// What records are grouped by. Channel and account are those of the attempt that answered, else of the last one.
+/// The dimension by which records are grouped. Channel and account are those of the attempt that answered, else of the last one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum SummaryBy {
     #[default]
@@ -247,7 +247,7 @@ pub enum SummaryBy {
     Tag(TagName),
 }
 
-/// What values of a tag without sums of their own are summed up as.
+/// The label under which values of a tag without separate sums are summed.
 pub const OTHER_VALUES_LABEL: &str = "other";
 
 impl SummaryBy {
@@ -276,9 +276,9 @@ pub struct Grouping {
     pub second: SummaryBy,
     /// Of more than 10,000 rows those with the most of this are returned.
     pub largest: SummaryFigure,
-    /// Whether only so many of the largest rows are wanted: smaller ones may be left out, which spares their texts.
+    /// Number of the largest rows that are needed. Smaller rows may be left out, which saves reading their texts.
     pub wanted: Option<u32>,
-    /// Whether no percentiles are wanted.
+    /// True if percentiles are not needed.
     pub without_times: bool,
 }
 
@@ -385,7 +385,7 @@ impl SummaryRow {
     }
 }
 
-/// Whether roll-ups have the percentiles of a filter and a grouping: those over all keys have.
+/// Whether roll-ups have the percentiles for a filter and a grouping. Only those over all keys have percentiles.
 pub(crate) fn has_times(filter: &UsageFilter, by: Grouping) -> bool {
     let UsageFilter { key, member, members, account, tags, conditions, .. } = filter;
     let groups = [SummaryBy::Key, SummaryBy::Member, SummaryBy::Account];

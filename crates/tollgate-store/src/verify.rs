@@ -94,7 +94,7 @@ pub enum ConsistencyRule {
     Journal,
     /// The database has every record that its journal marks as booked.
     Journals,
-    /// The journal of a gateway that did not stop in order is there.
+    /// If a gateway did not stop cleanly, its journal still exists.
     JournalMissing,
 }
 

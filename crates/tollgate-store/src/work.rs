@@ -6,14 +6,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::StoreError;
 
-/// How far long work is.
+/// Progress of long work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkProgress {
     /// The step in progress, such as `journal`.
     pub step: &'static str,
-    /// How much of the step is done: entries, bytes or checks.
+    /// Finished entries, bytes or checks of the step.
     pub done: u64,
-    /// How much there is to do; `None` if it is not known.
+    /// Total of the step; `None` if it is unknown.
     pub total: Option<u64>,
 }
 

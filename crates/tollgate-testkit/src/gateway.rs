@@ -170,7 +170,7 @@ impl TestGateway {
             Some(code) => UNRECORDED.contains(&code),
             None => UNRECORDED_MESSAGES.iter().any(|beginning| message.starts_with(beginning)),
         };
-        // Forms are sent to pages of the console, whose answers all have a policy.
+        // A form may be sent to a page of the console. All answers of pages have this header.
         let is_page = response.header("content-security-policy").is_some();
         if request.is_model_call() && !is_page && !is_unrecorded {
             self.expected.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push(id.to_owned());
@@ -437,10 +437,10 @@ fn filled(catalog: &str) -> String {
     catalog.replace("{key}", SERVICE_KEY).replace("{credential}", UPSTREAM_CREDENTIAL)
 }
 
-/// The executable with an empty environment but for its data folder and a path.
-/// Environment of `doctor`, which looks whether the gateway's address is free: one that is, whatever else runs on this machine.
+/// Environment for `doctor`, which checks whether the gateway's address is free: an address that always is.
 pub const FREE_ADDRESS: (&str, &str) = ("TOLLGATE_SERVER__LISTEN", "127.0.0.1:0");
 
+/// The executable with an empty environment except for its data folder and a path.
 fn command(program: &Path, data: &Path) -> Command {
     let mut command = Command::new(program);
     command.env_clear().env("PATH", "/usr/bin:/bin").env("TOLLGATE_DATA", data).current_dir(data).stdin(Stdio::null());

@@ -1,4 +1,4 @@
-//! A mail server that records what it is sent.
+//! A mail server that records the messages that it receives.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},

@@ -34,7 +34,7 @@ pub const ANTHROPIC_SIGNATURE: &str = "c2lnbmVk";
 /// Signature of the calls of the Gemini model, which it wants back.
 pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 
-/// What the Responses model seals its thoughts with, and wants back with each.
+/// The seal of the Responses model's thoughts, which each returned thought must have.
 pub const RESPONSES_SEAL: &str = "gAAAAscripted";
 
 /// Answers by the texts that they are to.
@@ -59,7 +59,7 @@ pub(crate) struct ModelInput {
     pub(crate) results: Vec<String>,
     /// Number of turns with tool results since then.
     pub(crate) rounds: usize,
-    /// Length of the conversation: ids contain it, because clients take what has the same id for the same.
+    /// Length of the conversation. Ids contain it, because clients treat objects with the same id as the same.
     pub(crate) messages: usize,
     /// A JSON response format is requested.
     pub(crate) json: bool,
@@ -74,7 +74,7 @@ pub(crate) struct ModelInput {
 }
 
 impl ModelInput {
-    /// Begins a user turn other than one of tool results.
+    /// Begins a user turn that is not made of tool results.
     pub(crate) fn begin_turn(&mut self, text: String, media: usize) {
         (self.text, self.media) = (text, media);
         self.results.clear();
@@ -102,7 +102,7 @@ pub(crate) struct ModelOutput {
     pub(crate) thought: Option<String>,
     pub(crate) text: Option<String>,
     pub(crate) calls: Vec<(String, Value)>,
-    /// Part of its ids, other than in the conversation so far.
+    /// Part of the ids of its calls; differs from those in the conversation so far.
     pub(crate) number: usize,
     /// Tokens of a text from the list of answers.
     listed_tokens: Option<usize>,

@@ -17,7 +17,7 @@ const MAX_LISTED: usize = 1_000;
 /// How long the database is asked whether it has reached the revision of a report.
 const REVISION_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the row of a key or member says about its access; `None` for other subjects.
+/// The access state according to the row of a key or member; `None` for other subjects.
 pub(crate) fn report(row: &StoredRow, subject: Subject, revision: Revision) -> Option<AccessReport> {
     let is_active = match subject {
         Subject::Key(_) if row.removed_at.is_some() => {

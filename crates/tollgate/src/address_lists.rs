@@ -5,8 +5,8 @@ use tollgate_gateway::upstream::client::unlisted;
 
 use crate::{compose, config::Config};
 
-/// A warning for each channel that is on and whose base URL, or proxy, has an address that the settings do not permit, in the place of a
-/// name. Names are resolved only to connect.
+/// A warning for each enabled channel whose base URL or proxy contains an IP address that the settings do not permit. Host names are not
+/// resolved here, only when connecting.
 pub(crate) fn warnings(catalog: &Catalog, config: &Config) -> Vec<String> {
     let lists = compose::addresses(config);
     let warning = |channel: &tollgate_core::Channel| {

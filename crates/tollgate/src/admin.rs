@@ -103,7 +103,7 @@ impl Admin {
         }
     }
 
-    /// How many records of a backlog the database does not have.
+    /// Number of records of a backlog that are not in the database.
     pub(crate) async fn count_unbooked(&self, backlog: &JournalBacklog) -> Result<usize, Failure> {
         match &self.backend {
             AdminBackend::Local(local) => backlog.count_unbooked(local.store()).await,
@@ -311,7 +311,7 @@ fn key(common: &Common) -> Result<tollgate_core::Secret, Failure> {
     Ok(tollgate_core::Secret::new(key))
 }
 
-/// Whether commands ask a running gateway.
+/// Whether commands use the admin API of a running gateway.
 pub(crate) fn is_remote(common: &Common) -> bool {
     url(common).is_some()
 }

@@ -37,12 +37,12 @@ const EVALUATE_SLOWLY_MS: i64 = 60_000;
 const PRUNE_MS: i64 = 3_600_000;
 /// A node that has not evaluated the rules about all nodes for this time is taken for dead, and another one takes over.
 const LEASE_MS: i64 = 45_000;
-/// Longest time to store what was observed at the end of the process.
+/// Longest time at the end of the process to store observed alerts.
 const LAST_LIMIT: Duration = Duration::from_secs(2);
 /// Rules that each node evaluates.
 const OF_NODE: [AlertRule; 2] = [AlertRule::JournalGrowing, AlertRule::CertificateExpiring];
 
-/// What the task works with.
+/// Inputs of the task.
 pub(crate) struct Alerting {
     pub(crate) settings: Arc<LiveSettings>,
     pub(crate) sources: Sources,
@@ -69,7 +69,7 @@ fn is_due(last: &mut Option<Timestamp>, interval_ms: i64, now: Timestamp) -> boo
 }
 
 impl Alerting {
-    /// Evaluates rules until `left` is cancelled; stores what is observed and sends messages until `stop` is.
+    /// Evaluates rules until `left` is cancelled; stores observed alerts and sends messages until `stop` is.
     pub(crate) async fn run(self, left: CancellationToken, stop: CancellationToken) {
         let Self { settings, sources, observed, configured } = self;
         let notifier = Arc::new(Notifier::new(Arc::clone(&sources.shared.trust)));
@@ -104,7 +104,7 @@ struct Watch {
     /// Wakes the delivery when there are messages.
     raised: Arc<Notify>,
     evaluation: Evaluation,
-    /// What was observed and is not stored yet.
+    /// Observed alerts that are not stored yet.
     waiting: VecDeque<ObservedAlert>,
     /// The destinations as they were last read.
     destinations: Vec<AlertDestination>,
@@ -152,7 +152,7 @@ impl Watch {
         }
     }
 
-    /// Keeps what was observed until it is stored.
+    /// Keeps an observed alert until it is stored.
     fn keep(&mut self, observed: ObservedAlert) {
         if self.waiting.len() < QUEUE_CAPACITY {
             self.waiting.push_back(observed);
@@ -180,7 +180,7 @@ impl Watch {
 
     async fn evaluate(&mut self, config: &Config, now: Timestamp) -> Result<(), StoreError> {
         let found = self.evaluation.of_node(config, now).await;
-        // How long a channel has been down is known only if it is followed without a gap.
+        // Runs at every evaluation, even without the database: the time since which a channel is down is known only without gaps.
         let down = self.evaluation.channels_down(config, now);
         if let Err(fault) = self.evaluate_node(&found, now).await {
             if fault.is_unreachable() {
@@ -221,7 +221,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Applies what the rules about this node have found.
+    /// Applies the findings of the rules about this node.
     async fn evaluate_node(&mut self, found: &[AlertCondition], now: Timestamp) -> Result<(), StoreError> {
         self.destinations = delivery::destinations(&self.sources.store, self.configured.as_ref()).await?;
         let open = self.sources.store.alerts.open_alerts(Some(&self.sources.node)).await?;

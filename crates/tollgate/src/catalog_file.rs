@@ -1,4 +1,4 @@
-//! Catalog files for commands and for the running gateway: reading one with its secrets and planning what it changes. Faults
+//! Catalog files for commands and for the running gateway: reading one with its secrets and planning its changes. Faults
 //! carry `FILE:LINE:COLUMN`.
 
 use std::path::Path;

@@ -120,7 +120,7 @@ impl FileWatch {
         Self { read: Some(read), last: read }
     }
 
-    /// Whether the file differs from what was read last, and has not changed since the last check.
+    /// Whether the file differs from the version that was read last, and has not changed since the last check.
     fn has_settled(&mut self, found: FileStamp) -> bool {
         let is_same = std::mem::replace(&mut self.last, found) == found;
         is_same && self.read != Some(found)
@@ -189,8 +189,8 @@ pub(crate) async fn watch_database(
     }
 }
 
-/// Installs the current snapshot, invalidates cached keys affected by the changed rows, and queues for other nodes which of them
-/// may be used.
+/// Installs the current snapshot, invalidates cached keys affected by the changed rows, and queues reports about their access
+/// for other nodes.
 async fn load_snapshot(
     store: &Store,
     (shared, registry, settings): (&Shared, &HealthRegistry, &LiveSettings),

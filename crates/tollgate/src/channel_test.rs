@@ -83,7 +83,7 @@ pub(crate) async fn models(
     listed.map_err(|fault| ChannelTestError::Upstream(text_of(&fault)))
 }
 
-/// What failed, and what to do if the settings do not permit the address.
+/// The fault, with a remedy if the settings do not permit the address.
 fn text_of(fault: &ProbeFault) -> String {
     match fault {
         ProbeFault::Connect(ConnectFault::Unlisted(why)) => format!("{why}; {}", why.remedy()),

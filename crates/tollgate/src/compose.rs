@@ -257,7 +257,7 @@ pub(crate) async fn closed(config: &Config) -> Result<Arc<Shared>, Failure> {
     Ok(shared)
 }
 
-/// Where requests are reported besides their usage records.
+/// Destinations of reports about requests, besides usage records.
 pub(crate) struct Outlets {
     pub(crate) alerts: AlertQueue,
     pub(crate) request_log: RequestLog,
@@ -318,7 +318,7 @@ pub(crate) fn shared(
     })
 }
 
-/// Settings of how members sign in. `address` is where the console listens.
+/// Settings of the members' sign-in. `address` is the listening address of the console.
 pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentitySettings, Failure> {
     Ok(IdentitySettings { oidc: oidc(config)?, url: console_url(config, address) })
 }
@@ -412,7 +412,7 @@ pub(crate) fn gateway_settings(config: &Config) -> Settings {
     settings
 }
 
-/// The settings of the gateway, whatever the limit of open files.
+/// The settings of the gateway, before they are adjusted to the limit of open files.
 pub(crate) fn configured(config: &Config) -> Settings {
     let per_address = config.count("server.max_connections_per_address");
     let connections = config.count("server.max_connections");

@@ -222,7 +222,7 @@ fn console_url(text: Option<&str>, faults: &mut Vec<String>) -> Option<Url> {
     }
 }
 
-/// Whether anybody can open an account at a provider. Microsoft's addresses name a tenant, or one of these words for all.
+/// Whether accounts at a provider are open to the public. Microsoft's addresses name a tenant, or one of these words for all tenants.
 fn is_public_issuer(issuer: &Url) -> bool {
     let tenant = issuer.path_segments().and_then(|mut segments| segments.next()).unwrap_or_default();
     match issuer.host_str().unwrap_or_default() {
@@ -365,7 +365,7 @@ fn export_endpoint(values: &ConfigValues, faults: &mut Vec<String>) -> Option<Ur
     }
 }
 
-/// What is wrong with the beginning of objects' names. Segments that a URL resolves would name another object.
+/// The fault of a prefix for object names. Segments that URLs resolve, such as `..`, would name another object.
 fn object_prefix_fault(prefix: &str) -> Option<&'static str> {
     if prefix.is_empty() {
         return None;

@@ -132,7 +132,7 @@ pub(crate) fn start(
     let exports = schedule::run(Arc::clone(settings), store.clone(), Arc::clone(shared), jobs.clone(), stop.clone());
     tasks.spawn_on(exports, runtime.handle());
     let console = Console::new(store.clone(), Arc::new(process), identity, catalog_file, Some(jobs));
-    // Requests of callers about themselves have a queue of their own, so that those of operators do not wait behind them.
+    // Requests of callers about their own keys have a separate queue, so that operators' requests do not wait behind them.
     let ((queue, requests), (callers, caller_requests)) = (queue(), queue());
     tasks.spawn_on(serve_queue(console.clone(), requests, stop.clone()), runtime.handle());
     tasks.spawn_on(serve_queue(console, caller_requests, stop.clone()), runtime.handle());

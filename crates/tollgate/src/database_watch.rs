@@ -40,7 +40,7 @@ pub(crate) async fn watch(
     stop: CancellationToken,
     stop_serving: CancellationToken,
 ) -> Result<(), Failure> {
-    // Read at the start: what is cached depends on it.
+    // Read only at the start, because the contents of the cache depend on it.
     let max_age = Duration::from_secs(settings.current().number("degraded.max_age_s"));
     let mut written: Option<Timestamp> = None;
     let mut too_old = false;

@@ -30,7 +30,7 @@ impl DescriptorBounds {
             return Self { connections, requests, needed, limit };
         }
         let free = usize::try_from(limit.saturating_sub(RESERVE)).unwrap_or(usize::MAX);
-        // Most connections are idle. Each of the two may use what the other does not need.
+        // Most connections are idle. Either of the two may use descriptors that the other does not need.
         let requests = requests.min((free / 5 * 2).max(free.saturating_sub(connections))).max(1);
         let connections = connections.min(free.saturating_sub(requests)).max(1);
         Self { connections, requests, needed, limit }
@@ -66,12 +66,12 @@ pub(crate) fn apply(http: &mut HttpLimits) {
 /// Fewer connections than this are a fault, and not only less than configured.
 const MIN_CONNECTIONS: usize = 256;
 
-/// What the limit means for a gateway.
+/// The result of checking the limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DescriptorCheck {
     /// Whether the configured bounds fit.
     pub(crate) fits: bool,
-    /// Whether enough connections are left without that.
+    /// Whether enough connections remain even if they do not fit.
     pub(crate) may_serve: bool,
     pub(crate) text: String,
 }

@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
 };
 
-/// Where days are exported to, and with which access key.
+/// Destination of exports, and the access key.
 pub(crate) struct ExportTarget {
     bucket: Bucket,
     credentials: Credentials,

@@ -1,6 +1,6 @@
 //! Rows created on the first start without a catalog file: the echo channel, the groups `default` and `echo`, and the key `first` of
 //! the member `owner`. They are ordinary rows and are not created again once deleted. The key is printed, so it is only in the group
-//! `echo`, which offers the echo channel alone: what the operator adds to `default` needs a key of the operator's making.
+//! `echo`, which offers only the echo channel. Channels that the operator adds to `default` need a key that the operator creates.
 
 use tollgate_core::{
     AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,

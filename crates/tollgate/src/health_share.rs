@@ -35,7 +35,7 @@ pub(crate) async fn watch(mut health: SharedHealth, registry: Arc<HealthRegistry
     }
 }
 
-/// Shows how far the clock is wrong; logs and alerts when that begins and ends.
+/// Publishes the skew of the clock; logs and alerts when it begins and ends.
 fn report_skew(shared: &Shared, micros: i64) {
     shared.metrics.clock_skew(micros);
     let before = shared.condition.clock_skew_s();

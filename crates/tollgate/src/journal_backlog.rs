@@ -45,7 +45,7 @@ impl JournalBacklog {
         self.ids.remove(&id);
     }
 
-    /// Leaves only this record; whether it is there.
+    /// Keeps only this record. Returns whether it is in the backlog.
     pub(crate) fn keep_only(&mut self, id: RequestId) -> bool {
         self.ids.retain(|known| *known == id);
         !self.is_empty()
@@ -55,7 +55,7 @@ impl JournalBacklog {
         self.ids.is_empty()
     }
 
-    /// How many of the records the database does not have.
+    /// Number of the records that are not in the database.
     pub(crate) async fn count_unbooked(&self, store: &Store) -> Result<usize, Failure> {
         let ids: Vec<RequestId> = self.ids.iter().copied().collect();
         let mut unbooked = 0;

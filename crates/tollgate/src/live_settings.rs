@@ -87,7 +87,7 @@ impl LiveSettings {
     }
 }
 
-/// The settings with stored values; what is left out is logged.
+/// The settings with stored values. Invalid stored values are left out and logged.
 pub(crate) fn with_stored(start: &Config, stored: &BTreeMap<String, String>) -> Config {
     let (config, faults) = start.with_stored(stored);
     for fault in faults {

@@ -33,7 +33,7 @@ fn filter(config: &Config) -> EnvFilter {
 /// Changes the level of the running log.
 pub(crate) fn set_level(config: &Config) {
     if let Some(handle) = FILTER.get() {
-        // It fails only when the subscriber is gone, and with it the log.
+        // It fails only if the subscriber no longer exists, and then there is no log either.
         let _ = handle.reload(filter(config));
     }
 }
@@ -57,7 +57,7 @@ pub(crate) fn selection(config: &Config) -> LogSelection {
     LogSelection { requests, slow_us: config.number("log.slow_ms").saturating_mul(1_000) }
 }
 
-/// Starts the log of requests. Dropping the thread writes what is left.
+/// Starts the log of requests. Dropping the thread writes the remaining lines.
 pub(crate) fn requests(config: &Config) -> Result<(RequestLog, LogThread), Failure> {
     let options = RequestLogOptions { selection: selection(config), format: format(config), buffers: config.cores };
     RequestLog::start(options, std::io::stderr())

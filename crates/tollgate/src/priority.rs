@@ -6,7 +6,7 @@ pub(crate) const CONSOLE: i32 = 15;
 pub(crate) const JOBS: i32 = 19;
 
 /// Lowers the priority of the calling thread, and of the threads that it starts, by this much below that of the process. Does
-/// nothing on other systems than Linux, where it would change the priority of the whole process.
+/// nothing on systems other than Linux, because there it would change the priority of the whole process.
 pub(crate) fn lower(by: i32) {
     #[cfg(target_os = "linux")]
     {

@@ -20,13 +20,13 @@ const POLL_INTERVAL: Duration = Duration::from_mins(10);
 const PAUSE: Duration = Duration::from_millis(50);
 const DAY_US: i64 = 86_400_000_000;
 
-/// For how many days more usage records are kept that are to be exported and are not.
+/// Further days for which usage records are kept while their export is overdue.
 pub(crate) const MAX_EXPORT_WAIT_DAYS: u64 = 30;
 
 /// Most health transitions that are kept, however young they are.
 const MAX_TRANSITIONS: u64 = 500_000;
 
-/// What is kept for how long, in days.
+/// Retention times in days.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct RetentionDays {
     /// Usage records; 0: for ever.
@@ -47,7 +47,7 @@ impl RetentionDays {
     }
 }
 
-/// Creates partitions and removes what is too old until `stop` is cancelled.
+/// Creates partitions and removes expired data until `stop` is cancelled.
 pub(crate) async fn run(store: Store, settings: Arc<LiveSettings>, stop: CancellationToken) {
     let started = compose::instant();
     let mut clock = None;

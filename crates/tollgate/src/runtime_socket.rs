@@ -22,12 +22,12 @@ const TIMEOUT: Duration = Duration::from_secs(2);
 /// Larger answers are ignored.
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 
-/// What the gateway reports.
+/// The gateway's report to commands.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Report {
-    /// Where it serves callers, which a flag may have set.
+    /// Listening address for callers, which a flag may have set.
     pub(crate) listen: SocketAddr,
-    /// Where browsers reach its console; empty from a gateway of an earlier build.
+    /// Address of its console for browsers; empty from a gateway of an earlier build.
     #[serde(default)]
     pub(crate) console: String,
     pub(crate) state: RuntimeState,
@@ -55,7 +55,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, (listen, console): (SocketAddr, U
     let listener = match UnixListener::bind(&path) {
         Ok(listener) => listener,
         Err(error) => {
-            // A path may be too long for a socket, or its file system may have none.
+            // The path may be too long for a socket, or the file system may not support sockets.
             tracing::warn!(path = %path.display(), %error, "commands cannot ask this gateway; they read what it last wrote to its folder");
             return;
         }

@@ -85,7 +85,7 @@ impl SnapshotFile {
     }
 
     fn remove(&self) {
-        // Usually there is none.
+        // Usually there is no file.
         let _ = fs::remove_file(file(&self.data));
     }
 }

@@ -1,5 +1,5 @@
-//! An upgrade without a gap: a new process takes over the sockets, the lock of the data folder and what the counters hold from the
-//! running one (`tollgate serve --upgrade`).
+//! An upgrade without a gap: a new process takes over the sockets, the lock of the data folder and the state of the counters from
+//! the running one (`tollgate serve --upgrade`).
 //!
 //! ```text
 //! new                                   running
@@ -12,9 +12,9 @@
 //!  ◀────────── Settled, Connection … ──  each ended request, each connection between two requests
 //! ```
 //!
-//! Until `Go` the running process can go on by itself, and does when the new one fails (`Failed`, or the end of the conversation).
+//! Until `Go` the running process can resume serving, and does so if the new one fails (`Failed`, or the end of the conversation).
 //! Connections that arrive meanwhile wait in the kernel's queue, and so do processes that ask for the next upgrade. Each process
-//! writes a journal folder of its own, so a kill of either loses nothing.
+//! writes its own journal folder, so killing either loses nothing.
 
 pub(crate) mod adopt;
 pub(crate) mod leaving;

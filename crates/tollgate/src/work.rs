@@ -1,5 +1,5 @@
-//! Long work on a data folder: one function each, which its command calls and which a running gateway calls for a job. It reports
-//! its progress, ends soon after it is cancelled, and returns what the command prints.
+//! Long work on a data folder: one function for each kind, which the command calls, and a running gateway for a job. It reports
+//! its progress, ends soon after it is cancelled, and returns the output of the command.
 
 pub(crate) mod backup;
 pub(crate) mod doctor;

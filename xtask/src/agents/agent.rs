@@ -1,4 +1,4 @@
-//! What differs between agents.
+//! The differences between agents.
 
 use std::{net::SocketAddr, path::Path, process::Command};
 
@@ -13,7 +13,7 @@ pub(crate) struct Turn<'a> {
     pub(crate) continues: bool,
     pub(crate) gateway: SocketAddr,
     pub(crate) key: &'a str,
-    /// Home of the agent, with what it keeps.
+    /// Home of the agent, with its stored state.
     pub(crate) home: &'a Path,
 }
 
@@ -30,10 +30,10 @@ pub(crate) struct Agent {
     pub(crate) read_file: fn(&Path) -> String,
     /// Arguments, environment and files of a turn.
     pub(crate) arguments: fn(&mut Command, &Turn<'_>) -> Result<()>,
-    /// The answer in what it printed; an error if it says that the turn failed.
+    /// The answer in the agent's output; an error if the output says that the turn failed.
     pub(crate) answer: fn(&str) -> Result<String>,
     /// Whether it asks for the text of thinking, and keeps it with the conversation.
     pub(crate) shows_thinking: bool,
-    /// Checks what only an upstream of its own protocol gets: members and headers of the agent, unchanged.
+    /// Checks the members and headers of the agent, which only an upstream of its own protocol gets unchanged.
     pub(crate) check_forwarded: fn(&ReceivedRequest) -> Result<()>,
 }

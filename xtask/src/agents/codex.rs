@@ -28,7 +28,7 @@ fn arguments(command: &mut Command, turn: &Turn<'_>) -> Result<()> {
     let folder = turn.home.join(".codex");
     fs::create_dir_all(&folder)?;
     let Turn { model, gateway, .. } = turn;
-    // An effort makes models of every protocol show what they think.
+    // An effort makes models of every protocol show their thoughts.
     let config = format!(
         "model = \"{model}\"\nmodel_reasoning_effort = \"medium\"\nmodel_provider = \"tollgate\"\n\
          [model_providers.tollgate]\nname = \"tollgate\"\nbase_url = \"http://{gateway}/v1\"\nenv_key = \"TOLLGATE_KEY\"\n\
@@ -36,7 +36,7 @@ fn arguments(command: &mut Command, turn: &Turn<'_>) -> Result<()> {
     );
     fs::write(folder.join("config.toml"), config)?;
     command.env("TOLLGATE_KEY", turn.key);
-    // The kernel of a container has no sandbox; the agent runs nothing but what the scripted model says.
+    // The kernel of a container has no sandbox; the agent runs only the commands of the scripted model.
     command.args(["exec", "--json", "--skip-git-repo-check", "--dangerously-bypass-approvals-and-sandbox"]);
     if turn.continues {
         command.args(["resume", "--last"]);

@@ -118,7 +118,8 @@ impl<'a> Conversation<'a> {
         }
     }
 
-    /// What the upstream got: two requests for each turn with a call, one for the last, each with the conversation so far.
+    /// Checks the requests that the upstream got: two requests for each turn with a call, one for the last, each with the conversation so
+    /// far.
     fn check_received(&self, received: &[ReceivedRequest], [family, next]: [&Family; 2]) -> Result<()> {
         let lines: Vec<&str> = received.iter().map(|request| request.line.as_str()).collect();
         ensure!(received.len() == 5, "the upstream got {} instead of 5 requests: {lines:?}", received.len());

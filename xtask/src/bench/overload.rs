@@ -33,7 +33,7 @@ pub(super) const NAME: &str = "overload";
 /// Offered load by capacity.
 const FACTOR: f64 = 3.0;
 const CONNECTIONS: &str = "1024";
-/// `limits.in_flight` of the gateway: what it answers in about 10 ms.
+/// `limits.in_flight` of the gateway: the number of requests that it answers in about 10 ms.
 const IN_FLIGHT: &str = "256";
 /// Requests a second of the other key.
 const OTHER_RATE: &str = "50";

@@ -20,7 +20,7 @@ pub(super) fn measure(options: &BenchOptions, programs: &Path, folder: &Path) ->
         return Ok(json!({ "PostgreSQL": measure_database(options, programs, folder, "PostgreSQL", Some(url))? }));
     }
     let sqlite = measure_database(options, programs, folder, "SQLite", None)?;
-    // What PostgreSQL's manual advises, and operating.md with it.
+    // The advice of PostgreSQL's manual, which operating.md repeats.
     let cache = format!("shared_buffers={}MB", machine::memory_bytes()? / 4 / (1 << 20));
     let server = servers::postgres(&["fsync=on", &cache])?;
     let postgres = measure_database(options, programs, folder, "PostgreSQL", Some(&server.url()))?;

@@ -47,7 +47,7 @@ impl FairnessRow {
         }
     }
 
-    /// What the attack costs when it is aimed at another gateway is the machine's and not this gateway's.
+    /// The slowdown by an attack on another gateway is due to the machine and not to this gateway.
     pub(super) fn is_met(&self) -> bool {
         self.goodput >= GOODPUT && self.p99_beside_ms <= P99 * self.p99_alone_ms.max(self.p99_elsewhere_ms)
     }

@@ -17,7 +17,7 @@ const LAYERS: [(&str, &[&str]); 5] = [
 ];
 /// Crates without I/O, clock and randomness.
 const PURE: [&str; 2] = ["tollgate-protocol", "tollgate-core"];
-/// What a pure crate must not depend on.
+/// Dependencies that a pure crate must not have.
 const IMPURE: [&str; 11] =
     ["tokio", "hyper", "sqlx", "redis", "getrandom", "jiff", "async-trait", "tracing", "socket2", "axum", "futures-util"];
 

@@ -1,4 +1,4 @@
-//! Rules about documentation: lists of what the code defines (error ids and metrics), and the form of doc comments.
+//! Rules about documentation: lists of error ids and metrics that the code defines, and the form of doc comments.
 
 use super::source_tree::SourceTree;
 

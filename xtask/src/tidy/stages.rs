@@ -129,7 +129,7 @@ fn named_in_path(file: &SourceFile, to_path: &str) -> Vec<String> {
     names
 }
 
-/// The first segments of what follows a path's root: one name, or those of a group `{a, b::c}`.
+/// The first segments after a path's root: one name, or those of a group `{a, b::c}`.
 fn first_segments(rest: &str) -> Vec<String> {
     let segments = if rest.starts_with('{') { members(rest) } else { vec![rest.to_owned()] };
     let names = segments.iter().map(|segment| {

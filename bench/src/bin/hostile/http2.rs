@@ -1,5 +1,5 @@
-//! A pattern over HTTP/2 with prior knowledge. It writes frames itself, because a client library would not send what a
-//! well-behaved client does not.
+//! A pattern over HTTP/2 with prior knowledge. It writes frames itself, because a client library sends only the frames
+//! of a well-behaved client.
 
 use std::{collections::BTreeSet, io, time::Duration};
 
@@ -85,7 +85,7 @@ async fn connection(target: &Target) -> io::Result<()> {
     }
 }
 
-/// Takes the complete frames out of `received`, and appends what has to be acknowledged to `out`. `false`: the server closes the
+/// Takes the complete frames out of `received`, and appends the required acknowledgements to `out`. `false`: the server closes the
 /// connection.
 fn take_frames(received: &mut Vec<u8>, streams: &mut Streams, out: &mut Vec<u8>, target: &Target) -> bool {
     let mut from = 0;

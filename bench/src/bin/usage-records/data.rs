@@ -30,7 +30,7 @@ pub(super) struct Shape {
     pub(super) count: u64,
     pub(super) keys: u64,
     pub(super) models: u64,
-    /// Whether half of them have a tag with fifty values, and a tenth one with a value of its own.
+    /// Adds tags: half of the records get a tag with fifty values, a tenth one with a unique value.
     pub(super) tags: bool,
 }
 

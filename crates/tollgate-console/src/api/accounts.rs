@@ -21,7 +21,7 @@ static ACCOUNT: Object = row_object!(
     [read("id", Kind::Id("acc_"), "Id."), read("channel", NAME, "Its channel.")],
     [CREDENTIAL_END, OWNER, CREATED_AT, REVISION]
 );
-/// The end of a credential, by which credentials can be told apart.
+/// The last characters of a credential, to distinguish credentials.
 pub(super) const CREDENTIAL_END: FieldShape = read(
     "credential_end",
     Kind::Text { min: 1, max: 4 },

@@ -163,8 +163,8 @@ fn show_change(event: &AuditEvent) -> Value {
     })
 }
 
-/// Shows a stored row as the admin API and the catalog file do: amounts in USD, the same names. A row that an older version stored
-/// in a form that is not read any more stays as it is.
+/// Converts a stored row to the form of the admin API and the catalog file, with amounts in USD and the same names. A row in a
+/// form of an older version that is no longer read stays unchanged.
 fn in_catalog_form(kind: RowKind, stored: &mut Value) {
     fn shown<S: serde::de::DeserializeOwned, R: Row>(stored: &Value, row: impl Fn(S) -> R) -> Option<Value> {
         let spec = S::deserialize(stored).ok()?;
@@ -192,7 +192,7 @@ fn in_catalog_form(kind: RowKind, stored: &mut Value) {
     }
 }
 
-/// Where a page begins: after a change and after a posting, each `None` at the beginning.
+/// Start of a page: after a change and after a posting. Each is `None` at the beginning.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Cursor {
     change: Option<AuditPosition>,
@@ -200,7 +200,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    /// `<revision>-<index>-<ledger position>`, empty where there is none.
+    /// `<revision>-<index>-<ledger position>`, with empty parts for `None`.
     fn text(self) -> String {
         let change = self.change.map_or_else(|| "-".to_owned(), |it| format!("{}-{}", it.revision.0, it.position));
         format!("{change}-{}", self.posting.map(|it| it.0.to_string()).unwrap_or_default())
@@ -217,7 +217,7 @@ impl Cursor {
         Some(Self { change, posting })
     }
 
-    /// Behind this line.
+    /// The cursor after this line.
     fn after(self, line: &AuditEntry) -> Self {
         match line {
             AuditEntry::Change(position, _) => Self { change: Some(*position), ..self },
@@ -264,7 +264,7 @@ async fn find(context: &RequestContext, after: Cursor, limit: u32) -> Result<(Ve
     if kind.is_none_or(|kind| kind == LEDGER) {
         lines.extend(postings(context, &filter, after.posting).await?);
     }
-    // Stable: of the same time, changes come first, each list in its own order.
+    // A stable sort: at the same time changes come before postings, and each list keeps its order.
     lines.sort_by_key(|line| std::cmp::Reverse(line.at()));
     let more = lines.len() > limit as usize;
     lines.truncate(limit as usize);

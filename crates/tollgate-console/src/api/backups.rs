@@ -1,5 +1,5 @@
 //! `/admin/v1/backups`: the files that backup jobs made, in a folder of the gateway's data folder. No path comes from a request: a
-//! name is one that the folder gave.
+//! name must be one that the folder lists.
 
 use std::io;
 

@@ -24,7 +24,7 @@ use crate::{api_error::ApiError, response::ApiResponse};
 const MAX_FAULTS: usize = 20;
 
 const FILE: Kind = Kind::Text { min: 0, max: 64_000_000 };
-/// Room for the ids of 250 channels.
+/// Enough for the ids of 250 channels.
 const NAMES: Kind = Kind::Text { min: 1, max: 8_000 };
 
 static CATALOG: Object = Object::of(

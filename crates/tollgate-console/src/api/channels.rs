@@ -77,7 +77,7 @@ impl NamedResource for ChannelResource {
             .collect()
     }
 
-    /// Whether an account has a credential. A full page of accounts is taken to have one.
+    /// Whether any account of the channel has a credential. This is assumed if the accounts fill the page.
     async fn keeps_secrets(context: &RequestContext, row: &StoredRow) -> Result<bool, ApiError> {
         if !context.body.has("base_url") {
             return Ok(false);

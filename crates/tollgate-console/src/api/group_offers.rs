@@ -1,5 +1,5 @@
-//! What a group would offer with these channels and patterns, before it is saved: computed from the catalog as it would be, so that it
-//! agrees with routing and lists.
+//! The models that a group would offer with these channels and patterns, before it is saved. Computed from the catalog as it would be
+//! after saving, so that the result agrees with routing and lists.
 
 use std::collections::HashSet;
 

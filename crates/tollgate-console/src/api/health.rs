@@ -173,7 +173,7 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(rows::page(accounts, context.limit(), |(_, row)| row.id.clone(), show_one))
 }
 
-/// How busy this node is.
+/// The load of this node.
 async fn load(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::ok(json!({"in_flight": context.state.gateway.in_flight()})))
 }

@@ -129,7 +129,7 @@ impl Nodes {
         Self { seen: seen.into_iter().map(|it| (it.node, it.seen_at)).collect(), now }
     }
 
-    /// The transition as far as it is known: one that a vanished node left open ended when the node was last seen.
+    /// The transition with its known end: if its node has vanished and left it open, it ended when the node was last seen.
     fn known(&self, recorded: &RecordedTransition) -> HealthTransition {
         let mut transition = recorded.transition;
         let last = self.seen.get(&recorded.node).filter(|seen_at| self.now.ms_since(**seen_at) > NODE_GONE_MS);

@@ -159,7 +159,7 @@ impl Standing {
     }
 }
 
-/// Whether a budget that blocks is spent, with what running requests have reserved.
+/// Whether a blocking budget is spent, including the reservations of running requests.
 async fn is_spent(context: &RequestContext, subject: Option<Subject>, budgets: &[Budget]) -> Result<bool, ApiError> {
     let Some(subject) = subject else { return Ok(false) };
     for budget in budgets.iter().filter(|budget| budget.action == BudgetAction::Block) {
@@ -242,7 +242,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     show_one(&context, context.path_param("key")).await
 }
 
-/// A key with what keeps its member from changing it.
+/// A key, with the reasons why its member may not change it.
 async fn show_one(context: &RequestContext, id: &str) -> Result<ApiResponse, ApiError> {
     let row = rows::find(context, RowKind::Key, None, id).await?;
     let spec = row.read()?;

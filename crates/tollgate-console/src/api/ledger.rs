@@ -133,7 +133,7 @@ async fn find_member(context: &RequestContext, text: &str) -> Result<(MemberId, 
     Ok((id, row.name))
 }
 
-/// What the query selects, of what the sender may see.
+/// The entries that the query selects, restricted to those that the sender may see.
 async fn filter(context: &RequestContext) -> Result<LedgerFilter, ApiError> {
     Ok(LedgerFilter {
         member: recorded_rows::member(context).await?,

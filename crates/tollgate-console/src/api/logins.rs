@@ -1,4 +1,4 @@
-//! What members sign in with, as members and admins see it.
+//! The means by which members sign in, as shown to the member and to admins.
 
 use serde_json::{Value, json};
 use tollgate_core::MemberId;

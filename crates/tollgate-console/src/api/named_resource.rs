@@ -42,12 +42,12 @@ pub(super) trait NamedResource: Sized + Send + Sync {
         Self::Spec::blank()
     }
 
-    /// Changes made with a new row, such as adding a channel's accounts.
+    /// Further changes in the batch that creates a row, such as adding a channel's accounts.
     fn related_changes(_context: &RequestContext, _spec: &Self::Spec) -> Result<Vec<Change>, ApiError> {
         Ok(Vec::new())
     }
 
-    /// Changes made with an edit of a row, such as that a price was set by hand.
+    /// Further changes in the batch that edits a row, such as recording that a price was set by hand.
     fn changes_beside(_sent: &InputFields, _before: &Self::Spec, _after: &Self::Spec) -> Vec<Change> {
         Vec::new()
     }
@@ -57,7 +57,7 @@ pub(super) trait NamedResource: Sized + Send + Sync {
         Ok(())
     }
 
-    /// Whether secrets are stored with the row, which a change of its URL would send to another server.
+    /// Whether secrets are stored with the row. A change of its URL would send them to another server.
     fn keeps_secrets(_context: &RequestContext, _row: &StoredRow) -> impl Future<Output = Result<bool, ApiError>> + Send {
         async { Ok(false) }
     }

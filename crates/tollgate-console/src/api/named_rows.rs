@@ -60,7 +60,7 @@ impl NamedResource for Models {
         Change::RemoveModel { model }
     }
 
-    /// A price that is sent counts as set by hand, one that equals an imported price too.
+    /// A sent price counts as set by hand, even if it equals an imported price.
     fn changes_beside(sent: &InputFields, before: &ModelSpec, after: &ModelSpec) -> Vec<Change> {
         let change = || Change::SetPrice { model: after.name.clone(), price: after.price.clone(), source: None };
         (sent.has("price") && before.price == after.price).then(change).into_iter().collect()

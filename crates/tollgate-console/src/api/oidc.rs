@@ -97,7 +97,7 @@ fn too_many() -> ApiError {
     ApiError::overloaded("Too many people sign in at the moment.")
 }
 
-/// The address the provider sends the browser back to, as it is registered there.
+/// The redirect URI, as registered at the provider.
 fn callback_url(context: &RequestContext) -> String {
     format!("{}/{CALLBACK}", context.state.identity.settings.url.as_str().trim_end_matches('/'))
 }
@@ -130,7 +130,7 @@ async fn callback(context: RequestContext) -> Result<ApiResponse, ApiError> {
     // Only the browser that began the sign-in has the cookie: another's code is not redeemed.
     let state = state.filter(|state| context.query.text("state") == Some(state.state.as_str()));
     let state = state.ok_or_else(ApiError::no_challenge)?;
-    // A provider that names itself in its answers (RFC 9207) is the one that was asked.
+    // If the answer names its issuer (RFC 9207), the issuer must be the configured provider.
     if context.query.text("iss").is_some_and(|issuer| issuer != provider.settings.issuer) {
         return Err(ApiError::oidc_refused());
     }

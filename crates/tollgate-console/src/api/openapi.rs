@@ -186,7 +186,7 @@ fn description(needs: Needs) -> String {
     }
 }
 
-/// A page of these objects, with what the pages of a route have besides.
+/// A page of these objects, with the further members of the route's pages.
 fn page_schema(route: &Route, items: &Value) -> Value {
     let mut page = json!({
         "type": "object",

@@ -30,7 +30,7 @@ use crate::{
     time::time_value,
 };
 
-/// Base64url of what browsers and authenticators send; ids of passkeys have at most 1,023 bytes.
+/// Values that browsers and authenticators send, in base64url. Ids of passkeys have at most 1,023 bytes.
 const BYTES: Kind = Kind::Text { min: 1, max: 10_000 };
 const CREDENTIAL: Kind = Kind::Text { min: 1, max: 1_364 };
 const ALGORITHM: Kind = Kind::Integer { min: -65_536, max: 65_535 };
@@ -163,7 +163,7 @@ fn used(context: &RequestContext, challenge: &str) -> UsedChallenge {
     UsedChallenge { hash, ends_at: context.now().plus_ms(2 * webauthn::TIMEOUT_MS) }
 }
 
-/// What authenticators keep as the id of a member.
+/// The user handle that authenticators store for a member.
 fn user_handle(member: MemberId) -> Vec<u8> {
     member.to_string().into_bytes()
 }
@@ -207,7 +207,7 @@ async fn sign_in(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let (authenticator_data, signature) = (bytes(&context, "authenticator_data")?, bytes(&context, "signature")?);
     let handle = bytes(&context, "user_handle")?;
     let expected = ExpectedAnswer { relying_party: &relying_party, challenge: &challenge };
-    // What depends on the browser alone comes first, so that all answers about a passkey are the same.
+    // Checks that need only the browser's data come first, so that the answers do not reveal whether a passkey is known.
     webauthn::check_sign_in(expected, &client_data).map_err(|fault| refuse(&context, fault))?;
     let found = context.state.store.identity.find_passkey(&credential).await?;
     let Some((passkey, member)) = found.filter(|(_, member)| member.status == MemberStatus::Active) else {
@@ -268,7 +268,8 @@ async fn report_counter(context: &RequestContext, passkey: &Passkey, sign_count:
 
 // === the own passkeys ===
 
-/// What `state` of a new passkey holds: the member, the version of the login, so that a new password ends it, and the challenge.
+/// Content of `state` while a passkey is added: the member; the version of the login, so that a new password invalidates the state; and
+/// the challenge.
 type NewState = (String, i64, String);
 
 async fn begin(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -115,7 +115,7 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     open_session(&context, member, SignInMethod::Password, SecondFactor::None, vec![set]).await
 }
 
-/// What the member signs in with besides the password.
+/// The member's other means of signing in, besides the password.
 fn names(member: &LoginMember) -> Vec<&str> {
     [Some(member.name.as_str()), member.login.email.as_deref()].into_iter().flatten().collect()
 }

@@ -92,8 +92,8 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(answer(&preferences))
 }
 
-/// Whether a time zone has this name. A machine without the database of time zones takes every name that can be one; browsers have a
-/// database of their own.
+/// Whether a time zone has this name. On a machine without a time zone database, every well-formed name is accepted, because
+/// browsers have their own database.
 #[must_use]
 pub fn is_time_zone(name: &str) -> bool {
     let is_name = name.len() <= MAX_TIME_ZONE

@@ -81,7 +81,7 @@ pub(super) async fn preview_effects(context: &RequestContext, changes: &[Change]
     preview_effects_of(context, changes, is_dry_run(context)).await
 }
 
-/// As [`preview_effects`]; a dry run neither needs a confirmation nor is refused.
+/// As [`preview_effects`], but a dry run needs no confirmation and is not refused.
 pub(super) async fn preview_effects_of(
     context: &RequestContext,
     changes: &[Change],
@@ -99,8 +99,8 @@ pub(super) async fn preview_effects_of(
     }
 }
 
-/// Whether changes also affect keys with limits of their own: a group's limit and a price do, the change of a key affects that key
-/// only.
+/// Whether changes also affect other keys with price limits. A group's limit and a price do; the change of a key affects only that
+/// key.
 fn affect_many(changes: &[Change]) -> bool {
     changes.iter().any(|change| matches!(change, Change::PutGroup(_) | Change::SetPrice { .. } | Change::SetCosts { .. }))
 }
@@ -157,7 +157,7 @@ fn key_names(changes: &[Change]) -> HashSet<String> {
     named.collect()
 }
 
-/// Whether there is any price limit, before or after the changes.
+/// Whether any price limit exists before or after the changes.
 fn has_limits(current: &CatalogRows, changes: &[Change]) -> bool {
     let by_change = |change: &Change| {
         let limit = if let Change::PutGroup(group) = change {

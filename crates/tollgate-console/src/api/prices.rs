@@ -180,7 +180,7 @@ impl<'a> PriceTable<'a> {
         })
     }
 
-    /// What a price was imported from, and when.
+    /// Source and time of an imported price.
     fn source(&self, model: &str, channel: Option<&str>) -> (Option<&str>, Option<Value>) {
         let imported = self.imported.get(&(model, channel));
         (imported.map(|it| it.source.as_str()), imported.map(|it| time_value(it.at)))

@@ -78,7 +78,7 @@ async fn named(context: &RequestContext, kind: RowKind, scope: ObjectScope, name
     if present.is_empty() { Ok(listing.page(&of(true)).await?) } else { Ok(present) }
 }
 
-/// The id of the only row that is there, or else of the only row.
+/// The id of the only row that is not removed, or of the only removed row if all are removed.
 fn only(kind: RowKind, parameter: &str, rows: Vec<StoredRow>) -> Result<String, ApiError> {
     let (present, removed): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.removed_at.is_none());
     let mut rows = if present.is_empty() { removed } else { present };

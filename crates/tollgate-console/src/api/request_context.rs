@@ -71,7 +71,7 @@ impl RequestContext {
         if self.principal.scope() == AdminScope::Admin { Ok(()) } else { Err(ApiError::forbidden(what, AdminScope::Admin)) }
     }
 
-    /// The member whose objects are to be selected, if a member was asked for or the principal sees only its own. Other members are
+    /// The member whose objects to select, if the request names one or the principal sees only its own objects. Another member is
     /// not found.
     pub(crate) fn only_member(&self, asked: Option<MemberId>) -> Result<Option<MemberId>, ApiError> {
         match (self.objects, asked) {
@@ -133,7 +133,7 @@ impl RequestContext {
         self.apply_as(&self.actor(), changes).await
     }
 
-    /// As [`Self::apply`], for a change that something else than the principal permits, such as a password or an invite.
+    /// As [`Self::apply`], for a change that is permitted by a password or an invite instead of the principal.
     pub(crate) async fn apply_as(&self, actor: &Actor, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
         match self.state.store.catalog.apply(changes, &self.with_address(actor.clone()), self.now()).await {
             Ok(_) => Ok(ApplyOutcome::Applied),

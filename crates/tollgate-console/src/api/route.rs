@@ -24,7 +24,7 @@ const OPEN_BODY_BYTES: usize = 16 << 10;
 pub(crate) enum Needs {
     /// Any client, for routes that are used before a sign-in.
     Nothing,
-    /// Any authenticated principal, for the objects of its own member; principals with at least this scope see all objects.
+    /// Any authenticated principal. It sees the objects of its own member; with at least this scope, it sees all objects.
     Own { all: AdminScope },
     /// Principals with this scope, for all objects.
     Scope(AdminScope),
@@ -40,7 +40,7 @@ impl Needs {
         }
     }
 
-    /// As the documents word it.
+    /// The text of `x-needs` in the OpenAPI document.
     pub(crate) fn words(self) -> String {
         match self {
             Self::Nothing => "nothing".to_owned(),
@@ -73,7 +73,7 @@ pub(crate) struct Route {
     pub(crate) handler: Handler,
 }
 
-/// Properties that routes share: their tag in the OpenAPI document, and what they require.
+/// Properties that routes share: their tag in the OpenAPI document, and their access requirement.
 #[derive(Clone, Copy)]
 pub(crate) struct Resource {
     pub(crate) tag: &'static str,
@@ -151,7 +151,7 @@ impl Route {
     }
 }
 
-/// What a route does with the header `Idempotency-Key`.
+/// Handling of the header `Idempotency-Key`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Idempotency {
     Ignored,
@@ -236,8 +236,8 @@ pub(crate) fn path_parameter(name: &str) -> &'static FieldShape {
     PATH_PARAMETERS.iter().find(|parameter| parameter.name == name).expect("a test compares the table with the routes")
 }
 
-/// Whether a value of the parameter `{name}` can name anything. The words of a parameter are left to the handler, whose refusal
-/// names them.
+/// False if no object can have this value of the parameter `{name}`. A parameter with a fixed list of words is checked by the
+/// handler, whose refusal names the words.
 pub(crate) fn may_exist(name: &str, value: &str) -> bool {
     let is_short = if let Kind::Text { max, .. } = path_parameter(name).kind { value.chars().count() <= max } else { true };
     is_short && !value.chars().any(char::is_control)

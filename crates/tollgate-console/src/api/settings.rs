@@ -1,5 +1,5 @@
 //! Settings of the running process. Those that it applies without a restart can be stored in the database; a flag, the environment
-//! and the settings file override what is stored.
+//! and the settings file override stored values.
 
 use serde_json::{Value, json};
 use tollgate_store::{
@@ -183,7 +183,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
     shown(&context, context.path_param("name")).await
 }
 
-/// The name in the message is one of the table, never the one that was asked for.
+/// The message suggests a name from the table, and never repeats the requested name.
 fn unknown(context: &RequestContext, name: &str) -> ApiError {
     match context.state.gateway.check_setting(name, "") {
         Err(refusal) => refused(&refusal),
@@ -241,7 +241,7 @@ async fn unset(context: RequestContext) -> Result<ApiResponse, ApiError> {
     Ok(ApiResponse::no_content())
 }
 
-/// What `If-Match` asks for.
+/// The precondition of the header `If-Match`.
 fn precondition(context: &RequestContext, row: Option<&StoredRow>) -> Result<Vec<Change>, ApiError> {
     match (context.if_match()?, row) {
         (None, _) => Ok(Vec::new()),

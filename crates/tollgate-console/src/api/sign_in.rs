@@ -1,4 +1,4 @@
-//! What all ways to sign in share: opening a session, the answer with its cookie, and the check of a member's own password.
+//! Shared parts of all ways to sign in: opening a session, the answer with its cookie, and the check of a member's own password.
 
 use serde_json::{Value, json};
 use tollgate_core::SessionId;
@@ -48,8 +48,8 @@ pub(super) static SIGN_IN: Object = Object::of(
     ],
 );
 
-/// The content of a challenge: a member; the version of the login, so that a new password ends it; and what the member signed in as,
-/// whose failed attempts are forgotten at the end.
+/// The content of a challenge: the member; the version of the login, so that a new password invalidates it; and the name used to
+/// sign in, whose failed attempts are cleared on success.
 pub(super) type Challenge = (String, i64, String);
 
 /// The member was identified. Answers with a session, or with a challenge if a one-time code is needed too.
@@ -71,7 +71,7 @@ pub(super) async fn admit(
 }
 
 /// Opens a session of a member, together with other changes of the member's login, and answers with its cookie. The token is always
-/// a new one: what the browser sent before is never taken over.
+/// new. A token that the browser sent is never reused.
 pub(super) async fn open_session(
     context: &RequestContext,
     member: &LoginMember,
@@ -114,7 +114,7 @@ fn client(context: &RequestContext) -> SessionClient {
 }
 
 /// Counts an attempt to sign in or to prove a password; 429 with the time to wait after too many. Secrets of links and invites cannot
-/// be guessed: their attempts have no name, and count for the address only.
+/// be guessed, so their attempts have no name and are counted by address only.
 pub(super) fn begin_attempt(context: &RequestContext, name: Option<&str>) -> Result<(), ApiError> {
     let begun = context.state.identity.limiter().begin(context.address, name, context.now());
     begun.map_err(ApiError::too_many_sign_ins)
@@ -129,9 +129,9 @@ pub(super) fn need_session(context: &RequestContext) -> Result<&SignedIn, ApiErr
     context.principal.session().ok_or_else(ApiError::needs_session)
 }
 
-/// Checks the password that a member sends again before a change of the own login: a person at an unattended browser does not know
-/// it. 409 for a member without a password, who signs in at the OpenID provider: with a password the member could still sign in
-/// after the provider has closed the account. Admins set one with a link.
+/// Checks the password that members must send again before they change their own login, because another person may be using an
+/// unattended browser. 409 for a member without a password, who signs in at the OpenID provider. Such a member cannot set one,
+/// because it would still work after the provider has closed the account; an admin can, with a link.
 pub(super) async fn prove_password(context: &RequestContext, member: &LoginMember, field: &str) -> Result<(), ApiError> {
     let Some(hash) = &member.login.password else { return Err(ApiError::no_password()) };
     begin_attempt(context, Some(&member.name))?;

@@ -1,4 +1,4 @@
-//! Exports of rows as text: those of a filter, page by page, as CSV or as one JSON object a line.
+//! Exports the rows of a filter as text, page by page: as CSV or as one JSON object a line.
 
 use std::future::Future;
 
@@ -12,12 +12,12 @@ use super::schema::both;
 use crate::{api_error::ApiError, response::ApiResponse, usage_format::escape_formula};
 
 pub(super) const FORMAT: FieldShape = both("format", Kind::Word(&["csv", "jsonl"]), "Default csv.");
-/// Rows that are read at once.
+/// Rows of a page.
 pub(super) const PAGE: u32 = 1_000;
 /// Rows of an export, at most.
 const MAX_ROWS: usize = 100_000;
 
-/// What is exported.
+/// A kind of rows to export.
 pub(super) trait ExportedRows: Send + 'static {
     /// Name of the file, without its ending.
     const NAME: &'static str;
@@ -34,7 +34,7 @@ enum Format {
     JsonLines,
 }
 
-/// Where an export has got to.
+/// An export in progress.
 struct Export<R> {
     rows: R,
     format: Format,
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(lines.lines().count(), 2);
     }
 
-    /// Pages of as many rows as may be read at once.
+    /// An endless export of full pages; the field is the next number.
     struct Numbers(usize);
 
     impl ExportedRows for Numbers {

@@ -221,7 +221,7 @@ pub(super) static ROUTES: &[Route] = &[
         .returns(ResponseSchema::TextLines),
 ];
 
-/// Parses a page cursor: a place between request ids.
+/// Parses a page cursor, a position between request ids.
 fn cursor(text: &str) -> Result<UsageCursor, ApiError> {
     RequestId::parse(text).map(UsageCursor).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))
 }

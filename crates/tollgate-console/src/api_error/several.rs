@@ -21,8 +21,8 @@ impl ApiError {
         (Self { others: Vec::new(), ..self }, others)
     }
 
-    /// 400 if a change of `of` rows has faults, with what is wrong with each row. A fault that all of them have is about what was sent,
-    /// and is returned by itself.
+    /// 400 with the fault of each row, if a change of `of` rows has faults. If all rows have the same fault, the request is at fault,
+    /// and that fault alone is returned.
     pub(crate) fn check_rows(faults: Vec<(String, Self)>, of: usize) -> Result<(), Self> {
         let Some((_, first)) = faults.first() else { return Ok(()) };
         if faults.len() == of && faults.iter().all(|(_, fault)| fault == first) {

@@ -1,7 +1,8 @@
 //! The paths that existing clients read a balance from: OpenAI's old dashboard API, as one-api has it too
 //! (<https://github.com/songquanpeng/one-api>), new-api's account and token paths (<https://github.com/QuantumNous/new-api>), and
-//! `/user/balance` of `DeepSeek` (<https://api-docs.deepseek.com/api/get-user-balance>), which CC Switch asks by default
-//! (<https://github.com/farion1231/cc-switch>). All say what the key has spent in all its time, and what it may spend from now on.
+//! `/user/balance` of `DeepSeek` (<https://api-docs.deepseek.com/api/get-user-balance>), which CC Switch calls by default
+//! (<https://github.com/farion1231/cc-switch>). All return what the key has spent since it was created, and what it may still
+//! spend.
 
 use serde_json::{Value, json};
 use tollgate_core::{Caller, NanoUsd, Timestamp};
@@ -13,25 +14,25 @@ use tollgate_store::{
 use super::{CallerRequest, key};
 use crate::{api::schema::both, api_error::ApiError};
 
-/// What clients take for unlimited: 100,000,000 USD.
+/// The amount that stands for "unlimited" to clients: 100,000,000 USD.
 const UNLIMITED: NanoUsd = NanoUsd(100_000_000_000_000_000);
 const DATE: Kind = Kind::Text { min: 1, max: 40 };
-/// Dates are accepted and not considered, as in one-api: the amounts are those of all time, so that their difference is what is left.
+/// Dates are accepted and ignored, as in one-api. The amounts are totals, so that limit minus usage is the remaining amount.
 pub(super) const USAGE: &[FieldShape] = &[both("start_date", DATE, "Not considered."), both("end_date", DATE, "Not considered.")];
 
-/// What new-api counts amounts in: 1/500,000 USD.
+/// new-api's unit of amounts: 1/500,000 USD.
 const NANO_USD_PER_QUOTA: i64 = 2_000;
 const NANO_USD_PER_CENT: i64 = 10_000_000;
 
-/// What the key has spent, and with how many requests.
+/// Spending and number of requests of the key.
 async fn used(request: &CallerRequest) -> Result<(NanoUsd, u64), ApiError> {
     let filter = UsageFilter { key: Some(request.key.id), ..UsageFilter::default() };
     let sums = request.read(request.state.store.usage.summary(&filter, Grouping::default().without_times())).await?;
     Ok(sums.first().map_or((NanoUsd::ZERO, 0), |sum| (sum.sale, sum.requests)))
 }
 
-/// The smallest amount that the balance and the blocking budgets leave; `None` without any. Nothing is left when a budget of the
-/// gateway is spent. Of several groups, the one that leaves the most counts: it serves requests while the others refuse them.
+/// The smallest remainder of the balance and the blocking budgets; `None` without any. 0 if a budget of the gateway is spent.
+/// With several groups, the group with the largest remainder decides, because it serves requests while the others refuse them.
 async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd>, ApiError> {
     let budgets = key::budgets(request, caller).await?;
     let own = budgets.iter().filter(|budget| !budget.is_of_group()).filter_map(key::BudgetState::bound);
@@ -43,7 +44,7 @@ async fn left(request: &CallerRequest, caller: &Caller) -> Result<Option<NanoUsd
     Ok(own.chain(most_of_groups).chain(balance).chain(of_gateway).min())
 }
 
-/// What may be spent from now on, what has been spent, and with how many requests.
+/// The remaining amount, the spent amount, and the number of requests.
 struct Spending {
     /// `None`: without a limit.
     left: Option<NanoUsd>,
@@ -61,7 +62,7 @@ async fn spending(request: &CallerRequest) -> Result<Spending, ApiError> {
     Ok(Spending { left, used, requests, group })
 }
 
-/// The answer of `DeepSeek`, with what CC Switch reads beside it.
+/// The answer of `DeepSeek`, with the further members that CC Switch reads.
 pub(super) async fn balance(request: &CallerRequest) -> Result<Value, ApiError> {
     let Spending { left, used, .. } = spending(request).await?;
     let left = left.unwrap_or(UNLIMITED);
@@ -102,12 +103,12 @@ pub(super) async fn token_usage(request: &CallerRequest) -> Result<Value, ApiErr
     }))
 }
 
-/// An amount in new-api's unit, rounded down, so that it never exceeds what is left.
+/// An amount in new-api's unit, rounded down, so that it never exceeds the remaining amount.
 const fn quota(amount: NanoUsd) -> i64 {
     amount.0.div_euclid(NANO_USD_PER_QUOTA)
 }
 
-/// An amount in USD with two decimal places, rounded down, so that it never exceeds what is left; never negative.
+/// An amount in USD with two decimal places, rounded down, so that it never exceeds the remaining amount; never negative.
 fn whole_cents(left: NanoUsd) -> String {
     let cents = left.0.max(0) / NANO_USD_PER_CENT;
     format!("{}.{:02}", cents / 100, cents % 100)

@@ -1,4 +1,4 @@
-//! `/v1/key`, and the same for members: what a key may use, and what is left of its limits and budgets.
+//! `/v1/key`, and the same for members: the models, groups and protocols that a key may use, and the rest of its limits and budgets.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::{api_error::ApiError, time::time_value};
 /// Models that are listed.
 const MAX_MODELS: usize = 10_000;
 
-/// A budget with what is left of it.
+/// A budget and its remaining amount.
 pub(super) struct BudgetState {
     of: &'static str,
     /// The group, of a group's budget.
@@ -22,7 +22,7 @@ pub(super) struct BudgetState {
 }
 
 impl BudgetState {
-    /// What it leaves to spend; `None` if it only alerts.
+    /// The remaining amount; `None` if the budget only alerts.
     pub(super) fn bound(&self) -> Option<NanoUsd> {
         (self.budget.action == BudgetAction::Block).then(|| self.left())
     }

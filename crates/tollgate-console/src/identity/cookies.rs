@@ -19,7 +19,7 @@ pub(crate) fn session_token(headers: &HeaderMap, secure: bool) -> Option<&str> {
     cookie(headers, name(secure))
 }
 
-/// What a browser keeps while it is at the OpenID provider.
+/// The state that a browser keeps while it is at the OpenID provider.
 pub(crate) fn oidc_state(headers: &HeaderMap, secure: bool) -> Option<&str> {
     cookie(headers, oidc_name(secure))
 }

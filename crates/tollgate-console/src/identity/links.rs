@@ -65,9 +65,9 @@ pub(crate) const SET_UP_PAGE: &str = "setup";
 pub(crate) const RESET_PAGE: &str = "reset-password";
 pub(crate) const INVITE_PAGE: &str = "invite";
 
-/// Whether a path is needed to set up the first admin, and must be served before anybody can sign in: the page of the link and the step
-/// after it, which needs the session that the link opens; the check and the use of the link; and files that are part of the program.
-/// `base` is the console's own path, which a proxy may leave there.
+/// Whether a path must be served before any member can sign in, because setting up the first admin needs it. These are the page of
+/// the link, the step after it, the routes that check and use the link, and the program's own assets. The step after it needs the
+/// session that the link opens. `base` is the console's path prefix, which a proxy may or may not remove.
 pub fn is_set_up_path(base: &str, path: &str) -> bool {
     let own = path.strip_prefix(base).filter(|rest| rest.starts_with('/')).unwrap_or(path);
     matches!(own, "/setup" | "/setup/gateway") || own.starts_with("/assets/") || own.starts_with("/admin/v1/password-links/")

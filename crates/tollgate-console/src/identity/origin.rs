@@ -1,14 +1,14 @@
-//! Where a request of a browser comes from: requests that pages of other origins cause are refused.
+//! The origin of a browser's request. Requests caused by pages of other origins are refused.
 
 use http::{HeaderMap, Uri, header};
 use url::Url;
 
-/// What the headers `Sec-Fetch-Site` and `Origin` say.
+/// The origin according to the headers `Sec-Fetch-Site` and `Origin`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestOrigin {
     Same,
     Other,
-    /// Neither header is there, as from a program that is no browser.
+    /// Both headers are missing, as in requests of programs other than browsers.
     Unknown,
 }
 

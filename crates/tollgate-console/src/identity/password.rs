@@ -88,7 +88,7 @@ const COMMON: [&str; 60] = [
     "welcome123",
 ];
 
-/// What is wrong with a new password. Its text is the end of a sentence.
+/// Why a new password is refused. Its text is the end of a sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PasswordFault {
     Length(usize),

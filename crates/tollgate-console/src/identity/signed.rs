@@ -1,6 +1,6 @@
-//! Texts that the console hands to a client and takes back unchanged, for a short time: the challenge between password and one-time
-//! code, a secret that is being set up, the state of a sign-in at an OpenID provider, the challenges of passkeys. They are authenticated,
-//! not encrypted.
+//! Texts that the console sends to a client and accepts back unchanged for a short time. They are authenticated, not encrypted. Used for
+//! the challenge between password and one-time code, a secret that is being set up, the state of a sign-in at an OpenID provider, and the
+//! challenges of passkeys.
 
 use serde::{Serialize, de::DeserializeOwned};
 use subtle::ConstantTimeEq as _;

@@ -1,8 +1,8 @@
 //! The checks of a relying party on passkeys (W3C Web Authentication Level 3, <https://www.w3.org/TR/webauthn-3/>), without clock, store and
 //! network. Section numbers are those of that document.
 //!
-//! Attestation is not asked for, and what an authenticator says about itself is not used: any may be added by its member. A person must be
-//! verified by the authenticator each time, so that a passkey stands for two factors.
+//! Attestation is not requested, and an authenticator's statements about itself are ignored: members may add any authenticator. The
+//! authenticator must verify the person each time, so that a passkey counts as two factors.
 
 mod authenticator_data;
 mod public_key;
@@ -100,7 +100,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What an authenticator must answer to.
+/// The relying party and challenge that an authenticator's answer must match.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ExpectedAnswer<'a> {
     pub(crate) relying_party: &'a RelyingParty,
@@ -201,7 +201,8 @@ pub(crate) fn verify_registration(
     })
 }
 
-/// Checks what a browser says about a sign-in (section 7.2, steps 8 to 14), which needs no passkey: [`verify_assertion`] does it, too.
+/// Checks the client data of a sign-in (section 7.2, steps 8 to 14), for which no passkey is needed. [`verify_assertion`] includes this
+/// check.
 pub(crate) fn check_sign_in(expected: ExpectedAnswer<'_>, client_data: &[u8]) -> Result<(), Fault> {
     check_client_data(expected, Ceremony::Get, client_data)
 }
@@ -219,7 +220,7 @@ pub(crate) fn verify_assertion(
     check_client_data(expected, Ceremony::Get, answer.client_data)?;
     let data = AuthenticatorData::parse(answer.authenticator_data)?;
     check_authenticator(expected, &data)?;
-    // Step 19: whether a passkey may be copied does not change.
+    // Step 19: the backup eligibility of a passkey never changes.
     if data.is_backup_eligible() != known.is_backup_eligible {
         return Err(Fault::BackupFlags);
     }

@@ -1,4 +1,4 @@
-//! Which jobs are admitted and kept: one of a kind at a time, a few in all, and the latest of those that have ended.
+//! Admission and retention of jobs: one of a kind runs at a time, a few in total, and the latest ended ones are kept.
 
 use std::{collections::VecDeque, sync::Arc};
 

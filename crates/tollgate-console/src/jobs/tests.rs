@@ -9,7 +9,7 @@ use super::{job::JobState, *};
 
 const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
-/// Work that ends when it is told to, or when it is cancelled.
+/// Work that ends when the test sends its end, or when it is cancelled.
 #[derive(Debug)]
 struct Scripted {
     begun: SyncSender<JobKind>,
@@ -102,7 +102,7 @@ async fn third_job_is_queued_and_can_be_cancelled_before_it_runs() {
     assert_eq!(ended(&first[0]).await["state"], "cancelled");
     let again = script.start(JobRequest::Backup);
     is_in(&again, JobState::Running).await;
-    // Those that began in all, each in a thread of its own: the cancelled one is not among them.
+    // All jobs that began, in any order because each has a thread. The cancelled one is not among them.
     let begun: Vec<JobKind> = (0..3).map(|_| script.begun.recv().unwrap()).collect();
     let backups = begun.iter().filter(|kind| **kind == JobKind::Backup).count();
     assert_eq!((backups, script.begun.try_recv().ok()), (1, None), "{begun:?}");

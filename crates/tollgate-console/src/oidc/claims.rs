@@ -1,4 +1,4 @@
-//! What the claims of an OpenID provider mean here: who is admitted, with which role and groups.
+//! Evaluation of an OpenID provider's claims: whether a person is admitted, and with which role and groups.
 
 use serde_json::{Map, Value};
 use tollgate_core::Role;
@@ -17,7 +17,7 @@ pub(crate) struct Identified {
     pub(crate) email: Option<String>,
     /// `None`: the role is kept here.
     pub(crate) role: Option<Role>,
-    /// Groups that claims decide, and whether they grant them.
+    /// Groups that are governed by claims, and whether the claims grant them.
     pub(crate) groups: Vec<(String, bool)>,
 }
 

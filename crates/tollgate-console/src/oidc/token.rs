@@ -23,7 +23,7 @@ const LEEWAY_S: i64 = 60;
 /// Largest token, in bytes.
 const MAX_TOKEN: usize = 64 << 10;
 
-/// What a token must say.
+/// The values that a token must have.
 pub(super) struct Expected<'a> {
     pub(super) issuer: &'a str,
     pub(super) client_id: &'a str,
@@ -145,8 +145,8 @@ fn verifier_factory(algorithm: &Algorithm, key: &DecodingKey) -> jsonwebtoken::e
     }
 }
 
-/// The algorithms with which a token may be signed: asymmetric ones only. Neither `none` nor one that would take the provider's public key
-/// for a shared secret is among them.
+/// The permitted signature algorithms: asymmetric ones only. `none` is excluded, and so are those with a shared secret, for which the
+/// provider's public key could be used.
 static ALLOWED: [(Algorithm, Verification); 9] = [
     (Algorithm::RS256, Verification::Rsa(&RSA_PKCS1_2048_8192_SHA256)),
     (Algorithm::RS384, Verification::Rsa(&RSA_PKCS1_2048_8192_SHA384)),

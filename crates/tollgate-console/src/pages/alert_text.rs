@@ -1,12 +1,12 @@
-//! What alerts tell, in the reader's language, out of their facts.
+//! Texts of alerts in the reader's language, made from their facts.
 
 use serde_json::Value;
 use tollgate_core::NanoUsd;
 
 use super::{channels::state::path, format, locale::Locale, models::path_of_name, money, price_text, pricing::model_query, strip};
 
-/// What an alert has found, as a sentence without its end. An alert whose facts are not there, such as one of an older version, is told
-/// in the words of the gateway.
+/// The finding of an alert, as a sentence without its final period. An alert without facts, such as one of an older version, is shown
+/// with the gateway's own text.
 pub(crate) fn sentence(t: Locale, rule: &str, detail: &Value, node: &str, text: &str) -> String {
     said(t, rule, detail, node).unwrap_or_else(|| format::capital(text))
 }
@@ -91,7 +91,7 @@ fn share(spent: &str, amount: &str) -> Option<String> {
     Some(format::integer(u64::try_from(percent).unwrap_or(u64::MAX)))
 }
 
-/// The page of what an alert is about: what its link says, and its path. `subject` begins with the kind and the id of it.
+/// Label and path of a link to the page of the alert's subject. `subject` begins with its kind and id.
 pub(crate) fn link(t: Locale, rule: &str, subject: &str, detail: &Value) -> Option<(&'static str, String)> {
     let fact = |name: &str| detail.get(name).and_then(Value::as_str);
     let id = || subject.split(' ').nth(1);
@@ -161,7 +161,7 @@ fn window(t: Locale, word: &str) -> Option<&'static str> {
     })
 }
 
-/// What raises the alerts of a rule; `doc`: in the words of the admin API, for a rule that is not known here.
+/// Description of a rule. `doc` is the admin API's description, for rules that are unknown here.
 pub(crate) fn rule(t: Locale, rule: &str, doc: &str) -> String {
     let text = match rule {
         "budget" => t.say("alert.rule.budget"),

@@ -129,7 +129,7 @@ struct AlertRow {
     mark: Mark,
     rule: String,
     text: String,
-    /// The page of what it is about.
+    /// The page of the alert's subject.
     link: Option<String>,
     raised: Option<TimeText>,
     ago: String,

@@ -18,7 +18,7 @@ const CACHE_CONTROL: &str = "public, max-age=31536000, immutable";
 
 #[derive(Clone, Copy)]
 struct Source {
-    /// What templates and other assets call it.
+    /// Its name in templates and other assets.
     name: &'static str,
     content: &'static [u8],
 }
@@ -140,7 +140,7 @@ pub(crate) fn path(name: &str) -> String {
     asset.map_or_else(String::new, |asset| format!("{FOLDER}{}", asset.file))
 }
 
-/// The asset with this file name; `None` if there is none, such as one of another version.
+/// The asset with this file name; `None` if there is none, for instance because the name is of another version.
 pub(crate) fn serve(file: &str, headers: &HeaderMap) -> Option<Response<Body>> {
     let asset = BY_FILE.get(file)?;
     let compressed = asset.compressed.as_ref().filter(|_| accepts_gzip(headers));

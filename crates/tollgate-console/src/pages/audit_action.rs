@@ -1,4 +1,4 @@
-//! What an entry of the audit log did, in words.
+//! Descriptions of the actions in the audit log.
 
 use serde_json::Value;
 
@@ -46,7 +46,7 @@ pub(crate) fn word(t: Locale, action: &str, kind: &str, detail: &Value) -> Strin
     word.to_owned()
 }
 
-/// The name of an author, behind which the id of its admin key or member stands in parentheses.
+/// The name of an author, without the id of its admin key or member, which follows in parentheses.
 pub(crate) fn author(actor: &str) -> &str {
     actor.split(" (").next().unwrap_or_default()
 }

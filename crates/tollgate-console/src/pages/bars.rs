@@ -19,7 +19,7 @@ const BAR_OF_FEW: usize = 6;
 const FEW_NAMED: usize = 7;
 const NAMED: usize = 6;
 
-/// What figures are.
+/// Unit of the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Count,
@@ -36,7 +36,7 @@ impl Unit {
         }
     }
 
-    /// A figure as it is drawn: money in billionths of the display currency, so that the scale has round figures.
+    /// A figure in the unit of the scale: money in billionths of the display currency, so that the scale has round figures.
     fn drawn(self, t: Locale, figure: u64) -> u64 {
         match self {
             Self::Count => figure,
@@ -53,7 +53,7 @@ impl Unit {
     }
 }
 
-/// A kind of what is counted: class of its colour, and its name.
+/// A series of the bars: class of its colour, and its name.
 #[derive(Clone, Debug)]
 pub(crate) struct BarSeries {
     pub(crate) class: &'static str,
@@ -64,7 +64,7 @@ pub(crate) struct BarSeries {
 }
 
 impl BarSeries {
-    /// What is added to the link of a bar for the records of this kind.
+    /// Query that is added to the link of a bar, for the records of this series.
     fn query(&self) -> String {
         let Some((name, value)) = &self.filter else { return String::new() };
         format!("&{}", url::form_urlencoded::Serializer::new(String::new()).append_pair(name, value).finish())
@@ -77,7 +77,7 @@ pub(crate) struct BarFigures {
     /// Beginning of its time in RFC 3339.
     pub(crate) at: String,
     pub(crate) figures: Vec<u64>,
-    /// What it leads to.
+    /// Target of its link.
     pub(crate) link: String,
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Bar {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) class: &'static str,
-    /// What is added to the link of its bar.
+    /// Query that is added to the link of its bar.
     pub(crate) query: String,
     pub(crate) y: u64,
     pub(crate) height: u64,

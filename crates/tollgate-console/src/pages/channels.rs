@@ -1,5 +1,5 @@
-//! Channels and their accounts: the list with the health and the money of each, a channel with its test, what it serves and why it is not
-//! chosen, and the forms that change them.
+//! Channels and their accounts: the list with the health and the money of each, a channel with its test, its served models and the
+//! reasons why it is not chosen, and the forms that change them.
 
 mod accounts;
 mod as_file;

@@ -12,7 +12,7 @@ use super::{
 
 const TEXT: &str = "Say hello.";
 
-/// What a client needs to know.
+/// Address, key and model for a client's configuration.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Access<'a> {
     /// Address of model requests.
@@ -27,12 +27,12 @@ pub(crate) struct Access<'a> {
 pub(crate) struct ProtocolLines {
     pub(crate) word: &'static str,
     pub(crate) label: &'static str,
-    /// What its clients take as their base URL.
+    /// Base URL for its clients.
     pub(crate) base: String,
     pub(crate) clients: Vec<Snippet>,
 }
 
-/// What to copy for one client.
+/// Text to copy for one client.
 #[derive(Debug)]
 pub(crate) struct Snippet {
     pub(crate) label: &'static str,

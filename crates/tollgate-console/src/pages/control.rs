@@ -12,7 +12,7 @@ use super::{
 };
 use crate::api_error::ApiError;
 
-/// What a form takes for one value, or for several of a name.
+/// A form control for one value, or for several values of the same name.
 #[derive(Clone, Debug, Template)]
 #[template(path = "parts/control.html")]
 pub(crate) struct Control {
@@ -22,7 +22,7 @@ pub(crate) struct Control {
     pub(crate) value: String,
     pub(crate) hint: Option<String>,
     pub(crate) fault: Option<String>,
-    /// What browsers may fill in, as HTML names it.
+    /// The HTML attribute `autocomplete`.
     pub(crate) autocomplete: &'static str,
     pub(crate) max: usize,
     pub(crate) is_required: bool,
@@ -80,12 +80,12 @@ impl FormState {
         }
     }
 
-    /// A line of text; what it takes need not be filled in.
+    /// An optional line of text.
     pub(crate) fn text(&self, name: impl Into<String>, label: impl Into<String>) -> Control {
         self.control(name, label, ControlKind::Text("text"))
     }
 
-    /// A line of text that is of a type of its own, such as `date`.
+    /// A line of text with another input type, such as `date`.
     pub(crate) fn typed(&self, name: impl Into<String>, label: impl Into<String>, kind: &'static str) -> Control {
         self.control(name, label, ControlKind::Text(kind))
     }
@@ -200,7 +200,7 @@ impl Control {
         self.fault.is_some() || self.hint.is_some()
     }
 
-    /// What controls of every kind say about themselves in attributes, with a leading space.
+    /// Attributes of controls of every kind, each with a leading space.
     fn flags(&self) -> String {
         let flags = [(self.is_required, " required"), (self.has_focus, " autofocus"), (self.has_fault(), " aria-invalid=\"true\"")];
         flags.into_iter().filter_map(|(is_set, text)| is_set.then_some(text)).collect()
@@ -214,7 +214,7 @@ pub(crate) struct ControlSection {
     pub(crate) title: &'static str,
     pub(crate) about: Option<String>,
     pub(crate) controls: Vec<Control>,
-    /// Behind its title until it is opened; open when one of its controls has a fault.
+    /// Collapsed until the reader opens it. It starts open if one of its controls has a fault.
     pub(crate) is_folded: bool,
 }
 
@@ -243,11 +243,11 @@ pub(crate) struct FormView {
     pub(crate) hidden: Vec<(String, String)>,
     pub(crate) sections: Vec<ControlSection>,
     pub(crate) submit: &'static str,
-    /// Where it leads without being sent.
+    /// Link of the cancel button.
     pub(crate) cancel: Option<String>,
     /// Another button: where it sends the form, and its label.
     pub(crate) second: Option<(String, &'static str)>,
-    /// What it does cannot be undone.
+    /// The form's action cannot be undone.
     pub(crate) is_dangerous: bool,
 }
 
@@ -274,7 +274,7 @@ impl FormView {
     }
 }
 
-/// What cannot be undone: the name is typed first.
+/// An action that cannot be undone. The name must be typed to confirm it.
 #[derive(Debug)]
 pub(crate) struct Danger {
     pub(crate) title: &'static str,
@@ -306,8 +306,8 @@ pub(crate) fn check_typed_name(form: &FormData, name: &str) -> Result<(), ApiErr
     Err(ApiError::value(TYPED_NAME, "expected the name").because("typed_name"))
 }
 
-/// Where a fault is shown: its parameter or code, the field of the form, and the reason as [`super::problem`] says it; empty: as the
-/// admin API says it.
+/// Placement of a fault: its parameter or code, the field of the form beside which it is shown, and the reason whose text
+/// [`super::problem`] has; if empty, the admin API's text is shown.
 pub(crate) type FaultPlace = (&'static str, &'static str, &'static str);
 
 /// A form that was refused, with the fault beside the field that it is about.
@@ -342,7 +342,7 @@ pub(crate) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError
     digits.parse().map_err(|_| ApiError::value(field, "expected a whole number").because("whole_number"))
 }
 
-/// The same for a body: what is no number is sent as it was typed, so that the admin API names it beside the other faults.
+/// The same for a body. Text that is not a number is sent unchanged, so that the admin API reports it together with the other faults.
 pub(crate) fn number_or_text(form: &FormData, field: &str) -> Value {
     whole_number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from)
 }
@@ -365,7 +365,7 @@ pub(crate) struct Tab {
     pub(crate) is_current: bool,
 }
 
-/// What is below a list.
+/// The footer of a list: count and links to other pages.
 #[derive(Debug)]
 pub(crate) struct Pager {
     pub(crate) count: String,

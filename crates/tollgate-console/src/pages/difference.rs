@@ -1,4 +1,4 @@
-//! What a change of a row changed, as the audit log has it: each field with its value before and after.
+//! The differences of a change of a row in the audit log: each field with its value before and after.
 
 use serde_json::{Map, Value};
 
@@ -54,8 +54,8 @@ pub(crate) fn summary(t: Locale, rows: &[DifferenceRow]) -> String {
     t.say_with("keys.and_more", &[("names", &names), ("count", &(rows.len() - NAMED).to_string())])
 }
 
-/// The fields of a row. Items of a list that have names, such as the models of a channel, are fields of their own, so that one that
-/// changed is not the whole list.
+/// The fields of a row. Named items of a list, such as the models of a channel, are separate fields, so that a changed item does
+/// not show as a change of the whole list.
 fn by_name(row: &Map<String, Value>) -> Map<String, Value> {
     let mut fields = Map::new();
     for (field, value) in row {

@@ -41,7 +41,7 @@ struct DocsPage {
     causes: Vec<CauseRow>,
 }
 
-/// What a protocol offers.
+/// The endpoints of a protocol.
 #[derive(Debug)]
 struct ProtocolEndpoints {
     label: &'static str,

@@ -4,7 +4,7 @@ use tollgate_core::UnlistedAddress;
 
 use super::locale::{Language, Locale};
 
-/// The text of a failed attempt or test. What is said only in English stays as it is.
+/// The text of a failed attempt or test. Text without a translation stays in English.
 pub(super) fn say(t: Locale, text: &str) -> String {
     let unlisted = UnlistedAddress::ALL.into_iter().find(|why| text.contains(why.as_str()));
     let (Some(why), Language::ZhCn) = (unlisted, t.language) else { return text.to_owned() };
@@ -19,7 +19,7 @@ pub(super) fn say(t: Locale, text: &str) -> String {
     format!("{said}{}{remedy}", t.say("list.separator"))
 }
 
-/// Which list keeps an address from being connected to.
+/// The text for an address list that blocks a connection.
 pub(super) fn of_address(t: Locale, why: UnlistedAddress) -> &'static str {
     match why {
         UnlistedAddress::Denied => t.say("failure.address_denied"),

@@ -5,7 +5,7 @@ use tollgate_store::catalog_file::FileError;
 
 use super::locale::{Language, Locale, fill};
 
-/// Faults that are told.
+/// Maximum number of faults that are shown.
 const MAX_FAULTS: usize = 20;
 /// Placeholders whose values are sentences themselves.
 const SENTENCES: [&str; 5] = ["problem", "expected", "found", "kind", "other"];
@@ -15,7 +15,7 @@ fn sentences(t: Locale) -> impl Iterator<Item = &'static str> {
     about_rows(t).into_iter().chain(about_values(t)).chain(words(t))
 }
 
-/// What is wrong with a row, or with a field of it.
+/// Texts for faults of a row or of a field.
 fn about_rows(t: Locale) -> [&'static str; 19] {
     [
         t.say("file_fault.unknown_field_near"),
@@ -40,7 +40,7 @@ fn about_rows(t: Locale) -> [&'static str; 19] {
     ]
 }
 
-/// What is wrong with a value.
+/// Texts for faults of a value.
 fn about_values(t: Locale) -> [&'static str; 52] {
     [
         t.say("file_fault.type"),
@@ -151,7 +151,7 @@ fn told(t: Locale, text: &str) -> Option<String> {
     Some(fill(own, &values))
 }
 
-/// The values of the placeholders of a sentence, if the text is this sentence. A value ends where what follows it begins.
+/// The values of the placeholders of a sentence, if the text is this sentence. A value ends where the text after its placeholder begins.
 fn values<'a>(sentence: &'a str, text: &'a str) -> Option<Vec<(&'a str, &'a str)>> {
     let (begin, mut rest) = sentence.split_once('{').unwrap_or((sentence, ""));
     let mut text = text.strip_prefix(begin)?;

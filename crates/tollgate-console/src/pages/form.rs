@@ -1,4 +1,4 @@
-//! What was sent with a form, and what is wrong with it. [`super::control`] has the controls that show both.
+//! Submitted form data and their faults. [`super::control`] has the controls that show both.
 
 use std::fmt;
 
@@ -40,7 +40,7 @@ impl FormData {
         )
     }
 
-    /// Pairs that are not from a request, such as what a form holds before it is changed.
+    /// Pairs that do not come from a request, such as the initial values of a form.
     pub(crate) fn of(pairs: &[(&str, &str)]) -> Self {
         Self(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect())
     }
@@ -50,7 +50,7 @@ impl FormData {
         Self(pairs)
     }
 
-    /// The same with one more pair, or another value of it.
+    /// Adds a pair, or replaces the value of an existing one.
     pub(crate) fn with(mut self, name: &str, value: &str) -> Self {
         self.0.retain(|(known, _)| known != name);
         self.0.push((name.to_owned(), value.to_owned()));
@@ -80,7 +80,7 @@ impl FormData {
     }
 }
 
-/// A form as it is shown: what was typed, and what is wrong.
+/// The state of a form to show: typed values and faults.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FormState {
     values: FormData,
@@ -97,7 +97,7 @@ struct FormFault {
 }
 
 impl FormState {
-    /// A form that was not sent yet, with what it holds.
+    /// A form that was not sent yet, with its initial values.
     pub(crate) fn of(values: FormData) -> Self {
         Self { values, ..Self::default() }
     }
@@ -106,7 +106,7 @@ impl FormState {
         self.values.has(name)
     }
 
-    /// What was typed into a field.
+    /// The typed value of a field.
     pub(crate) fn value(&self, name: &str) -> &str {
         self.values.value(name)
     }
@@ -116,23 +116,23 @@ impl FormState {
         self.values.all(name)
     }
 
-    /// What is wrong with a field.
+    /// The fault of a field.
     pub(crate) fn fault(&self, name: &str) -> Option<&str> {
         self.faults.iter().find(|fault| fault.field.as_deref() == Some(name)).map(|fault| fault.text.as_str())
     }
 
-    /// A form that was sent and refused. Errors that have nothing to do with what was typed are passed on.
+    /// A form that was sent and refused. Errors that are not about the input are passed on.
     pub(crate) fn refused(t: Locale, values: &FormData, error: &ApiError, fields: &[&str]) -> Result<Self, PageFailure> {
         let known = error.param().filter(|param| fields.contains(param));
         Self::refused_at(t, values, error, known)
     }
 
-    /// A form with everything that is wrong with what was sent; `one` makes that of one fault.
+    /// A form with all faults of an error. `one` makes the form for a single fault.
     pub(crate) fn refused_each(error: ApiError, one: impl Fn(ApiError) -> Result<Self, PageFailure>) -> Result<Self, PageFailure> {
         let (first, others) = error.split();
         let mut state = one(first)?;
         for other in others {
-            // One fault of a field is enough, and one about the form as a whole.
+            // Show at most one fault for each field, and one about the form as a whole.
             let further =
                 one(other)?.faults.into_iter().filter(|fault| state.faults.iter().all(|known| known.field != fault.field));
             let further: Vec<FormFault> = further.collect();
@@ -143,7 +143,7 @@ impl FormState {
 
     /// The same, with the fault beside this field.
     pub(crate) fn refused_at(t: Locale, values: &FormData, error: &ApiError, field: Option<&str>) -> Result<Self, PageFailure> {
-        // What a field names may be missing, such as a group; otherwise it is the object of the page.
+        // A 404 about a field is about the object that the field names, such as a group; any other 404 is about the object of the page.
         let is_missing = error.status == StatusCode::NOT_FOUND && field.is_none();
         let is_about_input = error.status.is_client_error()
             && !is_missing
@@ -157,13 +157,13 @@ impl FormState {
         Ok(Self { values: values.clone(), faults: vec![FormFault { field, text: problem::say(t, error) }], status })
     }
 
-    /// A form that was sent, with what is wrong about it as a whole in the words of the admin API.
+    /// A form that was sent, with one fault about the form as a whole.
     pub(crate) fn about(t: Locale, values: &FormData, error: &ApiError) -> Self {
         let fault = FormFault { field: None, text: problem::say(t, error) };
         Self { values: values.clone(), faults: vec![fault], status: StatusCode::UNPROCESSABLE_ENTITY }
     }
 
-    /// A form without what was typed, which was a secret, and what is wrong with one of its fields.
+    /// A form without the typed values, which were secret, and with a fault of one field.
     pub(crate) fn faulty(error: &ApiError, field: &str, text: String) -> Self {
         let status = if error.status == StatusCode::TOO_MANY_REQUESTS || error.status.is_server_error() {
             error.status
@@ -177,7 +177,7 @@ impl FormState {
         self.status
     }
 
-    /// What is wrong with the form as a whole.
+    /// The fault of the form as a whole.
     pub(crate) fn banner(&self) -> Option<String> {
         self.faults.iter().find(|fault| fault.field.is_none()).map(|fault| fault.text.clone())
     }

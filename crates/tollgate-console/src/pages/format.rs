@@ -44,7 +44,7 @@ pub(crate) fn compact(t: Locale, number: u64) -> String {
     }
 }
 
-/// A number of tokens, such as a context: powers of two as people call them, 65,536 as 64k.
+/// A number of tokens, such as a context: powers of two in the usual short form, 65,536 as 64k.
 pub(crate) fn tokens(t: Locale, number: u64) -> String {
     match number {
         1_048_576.. if number.is_power_of_two() => format!("{}M", number >> 20),
@@ -185,7 +185,7 @@ pub(crate) fn ratio_short(part: u64, whole: u64) -> String {
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
-/// A share of what failed, as a percentage with two decimals; a dash of nothing. Rounded, but not to nothing and not to all.
+/// A failure rate as a percentage with two decimals; a dash if `whole` is 0. Rounded, but never to 0 % or 100 % unless it is exact.
 pub(crate) fn ratio_of_failed(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "–".to_owned();

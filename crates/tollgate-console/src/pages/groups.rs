@@ -1,4 +1,4 @@
-//! Groups: the list, each group with its form, what it would offer before it is saved, and the model square as its callers see it.
+//! Groups: the list, each group with its form, a preview of its offers before it is saved, and the model square as its callers see it.
 
 mod form;
 mod view;
@@ -70,7 +70,7 @@ struct GroupPage {
     group: Option<GroupDetail>,
     form: FormView,
     danger: Option<Danger>,
-    /// What it would offer, once asked for.
+    /// The preview of its offers, if requested.
     offers: Option<Offers>,
 }
 
@@ -79,7 +79,7 @@ struct Offers {
     count: String,
     rows: Vec<GroupOfferRow>,
     is_cut: bool,
-    /// What price limits would exclude.
+    /// Accounts that price limits would exclude.
     effects: Vec<EffectRow>,
 }
 
@@ -105,7 +105,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&GroupsPage { layout: request.layout(t.say("nav.groups")).wide(), t, rows, pager })
 }
 
-/// What groups were used for in this UTC month, by name; nothing when the database is busy.
+/// Usage of the groups in this UTC month, by name; empty if the database is busy.
 async fn spent(request: &PageRequest, has_groups: bool) -> Result<HashMap<String, GroupSpent>, ApiError> {
     if !has_groups {
         return Ok(HashMap::new());
@@ -205,7 +205,7 @@ async fn preview(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     show_offers(&request, Some(&group)).await
 }
 
-/// The form as it was sent, with what the group would offer and what its price limit would exclude.
+/// The sent form, with the offers that the group would have and the accounts that its price limit would exclude.
 async fn show_offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<PageReply, PageFailure> {
     let state = FormState::of(request.form.clone());
     match offers(request, group).await {

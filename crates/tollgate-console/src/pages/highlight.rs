@@ -23,7 +23,7 @@ pub(crate) fn tokens(code: &str) -> Vec<Token<'_>> {
         let (length, class) = token(code, at);
         let end = at + length;
         match found.last_mut() {
-            // Neighbours of one colour are one piece.
+            // Join adjacent tokens of the same colour.
             Some(last) if last.class == class && class.is_empty() => last.text = &code[end - last.text.len() - length..end],
             _ => found.push(Token { text: &code[at..end], class }),
         }

@@ -1,5 +1,5 @@
-//! The first page of those who have signed in: where to send requests, the first steps, what is left of budgets, what was used, and how
-//! the models do that they use.
+//! The home page of signed-in members: the address for requests, the first steps, the rest of budgets, usage, and the state of the
+//! models that they use.
 
 mod usage;
 mod view;
@@ -48,7 +48,7 @@ struct HomePage {
     t: Locale,
     bases: Vec<Base>,
     steps: Option<Steps>,
-    /// Where new records are announced.
+    /// Address at which new records are announced.
     live: String,
     keys: Vec<KeyEntry>,
     balance: Option<Amount>,
@@ -62,7 +62,7 @@ struct HomePage {
     may_make_keys: bool,
 }
 
-/// What clients of a protocol take as their base URL.
+/// Base URL for clients of a protocol.
 #[derive(Debug)]
 struct Base {
     protocol: &'static str,
@@ -130,7 +130,7 @@ fn bases(t: Locale, base: &str) -> Vec<Base> {
     protocols::of_callers().map(|(protocol, _)| of(protocol)).collect()
 }
 
-/// Where callers send requests, as the settings say or as the console knows it.
+/// The address to which callers send requests, from the settings or as the console knows it.
 pub(super) fn model_url(request: &PageRequest) -> String {
     let settings = request.state.gateway.settings();
     let set = settings.iter().find(|setting| setting.name == "console.api_url").and_then(|setting| setting.value.as_deref());
@@ -140,7 +140,7 @@ pub(super) fn model_url(request: &PageRequest) -> String {
     }
 }
 
-/// Where this process takes requests: the console's address, or that of model requests if the console has its own.
+/// The address at which this process accepts model requests: the console's address, or the model address if the console has its own.
 pub(super) fn own_model_url(request: &PageRequest) -> String {
     let settings = request.state.gateway.settings();
     let value = |name: &str| settings.iter().find(|setting| setting.name == name).and_then(|setting| setting.value.clone());

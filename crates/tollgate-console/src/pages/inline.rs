@@ -1,4 +1,4 @@
-//! Texts with names of the API between backticks, as pages show them: what is between is code.
+//! Texts with names of the API between backticks, which pages show as code.
 
 use url::Url;
 
@@ -21,11 +21,11 @@ pub(crate) fn pieces(text: &str) -> Vec<Piece<'_>> {
     found
 }
 
-/// A piece of what an operator wrote.
+/// A piece of an operator's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Linked<'a> {
     pub(crate) text: &'a str,
-    /// Whether it is the address of a page.
+    /// Whether the piece is a URL.
     pub(crate) is_link: bool,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn linked(text: &str) -> Vec<Linked<'_>> {
     found
 }
 
-/// The first text between backticks, with what is before and after it.
+/// The first text between backticks, with the texts before and after it.
 fn next_code(text: &str) -> Option<(&str, &str, &str)> {
     let (before, rest) = text.split_once('`')?;
     let (code, after) = rest.split_once('`')?;

@@ -1,5 +1,5 @@
-//! Service keys: the list, each key with what is left of its budgets and how clients use it, and what changes it. Members see their own
-//! keys, operators those of all.
+//! Service keys: the list, each key with the rest of its budgets and lines for clients, and the forms that change it. Members see their
+//! own keys, operators all keys.
 
 mod check;
 mod export;
@@ -64,7 +64,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
 
 /// Keys on a page of the list.
 const PAGE: usize = 50;
-/// What stands for a key in examples.
+/// Placeholder for a key in examples.
 const NO_KEY: &str = "$TOLLGATE_KEY";
 
 #[derive(Debug, Template)]
@@ -79,7 +79,7 @@ struct KeysPage {
     states: Vec<(&'static str, String, bool)>,
     /// The address of the same list as a file.
     csv: String,
-    /// What is done with chosen rows: value and label.
+    /// Actions on the chosen rows: value and label.
     actions: Vec<(&'static str, &'static str)>,
     rows: Vec<KeyRow>,
     count: String,
@@ -240,7 +240,7 @@ fn to_key(request: &PageRequest, toast: Toast) -> PageReply {
 
 async fn rotate(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let key: KeyObject = request.read(operations::GET_KEY, of_key(&request)).await?;
-    // The form says which secret it replaces: a form that is sent once more does not end the one that it made.
+    // The form names the secret that it replaces, so that sending it a second time does not replace the new secret.
     if request.form.has("suffix") && request.form.value("suffix") != key.suffix {
         return refuse(&request, ApiError::value("suffix", "the key was replaced already").because("key_replaced")).await;
     }
@@ -288,7 +288,7 @@ async fn revoke(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// The page of the key with what was refused. Refusals by groups without self-service are shown there, too.
+/// The page of the key with the refused form. Refusals by groups without self-service are shown there, too.
 async fn refuse(request: &PageRequest, error: ApiError) -> Result<PageReply, PageFailure> {
     key_page(request, &form::refused(request.t(), &request.form, error)?, None).await
 }

@@ -1,4 +1,4 @@
-//! What all pages share: head, navigation by role, theme, language, and the message about what was done.
+//! Shared parts of all pages: head, navigation by role, theme, language, and the message after an action.
 
 use tollgate_store::AdminScope;
 
@@ -19,7 +19,7 @@ pub(crate) struct Layout {
     /// Name of the gateway.
     pub(crate) name: String,
     pub(crate) logo: Option<String>,
-    /// What the operator says, on pages of callers and visitors.
+    /// The operator's announcement, on pages for callers and visitors.
     pub(crate) announcement: Option<Announcement>,
     base: String,
     pub(crate) theme: &'static str,
@@ -29,9 +29,9 @@ pub(crate) struct Layout {
     pub(crate) member: Option<LayoutMember>,
     pub(crate) sections: Vec<NavSection>,
     pub(crate) toast: Option<&'static str>,
-    /// Where a form undoes what the message says.
+    /// Target of a form that undoes the action of the message.
     pub(crate) undo: Option<String>,
-    /// Where the forms for language and theme return to.
+    /// The page to which the forms for language and theme return.
     pub(crate) back: String,
     pub(crate) scripts: Vec<Script>,
     pub(crate) is_public_shell: bool,
@@ -44,7 +44,7 @@ pub(crate) struct Layout {
     is_of_form: bool,
 }
 
-/// Who has signed in.
+/// The signed-in member.
 #[derive(Debug)]
 pub(crate) struct LayoutMember {
     pub(crate) name: String,
@@ -267,18 +267,18 @@ impl Layout {
         Self { is_wide: true, ..self }
     }
 
-    /// Where the forms for language and theme return to, if not to the address of the request.
+    /// The page to which the forms for language and theme return, if it is not the address of the request.
     pub(crate) fn returns_to(self, path: &str) -> Self {
         Self { back: path.to_owned(), ..self }
     }
 
-    /// Shows a page above beside the title, below those that are there already.
+    /// Adds a page to the path of parent pages beside the title, after the existing ones.
     pub(crate) fn below(mut self, path: impl Into<String>, title: impl Into<String>) -> Self {
         self.above.push((path.into(), title.into()));
         self
     }
 
-    /// The entries at the bottom of a phone. Operators begin with the overview instead of their own use.
+    /// The entries at the bottom of a phone's screen. For operators the overview replaces the home page.
     pub(crate) fn dock(&self) -> impl Iterator<Item = &NavEntry> {
         let has_overview = self.entries().any(|entry| entry.path == "/overview");
         let is_home = |entry: &NavEntry| entry.path == "/console";
@@ -313,12 +313,12 @@ impl Layout {
         format!("{}{}", self.base, assets::path(name))
     }
 
-    /// What `<use>` refers to.
+    /// The reference for an SVG `<use>` element.
     pub(crate) fn icon(&self, name: &str) -> String {
         format!("{}{}#i-{name}", self.base, assets::path("icons.svg"))
     }
 
-    /// The address to reload the page from if it is the answer to a form, which would be sent once more otherwise.
+    /// The address to reload from if the page is the answer to a form. Reloading the answer itself would send the form again.
     pub(crate) fn reloads_from(&self) -> Option<String> {
         self.is_of_form.then(|| self.here())
     }

@@ -1,4 +1,4 @@
-//! The ledger: money in, corrections, and what requests were charged.
+//! The ledger: payments, corrections, and charges of requests.
 
 use std::sync::Arc;
 
@@ -107,7 +107,7 @@ impl LedgerRow {
     }
 }
 
-/// Label and address of the exports of what the filter selects, however far the list was read.
+/// Label and address of the exports of all entries that the filter selects, independent of the page of the list.
 fn exports(request: &PageRequest, filter: &[(&str, &str)]) -> Vec<(&'static str, String)> {
     let selected = filter.iter().filter(|(name, _)| matches!(*name, "member" | "kind"));
     let link = |format: &str| {

@@ -1,5 +1,5 @@
-//! The languages of the console and their texts. The files are read once; a test compares their keys with each other and with what
-//! templates and code say.
+//! The languages of the console and their texts. The files are read once; a test compares their keys with each other and with the
+//! keys used in templates and code.
 
 use std::{collections::HashMap, sync::LazyLock};
 
@@ -92,7 +92,7 @@ impl Locale {
         self.language.tag()
     }
 
-    /// What is written in another way in each language.
+    /// Chooses between the variants for the two languages.
     pub(crate) const fn choose<T: Copy>(self, en: T, zh_cn: T) -> T {
         match self.language {
             Language::En => en,

@@ -1,4 +1,4 @@
-//! The usage log: what a filter selects as a histogram with its sums and as rows, and each record with its attempts and the lines of its
+//! The usage log: the selected records as a histogram with sums and as rows, and each record with its attempts and the lines of its
 //! amounts. The filter is in the address, so that it can be kept and shared.
 
 mod contents;
@@ -70,7 +70,7 @@ struct LogPage {
     since: String,
     until: String,
     views: Vec<SavedView>,
-    /// What a new view keeps.
+    /// The query that a new saved view stores.
     query: String,
     may_share: bool,
     found: LogPart,
@@ -78,7 +78,7 @@ struct LogPage {
     open: Option<RecordDrawer>,
 }
 
-/// What changes with the filter.
+/// The part of the page that changes with the filter.
 #[derive(Debug, Template)]
 #[template(path = "parts/log.html")]
 struct LogPart {
@@ -87,7 +87,7 @@ struct LogPart {
     is_operator: bool,
     ranges: Vec<RangeChoice>,
     exports: Vec<(&'static str, String)>,
-    /// Where new records are announced.
+    /// Address at which new records are announced.
     live: String,
     problem: Option<String>,
     figures: Option<LogFigures>,
@@ -114,7 +114,7 @@ struct RangeChoice {
     is_chosen: bool,
 }
 
-/// Sums of what the filter selects.
+/// Sums of the records that the filter selects.
 #[derive(Debug)]
 struct LogFigures {
     requests: String,

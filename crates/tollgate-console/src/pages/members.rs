@@ -124,7 +124,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     PageReply::ok(&template)
 }
 
-/// What these members used in this UTC month, by id; nothing when the database is busy.
+/// Usage of these members in this UTC month, by id; empty if the database is busy.
 async fn spent(request: &PageRequest, members: &[MemberObject]) -> Result<HashMap<String, MemberSpent>, ApiError> {
     if members.is_empty() {
         return Ok(HashMap::new());
@@ -226,7 +226,7 @@ async fn member_page(
         template.member.balance = Some(money::exact(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));
         template.entries = entries.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
         if member.owner != "file" {
-            // What was typed into another form of the page stays in that one.
+            // If another form of the page was sent, this one shows the stored values.
             let is_of_form = state.has("role");
             let kept = if is_of_form { state.clone() } else { FormState::of(form::values(member)) };
             let several = form::has_several_budgets(member);

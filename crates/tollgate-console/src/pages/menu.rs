@@ -1,4 +1,4 @@
-//! What the side of the page shows, as a page: the menu of phones, with language, theme and the way out.
+//! The sidebar as a separate page: the menu on phones, with language, theme and sign-out.
 
 use std::sync::Arc;
 

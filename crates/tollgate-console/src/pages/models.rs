@@ -1,4 +1,4 @@
-//! The model square for people: what `/models.json` says, as cards or a table, and a page for each model.
+//! The model square for people: the content of `/models.json` as cards or a table, and a page for each model.
 
 mod capability;
 mod document;
@@ -51,7 +51,7 @@ struct ModelsPage {
     is_empty: bool,
 }
 
-/// The same without what stays when a filter changes.
+/// The part of the page that changes with the filter.
 #[derive(Debug, Template)]
 #[template(path = "parts/models.html")]
 struct ModelsPart {
@@ -114,7 +114,7 @@ pub(super) fn cards(request: &PageRequest, document: &SquareDocument, group: &st
     document.data.iter().take(max).filter_map(|model| ModelCard::of(of, model, Some(group), &known)).collect()
 }
 
-/// What the reader may see; of one model or group if asked for.
+/// The document that the reader may see, optionally of one model or group.
 pub(super) async fn document_for(
     request: &PageRequest,
     model: Option<&str>,

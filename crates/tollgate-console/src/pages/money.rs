@@ -24,22 +24,22 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// A text that has no title, such as a number that is no amount.
+    /// A text without a title, such as a number that is not an amount.
     pub(crate) const fn plain(text: String) -> Self {
         Self { text, title: None }
     }
 
-    /// Where there is no amount.
+    /// A dash, in place of a missing amount.
     pub(crate) fn none() -> Self {
         Self::plain("–".to_owned())
     }
 
-    /// The same with a text before it, such as a sign.
+    /// The amount with a text before it, such as a sign.
     pub(crate) fn after(self, before: &str) -> Self {
         Self { text: format!("{before}{}", self.text), ..self }
     }
 
-    /// Text and title in one, where there is no HTML.
+    /// Text and title in one text, for use outside HTML.
     pub(crate) fn with_title(&self) -> String {
         match &self.title {
             Some(title) => format!("{} ({title})", self.text),
@@ -125,7 +125,7 @@ impl Shown {
     }
 }
 
-/// What stands before an amount.
+/// The symbol before an amount.
 pub(crate) fn symbol(t: Locale) -> &'static str {
     Symbol::of(t).text
 }
@@ -154,7 +154,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// `None` for what is no decimal.
+    /// `None` if the text is not a decimal.
     fn read(decimal: &str) -> Option<Self> {
         let unsigned = decimal.strip_prefix('-').unwrap_or(decimal);
         let (whole, fraction) = unsigned.split_once('.').unwrap_or((unsigned, ""));
@@ -170,7 +170,7 @@ impl Parts {
         })
     }
 
-    /// The amount in another currency. What is beyond the digits of any amount is cut off.
+    /// The amount in another currency. Decimals beyond those of any amount are cut off.
     fn converted(&self, to: DisplayCurrency) -> Self {
         let digits: String = self.whole.chars().chain(self.fraction.chars().chain(std::iter::repeat('0')).take(DECIMALS)).collect();
         let exact = digits.parse::<u128>().unwrap_or(u128::MAX).saturating_mul(u128::from(to.per_usd.0.unsigned_abs()));
@@ -226,7 +226,7 @@ impl Parts {
     }
 }
 
-/// What stands before an amount, and how many decimals it has at least.
+/// The symbol before an amount, and the minimum number of decimals.
 #[derive(Clone, Copy, Debug)]
 struct Symbol {
     text: &'static str,

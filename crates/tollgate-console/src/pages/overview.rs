@@ -1,6 +1,5 @@
-//! What operators look at first: figures of a period beside those of the one before, charts, the health of channels, recent errors with
-//! what to do about them, the busiest keys, what changed, and open alerts. All of it comes from sums; records are read for the list of
-//! errors only.
+//! The operators' overview: figures of a period and of the one before, charts, the health of channels, recent errors with advice, the
+//! busiest keys, recent changes, and open alerts. All figures come from sums; records are read only for the list of errors.
 
 pub(super) mod charts;
 mod checklist;
@@ -61,13 +60,13 @@ struct OverviewPage {
     part: OverviewPart,
 }
 
-/// What is loaded again while the page is open.
+/// The part that is reloaded while the page is open.
 #[derive(Debug, Template)]
 #[template(path = "parts/overview.html")]
 struct OverviewPart {
     layout: Layout,
     t: Locale,
-    /// Where it is loaded from again; `None` for a period that is over.
+    /// Its address for reloading; `None` for a period that has ended.
     refresh: Option<String>,
     alerts: Vec<AlertRow>,
     stores_contents: bool,
@@ -91,7 +90,7 @@ struct AlertRow {
     at: Option<TimeText>,
     tone: &'static str,
     icon: &'static str,
-    /// What the link says, and where it leads.
+    /// Label and target of the link.
     link: Option<(&'static str, String)>,
 }
 
@@ -225,7 +224,8 @@ fn minutes_ago(request: &PageRequest, minutes: i64) -> String {
     rfc3339(request.state.gateway.now().plus_ms(-minutes * 60_000))
 }
 
-/// How a figure compares with that of the period before: an arrow with the change in percent; `None` if there was none.
+/// The change against the period before: whether it is an increase, and the change in percent. `None` if the earlier figure was 0 or the
+/// figure has not changed.
 fn change(now: u64, before: u64) -> Option<(bool, String)> {
     if before == 0 || now == before {
         return None;

@@ -1,6 +1,6 @@
-//! What the keyboard reaches from everywhere: a search over pages, models, keys, channels and ids of requests, and the list of shortcuts.
-//! Both are pages, too, and shown over the present one by a script. What is searched for is in the body of a form: it may be a key that
-//! was found somewhere, which belongs in no address.
+//! The command palette: a search over pages, models, keys, channels and ids of requests, and the list of shortcuts. Both are also pages;
+//! a script shows them over the present page. The search text is in the body of a form, because it may be a leaked key, which must not
+//! appear in an address.
 
 use std::{ops::RangeInclusive, sync::Arc};
 
@@ -31,7 +31,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/shortcuts", MEMBER, page!(shortcuts)),
 ];
 
-/// Rows of a kind that are looked at, and those that are shown.
+/// Rows of each kind that are searched, and number of rows shown.
 const LOOKED_AT: &str = "1000";
 const SHOWN: usize = 8;
 /// Characters of a text that may be a key.
@@ -57,14 +57,14 @@ struct SearchPart {
     is_asked: bool,
 }
 
-/// A key whose secret is what was searched for.
+/// A key whose secret was entered as the search text.
 #[derive(Debug)]
 struct PastedKey {
     name: String,
     member: String,
     link: String,
     mark: Mark,
-    /// Where a form revokes it; `None` where the reader may not, or it is revoked already.
+    /// Target of the form that revokes it; `None` if the reader may not revoke it, or it is already revoked.
     revoke: Option<String>,
     /// Why not.
     locked: Option<String>,
@@ -145,7 +145,7 @@ async fn pasted(request: &PageRequest, query: &str) -> Result<Option<PastedKey>,
     }))
 }
 
-/// What a text finds: an id first, then pages, channels, models and keys that contain it.
+/// The results for a text: a request id first, then pages, channels, models and keys that contain it.
 async fn hits(request: &PageRequest, layout: &Layout, query: &str) -> Result<Vec<Hit>, ApiError> {
     let t = request.t();
     let wanted = query.to_lowercase();

@@ -48,7 +48,7 @@ pub(super) struct PasskeysView {
     pub(super) rows: Vec<PasskeyRow>,
     /// Origin at which browsers offer passkeys; `None`: nowhere.
     pub(super) origin: Option<String>,
-    /// Where to add one, for a browser that has none here.
+    /// Address where passkeys can be added, for a browser that offers none at the present one.
     pub(super) elsewhere: String,
     pub(super) is_full: bool,
     pub(super) name: Control,
@@ -69,7 +69,7 @@ pub(super) struct PasskeyRow {
 struct NewPage {
     layout: Layout,
     t: Locale,
-    /// What the script passes to the browser.
+    /// The options that the script passes to the browser.
     options: String,
     origin: String,
     state: String,
@@ -179,7 +179,7 @@ async fn add(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
                 Some(reason) => error.because(reason),
                 None => error,
             };
-            // Of this form nothing is kept but the name.
+            // Keep only the name of the form's values.
             let typed = FormData::of(&[("passkey_name", form.value("name"))]);
             profile_page(&request, &FormState::refused(request.t(), &typed, &error, &[])?).await
         }

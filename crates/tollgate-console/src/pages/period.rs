@@ -18,7 +18,7 @@ const DEFAULT: &str = "24h";
 /// Bars of a chart over the whole time, at most, as the admin API takes it.
 const MAX_BARS: i64 = 32;
 const MAX_BARS_TEXT: &str = "32";
-/// Widths of bars that can be chosen, and how many of them there may be.
+/// Selectable widths of bars, and the maximum number of bars with a selected width.
 const WIDTHS: [&str; 2] = ["hour", "day"];
 const MAX_CHOSEN_BARS: i64 = 200;
 
@@ -28,7 +28,7 @@ pub(crate) struct Period {
     word: Option<&'static str>,
     pub(crate) since: Timestamp,
     pub(crate) until: Timestamp,
-    /// The width of bars that is asked for; `None`: the narrowest of which there are few enough.
+    /// The requested width of bars; `None`: the narrowest width that gives few enough bars.
     bars: Option<&'static str>,
 }
 
@@ -40,11 +40,11 @@ pub(crate) struct PeriodChoice {
     pub(crate) is_chosen: bool,
 }
 
-/// What the head of a page shows of its period.
+/// The period selector in the head of a page.
 #[derive(Debug)]
 pub(crate) struct PeriodPicker {
     pub(crate) choices: Vec<PeriodChoice>,
-    /// Where the form of fixed times is sent to, and what else it keeps.
+    /// Target of the form for fixed times, and its hidden fields.
     pub(crate) action: String,
     pub(crate) kept: Vec<(String, String)>,
     /// The fixed times, as fields of times show them.
@@ -100,8 +100,8 @@ impl Period {
         (rfc3339(self.since), rfc3339(self.until))
     }
 
-    /// The parameters of the admin API for its sums. One that ends now has no end: the last five minutes are then read from sums, and
-    /// not from their records, of which a busy gateway has millions.
+    /// The parameters of the admin API for its sums. A period that ends now is sent without an end. The last five minutes are then
+    /// read from sums rather than from records, of which a busy gateway has millions.
     pub(crate) fn of_sums(&self) -> Vec<(&'static str, String)> {
         let until = (!self.is_until_now()).then(|| ("until", rfc3339(self.until)));
         [("since", rfc3339(self.since))].into_iter().chain(until).collect()
@@ -121,7 +121,7 @@ impl Period {
         query.finish()
     }
 
-    /// What selects the time.
+    /// The parameters that select the time.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         match self.word {
             Some(word) => vec![("range", word.to_owned())],
@@ -134,7 +134,7 @@ impl Period {
         Self { word: None, since: Timestamp(since), until: Timestamp(until), bars: None }
     }
 
-    /// The query of the usage log for it, with what else it filters by. The log knows no month.
+    /// The usage log's query for this period, with further filters. The log has no range for a month.
     pub(crate) fn log_query(&self, pairs: &[(&str, &str)]) -> String {
         let mut query = Serializer::new(String::new());
         match self.word.filter(|word| *word != MONTH) {
@@ -155,7 +155,7 @@ impl Period {
         Axis::of_width(self.since.0, self.until.0, width).filter(|axis| (3..=MAX_CHOSEN_BARS).contains(&axis.count()))
     }
 
-    /// The width of bars that is asked for, where it is possible.
+    /// The requested width of bars, if it is possible for the period.
     fn width(&self) -> Option<&'static str> {
         self.bars.filter(|bars| self.axis_of(bars).is_some())
     }
@@ -165,7 +165,7 @@ impl Period {
         self.bars_or(MAX_BARS_TEXT)
     }
 
-    /// The same for a chart that has another number of bars if no width is asked for.
+    /// The same for a chart with another number of bars if no width is requested.
     pub(crate) fn bars_or(&self, most: &'static str) -> (&'static str, &'static str) {
         self.width().map_or(("buckets", most), |width| ("width", width))
     }
@@ -248,7 +248,8 @@ fn field(at: Timestamp) -> String {
     rfc3339(at).chars().take(16).collect()
 }
 
-/// When the last so many minutes begin, as sums know it: up to five minutes earlier, but 15 minutes do not become 20.
+/// Beginning of the last minutes, rounded to the five-minute buckets of sums: up to five minutes earlier, except that 15 minutes do not
+/// become 20.
 pub(crate) const fn begin_of_last(minutes: i64, now: Timestamp) -> Timestamp {
     let back = if minutes > 15 { minutes } else { minutes - 5 };
     begin_of_sums(Timestamp(now.0 - back * MINUTE_US))

@@ -1,5 +1,5 @@
-//! `/playground`: models tried in the browser, with the reader's own key, over the gateway's own model paths. What is sent, and the
-//! conversation, never reach the console; the key stays in the memory of the browser's tab.
+//! `/playground`: models tried in the browser, with the reader's own key, over the gateway's own model paths. Requests and the
+//! conversation never reach the console. The key stays in the memory of the browser's tab.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ const EFFORTS: [&str; 3] = ["low", "medium", "high"];
 struct PlaygroundPage {
     layout: Layout,
     t: Locale,
-    /// Where the page sends model requests, and where callers send them.
+    /// The address to which the page sends model requests, and the address for callers.
     send: String,
     base: String,
     models: Vec<String>,
@@ -40,7 +40,7 @@ struct PlaygroundPage {
     /// Groups of which a key can be made here.
     groups: Vec<OwnGroup>,
     efforts: [&'static str; 3],
-    /// What the names of icons are added to.
+    /// Prefix for the names of icons.
     icons: String,
     words: Vec<(&'static str, &'static str)>,
     /// Of the currency in which amounts are shown.
@@ -131,7 +131,7 @@ fn other_origin(request: &PageRequest, base: &str) -> Option<String> {
     (origin != request.state.identity.settings.url.origin()).then(|| origin.ascii_serialization())
 }
 
-/// What the script says.
+/// Texts of the script.
 fn words(t: Locale) -> Vec<(&'static str, &'static str)> {
     vec![
         ("answer", t.say("playground.answer")),

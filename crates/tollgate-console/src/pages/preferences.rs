@@ -1,5 +1,5 @@
-//! What a reader prefers: language and theme. Those of a member are kept with the login, those of a visitor in cookies; without any the
-//! browser's languages and the system's theme decide. The message for the next page is a cookie, too.
+//! Preferences of a reader: language and theme. Those of a member are stored with the login, those of a visitor in cookies; otherwise
+//! the browser's languages and the system's theme apply. The message for the next page is a cookie, too.
 
 use std::sync::Arc;
 
@@ -56,7 +56,7 @@ impl Theme {
     }
 }
 
-/// A message about what was done, on the next page.
+/// A message about the completed action, shown on the next page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Toast {
     SignedOut,
@@ -196,8 +196,8 @@ pub(crate) struct Preferences {
 }
 
 impl Preferences {
-    /// Those of the member who has signed in come first, then those of the browser.
-    /// `usual`: the language of those who have not chosen one, if it is not their browser's.
+    /// Those of the signed-in member come first, then those of the browser.
+    /// `usual`: the default language from the settings; `None`: that of the browser.
     pub(crate) fn of(
         headers: &HeaderMap,
         member: Option<&MemberPreferences>,
@@ -252,7 +252,7 @@ async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     Ok(keep(PageReply::redirect(&request.url(request.local_path(form.value("back")).unwrap_or("/"))), form))
 }
 
-/// Has the browser keep what a form chose, for the pages before the sign-in.
+/// Stores the choice of a form in the browser, for the pages before the sign-in.
 pub(crate) fn keep(mut reply: PageReply, form: &FormData) -> PageReply {
     if let Some(language) = Language::of_tag(form.value("language")) {
         reply = reply.header("set-cookie", &set(LANGUAGE, language.tag()));

@@ -104,7 +104,7 @@ pub(crate) struct ComparedFigure {
     pub(crate) label: &'static str,
     pub(crate) amount: String,
     pub(crate) is_changed: bool,
-    /// Whether only the other price has it.
+    /// Whether only the other price has this figure.
     pub(crate) is_missing: bool,
 }
 

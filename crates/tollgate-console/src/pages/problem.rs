@@ -83,13 +83,13 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         ("server_overloaded", ..) => t.say("problem.overloaded"),
         ("database_unavailable", ..) => t.say("problem.no_database"),
         ("internal_error", ..) => t.say("problem.internal"),
-        // Others have no page yet that causes them: the text of the admin API is better than none.
+        // No page causes other errors yet. Show the admin API's text for them.
         _ => error.message(),
     };
     text.to_owned()
 }
 
-/// What is wrong with each of several rows. `places` has the reasons by parameter, as for a form.
+/// The faults of several rows, by row. `places` has the reasons by parameter, as for a form.
 pub(crate) fn rows(t: Locale, error: &ApiError, places: &[FaultPlace]) -> Vec<(String, String)> {
     let reason = |fault: &ApiError| {
         let param = fault.param().unwrap_or_default();
@@ -116,7 +116,7 @@ pub(crate) fn say_of_service_key(t: Locale, error: &ApiError) -> String {
     }
 }
 
-/// What is wrong with a field of a form about rows.
+/// The text for a reason in a form about rows.
 fn said(t: Locale, reason: &str) -> Option<&'static str> {
     Some(match reason {
         "amount" => t.say("problem.amount"),

@@ -185,7 +185,7 @@ fn time_zone(request: &PageRequest, form: &FormState) -> Control {
     control.hint(t.say("profile.time_zone_hint")).max(preferences::MAX_TIME_ZONE)
 }
 
-/// A choice of the member as the form shows it: what was typed, else what is kept.
+/// Form state of one preference: the typed value, else the stored one.
 fn chosen(form: &FormState, field: &'static str, kept: Option<&str>) -> FormState {
     if form.has(field) { form.clone() } else { FormState::of(FormData::of(&[(field, kept.unwrap_or_default())])) }
 }
@@ -218,7 +218,7 @@ async fn change_display(request: Arc<PageRequest>) -> Result<PageReply, PageFail
     }
 }
 
-/// The profile with what is wrong.
+/// The profile page with the fault.
 pub(super) async fn refuse(request: &PageRequest, error: ApiError, fields: &[&str]) -> Result<PageReply, PageFailure> {
     let form = FormState::refused(request.t(), &request.form, &error, fields)?;
     profile_page(request, &form).await
@@ -308,7 +308,7 @@ fn for_codes(error: ApiError) -> ApiError {
     if error.param() == Some("password") { error.because("wrong_password").about("password_for_codes") } else { error }
 }
 
-/// Browser and system of a `User-Agent` in a few words; the whole text if it is none of a browser.
+/// Browser and system of a `User-Agent` in a few words; the whole text if it is not a browser's.
 fn browser(agent: &str) -> String {
     // Other browsers name Chrome and Safari too, so the most specific names come first.
     let known = [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari")];

@@ -4,7 +4,7 @@ use tollgate_protocol::{CallerSurface, Protocol};
 
 use super::locale::Locale;
 
-/// The protocols that callers may speak, with what is offered in each.
+/// The protocols of callers, with the endpoints of each.
 pub(crate) fn of_callers() -> impl Iterator<Item = (Protocol, CallerSurface)> {
     Protocol::ALL.into_iter().filter_map(|protocol| Some((protocol, protocol.spec().caller?)))
 }
@@ -30,7 +30,7 @@ pub(crate) fn tone(word: &str) -> &'static str {
     }
 }
 
-/// What clients of a protocol take as their base URL, at the address of model requests.
+/// Base URL for clients of a protocol, at the address of model requests.
 pub(crate) fn client_base(protocol: Protocol, address: &str) -> String {
     match protocol {
         // OpenAI's clients add the path without its version.
@@ -39,7 +39,7 @@ pub(crate) fn client_base(protocol: Protocol, address: &str) -> String {
     }
 }
 
-/// Whose clients speak it.
+/// Label for the clients of the protocol.
 pub(crate) fn clients(t: Locale, protocol: Protocol) -> &'static str {
     match protocol {
         Protocol::OpenAi => t.say("home.openai"),

@@ -28,7 +28,7 @@ use crate::{api_error::ApiError, dispatch::ApiCall};
 
 const OPERATOR: SeenBy = SeenBy::Role(AdminScope::Operator);
 const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
-/// Where a fault of a line is shown, and what it is called.
+/// The field beside which faults of a line are shown, and their texts.
 const PLACES: &[FaultPlace] = &[("proxy", "lines", "proxy"), ("channels", "lines", "proxy_lines")];
 const ROWS: usize = 8;
 
@@ -44,10 +44,10 @@ struct ProxiesPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A line or channel and what is wrong with it.
+    /// A line or channel and its fault.
     faults: Vec<(String, String)>,
     rows: Vec<ProxyRow>,
-    /// How many channels have none.
+    /// Number of channels without a proxy.
     direct: String,
     form: Option<FormView>,
 }
@@ -139,7 +139,7 @@ async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     list(&request, &state, faults.collect()).await
 }
 
-/// The name of a channel that does not exist, which the admin API names by its place.
+/// The name of an unknown channel, which the admin API reports by its index.
 fn named(channels: &[Value], row: String) -> String {
     let place = row.strip_prefix("channels[").and_then(|rest| rest.strip_suffix(']')?.parse::<usize>().ok());
     let name = place.and_then(|place| channels.get(place)?["channel"].as_str());

@@ -1,8 +1,8 @@
-//! Errors of docs/errors.md in the reader's language: what each is called, and what an operator can do about it.
+//! Errors of docs/errors.md in the reader's language: their names, and advice for operators.
 
 use super::locale::Locale;
 
-/// What an error is called. Other codes are named by the outcome.
+/// Name of an error. Other codes are shown with the name of the outcome.
 pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
     Some(match reason {
         "E1" | "E2" => t.say("reason.wrong_key"),
@@ -42,7 +42,7 @@ pub(crate) fn name(t: Locale, reason: &str) -> Option<&'static str> {
     })
 }
 
-/// What an operator can do about an error. Without a known code the outcome tells.
+/// Advice for operators about an error. It follows from the outcome if the code is unknown.
 pub(crate) fn advice(t: Locale, reason: &str, outcome: &str) -> &'static str {
     match reason {
         "E3" | "E4" | "E5" | "E6" | "E7" => t.say("advice.key"),

@@ -1,4 +1,4 @@
-//! What a page answers: HTML, or a redirect, with the headers that all pages have.
+//! Replies of pages: HTML or a redirect, with the headers of all pages.
 
 use askama::Template;
 use axum::body::Body;
@@ -24,14 +24,14 @@ const HEADERS: &[(&str, &str)] = &[
     ("cross-origin-opener-policy", "same-origin"),
 ];
 
-/// What a page answers.
+/// The reply of a page.
 #[derive(Debug)]
 pub(crate) struct PageReply {
     status: StatusCode,
     headers: Vec<(HeaderName, HeaderValue)>,
     /// The page, or the text of a file.
     html: String,
-    /// What follows the text, as it comes.
+    /// A body that is streamed after the text.
     rest: Option<Body>,
     cause: Option<InternalFailure>,
     /// Another origin that scripts of the page send requests to.
@@ -108,7 +108,7 @@ impl PageReply {
         self.header("set-cookie", &preferences::set_toast(Some(toast)))
     }
 
-    /// The same for a row that is off now, its name or id: the message has a button that turns it on again.
+    /// The same after turning off a row, given by name or id. The message has a button that turns the row on again.
     pub(crate) fn toast_with_undo(self, toast: Toast, row: &[&str]) -> Self {
         self.toast(toast).header("set-cookie", &undo::keep(row))
     }
@@ -134,7 +134,7 @@ impl PageReply {
         if is_html {
             fields.insert(header::CONTENT_TYPE, HeaderValue::from_static("text/html; charset=utf-8"));
         }
-        // Pages hold what only their reader may see, and the token of the session.
+        // Pages contain data that only their reader may see, and the token of the session.
         fields.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         fields.insert(header::VARY, HeaderValue::from_static("cookie, accept-language, hx-request"));
         for (name, value) in HEADERS {

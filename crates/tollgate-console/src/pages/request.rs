@@ -27,11 +27,11 @@ pub(crate) struct PageRequest {
     pub(crate) headers: HeaderMap,
     /// Path and query, without the console's own path.
     pub(crate) address: String,
-    /// The address of the page that the form belongs to, if one was sent: where a reader goes who reloads the answer.
+    /// If a form was sent: the address of its page, which is shown when the answer is reloaded.
     pub(crate) page_of_form: Option<String>,
     pub(crate) path: HashMap<String, String>,
     pub(crate) query: FormData,
-    /// What a form sent; empty for a page.
+    /// The data of a sent form; empty otherwise.
     pub(crate) form: FormData,
     pub(crate) signed_in: Option<SignedIn>,
     pub(crate) preferences: Preferences,
@@ -48,7 +48,7 @@ impl PageRequest {
         self.signed_in.as_ref().is_some_and(|signed_in| AdminScope::from(signed_in.member.role) >= AdminScope::Operator)
     }
 
-    /// What the member who has signed in prefers.
+    /// The stored preferences of the signed-in member.
     pub(crate) fn kept_preferences(&self) -> Option<&MemberPreferences> {
         self.signed_in.as_ref().map(|signed_in| &signed_in.member.login.preferences)
     }
@@ -73,7 +73,7 @@ impl PageRequest {
         dispatch::is_local_path(path).then_some(path)
     }
 
-    /// Whether htmx asks for the part of the page that changes.
+    /// Whether htmx requests only the part of the page that changes.
     pub(crate) fn wants_part(&self) -> bool {
         self.headers.contains_key("hx-request") && !self.headers.contains_key("hx-history-restore-request")
     }
@@ -124,7 +124,7 @@ impl PageRequest {
         self.url(&format!("{path}{mark}{query}"))
     }
 
-    /// What is below a list of so many rows.
+    /// The footer of a list.
     pub(crate) fn pager(&self, path: &str, count: String, next: Option<&str>) -> Pager {
         let first = self.query.filled("after").map(|_| self.at(path, None));
         Pager { count, first, next: next.map(|next| self.at(path, Some(next))) }
@@ -136,19 +136,19 @@ impl PageRequest {
         self.call(id, ApiCall { body, ..ApiCall::default() }).await
     }
 
-    /// What a route of the admin API answers, read.
+    /// Calls a route of the admin API and parses the answer.
     pub(crate) async fn read<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
         read_answer(self.call(id, call).await?)
     }
 
-    /// The same; operators and admins get the answer that another of their role got a moment ago, if there is one. What members get is
-    /// their own, and never shared.
+    /// The same with a short cache that is shared by operators, and one that is shared by admins. Answers for members are never
+    /// shared.
     pub(crate) async fn read_kept<T: DeserializeOwned>(&self, id: &'static str, call: ApiCall) -> Result<T, ApiError> {
         let Some(signed_in) = self.signed_in.as_ref().filter(|_| self.is_operator()) else {
             return self.read(id, call).await;
         };
         let question = (id, AdminScope::from(signed_in.member.role), call.query.clone());
-        // On the heap: a page asks several such questions at once.
+        // Boxed, because a page makes several such calls at the same time.
         let compute = Box::pin(async { Ok::<_, ApiError>(self.call(id, call).await?.into_parts().0) });
         let answer = self.state.kept_answers.get(question, compute).await?;
         read_value(T::deserialize(&*answer))
@@ -159,7 +159,7 @@ impl PageRequest {
 #[derive(Debug, Deserialize)]
 pub(crate) struct ApiPage<T> {
     pub(crate) items: Vec<T>,
-    /// Where the next page begins.
+    /// Cursor of the next page.
     pub(crate) next: Option<String>,
 }
 

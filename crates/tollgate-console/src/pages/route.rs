@@ -13,17 +13,16 @@ use crate::api::route::Method;
 
 pub(crate) type PageFuture = Pin<Box<dyn Future<Output = Result<PageReply, PageFailure>> + Send>>;
 
-/// Who may see a page.
+/// Access to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SeenBy {
     /// Visitors, too.
     Anyone,
-    /// Those who have signed in with at least this role; visitors are sent to the sign-in, and for other members there is no
-    /// such page.
+    /// Members with at least this role. Visitors are redirected to the sign-in, and other members get 404.
     Role(AdminScope),
 }
 
-/// A page, or what one of its forms is sent to.
+/// A page, or the target of one of its forms.
 #[derive(Debug)]
 pub(crate) struct PageRoute {
     pub(crate) method: Method,
@@ -40,7 +39,7 @@ impl PageRoute {
         Self { method: Method::Get, path, seen_by, max_bytes: form::MAX_BYTES, handler }
     }
 
-    /// What a form is sent to.
+    /// The target of a form.
     pub(crate) const fn post(path: &'static str, seen_by: SeenBy, handler: fn(Arc<PageRequest>) -> PageFuture) -> Self {
         Self { method: Method::Post, path, seen_by, max_bytes: form::MAX_BYTES, handler }
     }

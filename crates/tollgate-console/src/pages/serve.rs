@@ -1,5 +1,5 @@
-//! Dispatch of requests for pages: authenticates the sender, checks that the page is theirs, what a form sent and where it came
-//! from, and then calls the page. A failure is a page, too.
+//! Dispatch of requests for pages: authenticates the sender, checks access to the page and the data and origin of a form, and
+//! then calls the page. Failures are also shown as pages.
 
 use std::{sync::Arc, time::Duration};
 
@@ -62,8 +62,8 @@ pub(super) async fn serve(state: Arc<ConsoleState>, route: &'static PageRoute, r
     response
 }
 
-/// Whether a program sends the request: with a key, and without accepting HTML. A client whose base URL lacks `/v1` asks for
-/// `/models`, and is told so.
+/// Whether a program sent the request: it has a key and does not accept HTML. A client whose base URL lacks `/v1` requests
+/// `/models`, and gets an error that says so.
 fn is_of_program(headers: &HeaderMap) -> bool {
     headers.contains_key(header::AUTHORIZATION) && !super::takes_html(headers)
 }
@@ -73,8 +73,8 @@ pub(crate) async fn not_found(state: Arc<ConsoleState>, request: Request<Body>) 
     failure(&state, &request.map(|_| ()), ApiError::no_path()).await
 }
 
-/// The answer to a method that the path does not have. A GET of the address of a form, such as by reloading the answer, leads to
-/// the form's page.
+/// The answer to a method that the path does not have. A GET of a form's address, for instance by reloading the answer,
+/// redirects to the form's page.
 pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body>) -> Response<Body> {
     if !super::is_for_people(&request) {
         return ApiError::no_method().answer().response();
@@ -83,7 +83,7 @@ pub(crate) async fn wrong_method(state: Arc<ConsoleState>, request: Request<Body
     PageReply::redirect(&page).response()
 }
 
-/// The page for the failure of a request that is not for a page, whose sender is a person with a browser.
+/// The error page for a browser whose request was not for a page.
 pub(crate) async fn failure(state: &Arc<ConsoleState>, request: &Request<()>, error: ApiError) -> Response<Body> {
     let meta = dispatch::request_meta(request, state);
     let (mut parts, ()) = request.clone().into_parts();
@@ -169,7 +169,8 @@ async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormDa
     Ok(FormData::parse_up_to(&dispatch::read(body, max_bytes).await?, max_bytes / form::BYTES_PER_FIELD))
 }
 
-/// The way to the sign-in and back. A form is not kept: its sender comes back to its page, and is told.
+/// Redirects to the sign-in, which returns to the page. The data of a sent form are lost: its sender returns to the form's page and sees
+/// a message.
 fn to_sign_in(page: &PageRequest) -> PageReply {
     let encoded = |path: &str| byte_serialize(path.as_bytes()).collect::<String>();
     match page.page_of_form.as_deref() {

@@ -1,5 +1,5 @@
 //! The steps of the first run after the admin's password: the gateway itself, the first channel with its models and a test, and the first
-//! key with lines to copy. Each can be skipped and done again; the overview lists what is left.
+//! key with lines to copy. Each can be skipped and repeated; the overview lists the remaining ones.
 
 mod gateway;
 
@@ -55,7 +55,7 @@ pub(super) struct SetUpStep {
     pub(super) is_here: bool,
 }
 
-/// The steps, seen from the one at this place.
+/// The steps, with `here` as the current one.
 pub(super) fn steps(t: Locale, here: usize) -> Vec<SetUpStep> {
     let labels = [t.say("set_up.step_account"), t.say("set_up.step_gateway"), t.say("checklist.channel"), t.say("checklist.key")];
     labels.into_iter().enumerate().map(|(at, label)| SetUpStep { label, is_done: at < here, is_here: at == here }).collect()

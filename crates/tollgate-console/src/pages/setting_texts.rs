@@ -1,4 +1,4 @@
-//! What settings are for, in other languages than the English of their table. The texts are keyed by the name of the setting, or of the
+//! Descriptions of settings in languages other than the English of their table. The texts are keyed by the name of the setting, or of the
 //! section.
 
 use std::{collections::HashMap, sync::LazyLock};

@@ -292,7 +292,7 @@ async fn set(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// What is said when a setting does not take a value; empty: what the admin API says.
+/// The reason to show if a setting refuses a value; if empty, the admin API's text is shown.
 fn reason(setting: &SettingObject) -> &'static str {
     match setting.kind.as_str() {
         "url" => "http_url",

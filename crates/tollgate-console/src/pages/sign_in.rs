@@ -29,7 +29,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/sign-out", SeenBy::Role(AdminScope::Member), page!(sign_out)),
 ];
 
-/// Where those who signed in go unless they came from elsewhere.
+/// The page after a sign-in, unless another page led to the sign-in.
 pub(super) const HOME: &str = "/console";
 /// Digits of a one-time code; anything else is a recovery code.
 const CODE_DIGITS: usize = 6;

@@ -9,7 +9,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 
 use super::{format, layout::Layout, locale::Locale, reply::PageReply};
 
-/// Where the items are put into the page.
+/// Marker for the position of the items in the page.
 const PLACE: &str = "<li hidden></li>";
 /// Tests of one page that run at the same time.
 pub(crate) const AT_ONCE: usize = 4;

@@ -32,7 +32,7 @@ pub(crate) struct Strip {
 }
 
 impl Strip {
-    /// `name` and the time that it is about, such as "the last 60 minutes", are its label.
+    /// The label consists of the name and of `time`, such as "the last 60 minutes".
     pub(crate) fn of(t: Locale, uptime: &UptimeObject, time: &str) -> Self {
         let cell = |(index, cell): (usize, &UptimeCell)| {
             let (class, y, height) = match (cell.state.as_deref(), cell.usable) {

@@ -60,7 +60,7 @@ struct SystemPage {
     banner: Option<String>,
     version: &'static str,
     is_admin: bool,
-    /// Kind, name, what it does, icon.
+    /// Kind, name, description, icon.
     kinds: Vec<(&'static str, &'static str, &'static str, &'static str)>,
     jobs: Vec<JobRow>,
     export: ExportPart,
@@ -180,7 +180,7 @@ async fn remove_backup(request: Arc<PageRequest>) -> Result<PageReply, PageFailu
     match removed {
         Ok(_) => Ok(PageReply::redirect(&request.url("/system")).toast(Toast::Removed)),
         Err(error) => {
-            // Each backup has such a field: the fault is said above.
+            // Every backup has this field, so the fault is shown above the list.
             let state = FormState::refused_at(request.t(), &request.form, &error, None)?;
             system_page(&request, &state).await
         }

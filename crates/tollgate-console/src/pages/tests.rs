@@ -1,5 +1,5 @@
-//! The pages against a store in memory would need a gateway; what they do with one is tested with the real binary. Here: the table, and
-//! what templates may not hold.
+//! Tests of the table of pages, and of constructs that templates must not contain. Pages need a gateway, so they are tested with the
+//! real binary.
 
 use std::{collections::HashSet, fs, path::Path};
 
@@ -87,7 +87,7 @@ fn templates_hold_nothing_that_the_policy_forbids() {
     }
 }
 
-/// Values are escaped everywhere; what is not are templates of their own.
+/// Values are escaped everywhere. The exceptions are other templates.
 #[test]
 fn only_fields_are_not_escaped() {
     let known = [
@@ -111,7 +111,7 @@ fn only_fields_are_not_escaped() {
         "danger.control",
         "language",
         "theme",
-        // Other templates of their own.
+        // Further templates.
         "found",
         "part",
         "open",
@@ -128,7 +128,7 @@ fn only_fields_are_not_escaped() {
 
 #[test]
 fn forms_that_write_carry_the_token_of_the_session() {
-    // Those who have signed in are sent on instead.
+    // These pages redirect members who have signed in.
     let before_sign_in = ["sign_in.html", "sign_in_code.html"];
     for (path, text) in all_templates().into_iter().filter(|(path, _)| !before_sign_in.iter().any(|open| path.ends_with(open))) {
         for (at, _) in text.match_indices("method=\"post\"") {

@@ -29,7 +29,7 @@ fn set(row: &str, age_s: u32) -> String {
     format!("{COOKIE}={row}; Path=/; HttpOnly; SameSite=Lax; Max-Age={age_s}")
 }
 
-/// Where a form turns on again what a message says is off; `None` for other messages.
+/// Target of the form that turns the row of a message on again; `None` for other messages.
 pub(super) fn path(toast: Toast, headers: &HeaderMap) -> Option<String> {
     let row = cookie(headers, COOKIE)?;
     let is_path = |name: &str| !name.is_empty() && !matches!(name, "." | "..");

@@ -39,7 +39,7 @@ pub(super) fn represent(snapshot: &SquareSnapshot, viewer: &Viewer) -> Arc<Repre
     snapshot.represent(viewer, Feed::Atom, write)
 }
 
-/// The latest changes of what a viewer sees now.
+/// The latest changes of the offers that a viewer sees now.
 fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
     let seen = VisibleChanges::of(snapshot, viewer);
     let mut entries = seen.offer_entries(snapshot.history.offers.iter().map(|(_, change)| change));
@@ -49,7 +49,7 @@ fn entries(snapshot: &SquareSnapshot, viewer: &Viewer) -> Vec<Entry> {
     entries
 }
 
-/// What a viewer sees now.
+/// The offers that a viewer sees now.
 struct VisibleChanges<'a> {
     snapshot: &'a SquareSnapshot,
     viewer: &'a Viewer,
@@ -71,7 +71,7 @@ impl<'a> VisibleChanges<'a> {
         self.listed.contains(&(group, model.to_owned()))
     }
 
-    /// Whether the viewer may read that a group no longer lists a model: not if the model is only hidden.
+    /// Whether the viewer may see that a group no longer lists a model. A model that is only hidden is not reported as removed.
     fn is_removed(&self, group: GroupId, model: &str) -> bool {
         let audience = self.viewer.audience();
         let is_usable = offering_groups(&self.snapshot.catalog, audience, model).any(|offering| offering.id == group);
@@ -173,7 +173,7 @@ fn factor_line(group: &Group, before: Multiplier, after: Multiplier) -> String {
     format!("{}: factor on base prices {} to {}", group.name, before.to_decimal(), after.to_decimal())
 }
 
-/// What changes for those who pay a price times a factor: in the price in force, and in those that are announced.
+/// The differences for callers who pay a price times a factor, in the current price and in announced ones.
 fn differences(change: &PriceChange, factor: Multiplier) -> Vec<String> {
     let in_force = |schedule: &Option<PriceSchedule>| {
         let price = schedule.as_ref().and_then(|schedule| schedule.at(change.at));

@@ -319,7 +319,7 @@ fn write(snapshot: &SquareSnapshot, viewer: &Viewer, only: Option<&str>) -> Vec<
     serde_json::to_vec(&document).expect("the document has string keys only")
 }
 
-/// Whether one of the visible models of a group has a factor of its own. Factors of other models concern only those who see these.
+/// Whether one of the group's models that the viewer sees has its own factor. Factors of other models are not revealed.
 fn varies(group: &Group, offers: &[VisibleModel]) -> bool {
     let mut own = offers.iter().filter(|offer| offer.group.id == group.id).map(|offer| &offer.model.spec.name);
     group.multipliers.vary() && own.any(|model| group.multipliers.own(model).is_some())

@@ -1,5 +1,5 @@
-//! What offers are by the catalog: prices, protocols, parameters, and the accounts that serve them. Computed when the catalog changes,
-//! or when a price begins.
+//! The part of the offers that follows from the catalog: prices, protocols, parameters, and the accounts that serve them. Computed
+//! when the catalog changes, or when a price takes effect.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -20,7 +20,7 @@ pub(super) struct OffersPart {
     /// When a price begins that is not in force yet.
     pub(super) until: Option<Timestamp>,
     pub(super) offers: Vec<OfferPart>,
-    /// What [`ProtocolPart::parameter_set`] refers to.
+    /// The sets that [`ProtocolPart::parameter_set`] refers to.
     pub(super) parameter_sets: Vec<ParameterSupport>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct ProtocolPart {
     translated: bool,
     /// Id of the parameter set.
     parameters: String,
-    /// Its place.
+    /// Its index.
     #[serde(skip)]
     pub(super) parameter_set: usize,
 }

@@ -1,4 +1,4 @@
-//! What the feeds say of all groups at one moment, computed for all requests together.
+//! The data of the feeds for all groups at one moment, computed for all requests together.
 
 use std::{
     collections::HashMap,
@@ -26,7 +26,7 @@ const SNAPSHOT_MS: i64 = 3_000;
 const TRAFFIC_MS: i64 = 60_000;
 /// Traffic that is older than this is not used, in milliseconds.
 const STALE_TRAFFIC_MS: i64 = 600_000;
-/// Longest time for one query and its wait for a permit; beyond it, what was read before is used.
+/// Longest time for one query and its wait for a permit; after it, the previous data are used.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes of offers and of prices that are read for the feed of changes.
 const MAX_CHANGES: u32 = 1_000;
@@ -43,11 +43,11 @@ pub(crate) struct Square {
     traffic: Mutex<Option<Arc<TrafficPart>>>,
     /// Held while it is read.
     reading: tokio::sync::Mutex<()>,
-    /// Reads the traffic while the last one is shown. Nothing is lost when the gateway ends before it is done.
+    /// Reads the traffic while the previous data are shown. Nothing is lost if the gateway stops before it is done.
     tasks: TaskTracker,
 }
 
-/// What the feeds say of all groups.
+/// The data of the feeds for all groups.
 #[derive(Debug)]
 pub(super) struct SquareSnapshot {
     pub(super) catalog: Arc<Catalog>,
@@ -60,7 +60,7 @@ pub(super) struct SquareSnapshot {
     representations: Mutex<HashMap<(ViewKey, Feed), Arc<Representation>>>,
 }
 
-/// How offers and prices changed until a revision of the catalog.
+/// Changes of offers and prices up to a revision of the catalog.
 #[derive(Debug, Default)]
 pub(super) struct HistoryPart {
     revision: Revision,
@@ -132,7 +132,7 @@ async fn make(state: &Arc<ConsoleState>, catalog: Arc<Catalog>) -> Result<Square
     made.await.map_err(|_| ApiError::internal())
 }
 
-/// The traffic, read a minute ago at most. That of a few minutes ago is used once more while the next one is read.
+/// The traffic, read at most a minute ago. Traffic that was read a few minutes ago is still returned while it is being read again.
 async fn traffic(state: &Arc<ConsoleState>, now: Timestamp) -> Arc<TrafficPart> {
     let last = state.square.traffic();
     let is_from = |ms| last.as_ref().filter(|last| is_within(ms, last.read_at, now));

@@ -51,7 +51,8 @@ impl TrafficPart {
         ]
     }
 
-    /// The state of an offer with what its latest requests show: those of the latest five minutes that had enough of them.
+    /// The state of an offer, adjusted by its latest requests: those of the latest five-minute bucket with enough requests, or of all
+    /// buckets if none has enough.
     pub(super) fn state(&self, group: GroupId, model: &str, state: OfferState) -> OfferState {
         let Some(traffic) = self.latest.get(&(group, model.to_owned())) else { return state };
         let has_enough = |bucket: &&OfferBucket| bucket.answered.saturating_add(bucket.failed) >= MIN_SAMPLE;

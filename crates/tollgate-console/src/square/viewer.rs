@@ -33,7 +33,7 @@ enum ViewerKind {
     Operator,
 }
 
-/// What distinguishes the documents of viewers.
+/// The key by which documents are cached: viewers with the same key get the same document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ViewKey {
     is_public: bool,

@@ -46,7 +46,7 @@ impl Meter {
         Some(FundsStatus { subject: limit.subject, budget, spent: NanoUsd(spent), left: NanoUsd(left) })
     }
 
-    /// Usage of a rate, and what one more request with `tokens` tokens adds; `None` for limits on money.
+    /// Usage of a rate, and the amount that one more request with `tokens` tokens adds; `None` for limits on money.
     pub fn rate_check(&self, rule: LimitRule, tokens: u64, micros: u64) -> Option<RateCheck> {
         match rule {
             LimitRule::Requests(limit) => Some(RateCheck { limit, used: self.requests.used(micros), wanted: 1 }),
@@ -70,7 +70,7 @@ impl Meter {
     }
 }
 
-/// A rate as one more request finds it.
+/// A rate limit, its current usage, and what one more request would add.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateCheck {
     pub limit: u64,

@@ -1,4 +1,4 @@
-//! Which limits are checked, what is reserved, and how usage is counted.
+//! Choice of the limits, size of reservations, and counting of usage.
 
 use std::sync::Arc;
 
@@ -433,7 +433,7 @@ proptest! {
         }
     }
 
-    /// Periods contain what was added to them, including late requests of the previous day.
+    /// Periods contain all amounts that were added to them, including those of late requests of the previous day.
     #[test]
     fn money_is_counted_in_its_day_and_month(
         entries in proptest::collection::vec((-1i64..1, 0i64..1_000), 1..50),

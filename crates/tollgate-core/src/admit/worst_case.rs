@@ -26,7 +26,7 @@ pub(super) struct WorstCaseCost {
 }
 
 impl WorstCaseCost {
-    /// Neither tokens nor money.
+    /// The cost of a request that uses no tokens and no money.
     pub(super) const fn nothing() -> Self {
         Self { input: 0, output: 0, candidates: 1, fixed: 0, each: 0, lowerable: false }
     }

@@ -1,4 +1,4 @@
-//! What each rule finds, from values that the caller has read.
+//! The conditions that each rule finds in values that the caller has read.
 
 use std::collections::HashMap;
 
@@ -178,7 +178,7 @@ fn unusable(health: &AccountHealth, now: Timestamp) -> Option<(&'static str, Tim
 /// Requests of a channel within some time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ErrorCounts {
-    /// Without those whose caller left, or whose request the provider rejected.
+    /// Requests, without those whose caller left and those that the provider rejected.
     pub requests: u64,
     pub failed: u64,
 }
@@ -206,7 +206,7 @@ pub fn error_condition(id: &str, name: &str, counts: ErrorCounts, percent: u64, 
     })
 }
 
-/// Prices below cost, and models without a price; each only if it is asked for.
+/// Conditions for sale prices below cost if `margins` is set, and for models without a price if `prices` is set.
 #[must_use]
 pub fn catalog_conditions(catalog: &Catalog, (margins, prices): (bool, bool), now: Timestamp) -> Vec<AlertCondition> {
     let mut found = Vec::new();

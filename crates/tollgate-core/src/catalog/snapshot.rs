@@ -99,7 +99,7 @@ impl Channel {
         if self.spec.provider == Provider::Echo && caller.spec().echoes { caller } else { self.protocol_of(purpose) }
     }
 
-    /// The protocol that requests of a method are translated to. Embeddings use a protocol of their own if the channel's has none.
+    /// The protocol that requests of a method are translated to. Embeddings use another protocol if the channel's own has no embeddings.
     pub fn upstream_protocol(&self, method: Method) -> Protocol {
         self.protocol_of(ModelPurpose::of_method(method))
     }

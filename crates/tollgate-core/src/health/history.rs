@@ -1,5 +1,5 @@
-//! Health in time: transitions of accounts and channels into states that keep requests away, each with its reason and its end, and what
-//! they say about a span of time.
+//! Health in time: transitions of accounts and channels into states that keep requests away, each with its reason and its end, and
+//! their evaluation for a span of time.
 
 mod uptime;
 
@@ -41,7 +41,7 @@ pub enum HealthReason {
     PrivateNetwork,
 }
 
-/// Which kind of check showed the transition.
+/// The kind of check that showed the transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TransitionCause {
     /// Requests of callers.
@@ -302,8 +302,8 @@ impl HealthSubject {
 }
 
 impl Impairment {
-    /// Whether `next` is the same state, perhaps with another end. A state that begins after this one has ended by itself is a new
-    /// one.
+    /// True if `next` continues this state, perhaps with another end. If this one ended before `next` began, `next` is a new
+    /// state.
     fn goes_on_in(&self, next: &Self) -> bool {
         (self.state, self.reason) == (next.state, next.reason) && self.until.is_none_or(|until| next.since <= until)
     }

@@ -1,4 +1,4 @@
-//! Prices of what makes a request cost more, or less, than its tokens: service tiers, and tools that the provider runs.
+//! Prices of options that change the cost of a request besides its tokens: service tiers, and tools that the provider runs.
 
 use tollgate_protocol::{RequestExtras, ServiceTier};
 
@@ -28,7 +28,7 @@ impl UnpricedExtra {
     }
 }
 
-/// Options of a request that change its unit prices. Searches are lines of their own.
+/// Options of a request that change its unit prices. Searches have no effect on them: they are billed as separate lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PricedOptions {
     /// The service tier and its factor, which is in the unit prices.

@@ -1,4 +1,4 @@
-//! Which models callers see and get.
+//! The models that callers see and can use.
 
 use proptest::{prelude::*, test_runner::TestCaseError};
 

@@ -40,7 +40,7 @@ impl<'a> Audience<'a> {
     }
 }
 
-/// Whether members who were granted these groups may use a group: public ones are for all.
+/// True if a member who was granted these groups may use `group`. Public groups are open to every member.
 pub(super) fn is_permitted(group: &Group, granted: &[GroupId]) -> bool {
     group.visibility == Visibility::Public || granted.contains(&group.id)
 }
@@ -64,7 +64,7 @@ pub fn offering_groups<'a>(
 /// A model as a group offers it.
 #[derive(Clone, Debug)]
 pub struct VisibleModel {
-    /// Its row; a default row where the catalog has none.
+    /// The model's row, or a default row if the catalog has none.
     pub model: Arc<Model>,
     pub group: Arc<Group>,
     /// Methods it is offered for, as native methods.

@@ -1,4 +1,4 @@
-//! Which entry prices what, and what is kept.
+//! The choice of the entry for each price, and the prices that are kept.
 
 use super::*;
 use crate::{

@@ -169,7 +169,7 @@ fn parts(key: &str) -> (&str, u64, &str) {
     (base, above, level.unwrap_or_default())
 }
 
-/// A figure times ten to the power of `shift`, rounded half up to a whole number; a note says what was rounded.
+/// A figure times ten to the power of `shift`, rounded half up to a whole number; a note names a rounded figure.
 fn nano_usd(key: &str, value: &Value, shift: i32, kind: &str, notes: &mut Vec<String>) -> Result<i64, String> {
     let number = value.as_f64().filter(|number| number.is_finite() && *number >= 0.0);
     let number = number.ok_or_else(|| format!("{key} is no price: {value}"))?;
@@ -227,7 +227,7 @@ fn tiered<'a>(value: &'a Value, figures: &mut FiguresByTier<'a>, notes: &mut Vec
         let tier = tier.as_object().ok_or_else(unknown)?;
         let bound = |at: usize| {
             let bound = tier.get("range")?.as_array()?.get(at)?.as_f64()?;
-            // Bounds are whole numbers of tokens, far below what a 64-bit float holds exactly.
+            // Bounds are whole numbers of tokens, far below the largest integer that a 64-bit float holds exactly.
             format!("{bound}").parse::<u64>().ok()
         };
         let (from, to) = bound(0).zip(bound(1)).ok_or_else(unknown)?;

@@ -24,7 +24,7 @@ enum Column {
     Figure(Figure),
     Priority,
     Flex,
-    /// A note on what the price does not include.
+    /// A note about charges that the price does not include.
     Note,
 }
 
@@ -128,7 +128,7 @@ fn comments(text: &str) -> Vec<String> {
     text.lines().filter_map(|line| line.strip_prefix('#')).map(|line| line.trim().to_owned()).collect()
 }
 
-/// Reads a row. The error is a column and what is wrong there.
+/// Reads a row. The error is a column and its fault.
 fn read_row(columns: &[Column], record: &csv::StringRecord) -> Result<CsvRow, (u64, String)> {
     if record.len() != columns.len() {
         let (has, wants) = (record.len(), columns.len());
@@ -198,7 +198,7 @@ fn add(list: &mut PriceList, known: &mut HashMap<(Option<String>, String), usize
     Ok(())
 }
 
-/// Writes a list so that reading it gives the same, but for what was skipped; the notes of an entry become one.
+/// Writes a list as CSV. Reading it back gives the same list without the skipped entries; several notes of an entry are joined into one.
 ///
 /// # Panics
 /// Never: it writes into memory.

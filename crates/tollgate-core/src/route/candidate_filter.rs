@@ -352,7 +352,7 @@ pub fn extras_at(channel: &Channel, from: Protocol, extras: RequestExtras) -> Re
     extras.at_upstream(channel.speaks(from, ModelPurpose::Generation))
 }
 
-/// Cost price of a mapping for a request of a caller's protocol with these extras; the error says what is unknown.
+/// Cost price of a mapping for a request of a caller's protocol with these extras; the error names the unknown price.
 pub(crate) fn known_cost(
     channel: &Channel,
     mapping_index: usize,

@@ -65,7 +65,7 @@ pub enum Exclusion {
     },
 }
 
-/// Which price is missing, and what requires it.
+/// The missing price, and the rule that requires it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MissingPrice {
     /// The sale price, because the caller's money is bounded.

@@ -56,8 +56,8 @@ impl BillingInput {
         }
     }
 
-    /// The caller left after content. The provider charges for all that the model had produced by then: the whole answer if its
-    /// end was there, else what was delivered and what a thinking model may have thought.
+    /// The caller left after content. The provider charges for all that the model had produced by then: the whole answer if it
+    /// was finished, else what was delivered and what a thinking model may have thought.
     fn left(&self) -> Tokens {
         match self.production.usage {
             Some((usage, source)) if self.production.finished => tokens_of(&usage, source),

@@ -1,5 +1,5 @@
-//! Upper bounds of plausible usage: what was sent, requested and delivered, with an allowance for what the gateway cannot see.
-//! Reports above them are cut, so that a faulty upstream cannot spend a caller's budget.
+//! Upper bounds of plausible usage, from the sent, requested and delivered content, with an allowance for content that the
+//! gateway cannot see. Reports above them are cut, so that a faulty upstream cannot spend a caller's budget.
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! Which optional parameters a model takes in a group, over each protocol of callers. No list is kept by hand: the answer comes from the
+//! The optional parameters of a model in a group, over each protocol of callers. No list is maintained by hand: the answer comes from the
 //! model's own rule and from translating a small request with the parameter for each channel of another protocol.
 
 use std::{collections::HashMap, fmt::Write as _, sync::Arc};

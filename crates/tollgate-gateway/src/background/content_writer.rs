@@ -22,7 +22,7 @@ const MAX_BATCH: usize = 100;
 const MAX_BATCH_BYTES: usize = 4 << 20;
 /// How long the first contents of a batch wait for more.
 const BATCH_WAIT: Duration = Duration::from_millis(200);
-/// How long the end of the process waits until what is left is stored.
+/// Longest wait at the end of the process until the remaining contents are stored.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Least time between two warnings about contents that are not stored.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
@@ -46,7 +46,7 @@ impl ContentWriter {
         (queue, Self { contents, next: Vec::new(), stored: u64::MAX, warned: None })
     }
 
-    /// Stores contents until `stop` is cancelled, then what is left, for at most [`SHUTDOWN_LIMIT`].
+    /// Stores contents until `stop` is cancelled, then the remaining ones, for at most [`SHUTDOWN_LIMIT`].
     pub async fn run(mut self, store: Arc<dyn ContentStore>, shared: Arc<Shared>, stop: CancellationToken) {
         loop {
             tokio::select! {
@@ -137,7 +137,7 @@ fn length(queued: &QueuedContents) -> usize {
     queued.contents.request.text.len() + queued.contents.answer.text.len()
 }
 
-/// The contents without what is redacted.
+/// The contents after redaction.
 fn redacted(mut contents: RequestContents, redaction: Option<&Redaction>) -> RequestContents {
     if let Some(redaction) = redaction {
         for excerpt in [&mut contents.request, &mut contents.answer] {

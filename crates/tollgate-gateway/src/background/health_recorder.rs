@@ -30,7 +30,7 @@ const MAX_WAITING: usize = 10_000;
 /// Rows written at once.
 const BATCH: usize = 500;
 
-/// Records what this node sees of accounts and channels.
+/// Records the states of accounts and channels that this node observes.
 #[derive(Debug)]
 pub struct HealthRecorder {
     pub shared: Arc<Shared>,
@@ -67,7 +67,7 @@ impl HealthRecorder {
         self.write(&mut waiting).await;
     }
 
-    /// Reads what this node recorded before. Repeated until the database answers.
+    /// Reads the earlier records of this node. Repeated until the database answers.
     async fn restore(&self) {
         loop {
             match self.store.last_transitions(&self.node).await {
@@ -97,8 +97,8 @@ impl HealthRecorder {
         queue(waiting, rows);
     }
 
-    /// Compares what is recorded with every account and channel of the catalog. What differs was changed by an operator, or its change
-    /// found no space in the queue.
+    /// Compares the recorded states with every account and channel of the catalog. Differences are changes by an operator, or changes
+    /// that found no space in the queue.
     fn compare(&self, changes: &ChangeReceiver, waiting: &mut VecDeque<HealthTransition>) {
         let cause = if changes.take_missed() { TransitionCause::Request } else { TransitionCause::Operator };
         let (catalog, now) = (self.shared.catalog.load_full(), self.shared.clock.now());

@@ -137,7 +137,7 @@ fn address(destination: &AlertDestination) -> Result<Url, String> {
     Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())
 }
 
-/// The text of a fault, with the destination in the place of a channel.
+/// The text of a fault. It says "destination" where the text of [`ConnectFault`] says "channel".
 fn fault_text(fault: ConnectFault) -> String {
     if fault == ConnectFault::Denied { "address not allowed for this destination".to_owned() } else { fault.to_string() }
 }

@@ -1,8 +1,8 @@
 //! Probes accounts by listing the provider's models, which costs nothing. Accounts that rest because their credential was
-//! refused are probed every ten minutes. A refusal that requests alone have seen is probed at once, because it may be about the
-//! request: at most every ten seconds, and at doubling intervals while it comes again after probes that passed. Accounts of
-//! channels with `probe_interval_s` are probed continuously, so that a dead account cools before a request uses it. Probes leave
-//! no usage record; they are counted and logged as probes.
+//! refused are probed every ten minutes. A refusal that only requests have received, and no probe, is probed immediately,
+//! because the request may be its cause: at most every ten seconds, and at doubling intervals while it recurs after passed
+//! probes. Accounts of channels with `probe_interval_s` are probed continuously, so that a dead account cools before a request
+//! uses it. Probes leave no usage record; they are counted and logged as probes.
 //!
 //! A passed test that another process recorded in the database (`tollgate channel test`, the consoles of all nodes) ends a
 //! rest or a cooling here within 2 s.

@@ -59,7 +59,7 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Name of the library that made the spans and metrics.
 const SCOPE: &str = "tollgate";
 
-/// Where and what to export.
+/// Destination and content of exports.
 #[derive(Clone, Debug)]
 pub struct TelemetrySettings {
     /// Base URL of the collector, `http` or `https`.
@@ -79,7 +79,7 @@ pub struct TelemetrySettings {
     pub private_network: bool,
 }
 
-/// The receiving end of the trace queue, and what is needed to export.
+/// The receiving end of the trace queue, and the means to export.
 #[derive(Debug)]
 pub struct Telemetry {
     settings: TelemetrySettings,
@@ -97,7 +97,7 @@ impl Telemetry {
         (queue, Self { settings, requests })
     }
 
-    /// Exports until `stop` is cancelled, then what is left, for at most [`SHUTDOWN_LIMIT`].
+    /// Exports until `stop` is cancelled, then the rest of the queue, for at most [`SHUTDOWN_LIMIT`].
     pub async fn run(self, shared: Arc<Shared>, stop: CancellationToken) {
         let Self { settings, requests } = self;
         let description = Description::of(&settings);

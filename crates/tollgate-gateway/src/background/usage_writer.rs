@@ -2,8 +2,8 @@
 //! buffer: records that did not fit the queue are read back from it alongside new ones. Records that the database rejects
 //! permanently are quarantined in the journal, so that other records do not wait for them.
 //!
-//! Bounds: 16,384 records in the queue and in a batch; a record waits for its batch at most 200 ms, and at most a second while records
-//! keep coming; retries after 0.25 s doubling to 10 s; account health is saved at most once a second.
+//! Bounds: 16,384 records in the queue and in a batch. A record waits for its batch at most 200 ms, and at most a second while records
+//! keep arriving. Retries after 0.25 s doubling to 10 s. Account health is saved at most once a second.
 
 mod batch;
 mod bisect;
@@ -226,7 +226,7 @@ impl UsageWriter {
         self.fill_from_queue(batch, 0);
     }
 
-    /// Takes records from the queue until `leave` places are left in the batch.
+    /// Takes records from the queue until the batch has space for only `leave` more.
     fn fill_from_queue(&mut self, batch: &mut Batch, leave: usize) {
         while batch.remaining() > leave {
             let Ok(queued) = self.queue.try_recv() else {

@@ -10,7 +10,8 @@ use tollgate_core::{
 
 use super::ExplainContext;
 
-/// A limit with what is left of it and what the request needs. Money is in nano-USD here, and a decimal string in USD in JSON.
+/// A limit with its remaining amount and the amount that the request needs. Money is in nano-USD here, and a decimal string in USD in
+/// JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityBound {
     /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.

@@ -127,7 +127,7 @@ fn spent_budget_excludes_the_whole_channel_until_it_renews() {
     assert!(detail.starts_with("0.00 of 1.00 USD left today") && detail.contains("until 2026-"), "{detail}");
 }
 
-/// The same catalog, whose channel charges 10 USD per million tokens of output and nothing for input.
+/// The same catalog with a channel that charges 10 USD per million tokens of output and nothing for input.
 fn priced() -> Catalog {
     let catalog = catalog();
     let mut row = Channel::clone(&catalog.channels[0]);

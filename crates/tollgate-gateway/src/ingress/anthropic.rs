@@ -8,7 +8,7 @@ use super::{Destination, ListRequest, Query, READING, not_allowed, page_query, q
 /// Header that every client of the protocol sends, and no other.
 const VERSION: &str = "anthropic-version";
 
-/// Whether a request for a path that several protocols have comes from a client of this one.
+/// True if a request for a path that several protocols share comes from an Anthropic client.
 pub(super) fn is_client(headers: &HeaderMap) -> bool {
     headers.contains_key(VERSION)
 }
@@ -41,8 +41,8 @@ pub(super) fn models(method: &HttpMethod, rest: &str, query: Query<'_>) -> Desti
     }
 }
 
-/// Whether a path is one of the Messages API or of what Anthropic had before it, whatever the base URL adds in front. Its SDKs
-/// expect errors in its format.
+/// True if a path belongs to the Messages API or to its predecessor (`complete`), with any prefix that the base URL adds.
+/// Anthropic's SDKs expect errors in Anthropic's format.
 fn is_own(rest: &str) -> bool {
     matches!(super::not_offered::after_version(rest).split('/').next(), Some("messages" | "complete"))
 }

@@ -68,7 +68,7 @@ fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
     }
 }
 
-/// The text of a header field. Replacing what is not UTF-8 costs much more, and no key has it.
+/// The text of a header field. UTF-8 is checked first, because the lossy conversion costs much more, and no key needs it.
 fn text_of(value: &[u8]) -> Cow<'_, str> {
     std::str::from_utf8(value).map_or_else(|_| String::from_utf8_lossy(value), Cow::Borrowed)
 }

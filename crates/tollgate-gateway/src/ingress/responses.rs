@@ -1,4 +1,4 @@
-//! Paths of the Responses API under `/v1` (OpenAI API reference). What the service of OpenAI keeps is not here.
+//! Paths of the Responses API under `/v1` (OpenAI API reference). Stored responses and conversations are not offered.
 
 use http::{HeaderMap, Method as HttpMethod, header};
 use tollgate_protocol::{Framing, Method, Protocol, Target};

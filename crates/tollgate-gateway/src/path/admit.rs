@@ -19,7 +19,7 @@ use crate::{refusal::Refusal, request::Head};
 /// Reserves the request's maximum use, together with what its attempts may need on their channels, so that a shared counter
 /// is called once.
 ///
-/// `earlier` is what the request reserved under a previous catalog snapshot. Only the difference is reserved then: a release
+/// `earlier` is the request's reservation under a previous catalog snapshot. Only the difference is reserved then: a release
 /// travels to shared counters with the next batch of settlements, so releasing first would count the request twice for a moment
 /// and refuse one that fits.
 ///

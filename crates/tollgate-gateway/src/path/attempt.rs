@@ -74,7 +74,7 @@ pub(super) async fn attempt(started: StartedAttempt<'_>) -> AttemptOutcome {
     }
 }
 
-/// What one poll of a future returns.
+/// The result of one poll of a future.
 async fn poll_once<F: Future>(future: F) -> Poll<F::Output> {
     let mut future = pin!(future);
     poll_fn(|context| Poll::Ready(future.as_mut().poll(context))).await
@@ -100,7 +100,7 @@ struct Attempt<'a> {
     total: Duration,
     /// The channel's own limit of the attempt.
     limit: Option<AttemptLimit>,
-    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     answer_after: Option<Duration>,
     /// Accounts for the memory of the answer.
     memory: Option<&'a Arc<InFlightRequest>>,
@@ -257,8 +257,8 @@ impl Attempt<'_> {
         Failure::OutOfTime { limit_ms: u64::try_from(self.total.as_millis()).unwrap_or(u64::MAX), sent }
     }
 
-    /// Reads a complete answer, or the beginning of one that is passed on in pieces. Only what is read as a whole is declared to
-    /// `memory`.
+    /// Reads a complete answer, or the beginning of one that is passed on in pieces. `memory` counts only the part that is read
+    /// here.
     async fn whole(
         &self,
         mut body: UpstreamBody,
@@ -305,7 +305,7 @@ impl Attempt<'_> {
         Ok(CompleteAnswer::Whole(all.freeze()))
     }
 
-    /// Waits for memory for an answer of this length. What the upstream has sent stays in its connection meanwhile.
+    /// Waits for memory for an answer of this length. Until then its bytes stay unread in the upstream's connection.
     async fn declare(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
         memory.declared(bytes, self.deadline.saturating_duration_since(self.clock.instant())).await
     }

@@ -140,7 +140,7 @@ fn all_skipped(context: &RouteContext<'_>, exclusion: &Exclusion) -> Refusal {
 }
 
 impl RetryState {
-    /// Whether the next attempt counts against the retry budget: not after an attempt of which nothing was sent.
+    /// Whether the next attempt counts against the retry budget. It does not if the last attempt failed before anything was sent.
     fn charge(&self) -> RetryCharge {
         match &self.last {
             Some(last) if last.verdict.next != NextStep::FreeAttempt => RetryCharge::Charged,

@@ -1,8 +1,8 @@
 //! Stage 1 of 11: authenticate. In: the request's head; out: the caller, or why the key is refused. The body is not read yet.
 //!
-//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. Requests that are
-//! refused whatever their bodies say are refused here: of a key whose limits or money are used up, or that is above its share of
-//! the requests in progress. A request waits here for its turn on a busy core.
+//! A cached key does not wait. A cache miss asks the store; a store that does not answer gives 503 (E68), never 401. Requests that
+//! must be refused regardless of their bodies are refused here: the limits or the money of the key are used up, or the key is above
+//! its share of the requests in progress. A request waits here for its turn on a busy core.
 
 use std::sync::Arc;
 

@@ -97,7 +97,7 @@ fn stream_headers(headers: &mut HeaderMap, content_type: HeaderValue) {
     headers.insert(ACCEL_BUFFERING, HeaderValue::from_static("no"));
 }
 
-/// Delays a refusal, whose request then no longer counts among those in progress. A busy core sends refusals in turns.
+/// Delays a refusal. Its request stops counting among those in progress first. On a busy core, refusals wait in a fair queue.
 async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Option<&InFlightRequest>) {
     if let Some(request) = in_flight {
         request.leave();

@@ -84,7 +84,7 @@ fn warn(head: &Head, planned: &PlannedAttempt, failure: &Failure, id: &'static s
 /// The verdict on a failure.
 pub(crate) fn verdict(failure: &Failure, now: Timestamp) -> Verdict {
     match failure {
-        // It says nothing about the account, and another one could not be reached either.
+        // This failure says nothing about the account, and no other account could be reached either.
         Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::OwnLimit)) => Verdict {
             next: NextStep::Stop,
             observation: Some(Observation::Abandoned),

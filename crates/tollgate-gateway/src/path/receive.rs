@@ -64,7 +64,7 @@ async fn read(mut body: RequestBody, bounds: &Bounds) -> Result<Bytes, Refusal> 
         }
         if rest.is_empty() {
             let declared = usize::try_from(body.size_hint().lower()).unwrap_or(0).min(bounds.body_bytes);
-            // The whole declared length: it is counted already, and growing the buffer would copy what has arrived.
+            // The whole declared length: it is counted already, and growing the buffer would copy the received bytes.
             rest.reserve(first.len() + piece.len() + declared);
             rest.extend_from_slice(&std::mem::take(&mut first));
         }

@@ -1,9 +1,9 @@
 //! Stage 10 of 11: relay. In: an answer whose status may be sent; out: a response body that pulls from the upstream as fast
 //! as the caller reads, and counts usage as it passes.
 //!
-//! Only what one read of the upstream returned is buffered, so backpressure reaches the upstream; an event that takes many reads
-//! counts against the memory for bodies and answers, and the upstream is not read while there is none. The journal has the end of the
-//! request before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
+//! Only the bytes of one upstream read are buffered, so backpressure reaches the upstream. An event that spans many reads counts
+//! against the memory for bodies and answers, and the upstream is not read while none is free. The end of the request is written to
+//! the journal before the caller gets the last bytes. A stream that breaks ends with the protocol's error event and an aborted
 //! connection (E59 to E61, E4 when the key was revoked, E63 without memory); a clean end would look like a complete answer.
 
 mod ending;
@@ -56,7 +56,7 @@ const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 
 /// The response body of a stream. It carries the usage guard to the end of the stream.
 pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Head) -> AnswerBody {
-    // The body may live for hours. It keeps what an error event needs of the head, and no secret.
+    // The body may live for hours. It keeps the parts of the head that an error event needs, and no secret.
     (head.presented_key, head.other_key) = (None, None);
     guard.answering();
     let now = guard.recorder.shared.clock.instant();
@@ -123,7 +123,7 @@ struct Relayed {
     out: VecDeque<Bytes>,
     /// Chunks that one push of the relay appends; empty between polls.
     fresh: Vec<Bytes>,
-    /// Memory of what the relay and `out` keep.
+    /// Counts the memory that the relay and `out` keep.
     memory: StreamMemory,
     /// `None` once finished.
     guard: Option<Box<UsageGuard>>,
@@ -145,7 +145,7 @@ struct Relayed {
     first_content_us: Option<u64>,
     /// When the upstream last sent bytes.
     received: Instant,
-    /// How far the answer has come, and since when.
+    /// Progress of the answer, and the time of the last progress.
     progress: StreamProgress,
     progressed: Instant,
     /// Wakes the stream to look whether it must end.
@@ -325,7 +325,7 @@ impl Relayed {
         }
     }
 
-    /// Whether the answer only lacks its terminator, as far as the candidates requested tell.
+    /// True if only the end marker is missing: as many candidates as requested have finished.
     fn awaiting_end_marker(&self) -> bool {
         self.relay.awaiting_end_marker() && self.relay.may_end_unmarked(self.candidates)
     }
@@ -468,8 +468,8 @@ impl Relayed {
 }
 
 impl Drop for Relayed {
-    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records what was read. If only the usage
-    /// is missing, the stream is read on to get it.
+    /// The caller left: dropping the body closes the upstream's connection, and the usage guard records the content read so far. If only
+    /// the usage is missing, the stream is read on to get it.
     fn drop(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
         let summary = self.relay.summary();

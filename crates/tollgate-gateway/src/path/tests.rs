@@ -116,7 +116,7 @@ impl Rig {
         Self::build_for(script, accounts, journal, change, key(), &[])
     }
 
-    /// A rig with one account, whose key is changed.
+    /// A rig with one account and a changed key.
     pub(super) fn keyed(script: Script, change: impl FnOnce(&mut Key)) -> Self {
         let mut key = key();
         change(&mut key);

@@ -49,8 +49,8 @@ impl Refusal {
         response
     }
 
-    /// The event stream that a caller of a stream gets instead, where clients of the protocol expect one: Codex shortens the conversation upon
-    /// a failed response that says that the request is too long for the model, and not in every version upon a status 400.
+    /// The event stream that replaces the error status for a streaming caller, in protocols whose clients expect one. Codex shortens the
+    /// conversation when a failed response says that the request is too long for the model; not every version does so on a status 400.
     pub(crate) fn stream(&self, head: &Head, problem: &Problem) -> Option<Bytes> {
         let Self::Upstream { model, failure: UpstreamFailure::Rejected(rejection) } = self else { return None };
         let seconds = head.arrived.seconds();

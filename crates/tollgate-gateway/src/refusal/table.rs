@@ -34,7 +34,7 @@ impl Refusal {
                 RefusalRow::unauthenticated("missing_api_key", "API_KEY_MISSING", message.to_owned())
             }
             Self::KeyInvalid => {
-                // LiteLLM as a client tells a wrong key from other bad requests by these words.
+                // LiteLLM as a client recognises a wrong key, among other bad requests, by this text.
                 let message = match head.from.spec().error_style {
                     ErrorStyle::OpenAi | ErrorStyle::Anthropic => {
                         format!("Incorrect API key provided: {}. Send the complete service key.", key())

@@ -20,8 +20,8 @@ const TOO_LONG: &str = "prompt is too long";
 /// Type of a 503 that has nothing to do with load. Claude Code repeats an `overloaded_error` whatever the headers say.
 const NOT_OVERLOADED: &str = "api_error";
 
-/// E40. Retries end where an operator or the provider has turned the accounts off. A model for which no account is configured may be
-/// in the middle of being set up: callers are asked to retry, a bounded number of times.
+/// E40. Callers are told not to retry if the cause lasts until an operator acts. A model without any configured account may be in
+/// the middle of being set up: callers are then told to retry, a bounded number of times.
 pub(super) fn no_route(model: &str, cause: NoRouteCause, retry_after: Option<u32>, head: &Head) -> RefusalRow {
     let (model, from) = (quoted(model), head.from);
     let (scope, other, quote) = (scope(from), other_model(from), quote_id(head));
@@ -250,7 +250,8 @@ fn rejected(rejection: &Rejection, from: Protocol) -> RefusalRow {
     row
 }
 
-/// Whether clients of the Messages API would not know from another provider's words that the request is too long for the model.
+/// True if the message of another provider says that the request is too long for the model in words that clients of the Messages API do
+/// not recognise.
 fn is_unclear(rejection: &Rejection, message: &str, from: Protocol) -> bool {
     is_foreign(rejection, from) && rejection.problem.context_exceeded && !names_context_limit(message)
 }
@@ -264,7 +265,7 @@ fn refused_limit(rejection: &Rejection, message: &str, from: Protocol) -> Option
     }
 }
 
-/// Whether a client of the Messages API gets the words of another provider.
+/// True if the message of another provider is sent to a client of the Messages API.
 fn is_foreign(rejection: &Rejection, from: Protocol) -> bool {
     rejection.protocol != Protocol::Anthropic && from.spec().error_style == ErrorStyle::Anthropic
 }

@@ -13,10 +13,10 @@ use hyper::body::Incoming;
 
 /// Longest rest that is read; with more, the connection closes instead.
 const MAX_BYTES: usize = 64 * 1024;
-/// Times that the connection is asked for more without any arriving.
+/// Consecutive polls that may find no data.
 const MAX_EMPTY_READS: u8 = 2;
 
-/// The place where a request of an HTTP/1.1 connection leaves what it has not read of its body.
+/// Receives the unread rest of the body of an HTTP/1.1 request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UnreadBody(Arc<Mutex<Option<Incoming>>>);
 
@@ -25,7 +25,7 @@ impl UnreadBody {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
     }
 
-    /// Reads what the caller has sent already. False if more is to come, or is awaited: the connection will close.
+    /// Reads the bytes that the caller has already sent. Returns false if the body has not ended; the connection must then close.
     pub(crate) async fn is_over(&self, expects_continue: bool) -> bool {
         let Some(mut body) = self.0.lock().unwrap_or_else(PoisonError::into_inner).take() else { return true };
         // A caller that waits for "100 Continue" has sent nothing, and reading would ask for it.

@@ -52,7 +52,7 @@ pub(super) struct OutgoingBody {
     /// Flush count when the body failed. The abort is reported after the next flush, so that the bytes before it (the
     /// error event) reach the caller: hyper discards unwritten bytes when a body fails.
     failed_at: Option<u64>,
-    /// The pace of a complete answer, which is in memory until it is read. A stream is read as it comes.
+    /// Minimum reading speed for a complete answer, which stays in memory until the caller has read it. `None` for a stream.
     pace: Option<ReadingPace>,
     request: RequestInProgress,
 }

@@ -109,7 +109,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
         tokio::select! {
             biased;
             _ = phase.changed() => {}
-            // After a hand-over, `closing` may be noticed before the phase.
+            // After a hand-over, `closing` may be observed before the change of phase.
             () = core.closing.cancelled() => if !(moves && hand_over.has_left()) {
                 return;
             },
@@ -138,7 +138,7 @@ async fn begin<P: ModelPath, S: Transport>(core: Arc<Core<P>>, mut io: S, contex
     }
 }
 
-/// Reads what has arrived. A connection that sends nothing needs no memory for it.
+/// Reads the received bytes. A connection that sends nothing needs no buffer.
 async fn read_first<S: Transport>(io: &mut S, first: &mut BytesMut) -> io::Result<usize> {
     poll_fn(|context| {
         let mut space = [MaybeUninit::uninit(); FIRST_READ_BYTES];
@@ -168,7 +168,7 @@ async fn http1<P: ModelPath, S: Transport>(core: Arc<Core<P>>, io: S, first: Byt
     let Some(connection) = drive(&core, &context, connection, moves).await else { return };
     let mut connection = Pin::into_inner(connection);
     if context.timers.has_answered() {
-        // hyper ends a connection at once only when it is between two requests. Nothing is sent: the socket stays open.
+        // hyper ends a connection immediately only between two requests. It sends nothing, and the socket stays open.
         Pin::new(&mut *connection).graceful_shutdown();
         let ended = poll_fn(|cx| Poll::Ready(connection.poll_without_shutdown(cx))).await;
         if !matches!(ended, Poll::Ready(Ok(()))) {

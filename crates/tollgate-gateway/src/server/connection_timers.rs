@@ -49,7 +49,7 @@ struct State {
     final_response: Bytes,
     /// The task that drives the connection.
     task: Option<Waker>,
-    /// Nothing is read when the connection closes.
+    /// True if the connection closes without reading and discarding more bytes first.
     closes_at_once: bool,
 }
 
@@ -149,7 +149,7 @@ impl ConnectionTimers {
         self.state().flushes_at_end.is_some()
     }
 
-    /// Notes that the connection closes after the request in progress. What follows on it is never read as a request.
+    /// Notes that the connection closes after the request in progress. Later bytes are never read as a request.
     pub(super) fn note_last(&self) {
         self.state().is_last = true;
     }
@@ -189,7 +189,7 @@ impl ConnectionTimers {
         poll_fn(|_| if self.is_evicted() { Poll::Ready(()) } else { Poll::Pending }).await;
     }
 
-    /// How the connection closes, if it is evicted. A head that has just begun is awaited.
+    /// How the connection closes, if it is evicted. A head that began to arrive less than [`MIN_REST`] ago is waited for.
     pub(super) fn eviction(&self, now: impl FnOnce() -> Instant) -> Option<Eviction> {
         if !self.is_evicted() {
             return None;

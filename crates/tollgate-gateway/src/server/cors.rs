@@ -1,7 +1,7 @@
-//! Requests from pages in browsers (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>). Browsers ask before they send a request
-//! with a key, and let a page read the answer only if these headers allow it. The pages of the console may send every request of the
-//! model address, where the console has an address of its own; pages of the origins that the settings name may send those of the model
-//! API. Others get none of these headers. Cookies are never allowed: the model API takes keys only.
+//! Requests from pages in browsers (CORS, <https://fetch.spec.whatwg.org/#http-cors-protocol>). Browsers send a preflight before a
+//! request with a key, and let a page read the answer only if these headers allow it. If the console has its own address, its pages may
+//! send every request to the model address. Pages of the origins in the settings may call the model API. Other origins get none of
+//! these headers. Cookies are never allowed: the model API takes keys only.
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
 

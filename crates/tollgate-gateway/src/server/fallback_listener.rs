@@ -64,7 +64,7 @@ pub async fn serve_fallback(
     tokio::join!(accept(listener, mpsc::channel(1).1, Arc::clone(&core)), ends);
 }
 
-/// Such an address serves no models.
+/// The fallback listener serves no models.
 struct NoModels;
 
 impl ModelPath for NoModels {

@@ -1,4 +1,4 @@
-//! Polls a future only after it was woken itself, not with every event of its task.
+//! Polls a future only after its own waker was called, not whenever its task is polled.
 //!
 //! The task of a connection also waits for a drain, a hand-over and a timer. Polling all of these whenever a request makes progress cost
 //! 1,900 instructions per request.

@@ -1,8 +1,8 @@
 //! The byte stream below HTTP. It replays the bytes read for protocol detection, updates the timers, sends the final
 //! response of an aborted connection, and closes with a linger so that the response reaches the caller.
 //!
-//! Before it sends anything, it writes what the journal has collected: the end of a request is in the journal before its last bytes
-//! reach the caller.
+//! Before it sends anything, it writes the collected entries of the journal, so that the end of a request is in the journal before
+//! its last bytes reach the caller.
 
 use std::{
     future::Future as _,
@@ -106,13 +106,13 @@ impl<S> Wire<S> {
         Self { io, first, timers, clock, watch, ended, shut, linger, condition, holds, journal }
     }
 
-    /// Sends nothing before what this journal has collected is written.
+    /// Sends nothing before the collected entries of this journal are written.
     pub(super) fn after(mut self, journal: Option<&Arc<JournalWriter>>) -> Self {
         self.journal = JournalTurn::new(journal.cloned());
         self
     }
 
-    /// Writes what the journal has collected.
+    /// Writes the collected entries of the journal.
     fn poll_journal(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.journal.poll(context).map(|is_written| {
             if !is_written {

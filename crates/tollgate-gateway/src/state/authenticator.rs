@@ -140,7 +140,7 @@ impl Authenticator {
         self.stopped.contains(Subject::Member(by.member)).then_some(Refusal::Suspended)
     }
 
-    /// Ends a block of an older revision. False if there is none.
+    /// Ends a block of an older revision. Returns false if there is none.
     pub fn allow(&self, subject: Subject, revision: Revision) -> bool {
         self.end_blocks(|blocked, since| blocked == subject && since < revision)
     }
@@ -231,7 +231,7 @@ impl Authenticator {
                 Err(_) => {}
             }
         }
-        // A key whose every request is refused counts as a wrong one, so that its requests do not fill the usage log.
+        // A key of which every request is refused counts as a wrong key, so that its requests do not fill the usage log.
         self.wrong_key(from).map_err(|retry_after| Refusal::WrongKeys { retry_after })?;
         Err(error)
     }
@@ -333,7 +333,7 @@ pub(crate) struct AuthError {
 }
 
 impl AuthError {
-    /// Whether the key is wrong or may not be used, so that another one might.
+    /// True if the key itself is at fault (unknown or not usable), so that the request may succeed with another key.
     fn is_of_the_key(&self) -> bool {
         self.key.is_some() || matches!(self.refusal, Refusal::KeyInvalid)
     }

@@ -34,8 +34,8 @@ pub struct HealthRegistry {
 }
 
 impl HealthRegistry {
-    /// A registry with saved health, as of `now`. A probe that was running when the state was saved is void: the account's
-    /// next request becomes the probe. So is a state that concerned some callers only.
+    /// A registry with saved health, as of `now`. A probe that was running when the state was saved is dropped, and the
+    /// account's next request becomes the probe. A state that applied only to some callers is dropped as well.
     #[must_use]
     pub fn from_saved(saved: impl IntoIterator<Item = (AccountId, AccountHealth)>, now: Timestamp) -> Self {
         let entries = saved.into_iter().map(|(account, saved)| {
@@ -173,7 +173,7 @@ impl HealthRegistry {
             return;
         }
         entry.put(&mut health, after);
-        // Under the lock, so that changes are told in their order.
+        // Under the lock, so that changes are reported in order.
         self.tell(account, (before_of_all, entry.state_of_all(&after)), cause, now);
         drop(health);
         entry.mark_unsaved();
@@ -185,8 +185,8 @@ impl HealthRegistry {
         }
     }
 
-    /// How often a refusal of the account's credential that no probe confirmed was probed since a request was answered; `None`
-    /// when there is none.
+    /// If the account's credential was refused and no probe has confirmed it: the number of probes since a request was last
+    /// answered.
     pub(crate) fn unproven_refusal(&self, account: AccountId) -> Option<u32> {
         self.entries.get(account)?.suspicion.probes()
     }
@@ -380,11 +380,11 @@ impl HealthRegistry {
 /// The origin of an observation.
 #[derive(Clone, Copy)]
 struct Evidenced {
-    /// The credential, where the observation is about one.
+    /// The credential, if the observation concerns one.
     credential: Option<CredentialFingerprint>,
     /// When the request or probe was sent.
     sent: Timestamp,
-    /// Whose request was observed.
+    /// The caller of the observed request.
     by: Option<Requester>,
     cause: TransitionCause,
 }

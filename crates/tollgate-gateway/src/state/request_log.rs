@@ -1,6 +1,6 @@
-//! The lines that requests leave in the log: which of them are written, and how they get there without delaying a request.
+//! The lines of requests in the log: their selection, and writing them without delaying a request.
 //!
-//! A line is encoded into a buffer of its core. A thread takes what the buffers hold and writes it in large pieces, at most 50 ms
+//! A line is encoded into a buffer of its core. A thread takes the contents of the buffers and writes them in large pieces, at most 50 ms
 //! later. When the log is slower than the requests, lines are left out and counted.
 //!
 //! Bound: 1 MiB a buffer, and as much again while it is written.
@@ -27,7 +27,7 @@ pub use self::{line::LineFormat, thread::LogThread};
 /// Bytes of lines that wait in one buffer.
 pub(crate) const BUFFER_BYTES: usize = 1 << 20;
 
-/// Which requests leave a line.
+/// The requests that leave a line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LoggedRequests {
     None,

@@ -91,7 +91,7 @@ impl Shared {
         new
     }
 
-    /// Applies what other nodes report of keys and members. Returns the reports that changed anything.
+    /// Applies other nodes' reports about keys and members. Returns the reports that changed anything.
     pub fn apply_access(&self, reports: impl IntoIterator<Item = AccessReport>) -> Vec<AccessReport> {
         let apply = |report: &AccessReport| {
             let has_changed = match (report.state, report.subject) {

@@ -1,8 +1,8 @@
-//! Shares of what all callers use together, so that one key cannot take it from the others.
+//! Fair shares of the resources that all callers use, so that one key cannot use up what the others need.
 //!
-//! A key may hold three times what is free, and so may a member with all its keys: a key that is alone uses three quarters, and
-//! two that want everything get three sevenths each. There is always something left for a key that holds nothing yet, and its
-//! first request always fits. [`Bound`] lists everything that is shared.
+//! A key may hold three times the free capacity, and so may a member with all its keys: a single key gets at most three
+//! quarters, and two that want everything get three sevenths each. Some capacity is always left for a key that holds none, and
+//! the first request of a key is always admitted. [`Bound`] lists everything that is shared.
 
 mod bounds;
 mod fair_queue;
@@ -128,7 +128,7 @@ impl KeyShare {
 #[derive(Debug)]
 pub(crate) struct Receiving {
     share: Arc<KeyShare>,
-    /// Such requests of the key and of the member before this one.
+    /// Earlier requests of the key and of the member in this state.
     before: [usize; 2],
 }
 
@@ -187,8 +187,8 @@ impl Capacity {
         None
     }
 
-    /// Returns units that were taken and not used. Nothing became free, so no task is woken: one that tries in vain would wake
-    /// itself.
+    /// Returns units that were taken but not used. No task is woken, because no capacity became free: a task whose attempt
+    /// failed would otherwise wake itself.
     fn put_back(&self, units: usize) {
         self.used.fetch_sub(units, Ordering::AcqRel);
     }
@@ -222,8 +222,8 @@ impl Pool {
         Self { bound, capacity: Capacity::default() }
     }
 
-    /// Counts units that were taken from the total against a key and its member; `units_of` selects the counter. `own` is what the
-    /// request itself then holds: a holder with no other request is always within its share.
+    /// Counts units that were taken from the total against a key and its member; `units_of` selects the counter. `own` is the
+    /// number of units that the request itself then holds: a holder without any other request is always within its share.
     fn charge(
         &self,
         share: &KeyShare,

@@ -13,7 +13,7 @@ use tollgate_core::{KeyId, RateExceeded, RateKind, RateStatuses, SlidingWindow, 
 
 use crate::clock::Clock;
 
-/// Keys remembered; the least used are forgotten.
+/// Maximum number of tracked keys. The least used ones are evicted.
 const KEYS: u64 = 100_000;
 /// After which time a window is empty.
 const IDLE: Duration = Duration::from_mins(2);

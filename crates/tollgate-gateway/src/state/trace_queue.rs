@@ -21,7 +21,7 @@ pub(crate) use self::trace_context::{ParentSpan, SpanId, TraceId, own_trace, spa
 /// Requests that may wait for the export of their spans.
 pub(crate) const QUEUE_CAPACITY: usize = 4_096;
 
-/// Which requests are traced.
+/// The selection of traced requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampler {
     /// Share of the requests without a parent, from 0 to 1; of all if `follows_parent` is false.

@@ -85,7 +85,7 @@ pub struct UsageRecorder {
     pub journal: Arc<JournalWriter>,
     pub queue: UsageQueue,
     pub health: Arc<HealthRegistry>,
-    /// Cancelled when the drain time is over: what is still running ends with E61.
+    /// Cancelled when the drain time is over. Requests that still run then end with E61.
     pub cut_off: CancellationToken,
     /// Wakes this core's streams, so that they check whether they must end.
     pub interrupts: Arc<Notify>,
@@ -107,7 +107,7 @@ impl UsageRecorder {
         Ok(Self { shared, journal, queue, health, cut_off, interrupts, metrics: MetricHandles::default() })
     }
 
-    /// Counts what a request used, and releases what it had reserved.
+    /// Counts the usage of a request, and releases its reservation.
     pub(crate) fn settle(&self, record: &UsageRecord, now: Instant) {
         for alert in self.shared.counters.settle(record, now) {
             self.shared.alert(record.id, &record.key_name, &alert);

@@ -197,7 +197,7 @@ impl Segment {
         if matches!(self, Self::Shut { .. }) { Action::Shut } else { Action::Send(self.bytes(names, length, 0)) }
     }
 
-    /// The bytes of a segment; `stream` is what a loop counts.
+    /// The bytes of a segment; `stream` is the counter of a loop.
     pub(crate) fn bytes(&self, names: &Names, length: usize, stream: u32) -> Vec<u8> {
         match self {
             Self::Text { t } => names.bytes(t, length),

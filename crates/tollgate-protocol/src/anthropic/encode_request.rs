@@ -246,8 +246,8 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     Some(Json::object([("type", Json::text("json_schema")), ("schema", Json::value(&schema))]))
 }
 
-/// The schema in the subset that the upstream enforces. What it lacks is reported by name. Schemas of Anthropic callers are
-/// in the subset already.
+/// The schema in the subset that the upstream enforces. Keywords outside the subset are reported by name. Schemas of
+/// Anthropic callers are already in the subset.
 fn closed_schema(out: &mut EncodeContext<'_>, schema: &serde_json::Value, path: &str) -> serde_json::Value {
     if out.request.origin == Protocol::Anthropic {
         return schema.clone();

@@ -75,7 +75,7 @@ fn limit_output(body: &[u8], summary: &RequestSummary, limit: u64, changes: &mut
     }
 }
 
-/// Removes what only another provider can read: the suffixes of tool ids, and thinking marked by the gateway.
+/// Removes content that only another provider can read: the suffixes of tool ids, and thinking marked by the gateway.
 fn clean(body: &[u8], changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| match name.word() {
         "messages" => clean_turns(scanner, changes, "content", block),

@@ -28,7 +28,7 @@ pub(super) struct MessagesStreamEncoder {
     carry_thinking: bool,
     /// Signature of thinking that its upstream did not seal.
     signature: String,
-    /// Whether thoughts without a seal go back to the upstream with the history.
+    /// Whether thoughts without a seal are returned to the upstream with the history.
     goes_back: bool,
     /// The thought of a chat upstream that is hidden from the caller and sent as a signature.
     hidden: String,
@@ -247,7 +247,7 @@ impl StreamEncoder for MessagesStreamEncoder {
                 self.refusal.push_str(&text[..text.floor_char_boundary(remaining)]);
             }
             Event::CallOpen { candidate, call, id, name, signature, .. } if self.is_encoded(candidate) => {
-                // The call itself follows when it is whole, which may take minutes. The message begins at once, so that the caller gets
+                // The call is sent once it is complete, which may take minutes. The message begins immediately, so that the caller gets
                 // its headers and pings meanwhile.
                 self.start(out);
                 self.calls.push(PendingCall { call, id, name, args: String::new(), signature });

@@ -196,7 +196,8 @@ fn message(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path: &JsonP
     let speaker = match role {
         Value::Text(text) if !text.is_blank() => match &*text.decode() {
             "user" => TurnRole::User,
-            // Also an instruction within the conversation: it may change from turn to turn, so that it is not part of the affinity.
+            // This includes instructions within the conversation. They may change from turn to turn, so they are not part of the affinity
+            // hash.
             _ => TurnRole::Other,
         },
         Value::Null | Value::Text(_) => {

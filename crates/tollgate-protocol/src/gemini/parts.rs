@@ -73,7 +73,7 @@ impl PartBuffer {
     pub(super) fn think(&mut self, text: &str, redacted: Option<&str>, signature: Option<&Signature>) {
         // Chat upstreams sign nothing, and their thoughts do not come back.
         let signature = signature.filter(|signature| signature.owner != Protocol::OpenAi);
-        // An Anthropic signature is of no use without its text; a seal contains the thought.
+        // An Anthropic signature is useless without its text. A seal contains the thought itself.
         let is_sealed = SealedItem::of(signature).is_some();
         if let Some(data) = redacted {
             self.push_waiting(redacted_item(data));

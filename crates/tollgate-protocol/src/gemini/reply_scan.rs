@@ -118,7 +118,8 @@ impl GeminiReplyScan {
     }
 }
 
-/// Adds the searches of a candidate to those of the others: each searches for itself. One that ends without sources has not searched.
+/// Adds the searches of a candidate to those of the others, because each candidate searches separately. A candidate that ends without
+/// sources has not searched.
 pub(super) fn add_searches(others: Option<u32>, own: Option<u32>, has_ended: bool) -> Option<u32> {
     match (others, own.or(has_ended.then_some(0))) {
         (Some(others), Some(own)) => Some(others.saturating_add(own)),

@@ -113,8 +113,8 @@ fn text<'a>(body: &'a [u8], range: &Range<usize>) -> &'a str {
 
 // --- histories ---
 
-/// Removes what only another provider can read, signatures wrapped by this gateway and the thoughts they belong to, from the
-/// contents at the top level and inside `generateContentRequest`.
+/// Removes content that only another provider can read, namely signatures wrapped by this gateway and the thoughts they
+/// belong to, from the contents at the top level and inside `generateContentRequest`.
 fn clean<'a>(body: &'a [u8], part: CleanItem<'a>, changes: &mut Edits<'static>) -> Result<(), SyntaxError> {
     Scanner::new(body)?.members(|scanner, name| match name.word() {
         "contents" => clean_turns(scanner, changes, "parts", part),

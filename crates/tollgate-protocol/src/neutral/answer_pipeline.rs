@@ -1,6 +1,6 @@
 //! The steps between the upstream's decoder and the caller's encoder, for complete and streamed answers: generate missing
 //! call ids, map tool names back, unwrap custom tools, drop surplus parallel calls, normalise finish reasons, and count
-//! what the usage record needs. Memory is constant except for open calls.
+//! the figures of the usage record. Memory is constant except for open calls.
 
 use super::{BlockedPrompt, Event, Media, ReplyContext, find_or_insert};
 use crate::{FinishReason, ReplySummary, StreamError, UpstreamProblem, lenient::LenientText, reply_summary::ACCOUNT_LIMITED};
@@ -66,7 +66,7 @@ impl CandidateState {
 #[derive(Debug)]
 struct OpenCall {
     call: u32,
-    /// Arguments of a custom tool so far; they can only be unwrapped when complete.
+    /// Arguments of a custom tool received so far. They can be unwrapped only when complete.
     wrapped: Option<String>,
 }
 

@@ -28,7 +28,7 @@ impl<'a> CompatibilityReport<'a> {
             dropped: request.dropped.iter().cloned().collect(),
             malformed: None,
         };
-        // Most parameters do not change a token count; parts do, and so does what the provider keeps.
+        // Most parameters do not change a token count. Parts do, and so does content stored at the provider.
         let counts = request.operation == Operation::Count;
         for refused in request.refused.iter().filter(|refused| !counts || refused.is_input) {
             report.record(refused.clone());

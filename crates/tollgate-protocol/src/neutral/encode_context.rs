@@ -246,7 +246,7 @@ impl<'a> EncodeContext<'a> {
         Some(word.to_owned())
     }
 
-    /// Media in a form that the upstream accepts; refused by name where there is none.
+    /// Media in a form that the upstream accepts. If there is none, the field is refused by name.
     pub(crate) fn encodable_media(&mut self, media: &Media) -> Option<UpstreamMedia> {
         let fetches_url = accepts_url(self.to, self.request, self.profile, media);
         let reason = match &media.source {
@@ -271,8 +271,8 @@ impl<'a> EncodeContext<'a> {
         self.report.refuse_part(&media.path, None);
     }
 
-    /// The schema of a response format with the format's description inside, where other protocols have it. Refused if the schema has
-    /// a description already or cannot hold one.
+    /// The schema of a response format with the format's description added, because other protocols have the description in the
+    /// schema. Refused if the schema already has one or cannot hold one.
     pub(crate) fn described_schema(&mut self, schema: &Schema, description: Option<&Located<String>>) -> Schema {
         let mut schema = schema.clone();
         if let Some(description) = description {
@@ -302,7 +302,7 @@ impl<'a> EncodeContext<'a> {
 }
 
 /// Reports members that only OpenAI's protocols have, and opaque state that only the upstream that issued it can read. Only Responses
-/// callers send such state as separate items, whose loss nothing else would show.
+/// callers send such state as separate items, so its loss must be reported here.
 fn report_foreign_state(request: &Request, to: Protocol, profile: &Profile, report: &mut CompatibilityReport<'_>) {
     if to != Protocol::Responses {
         for label in &request.params.labels {

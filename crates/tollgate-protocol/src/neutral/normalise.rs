@@ -126,7 +126,7 @@ fn pair_results(turns: Vec<Turn>, origin: Protocol) -> Result<Vec<Turn>, Malform
     Ok(out)
 }
 
-/// Calls of one turn need different ids: which of them a result answers would be a guess.
+/// Calls of one turn need different ids, because otherwise results could not be assigned to them.
 fn check_ids(turn: &Turn, origin: Protocol) -> Result<(), Malformed> {
     let mut seen = HashSet::new();
     for part in &turn.parts {

@@ -206,8 +206,8 @@ pub struct ReplyContext {
     /// Include thoughts in the answer. OpenAI callers always get them.
     pub include_thoughts: bool,
     /// Send thoughts without visible text so that they return with the history (`docs/translation.md`): to a Gemini caller as
-    /// signatures on the following parts, to an Anthropic caller as thinking blocks. True with `include_thoughts`, and where the
-    /// upstream sends such thoughts otherwise.
+    /// signatures on the following parts, to an Anthropic caller as thinking blocks. True with `include_thoughts`, and
+    /// otherwise if the upstream sends such thoughts even though none were requested.
     pub carry_thinking: bool,
     /// Also append Gemini's signature of a call to the call id, for callers that drop unknown members.
     pub id_signatures: bool,

@@ -65,7 +65,7 @@ impl Request {
         self.refused.push(UnsupportedField { field: field.into(), reason, droppable: true, is_input: false });
     }
 
-    /// Records a parameter that no other protocol can express and that adds to what the model reads.
+    /// Records a parameter that no other protocol can express and that adds to the model's input.
     pub(crate) fn refuse_input(&mut self, field: impl Into<FieldPath>) {
         self.refused.push(UnsupportedField { field: field.into(), reason: None, droppable: true, is_input: true });
     }
@@ -142,7 +142,7 @@ pub struct UnsupportedField {
     pub reason: Option<String>,
     /// True where lenient translation may drop it. Messages and parts are never dropped.
     pub droppable: bool,
-    /// True where the model reads what the field names, so that a token count depends on it: messages, parts, tools and skills.
+    /// True if the field's content becomes input of the model, so that a token count depends on it: messages, parts, tools and skills.
     pub is_input: bool,
 }
 

@@ -50,9 +50,9 @@ pub(crate) fn for_openai(schema: &Schema) -> Value {
     schema
 }
 
-/// Takes `anyOf`, `oneOf` and `allOf` from the root of a tool's parameters, where Anthropic refuses them (`input_schema does not support
-/// oneOf, allOf, or anyOf at the top level`). The properties of their members become properties of the root; what a member requires is
-/// required only of `allOf`. Returns the keywords that were there.
+/// Removes `anyOf`, `oneOf` and `allOf` from the root of a tool's parameters, where Anthropic refuses them (`input_schema does not
+/// support oneOf, allOf, or anyOf at the top level`). The properties of their members become properties of the root. Properties
+/// that a member requires stay required only for `allOf`. Returns the removed keywords.
 pub(crate) fn without_root_choices(schema: &mut Value) -> Vec<&'static str> {
     let Value::Object(root) = schema else { return Vec::new() };
     let mut taken = Vec::new();

@@ -1,4 +1,4 @@
-//! Decodes opaque state that returns with a history: Gemini signatures appended to tool ids, what a Responses upstream sealed, and
+//! Decodes opaque state that returns with a history: Gemini signatures appended to tool ids, sealed thoughts of a Responses upstream, and
 //! `thoughtSignature` values that carry the thoughts of other upstreams through a Gemini caller (`docs/translation.md`).
 
 use base64::{

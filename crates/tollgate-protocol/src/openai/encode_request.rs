@@ -38,7 +38,7 @@ fn chat(out: &mut EncodeContext<'_>) -> Json {
     body.json()
 }
 
-/// Encodes what a request for an answer would count.
+/// Encodes the parts of a request that a token count includes.
 fn count(out: &mut EncodeContext<'_>) -> Json {
     let mut messages = messages::system(out);
     messages.extend(messages::conversation(out));
@@ -212,8 +212,8 @@ fn format(out: &mut EncodeContext<'_>) -> Option<Json> {
     Some(Json::object([("type", Json::text("json_schema")), ("json_schema", named.json())]))
 }
 
-/// The value of `reasoning_effort`. Whether the reply includes thoughts depends on the upstream, which is reported to a Gemini
-/// caller that requests them.
+/// The value of `reasoning_effort`. The upstream decides whether the reply includes thoughts. A caller that requests them gets
+/// this reported.
 fn effort(out: &mut EncodeContext<'_>) -> Option<String> {
     let include = out.request.params.thinking.include.as_ref();
     if let Some(include) =

@@ -21,7 +21,7 @@ const QUOTA_EXHAUSTED_PHRASES: &[&str] = &["insufficient balance", "insufficient
 const ACCOUNT_REFUSED_CODES: &[&str] =
     &["invalid_api_key", "account_deactivated", "organization_restricted", "organization_deactivated"];
 
-/// How the message begins if one request asks for more tokens than the limit of a minute: `Request too large for gpt-4o in
+/// The beginning of the message if a single request asks for more tokens than the limit per minute: `Request too large for gpt-4o in
 /// organization … on tokens per min (TPM): Limit 30000, Requested 66313.` Type and code are those of every rate limit.
 const OVER_MINUTE_LIMIT: &str = "Request too large for ";
 

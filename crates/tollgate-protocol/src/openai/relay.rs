@@ -80,7 +80,7 @@ impl StreamRelay for Relay {
         if events.done {
             return Ok(());
         }
-        // Some upstreams omit the end marker. Where content followed a finish reason, only the marker tells the end.
+        // Some upstreams omit the end marker. But if content followed a finish reason, only the marker shows that the stream is complete.
         let all_ended = events.candidates.all_ended() && !events.candidates.continued();
         passthrough::check_stream_end(tail, all_ended)?;
         events.done = true;
@@ -174,7 +174,7 @@ impl Events {
                 let open = event.data.len() - event.data.trim_ascii_start().len() + 1;
                 changes.replace(open..open, b"\"choices\":[],");
             }
-            // Neither a chunk nor an error: dropped.
+            // The event is neither a chunk nor an error. Drop it.
             Choices::Missing => return,
             Choices::Wrong | Choices::Unusable | Choices::Listed(_) => {}
         }

@@ -38,7 +38,7 @@ struct Frame {
     id_signatures: bool,
     /// Whether the call is written as `function_call`.
     legacy_calls: bool,
-    /// Whether the upstream may seal thoughts, which go with the next call.
+    /// Whether the upstream may send sealed thoughts, which are attached to the next call.
     seals: bool,
 }
 

@@ -82,7 +82,7 @@ fn openai(provider: &str, model: &str) -> Profile {
 /// Beginnings of the names of OpenAI's models that do not think.
 const NOT_THINKING: [&str; 4] = ["gpt-3.5", "gpt-4", "gpt-5-chat", "chatgpt-"];
 
-/// Defaults as on chat channels. Whether a model with an unknown name thinks is not known, so its sealed thoughts are requested.
+/// Defaults as on chat channels, but sealed thoughts are also requested from models with unknown names, because they may think.
 fn responses(provider: &str, model: &str) -> Profile {
     let profile = openai(provider, model);
     let name = model.rsplit('/').next().unwrap_or(model);
@@ -90,7 +90,7 @@ fn responses(provider: &str, model: &str) -> Profile {
     if is_known { profile } else { Profile { thinking: None, ..profile } }
 }
 
-/// Whether OpenAI or Azure serves a model of this name. The weights of gpt-oss are open: others serve it.
+/// Whether a model of this name is served by OpenAI or Azure. gpt-oss is not: its weights are open, and others serve it.
 fn is_openai_model(name: &str) -> bool {
     let is_reasoning = name.strip_prefix('o').is_some_and(|rest| rest.starts_with(|digit: char| digit.is_ascii_digit()));
     let is_gpt = name.starts_with("gpt-") && !name.starts_with("gpt-oss");

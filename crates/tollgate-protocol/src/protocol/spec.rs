@@ -1,4 +1,4 @@
-//! The one table with everything the workspace knows of each wire format besides its codec.
+//! The table with all facts about each wire format besides its codec.
 
 use std::fmt;
 
@@ -34,7 +34,7 @@ impl Protocol {
         self.spec().word
     }
 
-    /// Whether a client of this protocol gets its models from the list of the other one: same path, same form.
+    /// Whether the list of models of the other protocol also serves clients of this one, because path and form are the same.
     pub fn shares_model_list(self, other: Self) -> bool {
         let list = |protocol: Self| (protocol.spec().error_style, protocol.spec().caller.map(|caller| caller.model_list_path));
         list(self) == list(other)
@@ -61,7 +61,7 @@ pub struct ProtocolSpec {
     pub request_id_header: Option<&'static str>,
     /// Header in which a client names its session, whose requests stay on one account.
     pub session_header: Option<&'static str>,
-    /// Headers in which clients say what a request is part of, and the tags of usage records that keep it.
+    /// Headers in which clients name the context of a request, such as a session, and the usage record tags that store them.
     pub tag_headers: &'static [(&'static str, &'static str)],
     /// Path and query of the shortest list of models, relative to the base URL; a health probe requests it.
     pub model_list_path: &'static str,
@@ -71,7 +71,7 @@ pub struct ProtocolSpec {
     pub embeddings: bool,
     /// The protocol in which an upstream of this one serves embeddings, at the same base URL with the same credentials.
     pub embeddings_protocol: Option<Protocol>,
-    /// Whether the built-in echo answers in it; in others its answers are translated.
+    /// Whether the built-in echo answers in this protocol. For other protocols its answers are translated.
     pub echoes: bool,
     /// Whether a stream that breaks off is aborted after its error event, because a clean end would look like a complete answer.
     pub aborts_broken_streams: bool,

@@ -14,7 +14,7 @@ use crate::{
 /// The content that was carried in a reasoning item.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Carried {
-    /// A thought, with what its own upstream needs to take it back.
+    /// A thought, with the signature that its own upstream needs to accept it again.
     Thought(PartKind, Option<Signature>),
     /// The signature of the call that follows (Gemini).
     CallSignature(Signature),

@@ -58,7 +58,7 @@ impl ResponseEnd {
         let reason = response.incomplete_details.as_ref().and_then(|details| details.reason.as_ref()).map(|reason| &reason.0);
         let finish = finish::read(status, reason.map(String::as_str), called);
         let finish = finish.ok_or(StreamError::Malformed("a response that is not over"))?;
-        // Only an unknown end needs the upstream's own word.
+        // Only an unknown finish reason needs the upstream's own word.
         let native = (finish == FinishReason::Other).then(|| reason.cloned().unwrap_or_else(|| status.to_owned()));
         Ok(Self { finish, native, usage: usage_of(response) })
     }

@@ -12,7 +12,7 @@ use crate::{
     shared_pieces::SharedPieces,
 };
 
-/// The response object of one answer, without what changes while it is written.
+/// The constant members of the response object of one answer.
 #[derive(Debug)]
 pub(super) struct ResponseFrame {
     pub(super) request_id: String,
@@ -21,7 +21,7 @@ pub(super) struct ResponseFrame {
     echo: Arc<RequestEcho>,
 }
 
-/// Where a response stands.
+/// Status of a response.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Status<'a> {
     InProgress,
@@ -53,7 +53,8 @@ impl ResponseFrame {
         self.echo.members.len() + self.echo.instructions.len() + self.echo.tools.len()
     }
 
-    /// Writes the response object with what `items` writes. A response in progress is without instructions and tools, which may be large.
+    /// Writes the response object, with the output that `items` writes. Instructions and tools may be large, so they are left out while
+    /// the response is in progress.
     pub(super) fn write(
         &self,
         out: &mut SharedPieces,
@@ -142,7 +143,7 @@ pub(super) struct TextParts<'a> {
     pub(super) logprobs: &'a SharedPieces,
 }
 
-/// Writes a content part: text with what belongs to it, or a refusal.
+/// Writes a content part: text with annotations and log probabilities, or a refusal.
 pub(super) fn content_part(out: &mut SharedPieces, text: &SharedPieces, parts: Option<&TextParts<'_>>) {
     let Some(TextParts { annotations, logprobs }) = parts else {
         out.put_slice(b"{\"type\":\"refusal\",\"refusal\":");

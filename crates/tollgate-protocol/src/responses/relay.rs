@@ -106,7 +106,7 @@ impl NamedEvents for ResponsesEvents {
             self.ended = true;
         } else {
             facts.finish = None;
-            // An item is counted at its end. The whole response has all of them.
+            // Items are counted when they end. The final response object contains all of them again.
             let so_far = self.summary.searches.unwrap_or(0);
             let is_done = name == "response.output_item.done";
             facts.searches = facts.searches.filter(|_| is_done).map(|searches| so_far.saturating_add(searches));

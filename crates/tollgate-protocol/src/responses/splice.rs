@@ -76,8 +76,8 @@ impl Removal {
     }
 }
 
-/// Removes what only an upstream of another protocol can read: reasoning items that carry it, and the suffixes of call ids. With
-/// `all`, removes every sealed reasoning item. Returns the names of what is removed.
+/// Removes content that only an upstream of another protocol can read: reasoning items that carry such content, and suffixes of
+/// call ids. With `all`, removes every sealed reasoning item. Returns the names of the removed parts.
 fn clean(body: &[u8], all: bool, changes: &mut Edits<'static>) -> Result<Vec<String>, SyntaxError> {
     let mut removed = Vec::new();
     Scanner::new(body)?.members(|scanner, name| {

@@ -44,7 +44,7 @@ pub(super) struct ResponsesStreamEncoder {
     open: Option<OpenItem>,
     /// The open calls, in the order of their items.
     calls: Vec<OpenCall>,
-    /// A Gemini signature that came with a thought: it belongs to what follows.
+    /// A Gemini signature that arrived with a thought. It belongs to the text or call that follows.
     carried: Option<String>,
     /// Log probabilities of the text that follows.
     logprobs: Vec<TokenLogprob>,
@@ -103,7 +103,7 @@ impl ResponsesStreamEncoder {
         *self.candidate.get_or_insert(candidate) == candidate
     }
 
-    /// Writes an event; `members` writes what follows its number, with a leading comma.
+    /// Writes an event; `members` writes the members after its sequence number, with a leading comma.
     fn event(&mut self, out: &mut SharedPieces, kind: &str, members: impl FnOnce(&mut SharedPieces)) {
         if self.begin_event(out, kind) {
             members(out);
@@ -338,7 +338,7 @@ impl StreamEncoder for ResponsesStreamEncoder {
 pub(super) struct ErrorBody {
     message: String,
     code: Option<String>,
-    /// The error object as it is.
+    /// The error object, unchanged.
     raw: String,
 }
 
@@ -359,7 +359,7 @@ impl ErrorBody {
         Self { message, code, raw: error.get().to_owned() }
     }
 
-    /// The failed response. Clients give most codes a meaning of their own, so only the one that is meant is passed on.
+    /// The failed response. Clients react to many codes in special ways, so only the code for an exceeded context is passed on.
     pub(super) fn status(&self) -> Status<'_> {
         let code = self.code.as_deref().filter(|code| *code == CONTEXT_EXCEEDED).unwrap_or("server_error");
         Status::Failed { code, message: &self.message }

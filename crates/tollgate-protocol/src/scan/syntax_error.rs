@@ -2,8 +2,8 @@
 
 use crate::{Malformed, MalformedKind};
 
-/// Invalid syntax or a duplicate member (E18). Boxed, so that results without a value are returned in a register: nearly all
-/// of what is read is valid.
+/// Invalid syntax or a duplicate member (E18). Boxed, so that results without a value fit into a register, because nearly
+/// all input is valid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SyntaxError(Box<Fault>);
 

@@ -126,7 +126,7 @@ impl TranslatingRelay {
         if pipeline.ended() {
             return Ok(());
         }
-        // Some upstreams omit the end marker. Where content followed a finish reason, only the marker tells the end.
+        // Some upstreams omit the end marker. But if content followed a finish reason, only the marker shows that the stream is complete.
         let unmarked = self.marks_end && pipeline.continued();
         passthrough::check_stream_end(tail, pipeline.finished() && !unmarked)?;
         translator.end()
@@ -212,7 +212,7 @@ impl StreamRelay for TranslatingRelay {
     fn open(&mut self, out: &mut Vec<Bytes>) {
         let translator = &mut self.translator;
         translator.encoder.open(&mut translator.out);
-        // The beginning is not content, so `written` stays as it is.
+        // The beginning is not content, so `written` stays unchanged.
         self.take_output(out);
     }
 

@@ -41,7 +41,7 @@ const KNOWN_TO_CLIENTS: &[&str] = &[
     "`inputs` tokens + `max_new_tokens` must be",
 ];
 
-/// Words with the same meaning that clients do not know.
+/// Texts with the same meaning that clients do not recognise.
 const OTHERS: &[&str] = &[
     // Anthropic: input and output together.
     "exceed context limit",

@@ -55,7 +55,7 @@ impl UpstreamErrorBody {
 
     /// Whether a quota is exhausted for longer than a rate limit, and its window. `QuotaFailure` names the quotas: one per day
     /// or month is exhausted, one per minute is a rate limit. Without it, the text "exceeded your current quota" counts unless
-    /// `RetryInfo` is present. Beside a daily quota `RetryInfo` names seconds too, but the window counts.
+    /// `RetryInfo` is present. With a daily quota `RetryInfo` also names seconds, but the quota's window decides.
     pub(crate) fn quota_spent(&self, answered: u16) -> (bool, Option<QuotaWindow>) {
         let Some(failure) = self.detail("QuotaFailure") else {
             let plain = self.mentions(answered, &["exceeded your current quota"]) && self.detail("RetryInfo").is_none();

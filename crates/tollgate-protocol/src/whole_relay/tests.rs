@@ -1,4 +1,4 @@
-//! Relaying in pieces gives what reading the whole gives, and notices what is broken.
+//! Relaying in pieces gives the same result as reading the whole answer, and detects broken answers.
 
 use super::*;
 use crate::{CheckedReply, Protocol, codec};

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A history of nothing but thoughts the upstream does not take leaves one blank user turn.
+/// A history that has only thoughts which the upstream does not accept becomes one blank user turn.
 #[test]
 fn history_of_thoughts_alone_is_not_encoded_as_an_empty_list() {
     let claude = json!({"model": "m", "max_tokens": 5, "messages": [

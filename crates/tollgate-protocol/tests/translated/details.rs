@@ -216,7 +216,7 @@ fn refusals_keep_their_text_and_reason() {
     assert_eq!((&last["finishReason"], &last["finishMessage"]), (&json!("SAFETY"), &json!("Nope")));
     let message = reply((Protocol::OpenAi, Protocol::Anthropic), &context(), &completion(&json!({ "refusal": "Nope" }), "stop"));
     assert_eq!(message["stop_reason"], "refusal");
-    // Messages have a place of their own for it.
+    // Messages have a separate member for it.
     assert_eq!((&message["content"], &message["stop_details"]["explanation"]), (&json!([]), &json!("Nope")));
 
     let refused = json!({ "type": "message", "content": [], "stop_reason": "refusal", "stop_details": { "explanation": "No." } });

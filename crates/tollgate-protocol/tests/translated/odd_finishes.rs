@@ -1,5 +1,5 @@
 //! Finish reasons in odd places: in every event, only in the first, before content and usage, of several candidates in turn, none
-//! at all. Everything that was sent arrives, and only an answer that has ended is complete.
+//! at all. All content must arrive, and an answer counts as complete only if it has ended.
 
 use bytes::Bytes;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use tollgate_protocol::{Framing, Protocol, ReplyEdits, StreamError, StreamRelay,
 
 use crate::framed;
 
-/// Which events of a candidate have a finish reason.
+/// The events of a candidate that have a finish reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Finishes {
     Every,
@@ -221,12 +221,12 @@ proptest! {
             for (part, whole) in texts_received.iter().zip(&texts_sent) {
                 prop_assert!(whole.starts_with(part.as_str()), "{part} of {whole}");
             }
-            // A body that ends after a whole event whose candidates have finished cannot be told from a whole answer.
+            // A body that is cut after a whole event, with all candidates finished, is indistinguishable from a whole answer.
             let after_an_event = bytes[..cut].ends_with(b"}") || bytes[cut..].starts_with(b"\n") || bytes[..cut].ends_with(b"\n\n");
             if !after_an_event && texts_received != texts_sent {
                 prop_assert_eq!(&result, &Err(StreamError::Truncated), "{:?} to {:?}", upstream, caller);
             }
-            // Where a finish is the last event of its candidate, a broken body is a whole answer only behind the finish of each.
+            // If the finish is the last event of each candidate, a cut body counts as complete only after the last finish.
             if may_end && result.is_ok() && matches!(finishes, Finishes::Last | Finishes::After) {
                 prop_assert_eq!(texts_received, texts_sent, "{:?} to {:?}", upstream, caller);
             }

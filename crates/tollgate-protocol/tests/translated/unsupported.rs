@@ -1,4 +1,4 @@
-//! Fields are never lost silently: what the upstream cannot express is named, everything else is sent.
+//! Fields are never lost silently: those that the upstream cannot express are named, all others are sent.
 
 use Protocol::{Anthropic, Gemini, OpenAi};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What groups offer before and after a batch: the difference is written to the history of offers, in the batch's transaction.
+//! The offers of groups before and after a batch. The difference is written to the history of offers, in the batch's transaction.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -58,8 +58,8 @@ impl ChangedOffers {
     }
 }
 
-/// The part of a row's text that decides about offers; the default for a row that does not exist. A row that cannot be read offers
-/// nothing, and is reported elsewhere.
+/// The part of a row's text that decides about offers; the default for a row that does not exist. An unreadable row offers
+/// nothing; loading the catalog reports it.
 fn part<T: Default + DeserializeOwned>(spec: Option<&str>) -> T {
     spec.and_then(|spec| serde_json::from_str(spec).ok()).unwrap_or_default()
 }

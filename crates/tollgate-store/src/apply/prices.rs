@@ -62,7 +62,7 @@ impl Batch<'_> {
         written
     }
 
-    /// Records the source of prices that stay as they are: one that was imported becomes one that was set by hand, or the reverse.
+    /// Records a new source for unchanged prices: an imported price now counts as set by hand, or the reverse.
     async fn set_source(
         &mut self,
         row: &CatalogRow,

@@ -172,7 +172,7 @@ impl Batch<'_> {
         });
     }
 
-    /// Records what changes no row.
+    /// Records an event that changes no row.
     pub(super) fn record_event(&mut self, change: &Change) {
         let (kind, action, id, name) = if let Change::RecordJob { id, name, action } = change {
             (AuditKind::Job, action.as_str(), id.clone(), *name)

@@ -1,5 +1,5 @@
-//! The folder of the backups that a running gateway makes, `<data>/backups`. Names are made here and never taken from a request: a
-//! name that is asked for must be one that this module could have made.
+//! The folder of the backups that a running gateway makes, `<data>/backups`. Names are generated here. A name from a request is
+//! accepted only if it has the form of a generated one.
 
 use std::{
     fs, io,
@@ -98,7 +98,7 @@ impl BackupFolder {
         opened.map(|(bytes, file)| Some((file, bytes))).map_err(self.failed("read", name))
     }
 
-    /// Removes a backup; whether there was one of this name.
+    /// Removes a backup. Returns whether there was one of this name.
     pub fn remove(&self, name: &str) -> Result<bool, StoreError> {
         if !self.has(name) {
             return Ok(false);
@@ -106,7 +106,7 @@ impl BackupFolder {
         fs::remove_file(self.path.join(name)).map(|()| true).map_err(self.failed("remove", name))
     }
 
-    /// Whether there is a backup of this name: a file, and not a link to another one.
+    /// Whether there is a backup of this name: a regular file, not a symbolic link.
     fn has(&self, name: &str) -> bool {
         made_at(name).is_some() && fs::symlink_metadata(self.path.join(name)).is_ok_and(|file| file.is_file())
     }

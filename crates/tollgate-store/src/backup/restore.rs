@@ -19,7 +19,7 @@ use crate::{
     seal::{MasterKeys, write_secret},
 };
 
-/// Where a backup is restored.
+/// Destination of a restore.
 #[derive(Clone, Debug)]
 pub struct RestoreTarget {
     /// Address of the database; an SQLite file is put there.
@@ -134,7 +134,8 @@ fn publish(from: &Path, to: &Path) -> Result<(), StoreError> {
     publish_new(from, to).map_err(|source: io::Error| StoreError::File { action: "write", path: to.to_owned(), source })
 }
 
-/// Whether a master key exists afterwards, and whether the backup's was not restored.
+/// Restores the backup's master key. Returns whether a master key exists afterwards, and whether the backup's key was left out because no
+/// passphrase was given.
 fn restore_master_key(target: &RestoreTarget, draft: &Path) -> Result<(bool, bool), StoreError> {
     let there = MasterKeys::load(&target.master, &target.data)?;
     let sealed = match fs::read(draft.join(MASTER_KEY)) {

@@ -13,7 +13,7 @@ const MAGIC: &[u8; 4] = b"TGK1";
 const SALT_LENGTH: usize = 16;
 /// Memory in KiB and passes of the derivation.
 const COST: (u32, u32) = (64 * 1024, 2);
-/// Limits for what a file may ask for.
+/// Upper bounds for the cost that a file states.
 const MAX_COST: (u32, u32) = (1024 * 1024, 16);
 
 const PLACE: SealContext<'static> = SealContext { table: "backup", column: "master_key", row: "" };

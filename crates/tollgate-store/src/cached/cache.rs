@@ -189,7 +189,7 @@ fn unreadable() -> StoreError {
     StoreError::Row { kind: "cache", row: "cache.sealed".to_owned(), detail: "it cannot be parsed".to_owned() }
 }
 
-/// Reads the file; `None` if there is none that this master key opens for this database.
+/// Reads the file; `None` if there is none, or it cannot be used with this master key and database.
 pub(super) fn read(path: &Path, database: &str, options: &OpenOptions) -> Result<Option<(CacheContents, DataKeys)>, StoreError> {
     let Some(keys) = MasterKeys::load(&options.master, &options.data)? else { return Ok(None) };
     let useless = |why: &str| {

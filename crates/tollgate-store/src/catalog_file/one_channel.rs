@@ -1,11 +1,11 @@
-//! One channel with its accounts as a catalog file of its own: what an editor shows, and what the edited text changes.
+//! One channel with its accounts as a separate catalog file, for an editor; and the changes that an edited text makes.
 
 use tollgate_core::{AccountSpec, ChannelSpec};
 
 use super::{ApplyMode, CatalogFile, CatalogPlan, FileError, FilePosition, plan, render::render_channel};
 use crate::{CatalogRows, ChannelRow, proxy::ChannelSecrets};
 
-/// What an edited channel changes.
+/// The changes that an edited channel makes.
 #[derive(Clone, Debug)]
 pub struct ChannelEdit {
     pub plan: CatalogPlan,

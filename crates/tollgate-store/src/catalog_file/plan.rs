@@ -47,7 +47,7 @@ pub struct PlanLine {
     /// Its name, prefixed with its channel or member if it has one.
     pub name: String,
     pub sign: PlanAction,
-    /// Which fields change, or why.
+    /// The fields that change, or the reason for the change.
     pub detail: String,
 }
 
@@ -274,7 +274,8 @@ impl Planner<'_> {
         file.chain(current.into_iter().filter(|name| !gone.contains(name))).map(str::to_owned).collect()
     }
 
-    /// Reports references to unknown rows. Where the name of a row of the kind could not be read, nothing is known to be unknown.
+    /// Reports references to unknown rows. If the name of some row of the kind could not be read, any reference may be to that row, so
+    /// none is reported.
     fn names(
         &mut self,
         referrer: (RowKind, &str),

@@ -159,7 +159,7 @@ impl<'a> TableReader<'a> {
         ReadRow { row, bad }
     }
 
-    /// Reports what is wrong with a row as a whole, at the fields at fault; fields already reported are skipped.
+    /// Reports the faults of a row as a whole, at the fields at fault. Fields that were already reported are skipped.
     pub(super) fn review<R: Row>(&self, read: &ReadRow<R>) {
         for FieldProblem { field, message } in read.row.problems() {
             if !read.is_bad(field) {
@@ -196,7 +196,7 @@ impl<'a> TableReader<'a> {
         self.problems.add(at, message);
     }
 
-    /// Where a path leads: to a table of a list, or to the value of the last field.
+    /// The target of a path: a table of a list, or the value of the last field.
     fn offset(&self, path: &[Step]) -> usize {
         let mut at = self.span.start;
         let mut value = None;
@@ -245,7 +245,7 @@ fn secret(text: &str, sources: &Sources<'_>) -> Result<Secret, String> {
     if secret.is_empty() { Err("the secret is empty".to_owned()) } else { Ok(Secret::new(secret)) }
 }
 
-/// A TOML value as JSON; what JSON has no form for is text.
+/// A TOML value as JSON. Values without a JSON form, such as dates, become text.
 fn json(value: &DeValue<'_>) -> Value {
     match value {
         DeValue::String(text) => text.as_ref().into(),

@@ -42,7 +42,7 @@ pub fn render_channels<'a>(channels: impl Iterator<Item = &'a ChannelRow>) -> St
     out
 }
 
-/// A channel with its accounts and what it serves.
+/// A channel with its accounts and its served models.
 pub(super) fn render_channel<'a>(out: &mut String, spec: &ChannelSpec, accounts: impl Iterator<Item = &'a AccountSpec>) {
     row(out, "[[channel]]", "", "name", spec);
     for account in accounts {
@@ -90,7 +90,7 @@ macro_rules! file_form {
 }
 file_form!(ChannelSpec, name, |row| {
     let mut blank = whole(&Self::blank());
-    // The provider decides both of their defaults, so they are always written. What it serves has tables of its own.
+    // The provider decides the defaults of both, so they are always written. Served models are written as separate tables.
     blank.retain(|name, _| name != "provider" && name != "protocol");
     blank.insert("serves".to_owned(), row.serves.iter().map(crate::fields::FieldValue::show).collect());
     written(row, &blank)

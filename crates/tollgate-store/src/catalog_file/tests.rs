@@ -1,4 +1,4 @@
-//! Catalog files: what is read and what is refused.
+//! Catalog files: reading and refusing them.
 
 mod plans;
 

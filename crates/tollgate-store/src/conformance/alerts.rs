@@ -29,7 +29,7 @@ pub(super) async fn destination_keeps_its_secrets_sealed(store: &Store) {
     assert_eq!((found.secrets.url.as_str(), found.secrets.secret.as_deref()), ("https://x.example.com/canary", Some("key")));
     let rows = store.listing.page(&RowFilter::of(RowKind::AlertDestination, 10)).await.unwrap();
     assert!(rows[0].keeps_secret && rows[0].read::<AlertDestinationSpec>().unwrap().url.ends_with("/***"));
-    // What is not given stays, an empty secret is removed.
+    // A secret that is not given stays; an empty one removes it.
     apply(store, &[put("ops", None, None)]).await.unwrap();
     assert_eq!(read().await.secrets, found.secrets);
     apply(store, &[put("ops", None, Some(""))]).await.unwrap();
@@ -98,7 +98,7 @@ pub(super) async fn message_is_claimed_by_one_node_at_a_time(store: &Store) {
         seen,
         [(MessageKind::Raised, MessageState::Sent, 3, ""), (MessageKind::Ended, MessageState::Failed, 1, "status 500")]
     );
-    // A destination that was told of the beginning without the database gets only the message about the end.
+    // A destination that was notified of the beginning during a database outage gets only the message about the end.
     store.alerts.raise(&condition("d"), "node", &told(MessageState::Sent), later(400)).await.unwrap().unwrap();
     assert!(claim(400, 460).await.is_empty());
     assert!(store.alerts.end(AlertRule::ChannelDown, "d", later(401)).await.unwrap());

@@ -69,10 +69,10 @@ pub(super) async fn a_key_with_many_contents_makes_room(store: &Store) {
     let bytes = store.contents.stored_contents().await.unwrap().bytes;
     store.contents.store_contents(&[contents(2, 5), contents(3, 50)]).await.unwrap();
     assert_eq!(prune(store, 0, u64::MAX).await, 0);
-    // Age counts for every key.
+    // The age limit applies to every key.
     assert_eq!(prune(store, 6, u64::MAX).await, 7);
     assert_eq!(left(store).await.first(), Some(&(1, 6)));
-    // The key with the most contents makes room; contents of other keys stay, however old they are.
+    // Contents of the key that stores the most are removed first; those of other keys stay, regardless of their age.
     store.contents.store_contents(&[contents(2, 7)]).await.unwrap();
     let removed = prune(store, 0, bytes / 2).await;
     let after = left(store).await;

@@ -1,4 +1,4 @@
-//! What every [`crate::IdentityStore`] does, and the changes of how members sign in.
+//! The contract of every [`crate::IdentityStore`], and the changes of logins.
 
 use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
 

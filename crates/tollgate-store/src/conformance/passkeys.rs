@@ -1,4 +1,4 @@
-//! What every [`crate::IdentityStore`] does with passkeys.
+//! The contract of every [`crate::IdentityStore`] for passkeys.
 
 use serde_json::Value;
 use tollgate_core::{MemberId, PasskeyId, Role, SessionId, Timestamp};
@@ -102,7 +102,7 @@ pub(super) async fn challenge_is_answered_once(store: &Store) {
     let at = async |change: Change, now: Timestamp| store.catalog.apply(&[change], &actor(ChangeOrigin::Api), now).await;
     let late = at(used(&first, 11, 3), MIDNIGHT.plus_ms(5 * MINUTE_MS)).await;
     assert!(late.is_err(), "it is over");
-    // What is over is forgotten, and refused because it is over.
+    // An expired challenge is deleted, and refused because it has expired.
     let challenge = UsedChallenge { ends_at: MIDNIGHT.plus_ms(9 * MINUTE_MS), ..challenge(4) };
     let change = IdentityChange::UsePasskey { passkey: first.id, sign_count: 11, is_backed_up: false, challenge };
     at(identity(change), MIDNIGHT.plus_ms(6 * MINUTE_MS)).await.unwrap();

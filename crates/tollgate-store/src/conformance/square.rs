@@ -1,4 +1,4 @@
-//! The contract of what the model square reads.
+//! The contract of the data that the model square reads.
 
 use tempfile::TempDir;
 use tollgate_core::{

@@ -35,7 +35,7 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
     assert_eq!(sums[0].requests, 71);
 }
 
-/// A few rows are one statement and many are one stream of rows, whichever fields are absent in each.
+/// Few rows are inserted by one statement, many by a stream. Either must keep absent fields absent.
 pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store) {
     let varied = |n: u64| {
         let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
@@ -58,7 +58,7 @@ pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store
         assert!(stored == expected[..1_000], "{} records {order:?} first, or other ones", stored.len());
         expected.reverse();
     }
-    // One record of a large batch is there already.
+    // One record of a large batch is stored already.
     let again: Vec<UsageRecord> = (first - 1..first + 1_100).map(varied).collect();
     assert_eq!(store.usage.append(&again).await.unwrap(), 1_100);
     let sums = store.usage.summary(&UsageFilter::default(), SummaryBy::Nothing.into()).await.unwrap();

@@ -86,7 +86,7 @@ impl MeterShard {
         self.live.get(&subject).map(|tracked| tracked.meter).or_else(|| initial_meter(&self.initial, subject))
     }
 
-    /// Visits the active subjects, and drops those that no longer are from the list.
+    /// Visits the active subjects, and drops those that are no longer active from the list.
     fn visit_active(&mut self, micros: u64, mut visit: impl FnMut(Subject, Meter)) {
         let live = &mut self.live;
         self.active.retain(|subject| {

@@ -1,17 +1,17 @@
-//! Counters in Redis (or Valkey), shared by several nodes: the same checks as in memory, as scripts that run as a whole or not
-//! at all. What a request used is sent afterwards, in batches, and counts once.
+//! Counters in Redis (or Valkey), shared by several nodes: the same checks as in memory, as atomic scripts. The usage of a
+//! request is sent afterwards, in batches, and is counted once even if a batch is sent again.
 //!
-//! A request waits for Redis at most once. Far from its limits it does not wait at all: the node has leased what the request
-//! needs ([`lease`]). Near a limit one script decides everything: the reservation, lowered to what is left if that is
-//! permitted, the reservations that attempts may need on their channels' budgets, and the leases granted with them.
+//! A request waits for Redis at most once. Far from its limits it does not wait at all, because the node holds leases that
+//! cover it ([`lease`]). Near a limit one script decides everything: the reservation, lowered to the remaining amount if
+//! that is permitted, the reservations that attempts may need on their channels' budgets, and the leases granted with them.
 //!
 //! Each node is registered. The registration is renewed every 10 s, expires after 60 s, and ends when the node starts again.
 //! Reservations count as long as the registration of their node, so those of a dead node lapse. A lost connection ends the
 //! registration: the next one begins with all open reservations of the node, and late messages of the old one have no effect.
 //!
 //! While Redis is unreachable each node enforces its [share of the limits](outage_share), and sends what was spent in the
-//! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]) and from what
-//! all nodes have spent and not booked ([`join`]).
+//! meantime once Redis is back. If Redis has lost its data, it is restored from the database ([`ledger_sync`]) and from
+//! spending that the nodes have not booked yet ([`join`]).
 
 mod access_reports;
 mod admission;

@@ -32,7 +32,8 @@ pub(super) fn money_subjects(limits: &[Limit]) -> Vec<Subject> {
     unique(limits.iter().filter(|limit| limit.bounds_money()))
 }
 
-/// The limits that can refuse a reservation. Budgets that only alert cannot, nor can limits on money when it costs nothing.
+/// The limits that can refuse a reservation. Budgets that only alert are left out, and so are limits on money if the reservation costs
+/// nothing.
 pub(super) fn binding_limits(reservation: &Reservation) -> impl Iterator<Item = &Limit> {
     reservation.limits.iter().filter(|limit| match limit.rule {
         LimitRule::Budget(_) | LimitRule::Balance => limit.bounds_money() && reservation.amount > NanoUsd::ZERO,

@@ -12,12 +12,12 @@ use tollgate_core::{
 use super::memory::CounterHandOver;
 use crate::StoreError;
 
-/// Counts running requests. A reservation is checked against all its limits and made in one step, or not at all.
+/// Counts running requests. A reservation is atomic: it is checked against all its limits and made, or nothing is changed.
 #[async_trait]
 pub trait Counters: Send + Sync + fmt::Debug {
-    /// Makes a reservation, with its output lowered to what the money allows where that is permitted, or returns the limit
-    /// it exceeds. A request may make several: for itself and for each attempt. `attempts` are those its attempts may still
-    /// need; an implementation may prepare them in the same step.
+    /// Makes a reservation, with its output lowered to the affordable amount where that is permitted, or returns the limit
+    /// that it exceeds. A request may make several: for itself and for each attempt. `attempts` are those its attempts may
+    /// still need; an implementation may prepare them in the same step.
     async fn reserve(
         &self,
         reservation: &Reservation,
@@ -25,7 +25,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
         now: Instant,
     ) -> Result<Result<ReservationReceipt, LimitExceeded>, StoreError>;
 
-    /// Releases what was prepared for further attempts: one has answered, so there will be none.
+    /// Releases the reservations prepared for further attempts, because an attempt has answered.
     fn attempt_answered(&self, _: RequestId) {}
 
     /// How long reservations made or renewed from now on are kept without a renewal.
@@ -34,7 +34,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
     /// Extends the reservations of a request that is still running.
     fn renew(&self, id: RequestId, now: Instant);
 
-    /// Releases the reservations of a request that has ended, and counts what it used. Never blocks, so that it can be
+    /// Releases the reservations of a request that has ended, and counts its usage. Never blocks, so that it can be
     /// called from `Drop`. Returns the alerting budgets that the request has crossed.
     fn settle(&self, record: &UsageRecord, now: Instant) -> Vec<BudgetAlert>;
 
@@ -72,7 +72,7 @@ pub trait Counters: Send + Sync + fmt::Debug {
         CounterHandOver::default()
     }
 
-    /// Continues with what another process has handed over. Call it before the first reservation.
+    /// Continues with the counters that another process has handed over. Call it before the first reservation.
     fn take_over(&self, _: CounterHandOver, _: Instant) {}
 
     /// Takes the alerting budgets found to be crossed after [`settle`](Self::settle) returned, each with the request that

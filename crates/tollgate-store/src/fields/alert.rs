@@ -142,7 +142,7 @@ fn problems(input: &DestinationInput) -> Vec<FieldProblem> {
     found
 }
 
-/// Whether a token is given or stays. It becomes a part of a path.
+/// Whether a valid bot token is given or already stored. The token becomes a part of the request's path.
 fn has_bot_token(input: &DestinationInput) -> bool {
     let is_token = |text: &str| {
         let of_secret = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);

@@ -19,7 +19,7 @@ use crate::{
 
 /// Longest wait: a day.
 const DAY_MS: i64 = 86_400_000;
-/// What is shown of a secret.
+/// Shown in place of a secret.
 const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
 

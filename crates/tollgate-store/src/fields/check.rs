@@ -19,7 +19,7 @@ pub enum Step {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where it is; for a missing or an unknown member: where that would be.
+    /// Path of the value; for a missing or unknown member, the path that it would have.
     pub path: Vec<Step>,
     pub fault: Fault,
 }

@@ -30,7 +30,7 @@ macro_rules! figure {
     };
 }
 
-/// The kinds of a price between entries of its own.
+/// The figures of a price, between the fields in `$first` and those in `$last`.
 macro_rules! figures {
     ([$($first:expr),*], [$($last:expr),*]) => {
         &[

@@ -1,5 +1,5 @@
-//! The fields of a profile: facts about an upstream model that translation needs. What is not stated is taken from the name of
-//! the model where it is known, else from the provider.
+//! The fields of a profile: facts about an upstream model that translation needs. Facts that are not stated follow from the
+//! name of the model if it is known, else from the provider.
 
 use serde_json::{Value, json};
 use tollgate_protocol::{CanDisableThinking, F64, Profile, Thinking};

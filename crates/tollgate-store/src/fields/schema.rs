@@ -44,7 +44,7 @@ pub enum Kind {
     FactorMap { max: usize },
     /// An object with these fields.
     Object(&'static Object),
-    /// A value that its rule reads, such as `"none"` or `{ level = ["low"] }`, and its JSON schema.
+    /// A value that is parsed by the field's rule, such as `"none"` or `{ level = ["low"] }`, with its JSON schema.
     Form { expected: &'static str, schema: fn() -> Value },
     /// An object whose members are not described.
     Any,
@@ -155,7 +155,7 @@ pub enum Access {
     ReadWrite,
     /// As `ReadWrite`, but required for a new row.
     Required,
-    /// As `Required`, and it stays as it is afterwards.
+    /// As `Required`, and cannot be changed later.
     Fixed,
     /// As `ReadWrite`, but only a new row may have it.
     CreateOnly,

@@ -143,7 +143,7 @@ fn table(object: &Object, members: &Map<String, Value>) -> String {
     braced(&pairs)
 }
 
-/// Whether a field is written: it is there, and required or not its default.
+/// Whether a field is written: it has a value, and is required or differs from its default.
 pub(crate) fn is_written(field: &FieldShape, value: Option<&Value>, default: Option<&Value>) -> bool {
     value.is_some_and(|value| !value.is_null() && (field.access.is_needed(super::WriteMode::File) || Some(value) != default))
 }

@@ -24,7 +24,7 @@ pub trait FieldValue: Sized {
     fn read(value: &Value) -> Result<Self, String>;
 }
 
-/// A decimal as text: a string as it is, a number in its shortest form.
+/// A decimal as text: strings unchanged, numbers in their shortest form.
 pub(super) fn decimal_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),

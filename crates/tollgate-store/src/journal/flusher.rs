@@ -70,7 +70,7 @@ impl SegmentFile {
 pub(super) enum FlushPriority {
     /// Within [`INTERVAL`].
     Background,
-    /// At once: an answer waits for it.
+    /// Immediately, because an answer waits for it.
     Urgent,
 }
 

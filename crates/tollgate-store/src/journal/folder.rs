@@ -1,6 +1,6 @@
 //! The folder of a process's journal. Usually that is `journal` itself. After an upgrade two processes write for a while, so the
-//! new one takes a folder with a number in it. The folder is locked as long as its process runs; a later start merges what the
-//! others left behind.
+//! new one takes a folder with a number in it. The folder is locked as long as its process runs; a later start merges the
+//! remaining entries of the others.
 
 use std::{
     collections::BTreeMap,

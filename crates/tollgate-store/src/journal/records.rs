@@ -75,7 +75,7 @@ impl Iterator for UnbookedRecords {
 pub enum JournalEntry {
     Begun(RequestId),
     Ended {
-        /// As it is booked.
+        /// The record in the form in which it is booked.
         record: Box<UsageRecord>,
         /// The database refused the record, and it was quarantined.
         refused: bool,

@@ -73,7 +73,7 @@ pub(super) fn recover(dir: &Path, node: Uuid) -> Result<RecoveredSegments, Journ
         }
         if length > 0 {
             if SegmentHeader::read(&path, &bytes)?.is_some_and(SegmentHeader::is_open)
-                // Nothing is written to it any more.
+                // The segment gets no further entries, so mark its end.
                 && let Err(error) = (ClosingMark { length, entries }).write(&path)
             {
                 tracing::warn!(path = %path.display(), %error, "the end of a journal segment was not marked");

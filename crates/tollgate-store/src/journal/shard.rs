@@ -154,7 +154,8 @@ impl JournalShard {
         self.state().pending.entry(id).or_default().count += 1;
     }
 
-    /// The same for an entry that was collected for a segment. `false` if its request is booked by now: the entry is not needed.
+    /// The same for an entry that was collected for a segment. Returns `false` if its request was booked meanwhile, so that the entry is
+    /// not needed.
     pub(super) fn add_pending_if_unbooked(&self, id: RequestId) -> bool {
         let mut state = self.state();
         let is_unbooked = state.ids.contains_key(&id);
@@ -298,7 +299,7 @@ pub(super) struct OpenSegment {
 }
 
 impl OpenSegment {
-    /// Whether a frame of this size belongs into the next segment.
+    /// Whether a frame of this size must go to the next segment.
     pub(super) fn is_full(&self, size: u64, segment_bytes: u64) -> bool {
         self.bytes + size > segment_bytes && self.bytes > HEADER_LENGTH as u64
     }
@@ -370,7 +371,7 @@ impl JournalState {
 
     pub(super) fn prune(&self, shard: &JournalShard) {
         let removed = shard.prune(&self.dir);
-        // A segment can be longer than what was counted of it, if a part of a write could not be taken back.
+        // A segment can be longer than its counted bytes, if a partial write could not be undone.
         let less = |bytes: u64| Some(bytes.saturating_sub(removed));
         let _ = self.bytes.fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }

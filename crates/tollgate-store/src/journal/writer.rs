@@ -88,8 +88,8 @@ impl JournalWriter {
         !self.has_collected() || self.lock().write_collected()
     }
 
-    /// Gives up on a request whose end could not be written and is held nowhere else, so that its earlier entries do not
-    /// keep their segment forever.
+    /// Gives up on a request whose end could not be written and is not buffered either, so that its earlier entries do
+    /// not keep their segment alive forever.
     pub fn abandon(&self, id: RequestId) {
         self.shard.mark_booked(&[id]);
         self.state.prune(&self.shard);
@@ -225,7 +225,7 @@ impl<'a> WriterGuard<'a> {
         };
         collected.clear();
         self.writer.collected = collected;
-        // Only after the write: a connection that reads `false` without the lock sends at once.
+        // Only after the write, because a connection that reads `false` without the lock sends immediately.
         self.shard.set_collected(false);
         is_written
     }

@@ -25,7 +25,7 @@ pub(super) struct MemoryUsageLog {
     pruned_until: Timestamp,
     /// Pruned records that had a price.
     removed: HashSet<RequestId>,
-    /// The latest records in the order in which they were added, and how many came before them.
+    /// The latest records in the order in which they were added, and the number of earlier ones.
     latest: VecDeque<RequestId>,
     forgotten: i64,
     /// The time of the log, see [`UsageStore::log_time`](crate::UsageStore::log_time).
@@ -103,7 +103,7 @@ impl MemoryUsageLog {
         self.records.contains_key(&id)
     }
 
-    /// Every record is a batch of its own.
+    /// Every record is a separate batch.
     pub(super) fn booked_after(&self, after: Option<LogPosition>, limit: usize) -> BookedRecords {
         let end = self.forgotten + i64::try_from(self.latest.len()).unwrap_or(i64::MAX);
         let at = |batch: i64| LogPosition { batch, records: u32::MAX };
@@ -173,7 +173,7 @@ impl MemoryUsageLog {
         attempts::summary(self.records.values(), filter, by)
     }
 
-    /// What was used of each key.
+    /// Usage of each key.
     pub(super) fn key_use(&self, filter: KeyUseFilter) -> BTreeMap<KeyId, KeyUse> {
         let is_selected =
             |record: &&UsageRecord| record.at >= filter.since && filter.member.is_none_or(|member| record.member == member);

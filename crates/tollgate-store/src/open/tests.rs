@@ -65,7 +65,7 @@ async fn committed_records_survive_a_kill() {
     let dir = TempDir::new().unwrap();
     let store = open_in(&dir).await.unwrap();
     store.usage.append(&[record(1), record(2)]).await.unwrap();
-    // Neither closed nor dropped: the write-ahead log stays, as after a kill.
+    // The store is neither closed nor dropped, so the write-ahead log stays, as after a kill.
     std::mem::forget(store);
     let again = open_in(&dir).await.unwrap();
     assert_eq!(again.usage.append(&[record(1), record(2), record(3)]).await.unwrap(), 1);

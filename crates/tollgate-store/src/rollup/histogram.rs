@@ -73,7 +73,7 @@ impl Histogram {
         histogram.merge_encoded(bytes).then_some(histogram)
     }
 
-    /// Adds a list of encoded histograms in hexadecimal digits. `verify` tells of damaged ones.
+    /// Adds a list of encoded histograms in hexadecimal digits. Damaged ones are skipped here; `verify` reports them.
     pub(crate) fn merge_hex_list(&mut self, list: &str) {
         let mut bytes = Vec::new();
         for digits in list.split(',') {
@@ -84,7 +84,7 @@ impl Histogram {
         }
     }
 
-    /// Adds an encoded histogram. False if the bytes are not one; what they begin with may have been added then.
+    /// Adds an encoded histogram. Returns false if the bytes are damaged; a valid beginning may then have been added.
     pub(crate) fn merge_encoded(&mut self, bytes: &[u8]) -> bool {
         let mut bytes = bytes.iter();
         let mut before = 0_u16;

@@ -93,7 +93,7 @@ impl MasterKeys {
         Zeroizing::new(lines.collect())
     }
 
-    /// Whether all of these keys are among its own.
+    /// Whether it contains all keys of `keys`.
     pub(crate) fn opens_all_of(&self, keys: &Self) -> bool {
         keys.keys.iter().all(|key| self.keys.iter().any(|own| own.as_slice().ct_eq(key.as_slice()).into()))
     }

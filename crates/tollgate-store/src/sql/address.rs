@@ -23,9 +23,9 @@ pub(super) const SQLITE_SETUP: &str = "PRAGMA journal_mode = WAL; PRAGMA synchro
      PRAGMA journal_size_limit = 67108864; PRAGMA temp_store = MEMORY; PRAGMA cache_size = -8192; \
      PRAGMA wal_autocheckpoint = 4096;";
 pub(super) const SQLITE_READER_SETUP: &str = "PRAGMA query_only = 1;";
-/// Settings of connections to PostgreSQL. `random_page_cost = 1.1`: the rows of one time were written together, so an index by time reads
-/// pages nearly in order. With the default (4), which is meant for disks that turn, PostgreSQL reads a whole table of sums for one width.
-/// `jit = off`: a query of sums is over in the time that compiling it takes.
+/// Settings of connections to PostgreSQL. `random_page_cost = 1.1`: rows of the same time were written together, so an index by time
+/// reads pages nearly in order. With the default (4), which is meant for spinning disks, PostgreSQL reads a whole table of sums for one
+/// width. `jit = off`: compiling a query of sums takes as long as running it.
 pub(super) const POSTGRES_SETUP: &str = "SET statement_timeout = '30s'; SET idle_in_transaction_session_timeout = '60s'; \
      SET random_page_cost = 1.1; SET jit = off;";
 

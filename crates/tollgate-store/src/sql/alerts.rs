@@ -97,7 +97,7 @@ impl SqlStore {
 #[async_trait]
 impl AlertStore for SqlStore {
     async fn claim_evaluation(&self, node: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError> {
-        // A claim far in the future was made by a node whose clock was wrong, and does not count.
+        // A claim far in the future was made by a node with a wrong clock, and is ignored.
         let sql = "INSERT INTO alert_evaluator (id, node, claimed_at) VALUES (1, $1, $2) ON CONFLICT (id) DO UPDATE \
                    SET node = excluded.node, claimed_at = excluded.claimed_at WHERE alert_evaluator.node = excluded.node \
                    OR alert_evaluator.claimed_at <= $3 OR alert_evaluator.claimed_at > $4 RETURNING node";

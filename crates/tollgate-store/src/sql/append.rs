@@ -1,8 +1,8 @@
 //! Appends usage records: the records, their attempts, the roll-ups, ledger entries and balances are written in one transaction,
 //! and only for records that are not stored yet. Both databases get the same rows, each in the way that is fastest for it.
 //!
-//! The lock of the ledger is taken first, so that batches are written one after the other: what a batch finds out (which records are
-//! new, the numbers of texts, histograms to add to) is still true when it writes.
+//! The lock of the ledger is taken first, so that batches are written one after the other. Facts that a batch has read (which
+//! records are new, the numbers of texts, stored histograms) then still hold when it writes.
 
 mod packed;
 mod postgres;
@@ -86,7 +86,7 @@ pub(super) struct UsageAppender {
     known: Mutex<KnownTexts>,
 }
 
-/// What is committed and need not be looked up: the numbers of texts, and the tags that have sums.
+/// Committed facts that need no query: the numbers of texts, and the tags that have sums.
 #[derive(Debug, Default)]
 struct KnownTexts {
     names: NameMap,
@@ -346,8 +346,8 @@ impl AppendTransaction {
         self.rows(FORGET, vec![Bind::Number(last - RECENT_ROWS)]).await.map(drop)
     }
 
-    /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and those without a price, of which
-    /// nothing tells whether they were stored.
+    /// Drops records older than `pruned_until` that were stored before: those whose id is kept, and all those without a price,
+    /// because nothing shows whether they were stored.
     async fn without_removed<'a>(
         &mut self,
         records: &[&'a UsageRecord],
@@ -415,7 +415,7 @@ impl AppendTransaction {
         let stored = self.histograms(keys).await?;
         for (sums, stored) in usage.iter_mut().flat_map(|(_, sums)| sums.values_mut()).zip(stored) {
             for (histogram, stored) in sums.times.each_mut().into_iter().zip(stored.iter().flatten()) {
-                // `verify` tells of damaged histograms.
+                // Damaged histograms are skipped here; `verify` reports them.
                 histogram.merge_encoded(stored);
             }
         }

@@ -112,7 +112,7 @@ impl SqlStore {
     }
 }
 
-/// What rows are grouped by, as a number.
+/// The SQL expression that rows are grouped by. Its value is a number.
 fn column(by: AttemptsBy) -> String {
     let column = match by {
         AttemptsBy::Nothing => "0",

@@ -53,7 +53,7 @@ impl SqlStore {
         }
     }
 
-    /// Up to `max` keys with a price limit of their own, oldest first, except keys owned by a file and those in `excluded`. Also
+    /// Up to `max` keys that have a price limit, oldest first, except keys owned by a file and those in `excluded`. Also
     /// returns whether there are more.
     async fn limited_keys(&self, max: u32, excluded: &HashSet<&str>) -> Result<(Vec<CatalogRow>, bool), StoreError> {
         // The condition of the index `service_keys_limited`.

@@ -1,5 +1,5 @@
-//! The numbers that stand for fixed words in the tables of the usage log: the place in the list. New words are added at the end; 0 and
-//! 1 need no space of their own in SQLite.
+//! The numbers that encode fixed words in the tables of the usage log: the position in the list. New words are added at the end.
+//! SQLite stores 0 and 1 without extra bytes.
 
 use tollgate_core::{AttemptResult, Outcome, TokenSource};
 use tollgate_protocol::{FinishReason, Method, Protocol};

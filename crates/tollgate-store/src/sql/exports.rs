@@ -46,7 +46,7 @@ impl SqlStore {
 #[async_trait]
 impl ExportStore for SqlStore {
     async fn claim_export(&self, holder: &str, now: Timestamp, lease_ms: i64) -> Result<bool, StoreError> {
-        // A time far in the future is that of a clock that was wrong.
+        // A claim far in the future was made by a node with a wrong clock, and is ignored.
         let sql = "INSERT INTO usage_export_state (id, holder, claimed_at) VALUES (1, $1, $2) ON CONFLICT (id) DO UPDATE \
                    SET holder = excluded.holder, claimed_at = excluded.claimed_at WHERE usage_export_state.holder = excluded.holder \
                    OR usage_export_state.holder = '' OR usage_export_state.claimed_at <= $3 OR usage_export_state.claimed_at > $4 \

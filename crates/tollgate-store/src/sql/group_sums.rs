@@ -121,7 +121,7 @@ impl GroupSums {
         OpenGroups(std::mem::take(&mut self.sums))
     }
 
-    /// Completes the groups so far, and puts others back.
+    /// Completes the current groups, and continues with the groups of `open`.
     pub(super) fn complete_and_restore(&mut self, open: OpenGroups) {
         self.complete();
         self.sums = open.0;

@@ -74,7 +74,7 @@ impl SqlStore {
                         found.push(Mismatch { rule: ConsistencyRule::Journals, what: id, expected: counted, found: booked });
                     }
                 }
-                // Each node on a PostgreSQL has a journal of its own.
+                // On PostgreSQL the journal may be on another node.
                 None if unfinished != 0 && self.dialect == Dialect::Sqlite => {
                     found.push(Mismatch { rule: ConsistencyRule::JournalMissing, what: id, expected: booked, found: 0 });
                 }
@@ -88,7 +88,7 @@ impl SqlStore {
         Ok(found)
     }
 
-    /// Accepts journal and database as they are: what is missing is not mentioned again. Returns what was.
+    /// Accepts journal and database as they are, so that missing records are not reported again. Returns the mismatches.
     pub(crate) async fn accept_journal(&self, data: &Path) -> Result<Vec<Mismatch>, StoreError> {
         let found = self.compare_journal(data).await?;
         for mismatch in &found {

@@ -1,4 +1,4 @@
-//! A process's view of the keys in the database: the source of its master key, and what it has read and answered.
+//! A process's view of the keys in the database: the source of its master key, the keys it has read, and the rotations it has answered.
 
 use std::{
     path::PathBuf,

@@ -44,7 +44,7 @@ impl FromCells for Balance {
 
 /// The entries that a filter selects; bound are the position before which they are, the member and the kind.
 fn entries_sql(filter: &LedgerFilter) -> String {
-    // Among millions of settlements, only the index of what people post finds the few others.
+    // Only the index of top-ups and adjustments finds these few entries among millions of settlements.
     let posted = if matches!(filter.kind, Some(LedgerKind::TopUp | LedgerKind::Adjust)) { IS_POSTED } else { "1 = 1" };
     format!(
         "SELECT {COLUMNS} FROM ledger WHERE seq < $1 AND (CAST($2 AS TEXT) IS NULL OR member_id = $2) \
@@ -53,7 +53,7 @@ fn entries_sql(filter: &LedgerFilter) -> String {
     )
 }
 
-/// What people posted after the position that is bound.
+/// Top-ups and adjustments after the bound position.
 fn posted_since_sql() -> String {
     format!("SELECT {COLUMNS} FROM ledger WHERE seq > $1 AND {IS_POSTED} ORDER BY seq")
 }

@@ -1,4 +1,4 @@
-//! Schema migrations, embedded and forward only. Both databases share one text; where they differ, each has a file of its own.
+//! Schema migrations, embedded and forward only. Both databases share one text; steps that differ have a file for each.
 //! A database with a newer schema is refused, and an SQLite file is backed up before its schema changes.
 
 use std::path::Path;

@@ -27,7 +27,7 @@ pub(super) enum NameKind {
     Code = 8,
     Trace = 9,
     TagName = 10,
-    /// A value of a tag that has sums of its own.
+    /// A value of a tag that has separate sums.
     TagValue = 11,
 }
 

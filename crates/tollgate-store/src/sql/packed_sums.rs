@@ -1,5 +1,5 @@
-//! Adds up packed sums: reads the values of a time, and of the keys in question, and groups their cells. Two workers read at the same
-//! time, each on a connection of its own.
+//! Adds up packed sums: reads the values of a time range and of the selected keys, and groups their cells. Two workers read at the
+//! same time, each on its own connection.
 
 use std::{collections::BTreeSet, fmt::Write as _, sync::Mutex};
 
@@ -30,7 +30,7 @@ const PARTS_IN_A_ROW: i64 = 64;
 /// Buckets of a time that are read by one worker.
 const BUCKETS_AT_ONCE: i64 = 8;
 
-/// Where the number of a cell's group comes from.
+/// Source of the number of a cell's group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CellGroup {
     Constant(i64),
@@ -56,7 +56,7 @@ pub(super) struct CellRange {
     pub(super) span: Option<PartSpan>,
     pub(super) groups: [CellGroup; 2],
     pub(super) is_subtracted: bool,
-    /// Whether the groups of a bucket are complete once its cells are read, because the grouping by time has the same width.
+    /// True if the groups of a bucket are complete once its cells are read, because the query groups by time with the same width.
     pub(super) is_complete: bool,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct CellTimes {
 }
 
 impl SumTable {
-    /// The place of a dimension in a cell.
+    /// The index of a dimension in a cell.
     pub(super) fn place(&self, dimension: &str) -> Option<usize> {
         self.dimensions().iter().position(|column| column.name == dimension)
     }
@@ -132,7 +132,7 @@ impl CellFold {
         Self { range, outcome, minute: i64::MIN, sums }
     }
 
-    /// What a cell adds to its group.
+    /// The amounts that a cell adds to its group.
     fn figures(&self, columns: &[i64], sums: &[i64; LEFT - 1]) -> GroupFigures {
         let sign = if self.range.is_subtracted { -1 } else { 1 };
         let mut figures = [0; FIGURES];
@@ -262,8 +262,8 @@ impl SqlStore {
         Ok(last.first().copied().flatten().map_or(0, |last| last + 1))
     }
 
-    /// The parts that have the keys of a filter: of its own keys, or of those of its members. `None` if it names neither, or so
-    /// many members that finding their keys takes longer than reading all parts.
+    /// The parts that contain the keys of a filter, or the keys of its members. `None` if it names neither, or so many members
+    /// that finding their keys takes longer than reading all parts.
     pub(super) async fn parts_of(&self, operation: &'static str, refs: &RefFilter) -> Result<Option<Vec<i64>>, StoreError> {
         let keys = match (&refs.keys, &refs.members) {
             (None, None) => return Ok(None),

@@ -1,6 +1,6 @@
-//! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index.
-//! Other filters first find the times that have matches in the roll-ups, and read the records of these times only: of a whole day if it
-//! has few, else of its hours, else of five minutes, else of equal parts of these.
+//! Pages of the usage log. Pages of all records, of one key, of failures and of a member with few keys are read along an index. For
+//! other filters, the roll-ups first show which times have matches, and only the records of these times are read. A time is a whole
+//! day if it has few records, else one of its hours, else five minutes, else an equal part of these.
 //!
 //! Bounds: a page reads the records of at most [`MAX_SEARCHES`] times and about [`MAX_READ`] records. It then ends early and says up
 //! to which time it searched.
@@ -28,7 +28,7 @@ const MAX_READ: i64 = 200_000;
 const MAX_SEARCHES: usize = 200;
 /// Records of a time that are read at once, if the time is longer than five minutes.
 const READ_AT_ONCE: i64 = 20_000;
-/// Records of a part of five minutes, about: nothing tells which parts have matches, so that these are larger.
+/// Approximate records of a part of five minutes. The roll-ups do not show which parts have matches, so parts are larger.
 const READ_OF_PART: i64 = if cfg!(test) { 4 } else { 50_000 };
 const MILLISECOND: i64 = 1_000;
 /// Keys of a member whose records are read key by key.
@@ -40,7 +40,7 @@ struct PageSearch<'a> {
     order: SortOrder,
     range: ArrivalRange,
     after: Option<UsageCursor>,
-    /// One more than a page has, which tells whether there is another page.
+    /// One more than the size of a page, to detect a further page.
     wanted: usize,
     found: Vec<UsageRow>,
     read: i64,
@@ -81,7 +81,7 @@ impl PageSearch<'_> {
         }
     }
 
-    /// The part of the range that is on the day of the cursor, where the next records of a busy log are.
+    /// The part of the range on the day of the cursor. In a busy log the next records are there.
     fn day_of_cursor(&self) -> Option<ArrivalRange> {
         let ArrivalRange { from, to } = self.range;
         let UsageCursor(after) = self.after?;
@@ -113,7 +113,7 @@ impl PageSearch<'_> {
         }
     }
 
-    /// Where a page that ends before a time continues, and the time it has searched.
+    /// For a page that ended before `time`: the cursor to continue from, and the time up to which it has searched.
     fn stopped_before(&self, time: MatchingTime) -> (UsageCursor, Timestamp) {
         let time = match self.order {
             SortOrder::Newest => Timestamp(time.begin + time.width),

@@ -46,7 +46,7 @@ impl DayRange {
     /// The days between two ids.
     pub(super) fn between(ids: [Vec<u8>; 2]) -> Result<Self, sqlx::Error> {
         let day = |mut id: Vec<u8>| {
-            // A boundary that was set by hand may be shorter.
+            // A partition that was created by hand may be shorter.
             id.resize(16, 0);
             request_id(&id).map(|id| id.time().day())
         };
@@ -82,7 +82,7 @@ pub(super) fn missing(existing: &[DayRange], from: i64, today: i64, keep_days: u
         }
         let first = day.div_euclid(width) * width;
         let wide = DayRange { first, next: first + width };
-        // Next to partitions of another width there may be no room for a whole one.
+        // Beside partitions of another width, a whole one may not fit.
         let overlaps = |range: &DayRange| range.first < wide.next && wide.first < range.next;
         let range = if existing.iter().any(overlaps) { DayRange { first: day, next: day + 1 } } else { wide };
         new.push(range);

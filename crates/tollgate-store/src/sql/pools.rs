@@ -1,6 +1,6 @@
-//! The pools of connections. A connection works at the priority of the thread that opens it: SQLite's on a thread that is started from
-//! there, PostgreSQL's where its socket is watched. Threads of low priority have pools of their own, so that no thread of normal priority
-//! gets one of their connections and waits for them.
+//! The pools of connections. A connection runs at the priority of the thread that opens it: SQLite works on a thread started from there,
+//! and PostgreSQL's socket is polled by the runtime that opened it. Threads of low priority have separate pools, so that no thread of
+//! normal priority gets one of their connections and waits for it.
 
 use std::cell::Cell;
 

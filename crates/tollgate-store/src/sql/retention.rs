@@ -7,8 +7,8 @@
 //! thirty days. The counter `log_time` holds the time of the usage log, which retention uses instead of the clock.
 //!
 //! A partition is dropped in steps, none of which makes appends wait long. First `pruned_until` is advanced; from then on the id of
-//! a late record is kept as it is appended. Then the ids of the partition's records are kept, in slices. Then it is dropped
-//! while no batch is written; if others use it (`verify` does, while it runs), it stays until the next time.
+//! a late record is kept when it is appended. Then the ids of the partition's records are kept, in slices. Then it is dropped while
+//! no batch is written; if others use it (`verify` does, while it runs), it stays until the next time.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -42,7 +42,7 @@ const IDS: u64 = 20_000;
 const DROPS: usize = 5;
 const DROP_AGAIN: Duration = Duration::from_millis(200);
 
-/// How far the ids of a partition's records are kept. Another process begins again.
+/// Progress of keeping the ids of a partition's records. It is in memory only: another process starts from the beginning.
 #[derive(Debug, Default)]
 pub(super) struct RetentionProgress(Mutex<Option<KeptIds>>);
 
@@ -72,7 +72,7 @@ impl SqlStore {
     }
 
     /// Takes one step of removing the records that arrived before the UTC day of `before`. Returns the number of records it removed;
-    /// `None` if nothing is left to do, or if others use what is to be removed.
+    /// `None` if nothing is left to do, or if the partition to drop is in use.
     pub(super) async fn prune_step(&self, before: Timestamp) -> Result<Option<u64>, StoreError> {
         // Whole days, so that each roll-up by day covers either all or none of its records.
         let day = before.day();
@@ -92,8 +92,8 @@ impl SqlStore {
         Ok(forgot.then_some(0))
     }
 
-    /// Deletes up to one slice of records and what is to be forgotten with them. `part`: the end of the name of the partition of
-    /// PostgreSQL's tables, whose other leftovers have steps of their own.
+    /// Deletes up to one slice of records together with the rows that depend on them. `part` is the suffix of the partition's
+    /// tables on PostgreSQL, whose remaining rows are handled by separate steps.
     async fn delete_slice(&self, before: i64, part: &str) -> Result<Option<u64>, StoreError> {
         let failed = |error| self.failed(PRUNE, error);
         let end = RequestId::first_at(Timestamp(before));
@@ -205,8 +205,8 @@ impl SqlStore {
         Ok(Some(0))
     }
 
-    /// Keeps a slice of a partition's ids. One that is not full is the last: late records keep their ids themselves, and must not delay
-    /// the drop for as long as they come.
+    /// Keeps a slice of a partition's ids. A slice that is not full is the last one: the ids of late records are kept when they are
+    /// appended, and late records must not delay the drop as long as they keep arriving.
     async fn keep_ids(&self, kept: KeptIds) -> Result<(), StoreError> {
         let suffix = kept.range.suffix();
         let sql = AssertSqlSafe(format!(
@@ -275,8 +275,8 @@ impl SqlStore {
         Ok(true)
     }
 
-    /// Forgets ids of removed records that arrived before a time: a partition, or a slice of those that belong to none. False if there
-    /// are none.
+    /// Deletes ids of removed records that arrived before a time: one partition, or a slice of the ids outside partitions. Returns
+    /// false if there are none.
     async fn forget_ids(&self, before: i64) -> Result<bool, StoreError> {
         let kept = self.partitions("removed").await?;
         if let Some(oldest) = kept.iter().find(|range| begin_of(range.next) <= before) {

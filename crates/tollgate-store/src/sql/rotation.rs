@@ -261,7 +261,7 @@ impl SqlStore {
         row.and_then(|row| row.try_get(0)).map_err(|error| self.failed(ROTATE, error))
     }
 
-    /// The gateways that are known, and whether each has answered and holds the key `target`.
+    /// The known gateways, and whether each has answered and holds the key `target`.
     pub(crate) async fn key_holders(&self, request: i64, target: &str) -> Result<Vec<KeyHolder>, StoreError> {
         let failed = |error| self.failed(ROTATE, error);
         let sql = "SELECT id, name, answered, master_keys FROM key_holders ORDER BY name, id";

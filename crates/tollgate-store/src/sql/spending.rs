@@ -1,4 +1,4 @@
-//! Spending by subject: everything, for the initial state of counters, and afterwards only what changed.
+//! Spending by subject: everything, for the initial state of counters, and afterwards only changes.
 //!
 //! Bounds: reading everything streams one row per subject; changes are read 20,000 ledger entries at a time, with the sums of 200
 //! subjects per statement.
@@ -173,7 +173,7 @@ impl SqlStore {
         Ok((names.values().filter_map(|(id, _)| KeyId::parse(id)).collect(), until))
     }
 
-    /// Reads what the entries of a range settled: numbers of the key and the group, the day, and the amount.
+    /// Reads the settled amounts of a range of entries: numbers of the key and the group, the day, and the amount.
     async fn read_settled(
         &self,
         snapshot: &mut Transaction<'static, Any>,
@@ -266,7 +266,7 @@ impl SqlStore {
     }
 }
 
-/// Up to where entries after a position are read at once.
+/// The position up to which one query reads entries after `position`.
 fn read_until(position: LedgerPosition, ledger: LedgerPosition) -> LedgerPosition {
     LedgerPosition(position.0.saturating_add(MAX_ENTRIES).min(ledger.0).max(position.0))
 }

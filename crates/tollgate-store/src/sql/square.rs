@@ -85,7 +85,7 @@ fn offer_sums(row: &AnyRow) -> Result<OfferSums, sqlx::Error> {
     Ok(OfferSums { group, model, minute, outcome, reason, requests, streamed })
 }
 
-/// What is summed up of one offer.
+/// Sums of one offer.
 #[derive(Default)]
 struct OfferParts {
     buckets: BTreeMap<i64, OfferBucket>,

@@ -89,7 +89,7 @@ impl SqlStore {
         driver_error::failed(&self.database, operation, error)
     }
 
-    /// Where the master key comes from, and the data folder.
+    /// The source of the master key, and the data folder.
     pub(crate) fn source_of_master_key(&self) -> (&MasterKeySource, &Path) {
         (&self.keys.master, &self.keys.data)
     }

@@ -1,8 +1,8 @@
 //! The tables of sums: their columns, and the widths of their buckets. Batches add to them, `verify` recomputes them, retention deletes
-//! the narrowest buckets, and summaries choose the table that tells them enough and has the fewest rows.
+//! the narrowest buckets, and summaries choose the table with the fewest rows that has the columns they need.
 //!
-//! Sums of keys are packed, but for those by days that SQL reads (`key_days`): ten thousand keys have hundreds of thousands of sums a day,
-//! more than a database adds up in a fraction of a second if each is a row.
+//! Sums of keys are packed, except those by days that SQL reads (`key_days`): ten thousand keys have hundreds of thousands of sums a day,
+//! more than a database can add up in a fraction of a second if each is a row.
 
 use super::columns::{Column, ColumnKind, big, bytes, int, small};
 use crate::rollup::{ATTEMPT_WIDTHS, DAY, FIVE_MINUTES, TOTAL_WIDTHS, USAGE_WIDTHS};
@@ -29,12 +29,12 @@ pub(super) struct SumTable {
 pub(super) enum SumForm {
     /// A row has the columns of the table.
     Rows,
-    /// A row has [`PACKED_COLUMNS`]: what the table's columns say about a part of the keys is packed into one value.
+    /// A row has [`PACKED_COLUMNS`]: the table's columns for a part of the keys are packed into one value.
     Packed,
 }
 
 impl SumTable {
-    /// The columns that rows are told apart by, besides their time.
+    /// The columns that identify a row, besides its time.
     pub(super) fn dimensions(&self) -> &'static [Column] {
         &self.columns[2..self.key]
     }
@@ -131,7 +131,7 @@ pub(super) const KEY_SUMS: SumTable = SumTable {
 };
 
 const TOTALS_KEY: [Column; 4] = [int("minute"), int("key"), int("member"), small("outcome")];
-/// Of each key, whatever it was used for.
+/// Totals of each key over all models, groups and channels.
 pub(super) const KEY_TOTALS: SumTable = SumTable {
     name: "key_totals",
     columns: &join::<{ 1 + TOTALS_KEY.len() + FIGURES.len() }>(&[&TOTALS_KEY, &FIGURES]),

@@ -1,7 +1,7 @@
-//! Sums over the usage log. Whole months, days, hours and five minutes come from the roll-ups, only the incomplete five minutes at both
-//! ends from the records, so that a sum over a year costs little more than one over a day, and the busiest hour little more than a quiet
-//! one. Which roll-up that is depends on what is filtered and grouped by ([`tables`]); those over all keys also have percentiles. What no
-//! roll-up tells is summed from the records, of which there is a bound ([`matching`]).
+//! Sums over the usage log. Whole months, days, hours and five minutes come from the roll-ups, and only the incomplete five minutes at
+//! both ends from the records. So a sum over a year costs little more than one over a day, and one over the busiest hour little more than
+//! over a quiet one. Filter and grouping decide which roll-up is used ([`tables`]); those over all keys also have percentiles. If no
+//! roll-up has the needed columns, a bounded number of records is summed ([`matching`]).
 
 mod key_use;
 pub(super) mod labels;
@@ -108,7 +108,7 @@ impl SqlStore {
         let rows = self.possibly_largest(by, rows).await?;
         let left_out = all - rows.len();
         let rows = rows.into_iter().map(|(groups, figures)| (groups, summary_row(&figures)));
-        // The groups as the query has them, and as they were asked for.
+        // The groups of the query, and those of the request.
         let rows: Vec<(GroupRefs, GroupRefs, SummaryRow)> =
             rows.map(|(groups, row)| (groups, with_wider_time(by, groups), row)).collect();
         let first = self.labels(by.first, rows.iter().map(|(_, (first, _), _)| *first).collect()).await?;
@@ -207,7 +207,7 @@ impl SummaryQuery<'_> {
         (sql, ids)
     }
 
-    /// Whether it sums up by a short time and by something else than tags.
+    /// Whether it groups by a short time, and by something other than time or tags.
     fn has_many_groups(&self) -> bool {
         let is_short = |by: SummaryBy| matches!(by, SummaryBy::Hour | SummaryBy::FiveMinutes);
         self.by.has(is_short) && self.by.has(|by| by != SummaryBy::Nothing && !by.is_time()) && !self.by.has(is_tag)
@@ -297,7 +297,7 @@ impl SummaryQuery<'_> {
             return if is_of_records { format!("COALESCE({column}, 0)") } else { column.to_owned() };
         };
         let minute = match range.source {
-            // Such a range lies within one bucket.
+            // A range that is read from records lies within one bucket.
             SummarySource::Records if self.table.is_some() => return literal(width, range),
             SummarySource::Months => return "minute".to_owned(),
             _ if width == MONTH => return literal(width, range),
@@ -307,7 +307,7 @@ impl SummaryQuery<'_> {
         if range.source.width() == width { minute } else { format!("({minute} - {minute} % {})", width / MINUTE) }
     }
 
-    /// The value of a tag in the text of a record: [`OTHER_VALUES`] without sums of its own, 0 without the tag.
+    /// The value of a tag in the text of a record: [`OTHER_VALUES`] if the value has no separate sums, 0 if the record lacks the tag.
     fn tag_of_record(&self, tag: i64) -> String {
         let (own, other) = (format!("\n{tag}="), format!("\n~{tag}="));
         format!(
@@ -318,14 +318,15 @@ impl SummaryQuery<'_> {
         )
     }
 
-    /// How the rows of a range are grouped. In the order of the primary key no row is sorted; `k` and `l` may then have several groups.
+    /// The grouping of a range's rows. Grouping in the order of the primary key avoids a sort, but the same `k` and `l` may then occur in
+    /// several groups.
     fn grouped(&self, table: &SumTable, range: TimeRange) -> String {
         let constant = |by: SummaryBy| (by == SummaryBy::Nothing || by.is_time()) && self.group(by, range).parse::<i64>().is_ok();
         if constant(self.by.first) && constant(self.by.second) {
             // Grouping by a constant would sort every row.
             return String::new();
         }
-        // The words behind the other columns are in most rows, so that grouping by them leaves almost as many.
+        // Grouping in key order up to a code column, which come last, would leave almost as many groups as rows.
         let is_word = |column: &Column| column.kind == ColumnKind::Small;
         let columns = table.columns[1..table.key].iter().take_while(|column| !is_word(column));
         let columns: Vec<&str> = columns.map(|column| column.name).collect();

@@ -1,6 +1,6 @@
 //! Tags in rows of the usage log. The text of a row has a line for each tag, between line breaks: `12=34` with the numbers of name and
 //! value in the dictionary if the value has sums, `~12=text` if it is among the other values of a name, and `!name=text` if the name
-//! has none. What a tag is counted as is decided when the record is written (`append/tags.rs`).
+//! has none. The form is chosen when the record is written (`append/tags.rs`).
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use tollgate_core::Tags;
 
 use super::cells::broken;
 
-/// The value of sums of all values that have none of their own.
+/// The value under which all values without separate sums are summed.
 pub(super) const OTHER_VALUES: i64 = -1;
 
-/// What a tag of a record is counted as, in the order of the record's tags.
+/// The sums to which a tag of a record is added. Lists are in the order of the record's tags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TagRef {
     Own {
@@ -27,7 +27,7 @@ pub(super) enum TagRef {
 }
 
 impl TagRef {
-    /// The name and the value in the tables of sums. Names without sums are summed up as one, which tells their times.
+    /// The name and the value in the tables of sums. All names without sums share one row, which shows the times when such names occur.
     pub(super) const fn summed(self) -> (i64, i64) {
         match self {
             Self::Own { tag, value } => (tag, value),
@@ -37,7 +37,7 @@ impl TagRef {
     }
 }
 
-/// A tag of a row as it is read: texts where the dictionary has none.
+/// A tag of a row as it is read, with its texts if the dictionary does not have them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoredTag {
     pub(super) counted: TagRef,

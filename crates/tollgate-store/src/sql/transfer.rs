@@ -1,5 +1,5 @@
 //! Transfers a gateway from its SQLite file to PostgreSQL, in passes. A pass copies one snapshot of the file in one transaction of the
-//! target; the next pass copies what was added since.
+//! target; the next pass copies the rows added since.
 //!
 //! Append-only tables are copied incrementally, by row number or by request id, all others completely in every pass. The sealed
 //! keys are copied unchanged, because both databases use the same master key. The journal stays where it is: the first start on
@@ -240,7 +240,7 @@ impl<'t> TransferPass<'t> {
         Ok(TransferredTable { name: name.to_owned(), copied, rows })
     }
 
-    /// Where the last pass ended.
+    /// Position at which the last pass ended.
     async fn copied_until(&mut self, name: &str, order: CopyOrder) -> Result<CopiedUntil, StoreError> {
         Ok(match order {
             CopyOrder::None => CopiedUntil::Nothing,
@@ -249,7 +249,7 @@ impl<'t> TransferPass<'t> {
                 _ => CopiedUntil::Nothing,
             },
             CopyOrder::RequestId(column) => {
-                // The newest id that is there.
+                // The newest id in the target.
                 let sql = sqlx::AssertSqlSafe(format!("SELECT {column} FROM {name} ORDER BY {column} DESC LIMIT 1"));
                 let row = sqlx::query(sql).fetch_optional(&mut self.target).await;
                 let id = row.and_then(|row| row.map(|row| row.try_get(0)).transpose());

@@ -46,7 +46,7 @@ pub(super) struct TagFilter {
 }
 
 impl TagFilter {
-    /// The rows of sums of requests that may have it: of its value, of values that have none of their own, and of names without sums.
+    /// Selects the sums of requests that may have the tag: sums of its value, of values without separate sums, and of names without sums.
     fn sql_of_times(self) -> String {
         let Some(tag) = self.tag else { return " AND tag = 0".to_owned() };
         let values: Vec<i64> = self.value.into_iter().chain([OTHER_VALUES]).collect();
@@ -80,12 +80,12 @@ impl RefFilter {
         self.lists().into_iter().filter(|(_, numbers)| numbers.is_some()).map(|(column, _)| column).chain(words)
     }
 
-    /// Whether it names keys or members.
+    /// Whether the filter names keys or members.
     pub(super) const fn is_of_keys(&self) -> bool {
         self.keys.is_some() || self.members.is_some()
     }
 
-    /// Whether it names nothing else than keys, members and an outcome.
+    /// Whether the filter names only keys, members and an outcome.
     pub(super) fn is_of_callers_and_outcome(&self) -> bool {
         let is_known = |column: &str| ["key", "member", "outcome"].contains(&column);
         self.columns().all(is_known) && self.tags.is_empty() && self.conditions.is_empty()
@@ -107,7 +107,7 @@ impl RefFilter {
         self.sql_of_columns(table) + &tag.unwrap_or_default()
     }
 
-    /// The places of a packed table's dimensions that it compares, each with the numbers that it may have. Tags are left out.
+    /// The indexes of the packed table's dimensions that the filter compares, each with the permitted numbers. Tags are left out.
     pub(super) fn conditions_on_cells(&self, table: &SumTable) -> Vec<(usize, Vec<i64>)> {
         let words = [("protocol_in", self.protocol), ("outcome", self.outcome)];
         let words = words.into_iter().filter_map(|(column, word)| Some((column, vec![word?])));
@@ -192,7 +192,7 @@ impl RefFilter {
 const ALL_TOKENS: &str = "(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + \
      tokens_thinking)";
 
-/// What [`tollgate_core::UsageRecord::is_empty_answer`] says of a record.
+/// The condition of [`tollgate_core::UsageRecord::is_empty_answer`] in SQL.
 fn empty_answer() -> String {
     let methods = list(&[Method::Chat, Method::Generate, Method::StreamGenerate].map(Coded::code));
     format!(
@@ -332,8 +332,8 @@ impl SqlStore {
         sql
     }
 
-    /// The conditions that a request tried a channel or an account. The row of a request names one attempt; the others have rows of
-    /// their own, which only requests with several attempts are looked up in.
+    /// The conditions that a request tried a channel or an account. The row of a request names one attempt. Further attempts have
+    /// separate rows, which are searched only for requests with several attempts.
     async fn push_tried(&self, operation: &'static str, conditions: &RecordConditions, sql: &mut String) -> Result<(), StoreError> {
         let RecordConditions { tried_channel, tried_account, .. } = conditions;
         let tried = [

@@ -26,13 +26,13 @@ pub(super) struct ExtraValues {
     pub(super) dropped: Vec<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) trace: Vec<TraceEntry>,
-    /// What the upstream said, of the attempt in the row of its request.
+    /// The upstream's message, for the attempt in the row of its request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
 }
 
-/// How the column `extra` begins for a request for this model, which no group offers. Other rows cannot begin so, because quotes in
-/// texts are escaped.
+/// The prefix of the column `extra` for a request for this model, which no group offers. No other row has this prefix, because
+/// quotes in texts are escaped.
 pub(super) fn begin_of_extra(model: &str) -> String {
     format!("{{\"model\":{}", serde_json::Value::from(model))
 }
@@ -61,7 +61,7 @@ pub(super) struct RecordRefs {
     pub(super) subject: Option<usize>,
     /// The attempt that is in the row of its request.
     pub(super) inline: Option<usize>,
-    /// What the tags are counted as, in their order.
+    /// The sums of the tags, in the order of the tags.
     pub(super) tags: Vec<TagRef>,
 }
 
@@ -92,7 +92,7 @@ impl RecordRefs {
         record.attempts.iter().enumerate().filter(move |(at, _)| inline != Some(*at))
     }
 
-    /// Numbers of the record without a column of their own.
+    /// Numbers of the record that have no column.
     pub(super) fn packed(&self, record: &UsageRecord) -> PackedNumbers {
         PackedNumbers {
             protocol_out: record.protocol_out,
@@ -106,7 +106,7 @@ impl RecordRefs {
         }
     }
 
-    /// Texts of the record without a column of their own.
+    /// Texts of the record that have no column.
     pub(super) fn extra(&self, record: &UsageRecord) -> Option<String> {
         let has_trace = self.trace.is_none() && !record.trace.is_empty();
         let has_model = self.model.is_none() && record.model.is_some();
@@ -153,7 +153,7 @@ fn packed_attempt(record: &UsageRecord, at: usize, error: Option<i64>) -> Packed
     }
 }
 
-/// Whether an attempt says nothing else than its record, besides what the row has room for.
+/// Whether the row of the request can hold the attempt: its other figures are those of the record.
 fn fits_inline(record: &UsageRecord, attempt: &AttemptRecord) -> bool {
     attempt.tokens == record.tokens && attempt.cost == record.cost && !attempt.hedged
 }

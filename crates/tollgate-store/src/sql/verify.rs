@@ -1,7 +1,7 @@
-//! Checks the consistency of usage records, ledger and sums in one snapshot. What a query can tell is a query for its violations: an
-//! id or a position, the expected value, the found value. One pass over the records in order of arrival checks each of them, and
-//! recomputes all sums and what the ledger should have ([`records`]). Of records removed by retention, the ledger entries and sums are
-//! compared with each other.
+//! Checks the consistency of usage records, ledger and sums in one snapshot. Rules that SQL can express are queries for their
+//! violations: an id or a position, the expected value, the found value. One pass over the records in order of arrival checks each of
+//! them, and recomputes all sums and the expected ledger entries ([`records`]). Of records removed by retention, the ledger entries
+//! and sums are compared with each other.
 
 mod records;
 mod removed;

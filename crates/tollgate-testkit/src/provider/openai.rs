@@ -50,7 +50,7 @@ fn read(body: &Value) -> Result<ModelInput, ProviderError> {
             "system" | "developer" => {}
             "user" => {
                 let (text, media) = content(&message["content"]);
-                // Media of results follow them as a message of their own.
+                // Media of tool results follow in a separate user message.
                 if !(in_results && text.is_empty()) {
                     input.begin_turn(text, media);
                 }

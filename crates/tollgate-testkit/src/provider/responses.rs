@@ -146,7 +146,7 @@ fn items(output: &ModelOutput) -> Vec<Value> {
     items
 }
 
-/// An output and what a response repeats of its request.
+/// An output, and the members of the request that a response repeats.
 struct Reply<'a> {
     output: &'a ModelOutput,
     instructions: &'a Value,

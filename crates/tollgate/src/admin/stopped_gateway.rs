@@ -133,7 +133,7 @@ impl GatewayHandle for StoppedGateway {
 
     async fn refresh_settings(&self) -> Result<(), StoreError> {
         let stored = live_settings::stored(&self.store).await?;
-        // A running gateway has logged what it leaves out.
+        // A running gateway has already logged the settings that it leaves out.
         let (config, _) = self.start.with_stored(&stored);
         self.config.store(Arc::new(config));
         Ok(())

@@ -83,7 +83,8 @@ impl Delivery {
             return Ok(0);
         }
         let destinations = destinations(&self.store, self.configured.as_ref()).await?;
-        // Each message is settled as soon as it is sent, so that others are not sent twice while one waits for a slow destination.
+        // Each message is settled as soon as it is sent. If all were settled together, a slow destination could let the claims of the
+        // others expire, and they would be sent twice.
         let settled = join_all(claimed.iter().map(async |message| {
             let result = self.send(message, &destinations).await?;
             self.store.alerts.settle_message(message, &result).await
@@ -132,7 +133,7 @@ impl Delivery {
     }
 }
 
-/// Whether a message is the one that could not tell the destination of `ended` that the alert was raised.
+/// Whether a message is the failed "raised" message to the same destination as `ended`.
 fn is_failed_beginning(message: &AlertMessage, ended: &ClaimedMessage) -> bool {
     message.kind == MessageKind::Raised && message.destination == ended.destination && message.state == MessageState::Failed
 }

@@ -1,4 +1,4 @@
-//! `doctor`: checks everything that serving needs and reports what is wrong. With `--repair` it first repairs the journal.
+//! `doctor`: checks everything that serving needs and reports faults. With `--repair` it first repairs the journal.
 
 use serde_json::json;
 use tollgate_core::RequestId;
@@ -62,7 +62,7 @@ fn repair(config: &Config, quiet: bool) -> Result<Vec<Finding>, Failure> {
     Ok(findings)
 }
 
-/// Accepts a journal and a database that do not belong together: what is missing is named this once.
+/// Accepts a journal and a database that do not belong together. Missing records are reported this last time.
 fn accept_journal(config: &Config) -> Vec<Finding> {
     let result = |ok, text: String| Finding::new(REPAIR, ok, text);
     let is_there = match compose::store_url(config) {

@@ -1,4 +1,4 @@
-//! `setup-link`, `invite`, `session`, and what `member` does besides its row: how members sign in.
+//! Commands about sign-in: `setup-link`, `invite`, `session`, and the subcommands of `member` about its login.
 
 use std::io::Read as _;
 

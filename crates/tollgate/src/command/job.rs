@@ -219,7 +219,8 @@ impl Follower<'_> {
         loop {
             let mut events = 0;
             let end = match self.events(&mut events).await {
-                // Events have no results. A process that stops sends the last one and cannot be asked again.
+                // Events contain no result, so it is read separately. Unless the job is done there is none, and a stopping process could
+                // no longer answer.
                 EventsEnd::JobEnded(job) if job["state"] != "done" => Ok(job),
                 EventsEnd::JobEnded(_) => self.admin.get(&ApiPath::of(&["jobs", self.id])).await,
                 EventsEnd::Interrupted => {

@@ -1,4 +1,4 @@
-//! `journal`: prints what the journal holds, which is binary on disk.
+//! `journal`: prints the entries of the journal, which is binary on disk.
 
 use tollgate_core::RequestId;
 use tollgate_store::written_entries;

@@ -123,14 +123,14 @@ async fn gateway_url(common: &Common, admin: &Admin) -> Result<String, Failure> 
     Ok(address_for_callers(read).unwrap_or_else(|| format!("http://{}", local_address(config.listen))))
 }
 
-/// The address that is set for callers; else the one that browsers use, where the console has none of its own; else where the gateway
-/// listens.
+/// The address for callers: `console.api_url`; else `console.url`, if the console shares the model address; else the listening
+/// address.
 fn address_for_callers<'a>(setting: impl Fn(&'static str) -> Option<&'a str>) -> Option<String> {
     if let Some(url) = setting("console.api_url") {
         return Some(url.trim_end_matches('/').to_owned());
     }
     let shared = setting("console.url").filter(|_| setting("console.listen").is_none());
-    // A path is where a proxy serves the console alone.
+    // A URL with a path is only for the console, behind a proxy.
     if let Some(url) = shared.and_then(|text| Url::parse(text).ok()).filter(|url| url.path() == "/") {
         return Some(url.as_str().trim_end_matches('/').to_owned());
     }
@@ -139,7 +139,8 @@ fn address_for_callers<'a>(setting: impl Fn(&'static str) -> Option<&'a str>) ->
     Some(format!("{scheme}://{}", local_address(listen)))
 }
 
-/// The `export` lines of a client, and what its file needs. Claude Code reports to its vendor whatever its base URL is, unless told not to.
+/// The `export` lines of a client, and the contents of its configuration file. Claude Code sends telemetry to its vendor regardless of
+/// its base URL, unless a variable disables that.
 fn client_lines(client: ClientLines, url: &str, key: &str) -> String {
     match client {
         ClientLines::ClaudeCode => format!(
@@ -189,14 +190,14 @@ async fn revoke(common: &Common, admin: &Admin, name: &str) -> Result<(), Failur
     Ok(())
 }
 
-/// Says what was done to a key.
+/// Prints the result of an action on a key.
 fn report(common: &Common, key: &Value, done: &str) {
     let text = |member: &str| key[member].as_str().unwrap_or_default();
     let done = format!("{done} {} ({}…{})", text("name"), text("prefix"), text("suffix"));
     output::result(common, &json!({"id": key["id"], "status": key["status"]}), &done);
 }
 
-/// What a key may use, and what is left of its budgets.
+/// Shows the groups, models and limits of a key, and the rest of its budgets.
 async fn allowance(common: &Common, admin: &Admin, name: &str) -> Result<(), Failure> {
     let shown = admin.get(&ApiPath::of(&["keys", &id(admin, name).await?, "allowance"])).await?;
     if common.json {

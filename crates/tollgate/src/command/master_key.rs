@@ -12,7 +12,7 @@ use crate::{
     output,
 };
 
-/// How long a gateway that runs may take to answer; it looks every second.
+/// Time within which a running gateway must answer. It checks for a rotation every second.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(15);
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 

@@ -1,4 +1,4 @@
-//! `price`: sale prices, costs and margins, their history, imports, and what requests cost.
+//! `price`: sale prices, costs and margins, their history, imports, and prices of requests.
 
 mod import;
 mod simulate;
@@ -77,7 +77,7 @@ fn figure(price: Option<&Value>, kind: &str, missing: &str) -> String {
     if price["free"] == true { "0.00".to_owned() } else { price[kind].as_str().unwrap_or("–").to_owned() }
 }
 
-/// What a price was imported from.
+/// The source of a price: a list, or "by hand".
 fn source(of: &Value, price: &Value) -> String {
     if price.is_null() { "–".to_owned() } else { of["source"].as_str().unwrap_or("by hand").to_owned() }
 }

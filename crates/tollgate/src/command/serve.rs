@@ -131,7 +131,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let console = console::start(&settings, &store, known, listening.address(), console_socket, stop_jobs)?;
     let addresses = (listening.address(), compose::console_url(config, console.address().unwrap_or(listening.address())));
     background.spawn(runtime_socket::serve(Arc::clone(&shared), addresses, config.data.clone(), left.clone()));
-    // The first process of an upgrade has shown what is shown once.
+    // The first process of an upgrade has already shown the messages that are shown once.
     let first_start = if is_upgrade { None } else { Some(&store) };
     announce(common, config, listening.address(), console.address(), first_start).await?;
     let leaving = Leaving {
@@ -151,7 +151,7 @@ async fn serve(common: &Common, config: &Config, mut taken: Option<TakeOver>) ->
     let factory = core_factory(Arc::clone(&shared), Arc::clone(&journal), queue, Arc::clone(&registry));
     let drained = run_cores(Arc::clone(&shared), listening, factory, Arc::clone(&console.fallback), stop_cores.clone()).await;
     let is_ending_now = shared.condition.is_ending_now();
-    // The cores have ended, so every record is queued: write what is left, then stop everything else.
+    // The cores have ended, so every record is queued. Write the remaining records, then stop everything else.
     shared.condition.hand_over.end_moves();
     stop_cores.cancel();
     stop_writer.cancel();
@@ -252,8 +252,8 @@ fn spawn_redis(
     background.spawn(health_share::watch(health, Arc::clone(registry), Arc::clone(shared), stop.clone()));
 }
 
-/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns which keys and members
-/// may be used, as it is read from the database.
+/// Starts background tasks: catalog, probes, ledger, retention, traffic snapshot. Returns a receiver for the
+/// access of keys and members, as it is read from the database.
 fn spawn_background(
     background: &TaskTracker,
     config: &Config,

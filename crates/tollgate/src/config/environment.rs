@@ -37,8 +37,8 @@ pub(super) struct UnknownNames {
     pub(super) unread: Vec<String>,
 }
 
-/// Judges the names of the environment. `catalog` is the text of the catalog file: what it refers to as `env:NAME` is read.
-/// Names with `__` are checked with the settings themselves.
+/// Finds unknown names in the environment. `catalog` is the text of the catalog file: names that it refers to as `env:NAME`
+/// are known. Names with `__` are checked together with the settings.
 pub(super) fn unknown_names(names: &[String], value: &dyn Fn(&str) -> Option<String>, catalog: &str) -> UnknownNames {
     let is_ours = |name: &&String| name.starts_with("TOLLGATE_") && !name.contains("__");
     let is_read = |name: &str| {
@@ -61,7 +61,8 @@ pub(super) fn unknown_names(names: &[String], value: &dyn Fn(&str) -> Option<Str
     found
 }
 
-/// Whether Kubernetes or Docker set this variable for a service called `tollgate`. `TOLLGATE_PORT=8080` is a person's.
+/// Whether Kubernetes or Docker set this variable for a service called `tollgate`. They would not set `TOLLGATE_PORT=8080`, so that is a
+/// mistake to report.
 fn is_service_link(name: &str, value: &str) -> bool {
     match name.strip_prefix("TOLLGATE_").unwrap_or_default() {
         "PORT" => value.contains("://"),

@@ -160,7 +160,7 @@ fn accept(setting: &'static SettingSpec, text: &str, shown: &str, source: Source
     Ok(())
 }
 
-/// A value as it is kept. The error is a sentence that says what the setting takes.
+/// Converts a value to the form in which it is stored. The error is a sentence that describes the valid values.
 pub(super) fn checked(setting: &SettingSpec, text: &str, shown: &str) -> Result<String, String> {
     // The name of this machine, as people write its address.
     let local =
@@ -207,7 +207,7 @@ pub(super) fn origins(text: &str) -> Option<Vec<&str>> {
     (are_valid && origins.len() <= MAX_ORIGINS).then_some(origins)
 }
 
-/// Whether a browser states an origin in this form. Extensions and packaged applications have schemes of their own.
+/// Whether a text has the form of an `Origin` header. Extensions and packaged applications have their own schemes.
 fn is_origin(text: &str) -> bool {
     let Some((scheme, rest)) = text.split_once("://") else { return false };
     if ["http", "https"].contains(&scheme) {
@@ -220,7 +220,7 @@ fn is_origin(text: &str) -> bool {
     is_scheme && is_host && port.is_none_or(|port| port.parse::<u16>().is_ok()) && text.len() <= MAX_URL
 }
 
-/// Whether a text is an address that others can be appended to.
+/// Whether a text is a base URL, to which paths can be appended.
 fn is_http_url(text: &str) -> bool {
     let fits = |url: &Url| {
         let is_plain = url.query().is_none() && url.fragment().is_none() && url.username().is_empty() && url.password().is_none();

@@ -1,4 +1,4 @@
-//! Settings that are stored in the database: which may be stored, what they take, and how they combine with the other sources. A flag,
+//! Settings that are stored in the database: which may be stored, their valid values, and their precedence over other sources. A flag,
 //! an environment variable or the settings file overrides a stored value.
 
 use std::collections::BTreeMap;
@@ -13,8 +13,8 @@ use super::{
 };
 
 impl Config {
-    /// These settings with stored values. A stored value that this version does not take is left out; the sentences say which and
-    /// why.
+    /// These settings with stored values. A stored value that this version does not accept is left out. The returned sentences
+    /// name it and the reason.
     pub(crate) fn with_stored(&self, stored: &BTreeMap<String, String>) -> (Self, Vec<String>) {
         let (mut values, mut faults) = (self.values.clone(), Vec::new());
         for (name, text) in stored {
@@ -60,7 +60,7 @@ impl Config {
         Ok(CheckedSetting { name: setting.path, value })
     }
 
-    /// Where the value of a setting comes from, if neither from the database nor from its default.
+    /// The flag, variable or file that sets a setting; `None` if its value comes from the database or is the default.
     fn place(&self, setting: &SettingSpec) -> Option<String> {
         match &self.values.get(setting.path)?.source {
             Source::Default | Source::Database => None,

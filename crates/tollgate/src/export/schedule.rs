@@ -1,5 +1,5 @@
-//! Starts an export as soon as a day is finished, and counts what is exported in the metrics. With several nodes on a database the one
-//! that looks first exports, and the others find nothing to do.
+//! Starts an export as soon as a day is finished, and counts exports in the metrics. With several nodes on a database, the first node
+//! that finds a due day exports it, and the others find nothing to do.
 
 use std::{sync::Arc, time::Duration};
 
@@ -11,7 +11,7 @@ use tollgate_store::{Store, StoreError};
 
 use crate::{compose, config::Config, live_settings::LiveSettings};
 
-/// How often it is looked whether a day is due.
+/// Interval of checks for a due day.
 const POLL_INTERVAL: Duration = Duration::from_mins(1);
 /// Pause after an export that has failed or left out a day, as another node exports, or records wait in the journal.
 const RETRY_MS: i64 = 10 * 60_000;

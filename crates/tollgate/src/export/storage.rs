@@ -1,6 +1,6 @@
 //! Requests to S3-compatible storage: signed in the query (AWS Signature Version 4), sent over the gateway's guarded connections.
 //!
-//! A PUT replaces an object as a whole or not at all, so that a try that broke off is repeated and leaves nothing behind.
+//! A PUT is atomic, so an interrupted try can be repeated and leaves no partial object.
 
 use std::{fmt, time::Duration};
 
@@ -23,10 +23,10 @@ const TRY_TIMEOUT: Duration = Duration::from_mins(2);
 const MAX_TRIES: u32 = 5;
 /// Pause before the second try; each further one is twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
-/// How long a signature is valid: for a try, and a clock that is a few minutes ahead.
+/// Validity of a signature: long enough for one try, with a clock that is a few minutes off.
 const SIGNATURE_LIFE: Duration = Duration::from_mins(15);
 const MAX_REGION: usize = 50;
-/// Most characters that are shown of the storage's own words.
+/// Maximum number of characters of the storage's message that are shown.
 const MAX_MESSAGE: usize = 300;
 
 /// Why an object was not written or removed.
@@ -66,7 +66,7 @@ impl Refused {
         self.status >= 500 || self.status == 429 || self.status == 408 || self.code == "RequestTimeout"
     }
 
-    /// What an operator can do.
+    /// Advice for the operator.
     fn remedy(&self) -> Option<String> {
         let says = |text: &str| self.message.to_ascii_lowercase().contains(text);
         Some(match self.code.as_str() {

@@ -1,5 +1,5 @@
-//! Books what another process of this folder has left in its journal: one that ended after an upgrade before it had booked
-//! everything.
+//! Books the records that another process of this folder has left in its journal, because it ended after an upgrade before
+//! it had booked everything.
 
 use std::{io, path::PathBuf, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The running process of an upgrade: hands over when a new one asks, and goes on if that fails.
+//! The running process of an upgrade: hands over when a new process requests it, and resumes serving if that fails.
 
 use std::{
     fs, io,
@@ -36,7 +36,7 @@ const ASK_LIMIT: Duration = Duration::from_secs(2);
 const PAUSE_LIMIT: Duration = Duration::from_secs(5);
 /// Longest wait until the new process could serve. Callers wait meanwhile.
 const READY_LIMIT: Duration = Duration::from_secs(20);
-/// Passed on beside the listening sockets of the cores: the lock, where new processes ask, and the console's.
+/// Descriptors passed on besides the listening sockets of the cores: the lock, the socket for upgrade requests, and the console's socket.
 const OTHER_FILES: usize = 3;
 /// Messages for the new process that wait for it to read.
 const QUEUE_CAPACITY: usize = 1_024;
@@ -52,7 +52,7 @@ pub(crate) struct Leaving {
     pub(crate) address: SocketAddr,
     pub(crate) console: Option<OwnAddress>,
     pub(crate) predecessors: Arc<Predecessors>,
-    /// Where new processes ask.
+    /// Socket for upgrade requests of new processes.
     pub(crate) asking: Option<UnixListener>,
     /// The setting `console.listen`.
     pub(crate) console_address: Option<SocketAddr>,

@@ -37,7 +37,7 @@ pub(super) enum Request {
         listen: SocketAddr,
         console: Option<SocketAddr>,
     },
-    /// It could serve at once.
+    /// It is ready to serve.
     Ready,
     /// It ends without having served.
     Failed { why: String },
@@ -61,7 +61,7 @@ pub(super) enum Reply {
     Settled {
         record: Box<UsageRecord>,
     },
-    /// With the socket of a connection, and what was read of its next request.
+    /// Sent with the socket of a connection. `first` are the bytes already read of its next request.
     Connection {
         first: Vec<u8>,
     },

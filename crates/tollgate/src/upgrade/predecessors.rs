@@ -1,5 +1,5 @@
-//! Processes before this one that still end what they had begun. Each reports what it settles and passes its connections on. The
-//! next process of this kind goes on with these conversations.
+//! Earlier processes that still complete their running requests. Each reports the records that it settles, and passes its
+//! connections on. At the next upgrade the new process continues these conversations.
 
 use std::{
     sync::{
@@ -55,7 +55,7 @@ impl Predecessors {
     }
 }
 
-/// Counts the requests that end in another process, and gives its connections to the cores in turn.
+/// Counts the requests that end in another process, and distributes its connections over the cores in round-robin order.
 fn follow(
     mut conversation: Conversation,
     shared: &Shared,

@@ -22,7 +22,7 @@ pub(crate) struct Sockets {
     /// That of the console, if it was taken over.
     pub(crate) console: Option<TcpListener>,
     pub(crate) predecessors: Arc<Predecessors>,
-    /// Where new processes ask this one to hand over.
+    /// Socket on which new processes request a hand-over.
     pub(crate) asking: Option<UnixListener>,
 }
 

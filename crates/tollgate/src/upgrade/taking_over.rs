@@ -1,4 +1,5 @@
-//! The new process of an upgrade: asks the running one, and continues with what it gets.
+//! The new process of an upgrade: requests the hand-over from the running process, and continues with the sockets and counters that it
+//! receives.
 
 use std::{
     io,
@@ -34,7 +35,7 @@ pub(crate) struct TakeOver {
     predecessors: Vec<Conversation>,
     /// Taken when the store is opened.
     pub(crate) lock: Option<DataFolderLock>,
-    /// Where further processes ask.
+    /// Socket for upgrade requests of further processes.
     asking: Option<UnixListener>,
     /// Taken when the counters are made.
     pub(crate) counters: Option<CounterHandOver>,
@@ -46,15 +47,15 @@ pub(crate) struct TakeOver {
 pub(crate) struct TakenSockets {
     pub(crate) listening: Listening,
     pub(crate) console: Option<TcpListener>,
-    /// Where processes ask for the next upgrade. Those that ask from now on wait for this process.
+    /// Socket for requests of the next upgrade. Processes that connect from now on wait for this process.
     pub(crate) asking: tokio::net::UnixListener,
     /// Pass connections to the cores.
     pub(crate) moves: Vec<mpsc::Sender<MovedConnection>>,
 }
 
 impl TakeOver {
-    /// Asks the gateway that runs on the data folder to hand over. Checks first what can be checked before, because the gateway
-    /// pauses from then on.
+    /// Requests a hand-over from the gateway that runs on the data folder. Everything that can be checked earlier is checked
+    /// first, because the gateway pauses from the request on.
     pub(crate) fn request(config: &Config) -> Result<Self, Failure> {
         check_files(config)?;
         let asked = Request::Ask {
@@ -114,9 +115,9 @@ impl TakeOver {
         }
     }
 
-    /// Tells the running process why it has to go on.
+    /// Tells the running process to resume serving, with the reason.
     pub(crate) fn give_up(&mut self, failure: &Failure) {
-        // Without the reason it goes on as well.
+        // It also resumes if this message does not arrive.
         let _ = self.conversation.send(&Request::Failed { why: failure.to_string() }, &[]);
     }
 

@@ -30,13 +30,13 @@ pub(crate) struct DoctorOutcome {
 pub(crate) struct Finding {
     pub(crate) what: String,
     pub(crate) ok: bool,
-    /// Whether it is worth a look although nothing is wrong.
+    /// True for a note: nothing is wrong, but the operator should look at it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) note: bool,
     pub(crate) text: String,
 }
 
-/// What a check has found.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Level {
     Good,
@@ -168,7 +168,7 @@ fn database(config: &Config, loaded: &mut Option<Catalog>) -> (bool, String) {
     }
 }
 
-/// How many channels are on, and what is wrong with the catalog as `tollgate check` would say it.
+/// Number of enabled channels, and the catalog warnings that `tollgate check` prints.
 fn channels(catalog: &Catalog, config: &Config) -> (Level, String) {
     let on = catalog.channels.values().filter(|channel| channel.spec.on).count();
     let text = format!("{on} of {} channels are on", catalog.channels.len());
@@ -183,7 +183,7 @@ fn channels(catalog: &Catalog, config: &Config) -> (Level, String) {
     (Level::Note, format!("{text}; {shown}{more}"))
 }
 
-/// How far this machine's clock is ahead of that of Redis, in microseconds.
+/// Lead of this machine's clock over that of Redis, in microseconds.
 fn redis(config: &Config) -> Result<i64, Failure> {
     let address = compose::redis_address(config)?;
     compose::block_on(async {

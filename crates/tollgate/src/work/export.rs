@@ -1,7 +1,8 @@
-//! Exports days of usage records: each as Parquet files in a folder of its name, in the columns of `usage export --format parquet`.
+//! Exports days of usage records: each as Parquet files in a folder named after the day, with the columns of
+//! `usage export --format parquet`.
 //!
 //! A day is exported once it is finished, and again when records of it were booked afterwards. The names of its files follow from the
-//! day, so that an export that was interrupted is repeated in the same place.
+//! day, so that repeating an interrupted export overwrites its files.
 
 use std::sync::{
     Arc,
@@ -28,7 +29,7 @@ use crate::{
     journal_backlog::JournalBacklog,
 };
 
-/// A file ends with the row group of 32,768 records with which it has so many bytes; it is kept in memory until it is written.
+/// A file ends with the row group (32,768 records) that makes it at least this large. It is kept in memory until it is uploaded.
 const MAX_FILE_BYTES: usize = 32 << 20;
 /// A node whose claim to export is older has ended: it renews it before each file, which takes 11 minutes at most.
 const LEASE_MS: i64 = 20 * 60_000;
@@ -91,7 +92,7 @@ struct ExportRun<'a> {
     holder: &'a str,
 }
 
-/// What became of a day.
+/// Outcome for a day.
 enum DayEnd {
     Exported(ExportedDay),
     LeftOut(&'static str),

@@ -16,8 +16,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 /// Most bytes of the answer.
 const ANSWER_BYTES: u64 = 4_096;
 
-/// Whether a gateway with this data folder could serve at an address, or does so already, and a sentence that says it. `setting` is where
-/// the address is set.
+/// Whether a gateway with this data folder could serve at an address, or already does, with an explanation. `setting` is the setting with
+/// the address.
 pub(crate) fn check(address: SocketAddr, setting: &str, data: &Path) -> (bool, String) {
     let Err(error) = can_listen(address) else { return (true, format!("{address} is free")) };
     let kind = error.kind();

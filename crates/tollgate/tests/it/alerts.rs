@@ -86,7 +86,7 @@ fn budget_alerts_once_at_each_percentage_with_a_signature() {
     let open = wait_for_alerts(&admin, "budget", "open", 3);
     let newest = open.iter().find(|alert| alert["detail"]["percent"] == "100").unwrap();
     wait_until_told(&admin, newest, 1);
-    // The two that were reached at once are one message, unless they were found one after the other.
+    // Two percentages that are reached together are one message, unless two evaluations find one each.
     let received = receiver.received();
     assert!((2..=3).contains(&received.len()), "{}", received.len());
     let body = received[0].json();
@@ -324,7 +324,7 @@ fn destinations_are_checked_and_only_admins_may_see_them() {
     assert_eq!(admin.as_operator("GET", "/admin/v1/alerts", None).status, 200);
     let made = admin.post(DESTINATIONS, &json!({"name": "a", "kind": "slack", "url": "https://hooks.slack.com/services/canary"}));
     assert_eq!(made["url"], "https://hooks.slack.com/***");
-    // What was shown and comes back changes nothing.
+    // Sending back the shown address changes nothing.
     let same = admin.patch(&format!("{DESTINATIONS}/a"), &json!({"url": made["url"]}));
     assert_eq!(same["revision"], made["revision"]);
     let database = std::fs::read(admin.gateway.data().join("tollgate.db")).unwrap();

@@ -100,7 +100,7 @@ fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
     assert!(!doctor.status.success() && text.contains("FAIL  clock"), "{text}");
     assert!(right.run(&["doctor"]).status.success());
 
-    // The webhook is told once that the clock is wrong, and once that it is right again.
+    // The webhook gets one message that the clock is wrong, and one that it is right again.
     let events = || webhook.received().iter().map(ReceivedRequest::json).collect::<Vec<_>>();
     wait_for("the alert", Duration::from_secs(3), || !events().is_empty());
     set(&clock, 0);
@@ -134,7 +134,7 @@ fn rest_that_began_while_the_clock_was_wrong_ends_in_its_own_time() {
     set(&clock, 0);
     back_in_time(&gateway);
 
-    // The same over a restart: what was saved with the wrong clock.
+    // The same across a restart, with health that was saved by the wrong clock.
     set(&clock, MONTH_S);
     std::thread::sleep(Duration::from_millis(500));
     upstream.set_default(slow_down("3"));

@@ -1,4 +1,4 @@
-//! Connections without a request make way for others when a listener is near its limit.
+//! Connections without a request are closed when a listener is near its limit, so that others can be accepted.
 
 use std::{
     io::{Read as _, Write as _},

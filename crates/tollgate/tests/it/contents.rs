@@ -1,4 +1,4 @@
-//! Stored contents of requests: whose are stored, who reads them, and what is removed when.
+//! Stored contents of requests: for which requests they are stored, who may read them, and when they are removed.
 
 use std::{fs, time::Duration};
 
@@ -81,7 +81,7 @@ fn contents_of_a_key_that_asks_for_it_are_stored_sealed() {
     assert_eq!(record(&admin, &plain)["contents"], json!(false));
     assert_eq!(admin.call("GET", &path(&plain), None).status, 404);
 
-    // Nothing of it is on the disk in clear text.
+    // The disk holds none of it in clear text.
     for file in fs::read_dir(admin.gateway.data()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
         let bytes = fs::read(&file).unwrap();
         assert!(!bytes.windows(15).any(|part| part == &SAID.as_bytes()[..15]), "{}", file.display());
@@ -162,7 +162,7 @@ fn members_read_their_own_contents_and_reading_by_admins_is_on_record() {
     wait_for("the contents are stored", Duration::from_secs(30), || ann.send(&admin, "GET", &path(&answered), None).status == 200);
     assert!(ann.get(&admin, &path(&answered))["request"]["text"].as_str().unwrap().contains(SAID));
     assert_eq!(ann.get(&admin, &format!("/admin/v1/usage/{answered}"))["contents"], json!(true));
-    // Operators see the usage of all, and not what was said.
+    // Operators see the usage of all members, but no contents.
     for other in ["eve", "op"] {
         let other = sign_in(&admin, other);
         assert_eq!(other.send(&admin, "GET", &path(&answered), None).status, 404);

@@ -155,7 +155,7 @@ fn callers_of_messages_get_words_that_claude_code_knows() {
     upstream.set_default(failed_stream());
     let answer = ask(MODELS[3], true);
     assert_eq!((answer.status, &answer.json()["error"]["message"]), (400, &json!(OPENAI)));
-    // A code alone, or words of a server that they do not know.
+    // A code without a known text, or the text of a server that clients do not recognise.
     let coded = json!({"error": {"message": "Too many tokens.", "type": "invalid_request_error", "param": null, "code": CODE}});
     let ollama = json!({"error": {"message": "prompt too long; exceeded max context length by 4 tokens", "type": "invalid_request_error", "param": null, "code": null}});
     for said in [coded, ollama] {

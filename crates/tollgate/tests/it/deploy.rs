@@ -163,7 +163,7 @@ fn image_holds_what_its_build_makes_and_starts_it() {
     let binary = std::path::Path::new(PROGRAM).file_name().unwrap().to_str().unwrap();
     assert!(made.contains(&format!("--package {} ", env!("CARGO_PKG_NAME"))), "{made}");
     assert!(made.contains(&format!("cp target/release/{binary} /out/{binary}")), "{made}");
-    // What the second stage copies was made by the first.
+    // The second stage copies only files that the first one made.
     let mut placed = BTreeMap::new();
     for copy in all(runtime, "COPY") {
         let words: Vec<&str> = copy.split_whitespace().collect();

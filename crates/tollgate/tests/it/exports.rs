@@ -1,4 +1,4 @@
-//! The export of usage records to S3-compatible storage: every record of a finished day is in one file, whatever fails on the way.
+//! The export of usage records to S3-compatible storage: every record of a finished day is in exactly one file, despite failures.
 
 mod storage;
 
@@ -87,7 +87,7 @@ impl Setup {
         self.storage_settings().iter().fold(self.builder(), |builder, (name, value)| builder.env(name, value))
     }
 
-    /// Runs a command with the storage of the settings, which `changed` replaces. Returns its exit code and what it says.
+    /// Runs a command with the storage of the settings, which `changed` replaces. Returns its exit code and output.
     fn command(&self, data: &Path, changed: &[(&str, &str)], arguments: &[&str]) -> (Option<i32>, String) {
         let mut command = Command::new(PROGRAM);
         command.env_clear().env("PATH", "/usr/bin:/bin").env(CLOCK, self.clock()).envs(self.environment.iter().cloned());
@@ -136,7 +136,7 @@ fn days_of(outcome: &Value) -> Vec<(String, u64)> {
     days.map(|day| (day["day"].as_str().unwrap().to_owned(), day["records"].as_u64().unwrap())).collect()
 }
 
-/// Days are exported once they are finished, each record once, and again with what was booked late.
+/// Days are exported once they are finished, with each record once. They are exported again when records are booked late.
 fn days_are_exported(setup: &Setup) {
     let gateway = setup.builder().spawn();
     let first = serve(&gateway, 3);
@@ -163,7 +163,7 @@ fn days_are_exported(setup: &Setup) {
     assert_eq!(setup.exported()["2026-03-01"], [first, late].concat());
     assert_eq!(setup.exported()["2026-03-02"], second);
 
-    // By hand, also what was exported: the same names with the same bytes.
+    // By hand, exported days are exported again, with the same names and the same bytes.
     let (code, text) = setup.command(gateway.data(), &[], &["usage", "upload", "--from", "2026-03-02"]);
     assert!(code == Some(0) && text.contains("2026-03-02  2 records in 1 file"), "{text}");
     let name = "acme/usage/date=2026-03-02/part-00000.parquet";
@@ -199,7 +199,7 @@ fn export_goes_on_where_it_failed() {
     let second = serve(&gateway, 2);
     setup.at(2, 0);
 
-    // What passes is tried again: a refusal under load, a connection that breaks before and after the object is stored.
+    // Transient failures are retried: a refusal under load, and a connection that breaks before or after the object is stored.
     setup.storage.fail_next(&[
         Some(Fault::Answer(503, "SlowDown")),
         Some(Fault::Cut),
@@ -305,7 +305,7 @@ fn doctor_says_what_is_wrong_with_the_storage() {
     assert!(line.starts_with("note") && line.contains("records of 2026-03-01 and later are not exported"), "{line}");
 }
 
-/// The retention clock follows the newest record, so that a gateway that served for a day removes what is older.
+/// The retention clock follows the newest record, so that a gateway that served for a day removes older records.
 #[test]
 fn records_wait_for_their_export() {
     let setup = Setup::new();
@@ -333,7 +333,7 @@ fn records_wait_for_their_export() {
     let gateway = keep_a_day(setup.exporting()).data_folder(data).spawn();
     wait_for("exported records are removed", LONG, || stored(gateway.data()) == 0);
 
-    // What is left of a day never replaces its files.
+    // The remaining records of a day never replace its files.
     let before = setup.storage.objects();
     let (code, text) = setup.command(gateway.data(), &[], &["usage", "upload", "--from", "2026-03-01"]);
     assert!(code == Some(0) && text.contains("2026-03-01  left out: records of it were removed since it was exported"), "{text}");

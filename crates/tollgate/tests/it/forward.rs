@@ -199,7 +199,8 @@ fn credential_in_an_upstream_error_is_masked() {
     assert!(!answer.text().contains(UPSTREAM_CREDENTIAL), "{}", answer.text());
 }
 
-/// One and many at a time, over both protocols of callers and upstreams: a Gemini upstream says no tokens, and the gateway counts.
+/// One and several texts in a request, over both protocols of callers and upstreams. A Gemini upstream reports no tokens, so the gateway
+/// counts them.
 #[test]
 fn embeddings_are_priced_by_their_tokens() {
     let upstream = Upstream::with_model();

@@ -18,7 +18,7 @@ fn error(status: u16, message: &str) -> ScriptedResponse {
     ScriptedResponse::error(status, &json!({"error": {"message": message}}))
 }
 
-/// What the command says of a channel.
+/// The command's output about a channel.
 fn health(gateway: &TestGateway, arguments: &[&str]) -> Value {
     let mut command = vec!["channel", "health", "chat", "--json"];
     command.extend(arguments);

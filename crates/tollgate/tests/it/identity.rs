@@ -1,4 +1,4 @@
-//! How members sign in: passwords, sessions, one-time codes, passkeys, invites and links, and what each role sees.
+//! Sign-in of members: passwords, sessions, one-time codes, passkeys, invites and links, and the objects that each role sees.
 
 mod attacks;
 mod codes;

@@ -420,7 +420,7 @@ fn interrupted_command_cancels_its_work() {
     let (code, _, err) = parts(&child.wait_with_output().unwrap());
     assert!(code == Some(1) && err.contains("cancelled by root (adm_"), "{err}");
     assert_eq!(newest()["state"], "cancelled");
-    // On the folder. Progress says when it runs.
+    // The same command on the data folder. It is interrupted once it reports progress.
     let mut local = Command::new(PROGRAM);
     local.env_clear().args(["verify", "--data"]).arg(admin.gateway.data()).current_dir(folder.path());
     let mut child = local.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! What keys may be used for, besides their groups: models they may not use, protocols, and the tags that all their requests have.
+//! Restrictions of keys besides their groups: denied models, protocols, and tags of all their requests.
 
 use std::time::Duration;
 
@@ -85,7 +85,7 @@ fn key_is_refused_in_other_protocols_than_its_own() {
     assert_eq!(send(Request::get("/v1/models").header("x-api-key", &key).header("anthropic-version", "2023-06-01")).status, 200);
     let native = send(Request::get("/v1beta/models").native_key(&key));
     assert_eq!((native.status, &native.json()["error"]["details"][0]["reason"]), (403, &json!("API_KEY_SERVICE_BLOCKED")));
-    // What is said about the key itself belongs to no protocol.
+    // Routes about the key itself belong to no protocol.
     let own = send(Request::get("/v1/key").bearer(&key));
     assert_eq!((own.status, &own.json()["protocols"]), (200, &json!(["anthropic", "responses"])));
 

@@ -139,7 +139,7 @@ fn proxy_and_alerts_follow_the_lists() {
 
 // === Pages of other origins ===
 
-/// What a browser asks before a request of a page.
+/// The preflight that a browser sends before a page's request.
 fn preflight(gateway: &TestGateway, path: &str, origin: &str) -> ClientResponse {
     let asked = Request::get(path).method("OPTIONS").header("origin", origin);
     gateway.send(

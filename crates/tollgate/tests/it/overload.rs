@@ -34,7 +34,8 @@ fn ask(gateway: &TestGateway, key: &str) -> PendingResponse {
     gateway.start_request(&Request::post("/v1/chat/completions", &body).bearer(key))
 }
 
-/// All requests of the flood and then one of another key, which the core finds at once. The answers to the flood, and to that one.
+/// Sends all requests of the flood and then one of another key while the gateway is stopped, so that the core finds all of them together.
+/// Returns the answers to the flood and to the single request.
 fn answers(gateway: &TestGateway) -> (Vec<ClientResponse>, ClientResponse) {
     gateway.signal("STOP");
     let flood: Vec<_> = (0..FLOOD).map(|_| ask(gateway, FLOOD_KEY)).collect();

@@ -1,4 +1,4 @@
-//! The console's pages: the first run, signing in, the profile, the model square, and what must not work.
+//! The console's pages: the first run, signing in, the profile, the model square, and attacks that must fail.
 
 mod attacks;
 mod callers;
@@ -92,7 +92,7 @@ pub(crate) fn form(path: &str, fields: &[(&str, &str)]) -> Request {
     Request::post_bytes(path, body.into_bytes()).replace_header("content-type", "application/x-www-form-urlencoded")
 }
 
-/// Where a redirect goes.
+/// Target of a redirect.
 pub(crate) fn location(answer: &ClientResponse) -> &str {
     assert_eq!(answer.status, 303, "{}", answer.text());
     answer.header("location").unwrap()

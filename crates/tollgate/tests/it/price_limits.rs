@@ -1,4 +1,4 @@
-//! Price limits: the command line and the admin API show what a limit excludes before it is saved.
+//! Price limits: the command line and the admin API show the accounts that a limit excludes before it is saved.
 
 use std::time::Duration;
 

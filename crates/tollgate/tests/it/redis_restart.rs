@@ -112,7 +112,7 @@ fn ask_all(nodes: &[TestGateway], callers: &[Caller], begin: Duration, during: i
     })
 }
 
-/// Sends what each caller spends before Redis loses its data.
+/// Sends the requests of each caller before Redis loses its data.
 fn spend_before(node: &TestGateway, callers: &[Caller]) {
     let spending: Vec<(&Caller, usize)> = callers.iter().zip(SPENT_BEFORE.into_iter().cycle()).collect();
     thread::scope(|scope| {
@@ -151,7 +151,7 @@ fn redis_that_returns_empty_forgets_no_spending() {
     thread::sleep(Duration::from_millis(1_500));
     let begin = Instant::now();
     for (round, (loss, callers)) in ROUNDS.into_iter().zip(&rounds).enumerate() {
-        // One node serves all of it: between a tenth and all that there is. The others learn it from Redis.
+        // One node spends between a tenth and all of the budget. The others learn this from Redis.
         spend_before(&nodes[usize::from(round % 2 == 0)], callers);
         thread::sleep(Duration::from_millis(500));
         let redis = &mut services.redis;

@@ -1,4 +1,4 @@
-//! Which requests leave a line in the log of the program.
+//! The requests that leave a line in the log of the program.
 
 use serde_json::Value;
 use tollgate_testkit::{ScriptedResponse, Upstream};

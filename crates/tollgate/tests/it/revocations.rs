@@ -246,7 +246,7 @@ fn running_streams_finish_if_the_setting_says_so() {
     for secret in &secrets {
         wait_for("that new requests are refused", Duration::from_secs(3), || matches!(models(secret), 401 | 403));
     }
-    // The streams were woken with that. What they still wait for comes only now.
+    // The change woke the streams. The rest of their answers comes only now.
     latch.open();
     for stream in streams {
         let answer = stream.end();

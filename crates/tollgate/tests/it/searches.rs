@@ -6,7 +6,7 @@ use tollgate_testkit::{ClientResponse, Request, ScriptedResponse, TestGateway, U
 use crate::support::{self, PROGRAM, channel, group};
 
 const BUDGET: &str = "budget = { amount = \"5\", window = \"month\" }";
-/// A limit on what requests may cost.
+/// A limit on the cost of requests.
 const CEILING: &str = "price_limit = { mode = \"ceiling\", on = \"cost\", max_input = \"100\", max_output = \"100\" }";
 
 /// A gateway that sells `m`, served by an upstream of this protocol, at these prices. `lines` are those of key and group.
@@ -128,7 +128,7 @@ fn search_that_cannot_happen_needs_no_price() {
     }
 }
 
-/// What searches cost and sell for.
+/// Sale price and cost of searches.
 const PRICED: (&str, &str) = (", web_search = \"0.01\"", ", web_search = \"0.004\"");
 /// Of the tokens of the answers, 5 in and 7 out.
 const TOKENS: (i64, i64) = (5 * 10_000 + 7 * 20_000, 5 * 1_000 + 7 * 2_000);

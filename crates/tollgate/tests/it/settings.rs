@@ -160,7 +160,7 @@ fn requests_follow_changed_settings() {
     admin.delete(&at("server.header_count"));
     assert_eq!(gateway.send(&many).status, 200);
 
-    // What was spent before the budget was set counts.
+    // Spending from before the budget was set counts.
     set(&admin, "budget.total", &json!("0.000001"));
     assert_eq!(chat().status, 429);
     set(&admin, "budget.action", &json!("alert"));

@@ -1,4 +1,4 @@
-//! One key beside another: what a key does must not concern the others, and is refused before its body is read.
+//! One key beside another: a key's excess requests must not affect other keys, and are refused before their bodies are read.
 
 use std::{
     io::{Read as _, Write as _},
@@ -47,7 +47,7 @@ fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
     upstream.set_default(ScriptedResponse::chat("hi"));
     for limit in ["concurrency = 1", "rpm = 1"] {
         let gateway = builder(&upstream, "cooling = false", limit).without_record_check().spawn();
-        // The key is known afterwards, so that a request which is in progress has its place.
+        // The gateway has cached the key afterwards, so that a request in progress is counted.
         assert_eq!(gateway.send(&Request::get("/v1/models").bearer(HOSTILE_KEY)).status, 200);
         let first = begun(&gateway, HOSTILE_KEY, "{");
         wait_for("the first request to be received", Duration::from_secs(1), || {

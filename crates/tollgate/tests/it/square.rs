@@ -295,7 +295,7 @@ fn model_above_the_price_limit_of_its_group_is_not_available_there() {
     }
 }
 
-/// Sends answered, failed and faulty requests, tests a channel, and compares what the square says of the traffic.
+/// Sends answered, failed and faulty requests, tests a channel, and compares the traffic figures of the square.
 fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
     let chunks = ["one ", "two ", "three"];
     let streamed = || ScriptedResponse::chat_stream(&chunks).chunk_delay(Duration::from_millis(5));

@@ -85,7 +85,7 @@ fn first_key_reaches_the_echo_channel_alone() {
     let upstream = Upstream::start();
     let gateway = support::echo();
     let file = gateway.data().join("more.toml");
-    // The operator's next step: channels of their own, in the group that is there.
+    // The operator's next step: add a channel to the existing group.
     let rows = support::channel("chat", "openai", &upstream.openai_url(), "chat-model", "")
         + &support::prices(&["chat-model"])
         + "[[group]]\nname = \"default\"\nchannels = [\"echo\", \"chat\"]\n";
@@ -163,7 +163,7 @@ fn missing_database_beside_a_master_key_is_refused() {
     assert_eq!(output.status.code(), Some(1), "{}", text(&output));
     assert!(text(&output).contains("no database at") && text(&output).contains("start from scratch"), "{}", text(&output));
     assert!(!data.path().join("tollgate.db").exists());
-    // As the message says.
+    // Follow the message's advice.
     std::fs::rename(data.path().join("kept"), data.path().join("tollgate.db")).unwrap();
     drop(TestGateway::builder(PROGRAM).data_folder(data).spawn());
     let data = TempDir::new().unwrap();

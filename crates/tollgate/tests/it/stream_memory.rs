@@ -55,7 +55,7 @@ fn events_of_many_streams_take_no_more_memory_than_bodies_may() {
     let growth = peak.saturating_sub(before) / 1024;
     println!("{STREAMS} streams with an event of 15 MiB each: resident memory grew by {growth} MiB");
     assert!(growth < 120, "resident memory grew by {growth} MiB");
-    // What they held is free again.
+    // The memory of the streams is free again.
     upstream.set_default(ScriptedResponse::chat_stream(&["hi"]));
     assert!(gateway.chat(&support::chat_stream("chat-model")).complete);
 }

@@ -1,4 +1,4 @@
-//! `x-tollgate-tags` and `metadata`: what callers tag their requests with, and the sums by it.
+//! `x-tollgate-tags` and `metadata`: tags of requests, and the sums by tag.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ fn native(gateway: &TestGateway, line: &str) -> ClientResponse {
     gateway.send(&request.header(HEADER, line))
 }
 
-/// What a command prints as JSON.
+/// A command's JSON output.
 fn shown(gateway: &TestGateway, arguments: &[&str]) -> Value {
     let output = gateway.run(&[arguments, &["--json"]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -28,7 +28,7 @@ fn one_at_a_time(upstream: &Upstream) -> String {
     support::catalog(upstream, "cooling = false").replace("name = \"caller\"\n", "name = \"caller\"\nconcurrency = 1\n")
 }
 
-/// One caller's connection that is kept.
+/// A caller's connection that is kept open.
 struct KeptConnection(BufReader<TcpStream>);
 
 impl KeptConnection {
@@ -156,7 +156,7 @@ fn a_kept_connection_outlives_the_process() {
     let mut gateway = support::gateway_for(&upstream);
     let mut idle = KeptConnection::open(gateway.address());
     assert_eq!(idle.chat(gateway.key()), (200, true));
-    // Half a head: what was read of it moves with the connection.
+    // Half a head: the bytes that were read of it move with the connection.
     let body = support::chat("chat-model").to_string();
     let text = KeptConnection::head(gateway.key(), &body) + &body;
     let mut partial = KeptConnection::open(gateway.address());
@@ -180,11 +180,11 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
     let mut gateway = TestGateway::builder(PROGRAM).catalog(&one_at_a_time(&upstream)).spawn();
     let stream = begun_stream(&gateway);
     let began = Instant::now();
-    // The process that begins the stream and the one that counts at its end are not neighbours.
+    // Two upgrades, so that a third process counts the end of a stream that the first one began.
     gateway.upgrade();
     println!("upgraded in {:?}", began.elapsed());
     gateway.upgrade();
-    // The new process serves, and knows of the stream: the key's only place is taken.
+    // The new process serves, and counts the stream: the key's concurrency of one is used up.
     let refused = gateway.chat(&support::chat("chat-model"));
     assert_eq!(refused.status, 429, "{}", refused.text());
     upstream.set_default(ScriptedResponse::chat("hello"));
@@ -275,7 +275,7 @@ fn a_new_process_that_cannot_serve_says_why_and_the_running_one_goes_on() {
     failed(&gateway, "TOLLGATE_LIMITS__IN_FLIGHT", "many", "TOLLGATE_LIMITS__IN_FLIGHT takes");
     assert!(!gateway.log().contains("handing over"), "{}", gateway.log());
     serves(&gateway);
-    // The database is opened with what was handed over.
+    // This failure is found only after the hand-over, when the database is opened.
     failed(&gateway, "TOLLGATE_DATABASE__MASTER_KEY", "file:/nowhere/master.key", "/nowhere/master.key");
     serves(&gateway);
     let line = "the new process cannot serve";
@@ -354,7 +354,7 @@ fn a_database_is_left_in_order_by_the_process_that_ends_last() {
     let state = |gateway: &TestGateway| (number_in(gateway.data(), UNFINISHED), number_in(gateway.data(), HOLDERS));
     assert_eq!(state(&gateway), (1, 1), "the new process goes on");
 
-    // The other way round: the new process ends while the old one relays.
+    // The opposite case: the new process ends while the old one still relays.
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
     let stream = begun_stream(&gateway);

@@ -1,6 +1,6 @@
 //! Installs and starts the peers.
 //!
-//! Each has the one upstream and logs as it does by default. What would make it fetch something from the network is switched off.
+//! Each has one upstream and its default logging. Options that would fetch anything from the network are switched off.
 
 use std::{
     fs,

@@ -78,7 +78,7 @@ pub(in crate::api) static ROUTES: &[Route] = &[
         .takes(&REMOVAL, WriteMode::Create),
 ];
 
-/// What is done to each channel of a request.
+/// The operation on each channel of a request.
 pub(in crate::api) enum Action {
     /// Writes fields to the channel and to every account of it.
     Write {
@@ -133,7 +133,7 @@ pub(in crate::api) async fn apply(context: &RequestContext, names: &[&str], acti
         if matches!(action, Action::Proxies(_)) && rows.len() + faults.len() < names.len() {
             return Err(ApiError::value("channels", "a channel occurs twice"));
         }
-        // A fault of every channel is a fault of the request.
+        // If every channel has the same fault, the fault is in the request.
         let all = if faults.is_empty() { rows.len() } else { usize::MAX };
         let mut changes = Vec::new();
         for (place, row) in &rows {
@@ -159,14 +159,14 @@ pub(in crate::api) async fn apply(context: &RequestContext, names: &[&str], acti
 
 /// The channels that names or ids are about.
 struct Found {
-    /// Each once, with its place among the names.
+    /// Each channel once, with its index among the names.
     rows: Vec<(usize, StoredRow)>,
     /// Those that cannot be changed, with the reason.
     faults: Vec<(String, ApiError)>,
 }
 
 impl Found {
-    /// A missing channel is named by its place: what was sent may be a secret.
+    /// A missing channel is reported by its index, because the sent name may be a secret.
     async fn of(context: &RequestContext, names: &[&str]) -> Result<Self, ApiError> {
         let (mut found, mut seen) = (Self { rows: Vec::new(), faults: Vec::new() }, HashSet::new());
         for (place, name) in names.iter().enumerate() {
@@ -224,7 +224,7 @@ async fn channel_change(context: &RequestContext, fields: &Map<String, Value>, r
     Ok(ChannelResource::put(spec))
 }
 
-/// What the store would refuse about a row by itself: in a batch it would not say which of several rows has the same fault.
+/// Runs the store's checks on one row. For a batch, the store would not report which of its rows has a fault.
 fn check_alone<R: Row>(row: &R) -> Result<(), ApiError> {
     match check_row(row).first() {
         Some(problem) => Err(ApiError::value(problem.field, &problem.message)),

@@ -1,5 +1,5 @@
-//! What each key spent and how often it was used in this month and today, and which keys were not used, from the sums of usage;
-//! when keys were used last, from the log.
+//! Spending and requests of each key in this month and today, and keys without requests, from the sums of usage; the time of
+//! the last use of each key, from the log.
 
 use std::collections::{HashMap, HashSet};
 
@@ -57,7 +57,7 @@ pub(super) async fn unused(
     Ok(unused.into_iter().collect())
 }
 
-/// What was used since a time by key; keys without requests are not in it.
+/// Usage since a time, by key. Keys without requests are missing.
 #[derive(Debug)]
 pub(super) struct KeyUse(HashMap<KeyId, store::KeyUse, IdHash>);
 
@@ -83,7 +83,7 @@ impl KeyUse {
         Ok(Self(used.into_iter().collect()))
     }
 
-    /// What was spent, and the requests.
+    /// The amount spent and the number of requests.
     pub(super) fn of(&self, key: &str) -> (NanoUsd, u64) {
         let used = KeyId::parse(key).and_then(|key| self.0.get(&key)).copied().unwrap_or_default();
         (used.sale, used.requests)

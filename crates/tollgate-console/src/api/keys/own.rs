@@ -20,7 +20,7 @@ use crate::{
     response::ApiResponse,
 };
 
-/// Groups that are looked at.
+/// Groups that are read at most.
 const MAX_GROUPS: u32 = 1_000;
 /// For how long the key of a member's playground is valid.
 const PLAYGROUND_MS: i64 = 12 * 3_600_000;
@@ -86,7 +86,7 @@ impl Own {
         Ok(Self { id, name: name.to_owned(), groups, default_group })
     }
 
-    /// Whether the sender may make a key of these groups; none: of the default group.
+    /// Checks that the sender may make a key of these groups; of the default group if the list is empty.
     fn check(&self, context: &RequestContext, groups: &[String]) -> Result<(), ApiError> {
         let default = [self.default_group.clone()];
         let asked = if groups.is_empty() { &default[..] } else { groups };

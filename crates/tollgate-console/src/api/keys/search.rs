@@ -1,6 +1,6 @@
-//! Keys by what they are now and by what was used of them: state, group, expiry, usage. Keys are few compared with records, so they are
-//! filtered and sorted here; usage comes from the sums. Of keys that are not shown, only what is compared is read: their use only where
-//! it is the order, or unused ones are asked for.
+//! Search for keys by state, group, expiry and usage. Keys are few compared with records, so they are filtered and sorted here; usage
+//! comes from the sums. Of keys that are not shown, only the compared values are read; their usage only if the order or the filter
+//! needs it.
 
 use std::{
     cmp::Reverse,
@@ -29,7 +29,7 @@ use crate::{
     response::ApiResponse,
 };
 
-/// Keys that are searched at most, and read at once.
+/// Maximum number of keys that are searched, and number of keys read by one query.
 const MAX_KEYS: u32 = 20_000;
 const ROWS_AT_ONCE: u32 = 1_000;
 const DAY_MS: i64 = 86_400_000;
@@ -47,12 +47,12 @@ pub(super) const PARAMETERS: [FieldShape; 6] = [
     ),
 ];
 
-/// Whether a request asks for more than the list in the order of creation.
+/// Whether a request filters or sorts keys, rather than listing them in the order of creation.
 pub(super) fn is_asked(query: &InputFields) -> bool {
     PARAMETERS.iter().any(|parameter| query.has(parameter.name))
 }
 
-/// A key with what it is ordered by.
+/// A key with the values that it is sorted by.
 struct Found {
     entry: KeyEntry,
     expires_at: Option<Timestamp>,
@@ -168,14 +168,15 @@ async fn members(context: &RequestContext, keys: &[Found]) -> Result<HashMap<Str
     Ok(names.into_iter().map(|(id, member)| (id, member.name.to_lowercase())).collect())
 }
 
-/// Whether a key has this in its name or in that of its member, or at its end. `part`: the same in lower case.
+/// Whether the search text is part of the key's name or of its member's name, or ends with the key's last characters. `part` is `search`
+/// in lower case.
 fn is_named(entry: &KeyEntry, member: Option<&String>, search: &str, part: &str) -> bool {
     entry.name.to_lowercase().contains(part)
         || member.is_some_and(|name| name.contains(part))
         || !entry.suffix.is_empty() && search.ends_with(&entry.suffix)
 }
 
-/// Whether a key meets the conditions on its state, its groups and its end.
+/// Whether a key meets the conditions on its state, its groups and its expiry.
 fn meets(query: &InputFields, row: &StoredRow, spec: &KeySpec, standing: &Standing) -> bool {
     let is_of_group = query.text("group").is_none_or(|group| spec.groups.iter().any(|known| known == group));
     let is_in_state = query.text("state").is_none_or(|state| standing.state(row, spec) == state);

@@ -1,5 +1,5 @@
-//! What members may do with their own keys: make one, replace the secret, disable the key, revoke it, and see what is left of its budgets.
-//! All but the last where every group of the key allows it; operators always may.
+//! Actions of members on their own keys: make one, replace the secret, disable the key, revoke it, and see the rest of its budgets. All
+//! but the last need the permission of every group of the key; operators always may.
 
 use std::sync::Arc;
 
@@ -225,8 +225,8 @@ pub(super) async fn changeable(context: &RequestContext) -> Result<(StoredRow, K
     Ok((row, id))
 }
 
-/// Whether the sender may make a key of this kind. Returns the name of a member that makes one of its own: every group must be one that
-/// the member may use, and allow it.
+/// Checks that the sender may make this key. Returns the member's name if a member makes a key for itself: the member must be permitted
+/// to use every group, and every group must allow self-service.
 pub(super) async fn may_make(context: &RequestContext, key: &KeySpec) -> Result<Option<String>, ApiError> {
     let ObjectScope::Member(id) = context.objects else { return Ok(None) };
     let id = id.to_string();

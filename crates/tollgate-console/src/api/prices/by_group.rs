@@ -1,4 +1,4 @@
-//! What each group pays for each model: the sale price after the group's factor, side by side.
+//! The price of each model in each group, side by side: the sale price after the group's factor.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! The simulator: what a request of so many tokens costs a caller, what it costs on each account, and which accounts price limits
-//! exclude.
+//! The simulator: the price of a request with given token counts for a caller, its cost on each account, and the accounts that
+//! price limits exclude.
 
 use std::sync::Arc;
 

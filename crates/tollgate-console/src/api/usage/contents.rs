@@ -1,4 +1,4 @@
-//! The stored contents of a request. Its member reads them, and admins, whose reading is in the audit log.
+//! The stored contents of a request. Its member and admins may read them. Reads by admins are recorded in the audit log.
 
 use serde_json::{Value, json};
 use tollgate_core::{Excerpt, MemberId, RequestId};
@@ -69,7 +69,7 @@ pub(super) async fn show(context: RequestContext) -> Result<ApiResponse, ApiErro
 pub(super) async fn remove(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let id = request_id(&context)?;
     let record_of = context.with_query_timeout(context.state.store.usage.find(id)).await?;
-    // Whose contents they are is not known once the record was removed; admins may remove them all the same.
+    // Once the record was removed, the member is unknown. Admins may remove the contents anyway.
     let member = record_of.map(|record| record.member);
     let is_own = member.map_or(context.objects == ObjectScope::Everything, |member| context.objects.contains(member));
     if !is_own || !context.state.store.contents.remove_contents(id).await? {

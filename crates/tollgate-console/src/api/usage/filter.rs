@@ -55,7 +55,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("until", Kind::Time, "Arrival before this time."),
 ];
 
-/// The filter of a request: what it asks for, of the records that its sender may see.
+/// The filter of a request, restricted to the records that its sender may see.
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
     UsageView::of(context).allow_filters(query)?;

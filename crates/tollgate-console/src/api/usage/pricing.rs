@@ -1,7 +1,7 @@
-//! How the amounts of a usage record come about: unit prices and tier from the history of prices, the multipliers that the record has,
-//! and the lines. A record does not say which options with prices of their own (service tiers, tools, media) its request had: they are
-//! those with which the prices give the recorded amount. What does not add up to it, or does so in several ways, is not shown, so that no
-//! figure is ever wrong.
+//! Explains the amounts of a usage record: unit prices and tier from the history of prices, the multipliers in the record, and the lines
+//! of the bill. A record does not say which separately priced options (service tiers, tools, media) its request had. They are found by
+//! trying which options give the recorded amount. If none does, or several do with different figures, nothing is shown, so that no figure
+//! is ever wrong.
 
 use serde_json::{Value, json};
 use tollgate_core::{Multiplier, NanoUsd, Price, PriceLines, PricedOptions, Revision, Tokens, UsageRecord, price_lines};
@@ -61,7 +61,7 @@ pub(super) async fn pricing(context: &RequestContext, record: &UsageRecord) -> R
     Ok(json!({"sale": lines(sale.as_ref(), record.sale_multiplier, &record.tokens, record.sale), "cost": costs}))
 }
 
-/// The price of the record's model when it was settled: the sale price, or what a channel's provider charged.
+/// The price of the record's model when it was settled: the sale price, or the cost on a channel.
 async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&str>) -> Result<Option<Price>, ApiError> {
     let Some(model) = &record.model else { return Ok(None) };
     let before = PriceHistoryPosition { revision: Revision(record.price_version.0.saturating_add(1)), position: i64::MIN };
@@ -80,7 +80,7 @@ fn lines(price: Option<&Price>, multiplier: Multiplier, tokens: &Tokens, amount:
     let lists = price.with_options().map(|(options, list)| (options, price_lines(tokens, &list, multiplier)));
     let mut fitting = lists.filter(|(_, priced)| adds_up(priced));
     let Some((options, priced)) = fitting.next() else { return Value::Null };
-    // Which options a request had is only known if no others explain the amount differently.
+    // The options are known only if no other options explain the amount with different lines.
     let differs = |(other, lines): (PricedOptions, PriceLines)| other.tier != options.tier || !lines.charged().eq(priced.charged());
     if options != PricedOptions::default() && fitting.any(differs) {
         return Value::Null;

@@ -1,5 +1,6 @@
-//! What the sender of a request may see of the usage log. Operators see everything. Members see the records of their own keys, without
-//! the channels and accounts that served them and without costs, and cannot find those out by filters, groupings or orders either.
+//! The part of the usage log that the sender of a request may see. Operators see everything. Members see the records of their own
+//! keys, without the channels and accounts that served them and without costs, and cannot find those out by filters, groupings or
+//! orders either.
 
 use serde_json::Value;
 use tollgate_core::{NanoUsd, UsageRecord};
@@ -13,7 +14,7 @@ use crate::{
     usage_format::caller_view,
 };
 
-/// Filters by what members do not see.
+/// Filters on values that members do not see.
 const CLOSED_FILTERS: [&str; 5] = ["channel", "account", "min_cost", "tried_channel", "tried_account"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

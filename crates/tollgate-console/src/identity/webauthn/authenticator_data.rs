@@ -29,7 +29,7 @@ pub(super) struct AttestedCredential<'a> {
 }
 
 impl<'a> AuthenticatorData<'a> {
-    /// Reads all bytes: what is left over is an error, because it would be signed and mean nothing.
+    /// Reads all bytes. Leftover bytes are an error, because they would be signed but never interpreted.
     pub(super) fn parse(bytes: &'a [u8]) -> Result<Self, Fault> {
         Self::read(bytes).ok_or(Fault::AuthenticatorData)
     }
@@ -72,7 +72,7 @@ impl<'a> AuthenticatorData<'a> {
     }
 }
 
-/// The bytes of a CBOR map, and what follows it.
+/// The bytes of a CBOR map, and the bytes after it.
 fn cbor_item(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut cbor = Decoder::new(bytes);
     if cbor.datatype().ok()? != minicbor::data::Type::Map {

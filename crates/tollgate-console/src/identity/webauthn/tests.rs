@@ -15,7 +15,7 @@ fn console() -> RelyingParty {
     RelyingParty { id: "console.example.com".to_owned(), origin: "https://console.example.com".to_owned() }
 }
 
-/// What an authenticator and a browser put into an answer; the tests change one part each.
+/// The parts of an answer by an authenticator and a browser. Each test changes one of them.
 #[derive(Clone)]
 struct AnswerParts {
     client_data: Value,
@@ -234,7 +234,7 @@ fn each_check_of_a_sign_in_refuses() {
     check_shared_faults(&good, |changed| authenticator.assert(changed, HANDLE).map(drop));
 }
 
-/// What is checked of both kinds of answers.
+/// Faults that both kinds of answers must be refused for.
 fn check_shared_faults(good: &AnswerParts, verify: impl Fn(&AnswerParts) -> Result<(), Fault>) {
     let with = |field: &str, value: Value| {
         let mut changed = good.clone();

@@ -56,7 +56,7 @@ struct DestinationPage {
     t: Locale,
     banner: Option<String>,
     id: Option<String>,
-    /// What a test has found: delivered, or why not.
+    /// Result of a test message: delivered, or the reason why not.
     tested: Option<Tested>,
     form: FormView,
     danger: Option<Danger>,
@@ -281,7 +281,7 @@ pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageF
     }
 }
 
-/// Sends a message now and says what came of it.
+/// Sends a test message and shows the result.
 pub(super) async fn test(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let destination = read_destination(&request).await?;
     match request.read::<Value>(operations::TEST_DESTINATION, of_destination(&request)).await {

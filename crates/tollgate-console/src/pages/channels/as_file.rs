@@ -65,7 +65,7 @@ struct ChangedRow {
     name: String,
 }
 
-/// What saving changes.
+/// Changes that saving the text would make.
 #[derive(Debug)]
 struct Comparison {
     lines: Vec<DiffLine>,
@@ -99,7 +99,7 @@ async fn page(request: &PageRequest, state: &FormState, comparison: Option<Compa
     let form = may_change.then(|| {
         let text = state.area("file", t.say("channel_file.text"), ROWS).hint(t.say("channel_file.hint")).max(MAX_CHARS).required();
         let sections = vec![ControlSection::new("", vec![text])];
-        // What was compared can be saved, or compared again.
+        // After a comparison with changes, the text can be saved, or compared again.
         let form = if comparison.as_ref().is_some_and(|comparison| !comparison.rows.is_empty()) {
             FormView::new(format!("{here}/save"), sections, t.say("form.save")).second(here.clone(), t.say("channel_file.compare"))
         } else {
@@ -120,7 +120,7 @@ async fn page(request: &PageRequest, state: &FormState, comparison: Option<Compa
     PageReply::page(state.status(), &template)
 }
 
-/// Sends the text; with `query`, such as a dry run.
+/// Sends the text to the admin API. `query` may ask for a dry run.
 async fn send(request: &PageRequest, query: &[(&str, &str)]) -> Result<FileObject, ApiError> {
     let value = |field: &str| Value::from(request.form.value(field).replace("\r\n", "\n"));
     let body = Map::from_iter([("file".to_owned(), value("file")), ("version".to_owned(), value("version"))]);

@@ -1,5 +1,5 @@
-//! A channel: its state and why, its last day in figures and charts, a test, why it is not chosen, its accounts, what it serves, and what
-//! happened to it.
+//! A channel: its state with the reason, its last day in figures and charts, a test, the reasons why it is not chosen, its accounts, its
+//! served models, and its recent events.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -132,7 +132,7 @@ struct NamedObject {
     name: String,
 }
 
-/// What a page reads of a channel besides its row.
+/// Data of a channel's page besides the channel's row.
 struct Sources {
     accounts: Vec<AccountObject>,
     uptimes: Vec<UptimeObject>,

@@ -56,7 +56,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     edit_page(&request, &form).await
 }
 
-/// What the form of a channel holds before it is changed.
+/// The initial values of a channel's form.
 fn values(row: &Map<String, Value>) -> FormData {
     let text = |name: &str| match row.get(name) {
         None | Some(Value::Null) => String::new(),
@@ -101,11 +101,11 @@ async fn save(request: &PageRequest, before: &Map<String, Value>) -> Result<(), 
     set_groups(request, request.path_param("name"), &groups(request).await?).await
 }
 
-/// The fields as the admin API takes them. What only admins may change is sent by admins only, and an address only if it differs.
+/// The body for the admin API. Fields that only admins may change are sent only by admins, and the base URL only if it differs.
 fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     for field in NUMBERS {
-        // The admin API refuses what is no number, together with the other faults.
+        // Text that is not a number is refused by the admin API, together with the other faults.
         body.insert(field.to_owned(), number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from));
     }
     for field in SWITCHES {
@@ -176,7 +176,7 @@ async fn edit_page(request: &PageRequest, form: &FormState) -> Result<PageReply,
     PageReply::page(form.status(), &template)
 }
 
-/// Where requests go, and what they carry.
+/// Fields for the destination, the proxy and the headers of requests.
 fn connection_section(request: &PageRequest, form: &FormState) -> ControlSection {
     let t = request.t();
     let protocols = Protocol::WORDS.map(|word| {

@@ -17,7 +17,7 @@ use crate::{
     },
 };
 
-/// What is asked: a model and a key or group.
+/// The question: a model, and a key or group.
 #[derive(Debug, Default)]
 pub(super) struct Question {
     pub(super) model: String,
@@ -62,9 +62,9 @@ struct Excluded {
 
 #[derive(Debug)]
 pub(super) struct RoutingExplanation {
-    /// What is wrong with the question, or why the request is refused as a whole.
+    /// Fault of the question, or the reason why the request would be refused.
     pub(super) problem: Option<String>,
-    /// Where a request would go now.
+    /// The account that a request would use now.
     pub(super) sentence: Option<String>,
     pub(super) rows: Vec<AnswerRow>,
     /// The same on the command line.
@@ -134,7 +134,7 @@ pub(super) async fn answer(request: &PageRequest, question: &Question, here: &st
     })
 }
 
-/// Where a request goes now, and at which place this channel stands.
+/// A sentence with the account that a request would use now, and the position of this channel in the plan.
 fn sentence(t: Locale, found: &Explanation, here: &str) -> Option<String> {
     let first = found.planned.first().filter(|_| found.refusal.is_none())?;
     let group = found.group.as_deref().unwrap_or("–");
@@ -210,7 +210,7 @@ pub(in crate::pages) fn word(t: Locale, code: &str) -> String {
     word.to_owned()
 }
 
-/// How to remove the cause, where the words of the command line are not those of the reader.
+/// How to remove the cause, in the reader's language. `None` if the admin API's own text is shown.
 fn remedy(t: Locale, code: &str) -> Option<&'static str> {
     Some(match code {
         "no_account" => t.say("remedy.no_account"),

@@ -11,7 +11,7 @@ use crate::pages::{
 /// The detail of an excluded or planned account. Names of fields and addresses stay as they are.
 pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<String> {
     match code {
-        // What to do about these says all of it.
+        // The remedy of these codes says everything.
         "private_network" | "unpriced" => return None,
         "cannot_translate" | "capability" => return Some(detail.to_owned()),
         _ => {}
@@ -20,7 +20,8 @@ pub(in crate::pages) fn say(t: Locale, code: &str, detail: &str) -> Option<Strin
     Some(parts.join(t.say("list.separator")))
 }
 
-/// What is left of a limit and what the request may need of it, such as `3 of 60 requests left this minute, the request may use 2`.
+/// The remaining part of a limit and the part that the request may need, such as `3 of 60 requests left this minute, the request may use
+/// 2`.
 fn bound(t: Locale, part: &str) -> Option<String> {
     let (left, needs) = match part.split_once(", the request may ") {
         Some((left, needs)) => (left, Some(needs.split_once(' ')?)),

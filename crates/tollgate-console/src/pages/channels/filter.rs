@@ -1,4 +1,4 @@
-//! Which channels the list shows, as its address holds it.
+//! The filter of the list of channels, which is in its address.
 
 use super::state::{ChannelState, provider_name};
 use crate::pages::{form::FormData, locale::Locale};
@@ -19,7 +19,7 @@ pub(super) struct ChannelFilter {
     tag: String,
 }
 
-/// A field of the filter with its values: value, label, and whether it is chosen. The first is that of no choice.
+/// A field of the filter with its options: value, label, and whether it is chosen. The first option selects everything.
 #[derive(Debug)]
 pub(super) struct ChannelChoice {
     pub(super) name: &'static str,
@@ -59,7 +59,7 @@ impl ChannelFilter {
             && (!is_asked(&self.tag) || state.channel.tags.contains(&self.tag))
     }
 
-    /// The fields with what some channel has.
+    /// The fields, with the values that occur in some channel.
     pub(super) fn choices(&self, t: Locale, states: &[ChannelState], groups: &[String]) -> Vec<ChannelChoice> {
         let field = |name, label, chosen: &str, found: Vec<(String, String)>| {
             let any = (String::new(), label, chosen.is_empty());
@@ -110,7 +110,7 @@ fn state_label(t: Locale, word: &str) -> &'static str {
     }
 }
 
-/// Whether the name, the address, the provider, a model or a tag contains the text, or it is the end of a credential.
+/// Whether the name, the address, the provider, a model or a tag contains the text, or a credential ends with it.
 fn is_found(state: &ChannelState, search: &str) -> bool {
     let (channel, part) = (&state.channel, search.to_lowercase());
     let texts = [&channel.name, &channel.base_url, &channel.provider];

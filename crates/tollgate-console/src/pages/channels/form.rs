@@ -1,4 +1,4 @@
-//! The form that makes a channel, and what it shares with those that change one or several.
+//! The form that creates a channel, and parts that the forms for changing one or several channels share.
 
 use std::sync::Arc;
 
@@ -132,7 +132,7 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
     Ok(name)
 }
 
-/// The admin API refuses a taken name before it checks the address. Adds the fault of the address, so that both are shown.
+/// Adds the fault of the address to a refusal of the name. The admin API refuses a name that is taken before it checks the address.
 fn with_fault_of_url(form: &FormData, error: ApiError) -> ApiError {
     let is_url = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
     let is_wrong = form.filled("base_url").is_some_and(|text| !is_url(text));

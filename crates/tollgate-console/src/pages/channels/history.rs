@@ -1,4 +1,4 @@
-//! The versions of a channel: what each change changed, and how to restore one.
+//! The versions of a channel: the differences of each change, and a form to restore one.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ struct VersionPage {
     banner: Option<String>,
     at: Option<TimeText>,
     actor: String,
-    /// What restoring the version changes.
+    /// Differences that restoring the version would make.
     differences: Vec<DifferenceRow>,
     is_of_file: bool,
     form: Option<FormView>,
@@ -79,7 +79,7 @@ struct VersionRow {
     summary: String,
     differences: Vec<DifferenceRow>,
     is_present: bool,
-    /// Where the version is compared with the present one; `None` if nothing can be restored.
+    /// Link to the comparison with the present version; `None` if the version cannot be restored.
     link: Option<String>,
 }
 
@@ -136,7 +136,7 @@ async fn row(request: &PageRequest) -> Result<Map<String, Value>, ApiError> {
     request.read(operations::GET_CHANNEL, call_of(request)).await
 }
 
-/// What the fields of a version change in the present row, as the admin API takes it.
+/// The fields of a version that differ from the present row, as a body for the admin API.
 fn changes(present: &Map<String, Value>, version: &Value) -> Map<String, Value> {
     let fields = version.as_object().into_iter().flatten();
     let differs = |(field, value): &(&String, &Value)| field.as_str() != "name" && present.get(*field) != Some(*value);

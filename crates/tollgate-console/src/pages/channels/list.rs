@@ -37,7 +37,7 @@ struct ChannelsPage {
     is_filtered: bool,
     sorts: Vec<(&'static str, &'static str, bool)>,
     count: String,
-    /// What is done with the chosen channels: word and label.
+    /// Actions on the chosen channels: word and label.
     actions: [(&'static str, &'static str); 6],
     rows: Vec<ChannelRow>,
     refresh: String,
@@ -77,7 +77,7 @@ struct GroupObject {
     channels: Vec<String>,
 }
 
-/// What the list shows of a channel besides its state.
+/// Data of the list besides the states of the channels.
 struct Sources {
     hour: HashMap<String, Figures>,
     attempts: HashMap<String, AttemptFigures>,
@@ -174,7 +174,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
     };
     let limit = |figure: fn(&crate::pages::strip::HealthObject) -> u64| {
         let all: Vec<u64> = state.accounts.iter().map(figure).collect();
-        // One account without a limit has none for the channel.
+        // With one unlimited account, the channel is unlimited.
         if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
     };
     let (requests, rpm) = (sum(|account| account.requests_minute), limit(|account| account.rpm));
@@ -216,7 +216,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
     }
 }
 
-/// What is left of the sale amount.
+/// The margin as a percentage of the sale amount.
 pub(super) fn margin(sale: u64, cost: u64) -> String {
     format!("{}{}", if cost > sale { "−" } else { "" }, format::ratio_short(sale.abs_diff(cost), sale))
 }

@@ -1,5 +1,5 @@
-//! What is done with several channels at once: turning them on or off, testing, editing, exporting and removing them. The list sends the
-//! ids of the chosen channels and what to do. Pages that ask further have the ids in their address, so that they can be loaded again.
+//! Actions on several channels: turning them on or off, testing, editing, exporting and removing them. The list sends the ids of the
+//! chosen channels and the action. Pages that ask for more input have the ids in their address, so that they can be reloaded.
 
 mod edit;
 mod test;
@@ -30,7 +30,7 @@ pub(super) use edit::{save, show as edit};
 
 /// The ids in forms and addresses.
 const FIELD: &str = "channel";
-/// Where a fault of a channel is shown, and what it is called.
+/// The fields beside which faults of a channel are shown, and their texts.
 const PLACES: &[FaultPlace] = &[
     ("priority", "priority", "number_range"),
     ("weight", "weight", "number_range"),
@@ -54,7 +54,7 @@ struct SelectionPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A channel and what is wrong with it.
+    /// A channel and its fault.
     faults: Vec<(String, String)>,
     /// Name and address of each.
     channels: Vec<(String, String)>,
@@ -96,7 +96,7 @@ fn back(request: &PageRequest, toast: Toast) -> PageReply {
     PageReply::redirect(&request.url("/channels")).toast(toast)
 }
 
-/// What the bar of the list sends.
+/// Handles the form of the list's action bar.
 pub(super) async fn act(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let selection = Selection::of(&request, &request.form).await?;
     if selection.channels.is_empty() {

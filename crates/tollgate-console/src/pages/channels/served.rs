@@ -1,4 +1,4 @@
-//! The models that a channel serves: their names at the provider, what they cost, and those that the provider lists.
+//! The models that a channel serves, with their names and costs at the provider, and the models that the provider lists.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -62,7 +62,7 @@ struct ServedRow {
     has_more: bool,
 }
 
-/// What the provider lists.
+/// The provider's list of models.
 #[derive(Debug)]
 struct Listed {
     models: Vec<UpstreamModel>,
@@ -77,7 +77,7 @@ struct UpstreamModel {
     served: bool,
 }
 
-/// Whether it is a step of the set-up.
+/// Whether the page is a step of the set-up.
 fn is_set_up(request: &PageRequest) -> bool {
     request.address.starts_with("/setup/")
 }
@@ -203,7 +203,7 @@ async fn import_prices(request: &PageRequest, added: &[(String, String)]) -> Res
     Ok(())
 }
 
-/// What the channel serves, as the admin API has it.
+/// The channel's field `serves` from the admin API.
 async fn serves(request: &PageRequest) -> Result<Vec<Value>, ApiError> {
     #[derive(Deserialize)]
     struct Channel {
@@ -223,7 +223,7 @@ pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageRe
         Ok(serves) => put(&request, changed(&request.form, serves)).await,
         Err(error) => Err(error),
     };
-    // The set-up goes on with what was typed.
+    // In the set-up, the next step follows once the typed values are saved.
     let goes_on = is_set_up(&request) && request.form.has("go_on");
     match sent {
         Ok(()) if goes_on => Ok(PageReply::redirect(&request.url(set_up::KEY))),
@@ -232,7 +232,7 @@ pub(in crate::pages) async fn change(request: Arc<PageRequest>) -> Result<PageRe
     }
 }
 
-/// What is served after the form: of each model its name at the provider and two costs, without those that are removed.
+/// The field `serves` after applying the form, which changes the names at the provider and two costs, and removes models.
 fn changed(form: &FormData, serves: Vec<Value>) -> Vec<Value> {
     let removed: HashSet<&str> = form.all("remove").collect();
     let shown: Vec<&str> = form.all("shown").collect();

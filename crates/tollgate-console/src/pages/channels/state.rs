@@ -57,7 +57,7 @@ impl ChannelObject {
     }
 }
 
-/// What providers are called.
+/// Display name of a provider.
 pub(crate) fn provider_name(t: Locale, provider: &str) -> &'static str {
     match provider {
         "openai" => "OpenAI",
@@ -100,7 +100,7 @@ impl ChannelState {
         channel_mark(t, self.is_on(), &self.accounts)
     }
 
-    /// Trouble comes first, what is switched off last.
+    /// Sort key: channels with problems first, switched-off ones last.
     pub(crate) fn severity(&self) -> u8 {
         let on = || self.accounts.iter().filter(|account| account.status == "on");
         match (self.is_on(), on().count(), on().filter(|account| account.is_usable()).count()) {

@@ -2,7 +2,7 @@
 
 use super::super::{locale::Locale, reasons};
 
-/// Where an error comes from; a table of its own.
+/// Origin of an error. Each origin has a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Origin {
     Key,
@@ -119,7 +119,7 @@ pub(super) fn tables(t: Locale) -> Vec<ErrorTable> {
     titles.map(of).into()
 }
 
-/// What a caller can do about an error.
+/// Advice for callers about an error.
 fn fix(t: Locale, id: &str) -> &'static str {
     match id {
         "E1" => t.say("fix.no_key"),

@@ -18,7 +18,7 @@ const MAX_CHECKS: usize = 60;
 /// Longest text of the factors of models, in characters.
 const MAX_FACTORS: usize = 30_000;
 
-/// Where faults are shown.
+/// The fields beside which faults are shown.
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
     ("already_exists", "name", "exists"),
@@ -46,7 +46,7 @@ pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<For
     control::refused(t, form, error, PLACES)
 }
 
-/// What the form of a new group holds.
+/// The initial values for a new group.
 pub(super) fn defaults() -> FormData {
     FormData::of(&[
         ("visibility", "public"),
@@ -59,7 +59,7 @@ pub(super) fn defaults() -> FormData {
     ])
 }
 
-/// What the form holds before the group is changed.
+/// The initial values for an existing group.
 pub(super) fn values(group: &GroupObject) -> FormData {
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));
@@ -242,7 +242,7 @@ fn model_multipliers(text: &str) -> Result<Value, ApiError> {
     Ok(Value::Object(own))
 }
 
-/// Whether the bounds of a price limit have a kind of limit that they belong to: without one they would be dropped.
+/// Checks that bounds of a price limit come with a kind of limit. Without it they would be dropped silently.
 pub(in crate::pages) fn check_price_limit(form: &FormData) -> Result<(), ApiError> {
     let has_bound = ["max_input", "max_output", "min_margin"].iter().any(|bound| form.filled(bound).is_some());
     if has_bound && form.has("price_limit") && form.filled("price_limit").is_none() {

@@ -54,7 +54,7 @@ pub(in crate::pages) struct PriceLimitObject {
     pub(in crate::pages) on: Option<String>,
 }
 
-/// Sums of what was used.
+/// Sums of usage.
 #[derive(Debug, Deserialize)]
 pub(super) struct GroupSpent {
     pub(super) of: String,
@@ -73,7 +73,7 @@ pub(super) struct GroupRow {
     /// Names and patterns; empty for all models.
     pub(super) models: String,
     pub(super) multiplier: String,
-    /// How many names and patterns have another one.
+    /// Number of names and patterns with another multiplier.
     pub(super) exceptions: Option<String>,
     pub(super) price_limit: Vec<String>,
     pub(super) limits: Vec<String>,
@@ -93,7 +93,7 @@ pub(super) fn limits(t: Locale, group: &GroupObject) -> Vec<String> {
     lines.into_iter().flatten().collect()
 }
 
-/// What a price limit asks for, one bound on a line.
+/// The conditions of a price limit, one bound on a line.
 pub(in crate::pages) fn price_limit_lines(t: Locale, limit: &PriceLimitObject) -> Vec<String> {
     match limit.mode.as_str() {
         "ceiling" => {
@@ -140,7 +140,7 @@ impl GroupRow {
     }
 }
 
-/// What is beside the form of a group.
+/// The facts beside the form of a group.
 #[derive(Debug)]
 pub(super) struct GroupDetail {
     pub(super) id: String,

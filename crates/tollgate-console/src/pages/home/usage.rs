@@ -1,4 +1,4 @@
-//! What a member used in the last days: figures of today, and bars by day and model.
+//! Usage of a member in the last days: figures of today, and bars by day and model.
 
 use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
@@ -41,7 +41,7 @@ impl DaySum {
     }
 }
 
-/// What the bars show.
+/// The figure that the bars show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Measure {
     Spend,

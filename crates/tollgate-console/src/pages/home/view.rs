@@ -1,4 +1,4 @@
-//! What the first page shows of keys, budgets, models and news.
+//! Keys, budgets, models and news on the home page.
 
 use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
@@ -15,7 +15,7 @@ use crate::pages::{
 
 /// Models in the table.
 const MODELS: usize = 6;
-/// News, and for how long a model is new.
+/// Number of news entries, and the time for which a model counts as new.
 const NEWS: usize = 4;
 const NEW_FOR_MS: i64 = 30 * 86_400_000;
 
@@ -71,7 +71,7 @@ pub(super) struct BudgetView {
 #[derive(Debug)]
 pub(super) struct BudgetEntry {
     pub(super) label: String,
-    /// What is left, and of what.
+    /// The remaining amount, and the amount of the budget.
     pub(super) left: Amount,
     pub(super) left_of: String,
     pub(super) spent: String,
@@ -85,7 +85,7 @@ pub(super) struct BudgetEntry {
 }
 
 impl BudgetEntry {
-    /// `sees_groups`: the reader is told what a group spends. Others see the share only: the group is not theirs alone.
+    /// `sees_groups`: the reader may see the spending of a group. Others see only the percentage, because they share the group.
     pub(super) fn of(t: Locale, budget: &BudgetView, (key, sees_groups): (&str, bool), now: Timestamp) -> Self {
         let label = match (budget.of.as_str(), &budget.group) {
             (_, Some(group)) => t.say_with("home.budget_of_group", &[("group", group)]),
@@ -146,7 +146,7 @@ pub(super) struct Steps {
     /// Name of the key to use.
     pub(super) key: Option<String>,
     pub(super) curl: String,
-    /// Id of the last request, which was not answered, and what its caller was told.
+    /// Id and error message of the last request, if it failed.
     pub(super) fault: Option<(String, String)>,
 }
 
@@ -184,7 +184,7 @@ pub(super) fn used_models(t: Locale, document: &SquareDocument, used: &[String])
     known.filter_map(row).take(MODELS).collect()
 }
 
-/// What changed or will change for callers.
+/// A past or coming change for callers.
 #[derive(Debug)]
 pub(super) struct NewsEntry {
     pub(super) icon: &'static str,

@@ -1,5 +1,5 @@
-//! `/key`: what a key may use and what is left of it, for those who hold it and have no account. The key is in the body of the form; it is
-//! neither kept nor sent back.
+//! `/key`: the models and the remaining budgets of a key, for holders of a key without an account. The key is in the body of the form; it
+//! is neither kept nor sent back.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ struct KeyCheckPage {
     found: Option<CheckedKey>,
 }
 
-/// What a key is, to its holder.
+/// Information about a key for its holder.
 #[derive(Debug)]
 struct CheckedKey {
     name: String,

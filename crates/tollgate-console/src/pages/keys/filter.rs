@@ -1,4 +1,4 @@
-//! What a reader filters and sorts keys by: all of it is in the address.
+//! Filter and sort order of the list of keys. All of it is in the address.
 
 use url::form_urlencoded::Serializer;
 
@@ -40,7 +40,7 @@ impl KeyFilter {
         !self.value(field).is_empty()
     }
 
-    /// Whether keys are left out.
+    /// Whether the filter leaves keys out.
     pub(super) fn is_set(&self) -> bool {
         self.values.iter().any(|(field, _)| !matches!(*field, "sort" | "revoked"))
     }

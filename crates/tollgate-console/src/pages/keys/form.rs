@@ -40,8 +40,8 @@ const FIELDS: &[&str] = &[
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
-/// The controls of a key. Several budgets are changed with the command line. Members limit prices by what they pay: what channels cost is
-/// for operators.
+/// The controls of a key. A key with several budgets is changed with the command line. Members can limit only sale prices, because only
+/// operators see costs.
 pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, is_operator: bool) -> ControlSection {
     let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
     let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
@@ -71,7 +71,7 @@ pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, i
     ControlSection { about, ..ControlSection::new("", controls) }
 }
 
-/// What is seldom set.
+/// Rarely used controls.
 fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
     let modes = [
         ("", t.say("groups.no_limit")),
@@ -99,7 +99,7 @@ fn more(t: Locale, state: &FormState, is_operator: bool) -> Vec<Control> {
     controls
 }
 
-/// What the form of a key holds before it is changed.
+/// The initial values of the form of a key.
 pub(super) fn values(key: &KeyObject) -> FormData {
     let budget = key.budgets().into_iter().next();
     let (amount, window, action) = budget.map(|budget| (budget.amount, budget.window, budget.action)).unwrap_or_default();
@@ -145,7 +145,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
         body.insert(field.to_owned(), parts(field).collect());
     }
     body.insert("protocols".to_owned(), form.all("protocols").collect());
-    // The admin API refuses what is no pair, together with the other faults.
+    // An entry that is not a pair is refused by the admin API, together with the other faults.
     let pair = |part: &str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         (name.trim().to_owned(), Value::from(value.trim()))

@@ -1,5 +1,5 @@
-//! What is done with several keys at once: turning them off or on, revoking them, and giving them other groups. The list sends the ids of
-//! the chosen keys and what to do. Pages that ask further have the ids in their address, so that they can be loaded again.
+//! Actions on several keys: turning them off or on, revoking them, and changing their groups. The list sends the ids of the chosen keys
+//! and the action. Pages that ask for more input have the ids in their address, so that they can be reloaded.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ struct SelectionPage {
     layout: Layout,
     t: Locale,
     banner: Option<String>,
-    /// A key and what is wrong with it.
+    /// A key and its fault.
     faults: Vec<(String, String)>,
     /// Name, member and address of each.
     keys: Vec<(String, String, String)>,
@@ -78,7 +78,7 @@ fn back(request: &PageRequest, toast: Toast) -> PageReply {
     PageReply::redirect(&request.url("/keys")).toast(toast)
 }
 
-/// What the bar of the list sends.
+/// Handles the form of the list's action bar.
 pub(super) async fn act(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.form).await?;
     if keys.is_empty() {
@@ -113,7 +113,7 @@ async fn turn_on(request: &PageRequest, keys: Vec<KeyObject>) -> Result<PageRepl
     page(request, &keys, (request.t().say("keys.selected"), None), &FormState::default(), faults)
 }
 
-/// Turns on again what was turned off together.
+/// Turns keys on again that were turned off by one action.
 pub(super) async fn turn_on_again(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let keys = chosen(&request, &request.query).await?;
     if keys.is_empty() {
@@ -122,7 +122,7 @@ pub(super) async fn turn_on_again(request: Arc<PageRequest>) -> Result<PageReply
     turn_on(&request, keys).await
 }
 
-/// Calls a route for each key. Returns the ids of those for which it answered, and what is wrong with the others.
+/// Calls a route for each key. Returns the ids of the keys for which it succeeded, and the faults of the others.
 async fn each(
     request: &PageRequest,
     keys: &[KeyObject],

@@ -93,7 +93,7 @@ pub(super) struct PeriodUse {
     pub(super) sale: String,
 }
 
-/// What requests of a key must be, and what they are given.
+/// Restrictions on a key's requests, and values that are added to them.
 #[derive(Debug, Deserialize)]
 pub(super) struct Restrictions {
     protocols: Vec<String>,
@@ -123,7 +123,7 @@ pub(super) fn tags_text(tags: &BTreeMap<String, String>, separator: &str) -> Str
     tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(separator)
 }
 
-/// What a key may use, and what is left.
+/// Groups, models and limits of a key, and the rest of its budgets.
 #[derive(Debug, Deserialize)]
 pub(super) struct Allowance {
     pub(super) groups: Vec<String>,
@@ -309,7 +309,7 @@ impl KeyRow {
     }
 }
 
-/// A budget with what is left of it.
+/// A budget and its remaining amount.
 #[derive(Debug)]
 pub(super) struct BudgetRow {
     pub(super) label: String,
@@ -321,7 +321,7 @@ pub(super) struct BudgetRow {
 }
 
 impl BudgetRow {
-    /// `sees_groups`: the reader is told what a group spends. Others see the share only: the group is not theirs alone.
+    /// `sees_groups`: the reader may see the spending of a group. Others see only the percentage, because they share the group.
     pub(super) fn of(t: Locale, budget: &BudgetLeft, sees_groups: bool) -> Self {
         let (meter, is_share) = (Meter::of(t, &budget.spent, &budget.amount), budget.group.is_some() && !sees_groups);
         Self {

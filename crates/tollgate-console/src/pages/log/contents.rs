@@ -63,7 +63,7 @@ struct MessageRow {
 
 #[derive(Debug)]
 struct PartRow {
-    /// What it is, besides a text.
+    /// Its kind, unless it is plain text.
     title: Option<String>,
     text: String,
     is_code: bool,

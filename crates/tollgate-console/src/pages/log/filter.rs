@@ -73,7 +73,7 @@ const FOR_OPERATORS: [&str; 3] = ["member", "channel", "min_cost"];
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
 const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
-/// What can be chosen beside outcomes, with the parameter of the admin API that selects it.
+/// Choices in the list of outcomes that are no outcomes, with the admin API's parameter for each.
 const FURTHER_OUTCOMES: [(&str, (&str, &str)); 3] =
     [("empty", ("empty", "true")), ("failed_over", ("failed_over", "true")), ("blocked", ("reason", "E67"))];
 /// The tag that clients name their session in.
@@ -205,12 +205,12 @@ impl LogFilter {
         pairs
     }
 
-    /// The same with the time fixed, so that an export has what the page shows, even later.
+    /// The same with a fixed time, so that a later export has the records that the page shows.
     pub(super) fn fixed_query(&self) -> String {
         Serializer::new(String::new()).extend_pairs(self.api_query()).finish()
     }
 
-    /// What selects new records.
+    /// The query that selects new records.
     pub(super) fn live_query(&self) -> String {
         Serializer::new(String::new()).extend_pairs(self.parameters()).finish()
     }
@@ -263,7 +263,7 @@ impl LogFilter {
         query.finish()
     }
 
-    /// What the form keeps besides its fields.
+    /// Hidden fields of the form, which keep the rest of the query.
     pub(super) fn hidden(&self) -> Vec<(&'static str, String)> {
         let range = self.time_pairs().into_iter().filter(|(name, _)| *name == "range");
         let bars = self.bars.map(|bars| ("bars", bars.to_owned()));

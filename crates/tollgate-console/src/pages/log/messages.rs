@@ -1,5 +1,5 @@
-//! The messages of a stored body and answer, for reading. Media in stored bodies are cut short, so bodies are read more leniently than
-//! those of requests: what is not recognised is left out here and can be seen in the body itself.
+//! The messages of a stored body and answer, for reading. Media in stored bodies are shortened, so stored bodies are parsed more
+//! leniently than requests. Unrecognised parts are left out here; they are visible in the body itself.
 
 use serde_json::Value;
 use tollgate_protocol::Protocol;
@@ -27,7 +27,7 @@ pub(super) enum MessagePart {
     /// A call of a tool: its name, and the arguments as they were written.
     Call(String, String),
     Result(String),
-    /// An image or another medium: what it is.
+    /// An image or another medium, with its kind.
     Media(String),
 }
 
@@ -101,7 +101,7 @@ fn whole_answer(protocol: Protocol, answer: &Value) -> Vec<MessagePart> {
     }
 }
 
-/// Adds what an event of a stream brings.
+/// Adds the content of a stream event.
 fn add_event(protocol: Protocol, event: &Value, parts: &mut Vec<MessagePart>) {
     match protocol {
         Protocol::OpenAi => {

@@ -13,7 +13,7 @@ use crate::pages::{
     price_text, protocols, reasons,
 };
 
-/// A record of the admin API. `pricing` is there if one record was asked for.
+/// A record of the admin API. `pricing` is present if a single record was requested.
 #[derive(Debug, Deserialize)]
 pub(super) struct RecordObject {
     pub(super) id: String,
@@ -45,7 +45,7 @@ pub(super) struct RecordObject {
     trace: Vec<TraceObject>,
     pub(super) attempts: Vec<AttemptObject>,
     pricing: Option<PricingObject>,
-    /// Whether body and answer can be read, if one record was asked for.
+    /// Whether body and answer can be read, if a single record was requested.
     #[serde(default)]
     contents: bool,
 }
@@ -153,7 +153,7 @@ pub(super) struct RecordDetail {
     pub(super) key: String,
     pub(super) key_name: String,
     pub(super) facts: Vec<(&'static str, String)>,
-    /// What the caller was told.
+    /// The error message that the caller received.
     pub(super) problem: Option<String>,
     /// The error that `/docs` explains.
     pub(super) explained: Option<String>,
@@ -167,7 +167,7 @@ pub(super) struct RecordDetail {
     pub(super) has_contents: bool,
 }
 
-/// An attempt with its place on the time axis of the request, in thousandths.
+/// An attempt with its position on the time axis of the request, in thousandths.
 #[derive(Debug)]
 pub(super) struct AttemptRow {
     pub(super) number: usize,
@@ -183,7 +183,7 @@ pub(super) struct AttemptRow {
     pub(super) total: String,
     pub(super) cost: Amount,
     pub(super) error: Option<String>,
-    /// What the upstream said.
+    /// The upstream's error message.
     pub(super) message: Option<String>,
     pub(super) upstream_request_id: Option<String>,
 }

@@ -50,7 +50,7 @@ pub(super) fn has_several_budgets(member: &MemberObject) -> bool {
     member.budget.as_array().is_some_and(|entries| entries.len() > 1)
 }
 
-/// What the form holds before the member is changed.
+/// The initial values of the form.
 pub(super) fn values(member: &MemberObject) -> FormData {
     let budget = first_budget(member);
     FormData::of(&[

@@ -68,7 +68,7 @@ fn status(t: Locale, status: &str) -> Mark {
     }
 }
 
-/// Whether nothing is left of a balance.
+/// Whether a balance is used up.
 fn is_spent(balance: &str) -> bool {
     NanoUsd::parse(balance).is_ok_and(|balance| balance.0 <= 0)
 }
@@ -119,7 +119,7 @@ impl MemberRow {
     }
 }
 
-/// What is beside the forms of a member.
+/// The facts beside the forms of a member.
 #[derive(Debug)]
 pub(super) struct MemberDetail {
     pub(super) id: String,

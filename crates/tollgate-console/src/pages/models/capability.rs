@@ -1,4 +1,4 @@
-//! What models can do, as far as the model square says it: from the parameters that are passed on, and from prices.
+//! Capabilities of models, derived from the model square: from the parameters that are passed on, and from prices.
 
 use std::collections::HashMap;
 

@@ -23,7 +23,7 @@ pub(crate) struct SquareParameters {
     pub(crate) supported: Vec<String>,
     pub(crate) dropped: Vec<String>,
     pub(crate) unsupported: Vec<String>,
-    /// What only some channels support, or leave out.
+    /// Parameters that only some channels support, or that some leave out.
     pub(crate) partly: Vec<String>,
 }
 
@@ -97,7 +97,8 @@ impl SquareEntry {
 }
 
 impl ModelOffer {
-    /// What a million tokens of input and of output cost together, to compare offers of a model. Without a price it is the dearest.
+    /// Price of a million input tokens plus a million output tokens, to compare offers of a model. An offer without a price is the most
+    /// expensive.
     fn input_and_output(&self) -> f64 {
         let figure = |kind: &str| self.price[kind].as_str().and_then(|usd| usd.parse::<f64>().ok()).unwrap_or(0.0);
         if self.price.is_null() { f64::INFINITY } else { figure("input") + figure("output") }

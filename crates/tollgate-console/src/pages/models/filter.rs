@@ -1,4 +1,4 @@
-//! What a reader filters and sorts the model square by: all of it is in the address.
+//! Filter and sort order of the model square. All of it is in the address.
 
 mod facets;
 
@@ -98,7 +98,7 @@ impl SquareFilter {
         }
     }
 
-    /// Whether anything is left out.
+    /// Whether the filter leaves anything out.
     pub(crate) fn is_set(&self) -> bool {
         !self.search.is_empty()
             || !self.vendors.is_empty()

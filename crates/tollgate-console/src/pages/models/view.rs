@@ -1,4 +1,4 @@
-//! What the cards, tables and pages of models show.
+//! Data of the cards, tables and pages of models.
 
 use serde_json::Value;
 
@@ -81,7 +81,7 @@ pub(crate) struct ModelFacts {
     pub(crate) rows: Vec<(&'static str, String, String)>,
 }
 
-/// What a group asks for a model.
+/// The price of a model in a group.
 #[derive(Debug)]
 pub(crate) struct OfferRow {
     pub(crate) group: String,
@@ -112,7 +112,7 @@ pub(crate) struct ParameterRow {
 pub(crate) const CELL: usize = 4;
 
 impl Availability {
-    /// Whether some cell had enough requests for a share.
+    /// Whether any cell had enough requests to show its availability.
     pub(crate) fn has_cells(&self) -> bool {
         self.cells.iter().any(|cell| cell.class != "idle")
     }

@@ -22,7 +22,7 @@ use crate::{
 const CLASSES: [&str; 8] = ["f1", "f2", "f3", "f4", "f5", "f6", "f7", "f8"];
 const REST: &str = "fo";
 
-/// What the spending is split by.
+/// The dimension by which spending is split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::pages) enum Split {
     Model,
@@ -59,7 +59,7 @@ impl Split {
         }
     }
 
-    /// Whether there are so many that only the largest are asked for over time.
+    /// True if there may be so many that sums over time are read only for the largest.
     const fn is_of_many(self) -> bool {
         matches!(self, Self::Key | Self::Member)
     }
@@ -71,7 +71,7 @@ pub(in crate::pages) struct SpendChart {
     pub(in crate::pages) chart: Chart,
 }
 
-/// One of the largest: its name, and what was charged in each bar.
+/// One of the largest: its name, and the charges in each bar.
 struct Part {
     id: String,
     name: String,
@@ -81,7 +81,7 @@ struct Part {
 /// Class of the colour, name, and figure of a kind of token.
 type TokenKind = (&'static str, &'static str, fn(&Figures) -> u64);
 
-/// What was charged over time, split by the largest and the rest.
+/// Charges over time, split by the largest and the rest.
 pub(in crate::pages) async fn spend(
     request: &PageRequest,
     period: &Period,
@@ -170,7 +170,7 @@ async fn all(request: &PageRequest, period: &Period, split: Split, axis: &Axis) 
     Ok(parts)
 }
 
-/// The largest over time: sums by time are asked for each.
+/// The largest over time. The sums by time are read for each separately.
 async fn largest(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
     let found = sums::rows(request, period, &[("by", split.word()), ("sort", "sale"), ("rows", "8"), sums::WITHOUT_TIMES]).await?;
     let mut parts = Vec::new();

@@ -1,4 +1,4 @@
-//! What a new gateway still needs, until nothing is left: the first run again, step by step.
+//! Checklist of the set-up steps that a new gateway still lacks. It disappears when all are done.
 
 use serde::Deserialize;
 
@@ -35,7 +35,7 @@ struct KeyObject {
 }
 
 impl KeyObject {
-    /// Whether it is like the key of the first start, which reaches the channel that answers by itself and nothing else.
+    /// Whether it is like the key of the first start, which can use only the built-in echo channel.
     fn is_for_trying(&self) -> bool {
         self.groups == ["echo"]
     }

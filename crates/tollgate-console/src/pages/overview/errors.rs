@@ -35,7 +35,7 @@ pub(super) struct OwnerErrors {
 pub(super) struct OwnerGroup {
     pub(super) owner: &'static str,
     pub(super) errors: Vec<ErrorCount>,
-    /// How many names are not shown, and their requests.
+    /// Number of names that are not shown, and of their requests.
     pub(super) others: Option<(String, String)>,
 }
 
@@ -127,7 +127,7 @@ pub(super) struct RecentError {
     pub(super) key: String,
     pub(super) key_link: String,
     pub(super) advice: &'static str,
-    /// What the caller was told.
+    /// The error message that the caller received.
     pub(super) detail: String,
 }
 

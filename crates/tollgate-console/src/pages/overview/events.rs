@@ -1,4 +1,4 @@
-//! What changed: the latest entries of the audit log, which admins see, and when accounts and channels could not be used.
+//! Recent changes: the latest entries of the audit log, for admins, and the times when accounts and channels could not be used.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -13,7 +13,7 @@ pub(super) struct Tile {
     pub(super) value: String,
     /// The value with all its digits.
     pub(super) exact: String,
-    /// What stands below, each with the class of its colour.
+    /// Notes below the figure, each with the class of its colour.
     pub(super) notes: Vec<(&'static str, String)>,
     pub(super) spark: Option<Spark>,
     pub(super) link: Option<String>,
@@ -29,7 +29,7 @@ fn millionths(part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(part) * 1_000_000 / u128::from(whole.max(1))).unwrap_or(1_000_000)
 }
 
-/// What is known besides sums.
+/// Figures that do not come from sums.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Busyness<'a> {
     pub(super) in_flight: u64,
@@ -159,7 +159,7 @@ fn spend(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log:
     }
 }
 
-/// The time to the first content, and what the gateway adds. The time to the end stands beside the first.
+/// Tiles of the time to the first content, with the time to the end as a note, and of the gateway's own time.
 fn spans(t: Locale, Totals { now, before }: &Totals, series: &SumsOverTime, log: &str) -> [Tile; 2] {
     let known = |times: Option<Times>| times.filter(|times| times.p99 > 0);
     let tile = |label, times: fn(&Figures) -> Option<Times>, shown: fn(&Times) -> u64, other: (&'static str, fn(&Times) -> u64)| {

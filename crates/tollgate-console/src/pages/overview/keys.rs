@@ -1,4 +1,4 @@
-//! The keys that were used: how many, and those that were charged the most.
+//! Used keys: their number, and those that were charged the most.
 
 use serde::Deserialize;
 

@@ -65,7 +65,7 @@ pub(in crate::pages) struct AttemptSum {
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 pub(in crate::pages) struct AttemptFigures {
     pub(in crate::pages) attempts: u64,
-    /// Without those that did not answer through no fault of the account.
+    /// Failed attempts, without those for which the account is not to blame.
     pub(in crate::pages) failed: u64,
 }
 
@@ -136,8 +136,8 @@ pub(in crate::pages) async fn attempts(
     Ok(read::<ApiPage<AttemptSum>>(request, period, operations::SUM_ATTEMPTS, pairs).await?.items)
 }
 
-/// What an operation answers for a period. Operators share the answers for a period of several days for a moment, so that an overview
-/// that many have open costs as much as one.
+/// The answer of an operation for a period. Answers for a period of several days are cached briefly for all operators, so that an
+/// overview that many have open costs as much as one.
 pub(in crate::pages) async fn read<T: DeserializeOwned>(
     request: &PageRequest,
     period: &Period,

@@ -1,4 +1,4 @@
-//! The factors of groups and what each model costs in each group, side by side.
+//! The factors of groups and the price of each model in each group, side by side.
 
 mod factors;
 
@@ -85,7 +85,7 @@ struct MatrixRow {
     model: String,
     /// As a query.
     link: String,
-    /// Where its factors are set.
+    /// Address of the form for its factors.
     factors: String,
     base: Option<String>,
     cells: Vec<MatrixCell>,
@@ -103,7 +103,7 @@ struct MatrixCell {
 }
 
 impl MatrixRow {
-    /// The row with a cell for each of the groups. One that was made between the two questions has no price yet.
+    /// The row with a cell for each of the groups. A group that was created between the two reads has no price yet.
     fn of(request: &PageRequest, row: RowObject, groups: &[GroupObject]) -> Self {
         let t = request.t();
         let text = |price: &Value| (!price.is_null()).then(|| short(t, price));
@@ -132,7 +132,7 @@ async fn groups(request: &PageRequest) -> Result<Vec<GroupObject>, ApiError> {
     Ok(groups)
 }
 
-/// The groups side by side: where they begin among all, and how many.
+/// The range of groups that are shown side by side.
 fn columns(groups: &[GroupObject], first: &str) -> std::ops::Range<usize> {
     let begin = groups.partition_point(|group| group.name.as_str() < first);
     begin..groups.len().min(begin + COLUMNS)

@@ -103,7 +103,7 @@ fn price_page(request: &PageRequest, prices: &PricesObject, state: &FormState) -
     PageReply::page(state.status(), &template)
 }
 
-/// What the form of an entry holds before it is changed.
+/// The initial values of the form of an entry.
 fn values(entry: &Value, index: usize, prices: &PricesObject) -> FormData {
     let mut pairs = vec![
         ("model".to_owned(), prices.model.clone()),

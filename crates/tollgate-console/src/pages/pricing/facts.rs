@@ -1,4 +1,4 @@
-//! What is known of a model besides its price: texts and facts for the square, and which optional parameters it takes.
+//! Facts of a model besides its price: texts and facts for the model square, and its optional parameters.
 
 use std::sync::Arc;
 
@@ -28,7 +28,7 @@ const NUMBERS: [&str; 2] = ["context", "max_output"];
 /// Longest list of parameters, in characters.
 const MAX_PARAMETERS: usize = 20_000;
 
-/// Where faults are shown.
+/// The fields beside which faults are shown.
 const PLACES: &[FaultPlace] = &[
     ("context", "context", "whole_number"),
     ("max_output", "max_output", "whole_number"),
@@ -100,7 +100,7 @@ fn facts_page(request: &PageRequest, model: &str, found: &ModelObject, state: &F
     PageReply::page(state.status(), &template)
 }
 
-/// What the form holds before the model is changed.
+/// The initial values of the form.
 fn values(model: &ModelObject) -> FormData {
     let mut pairs: Vec<(String, String)> = Vec::new();
     let mut put = |name: &str, value: &str| pairs.push((name.to_owned(), value.to_owned()));

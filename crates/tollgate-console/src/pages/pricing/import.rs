@@ -32,7 +32,7 @@ const MAX_LIST: usize = 4 << 20;
 const MAX_ROWS: usize = 1_000;
 /// Entries that could not be imported, as shown.
 const MAX_SKIPPED: usize = 50;
-/// Where prices come from if nothing else is said.
+/// Source of the prices if none is given.
 pub(in crate::pages) const PASTED: &str = "pasted list";
 
 const PLACES: &[FaultPlace] = &[
@@ -56,7 +56,7 @@ struct ImportPage {
     difference: Option<Difference>,
 }
 
-/// What an import would change.
+/// The changes that an import would make.
 #[derive(Debug)]
 struct Difference {
     source: String,
@@ -67,7 +67,7 @@ struct Difference {
     is_cut: bool,
     /// Whether there is a row that can be picked.
     may_import: bool,
-    /// Whether a row would lose a figure that its price has now.
+    /// Whether any row would lose a figure that its price has now.
     loses_figures: bool,
     new_count: String,
     kept_count: String,
@@ -75,7 +75,7 @@ struct Difference {
     not_served: String,
     skipped: Vec<(String, String)>,
     skipped_count: String,
-    /// The same list once more, for the rows that are picked.
+    /// Hidden fields with the list, for importing the picked rows.
     hidden: Vec<(&'static str, String)>,
     file: String,
     /// Price limits would leave a model without an account: it has to be confirmed.
@@ -91,7 +91,7 @@ struct ImportRow {
     icon: &'static str,
     state: &'static str,
     is_written: bool,
-    /// Whether the price has figures now that the list does not have. It is picked only by hand.
+    /// Whether the price has figures now that the list lacks. Such a row is not preselected.
     loses_figures: bool,
     is_same: bool,
     reason: String,
@@ -201,7 +201,7 @@ fn import_page(request: &PageRequest, state: &FormState, difference: Option<Diff
     PageReply::page(state.status(), &template)
 }
 
-/// The list and what is taken of it, as the admin API takes them.
+/// The list and the selection from it, as parameters of the admin API.
 fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     match form.value("source") {
@@ -239,7 +239,7 @@ async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Differe
         u64::try_from(found).unwrap_or(u64::MAX)
     };
     let mut rows: Vec<ImportRow> = answer.rows.iter().map(|row| ImportRow::of(t, row)).collect();
-    // What can be picked comes first.
+    // Rows that can be picked come first.
     rows.sort_by_key(|row| !row.is_written);
     let is_cut = rows.len() > MAX_ROWS;
     rows.truncate(MAX_ROWS);
@@ -289,7 +289,7 @@ pub(super) async fn apply(request: Arc<PageRequest>) -> Result<PageReply, PageFa
     }
 }
 
-/// The difference once more, with what is wrong above it.
+/// The difference again, with the fault above it.
 async fn refuse_apply(request: &PageRequest, error: ApiError, must_confirm: bool) -> Result<PageReply, PageFailure> {
     match difference(request, must_confirm).await {
         Ok(difference) => {

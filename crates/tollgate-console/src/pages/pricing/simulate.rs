@@ -1,4 +1,4 @@
-//! The simulator: what a request costs a key or group, what it costs on each account, and which accounts price limits exclude.
+//! The simulator: the price of a request for a key or group, its cost on each account, and the accounts that price limits exclude.
 
 use std::sync::Arc;
 
@@ -252,7 +252,7 @@ fn more_controls(t: Locale, state: &FormState) -> Vec<Control> {
 }
 
 fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
-    // A missing key or group is a fault of the field that names it.
+    // Show an unknown key or group as a fault of its field.
     let error = if error.status == http::StatusCode::NOT_FOUND {
         let field = if form.filled("key").is_some() { "key" } else { "group" };
         let reason = if field == "key" { "unknown_key" } else { "unknown_group" };

@@ -35,7 +35,7 @@ pub(super) struct CostObject {
     below_cost: Option<String>,
 }
 
-/// What a channel costs, and what is left of the sale.
+/// Cost of a model on a channel, and the margin.
 #[derive(Debug)]
 pub(super) struct CostRow {
     pub(super) channel: String,

@@ -1,5 +1,5 @@
-//! The step about the gateway itself: what it is called, where callers reach it, and what readers see who have not chosen. Each field is a
-//! setting that changes at run time.
+//! The step about the gateway itself: its name, its address for callers, and the default preferences. Each field is a setting that can be
+//! changed at run time.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use crate::{
     },
 };
 
-/// A field of the form: its name, its setting, and what is said when the setting does not take its value.
+/// A field of the form: its name, its setting, and the reason to show if the setting refuses the value.
 type Field = (&'static str, &'static str, &'static str);
 
 const FIELDS: [Field; 7] = [
@@ -153,7 +153,7 @@ pub(super) async fn save(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     }
 }
 
-/// What is to be stored for a field: `None` where it stays as it is, an empty text where its default applies again.
+/// The value to store for a field: `None` if it stays unchanged, an empty text if the default applies again.
 fn wanted(form: &FormData, field: &str, setting: &EffectiveSetting) -> Option<String> {
     let value = match field {
         "square_public" => (form.value(field) == "true").to_string(),

@@ -48,7 +48,7 @@ struct DayObject {
 pub(super) struct ExportPart {
     pub(super) target: Option<String>,
     pub(super) mark: Mark,
-    /// Which day fails, since when, and why.
+    /// The failing day, the time of its first failure, and the reason.
     pub(super) failure: Option<(String, Option<TimeText>, String)>,
     pub(super) days: Vec<DayRow>,
     /// The last day that can be exported.

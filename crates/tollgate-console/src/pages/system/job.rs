@@ -1,4 +1,4 @@
-//! A job: its state and progress while it runs, and what it has found.
+//! A job: its state and progress while it runs, and its result.
 
 use std::sync::Arc;
 
@@ -133,12 +133,12 @@ struct JobPage {
     cancelled_by: Option<String>,
     error: Option<String>,
     faults: Vec<String>,
-    /// Where the progress comes from while it runs.
+    /// Address of the job's events while it runs.
     events: String,
     found: Option<JobResult>,
 }
 
-/// A result as lines of checks, facts, and the rest as it is.
+/// A result as lines of checks, facts, and the rest unchanged.
 #[derive(Debug, Default)]
 struct JobResult {
     checks: Vec<(Mark, String)>,

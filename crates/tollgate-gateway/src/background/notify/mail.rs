@@ -180,7 +180,7 @@ async fn reply(socket: &mut TcpStream) -> io::Result<String> {
 /// A connection to a mail server that begins with a greeting. It ends with an error when the server has sent too much.
 #[derive(Debug)]
 struct MailStream<S> {
-    /// What is read before the bytes of `inner`.
+    /// Bytes that reads return before those of `inner`.
     greeting: &'static [u8],
     inner: S,
     peer: SocketAddr,

@@ -1,4 +1,4 @@
-//! Which accounts are probed when, and how a probe's result changes their health.
+//! The choice and the times of probes, and their effect on the health of accounts.
 
 use tollgate_core::{AccountHealth, Availability, Catalog, HealthView as _, KeyId, MemberId, Requester, Revision, Timestamp};
 

@@ -1,5 +1,5 @@
-//! Reads the text that `/metrics` serves, so that the exported metrics are those and no second list of them exists. Only what the
-//! gateway's own encoder writes is read: no timestamps, no exemplars.
+//! Parses the text of `/metrics`, so that the exported metrics are the same and need no second list. Only the forms that the
+//! gateway's own encoder writes are supported: no timestamps, no exemplars.
 
 /// A metric with all its samples.
 #[derive(Debug, PartialEq)]
@@ -20,7 +20,7 @@ pub(super) enum ExposedKind {
 
 #[derive(Debug, PartialEq)]
 pub(super) struct Sample<'a> {
-    /// What follows the metric's name: `_total`, `_sum`, `_count`, `_bucket`, `_info` or nothing.
+    /// The suffix after the metric's name: `_total`, `_sum`, `_count`, `_bucket`, `_info` or nothing.
     pub(super) suffix: &'a str,
     pub(super) labels: Vec<(&'a str, String)>,
     pub(super) value: &'a str,
@@ -75,7 +75,7 @@ fn parse_sample(rest: &str) -> Option<Sample<'_>> {
     Some(Sample { suffix, labels, value: rest.trim() })
 }
 
-/// A label's value up to its closing quote, without escapes, and what follows.
+/// A label's value up to its closing quote, unescaped, and the text after it.
 fn quoted(text: &str) -> Option<(String, &str)> {
     let mut value = String::new();
     let mut characters = text.char_indices();

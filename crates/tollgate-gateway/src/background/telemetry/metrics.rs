@@ -22,8 +22,8 @@ pub(super) struct Interval {
     pub(super) end: u64,
 }
 
-/// Metrics that have other names in release 1.41 of the semantic conventions, the last one before those for generative AI had releases of
-/// their own. Each with its name in that release and `gen_ai.token.type`.
+/// Metrics that release 1.41 of the semantic conventions names differently; later releases leave out generative AI, whose conventions are
+/// released separately. For each: its name now, its name in that release, and the value of `gen_ai.token.type` there.
 const FORMER_NAMES: &[(&str, &str, Option<&str>)] = &[
     ("gen_ai.client.inference.duration", "gen_ai.client.operation.duration", None),
     ("gen_ai.client.embeddings.duration", "gen_ai.client.operation.duration", None),
@@ -82,7 +82,7 @@ fn attributes(sample: &Sample<'_>) -> Vec<KeyValue> {
     sample.labels.iter().filter(|(name, _)| *name != "le").map(|(name, value)| text(name, value.clone())).collect()
 }
 
-/// A whole number if it is written as one.
+/// An integer if the text has no fraction or exponent, otherwise a float.
 fn number(value: &str) -> Option<number_data_point::Value> {
     let whole = value.parse().ok().map(number_data_point::Value::AsInt);
     whole.or_else(|| value.parse().ok().map(number_data_point::Value::AsDouble))

@@ -76,7 +76,7 @@ fn settings(server: &RawUpstream) -> TelemetrySettings {
     }
 }
 
-/// The share of a key, whose member has no other.
+/// The share of a key. It is the only key of its member.
 fn share(number: u8) -> Arc<KeyShare> {
     let key = crate::testing::key();
     let member = Member { id: MemberId::from_parts(Timestamp(0), [number; 10]), ..key.member.clone() };

@@ -1,5 +1,5 @@
 //! Watches the journal beside the writer, whose transactions may take long: writes entries that wait in memory when there is
-//! space, and shows in metrics and readiness what is not booked.
+//! space, and shows unbooked records in metrics and readiness.
 
 use std::{
     convert::Infallible,

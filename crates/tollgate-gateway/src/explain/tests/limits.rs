@@ -1,4 +1,4 @@
-//! Limits of the caller: what is left, what the request needs, and which limit refuses.
+//! Limits of the caller: the remaining amounts, the request's needs, and the limit that refuses.
 
 use tollgate_core::{Billing, Meter, Model, ModelSpec, SpendTotals, Subject};
 

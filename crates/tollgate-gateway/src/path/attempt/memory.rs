@@ -27,7 +27,7 @@ impl AnswerMemory {
         self.grow_to(bytes, limit).await
     }
 
-    /// Counts received bytes; what was declared is counted already.
+    /// Counts received bytes. Declared bytes are already counted.
     pub(super) async fn received(&mut self, bytes: usize) -> Result<(), Failure> {
         self.received += bytes;
         self.grow_to(self.received, MAX_WAIT).await

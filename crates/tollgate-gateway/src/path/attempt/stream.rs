@@ -1,9 +1,9 @@
 //! Reads a stream until the status 200 may be sent for it: its first content is here, or its model has been thinking for long.
 //!
-//! Models think for minutes without a word for the caller. Meanwhile providers send pings, comments, empty deltas, the beginnings of
-//! thoughts: whatever comes is a sign of life, and only silence ends the attempt. Callers and the proxies between have limits of
-//! their own, so that an upstream which is still at work after a while gets its status sent without content: the keep-alives of the
-//! relay then reach the caller, and no other account can answer any more.
+//! A model may think for minutes before it sends content. Meanwhile providers send pings, comments, empty deltas or the beginnings
+//! of thoughts. Any of these shows that the upstream is alive, so only silence ends the attempt. Callers and the proxies in between
+//! have timeouts, too. Therefore the status 200 is sent after a while even without content: the keep-alives of the relay then reach
+//! the caller, but failing over to another account is no longer possible.
 
 use std::future::poll_fn;
 
@@ -41,7 +41,7 @@ struct Beginning {
     /// Chunks for the caller.
     first: Vec<Bytes>,
     memory: StreamMemory,
-    /// Bytes since the last progress, and how far the answer has come.
+    /// Bytes received since the last progress, and the progress of the answer.
     received: usize,
     reached: StreamProgress,
 }
@@ -58,7 +58,7 @@ impl Beginning {
         }
     }
 
-    /// Counts the memory of what is kept, and waits for it if there is none.
+    /// Counts the memory of the bytes that are kept, and waits if none is free.
     async fn count(&mut self, read: usize) -> Result<(), Failure> {
         if self.memory.received(read) {
             self.memory.measured(self.relay.held_bytes() + self.first.iter().map(Bytes::len).sum::<usize>());

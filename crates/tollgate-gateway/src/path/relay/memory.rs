@@ -1,4 +1,4 @@
-//! Memory of a stream that is relayed: what is kept of it is counted, and without memory the upstream is not read.
+//! Memory of a stream that is relayed: its kept parts are counted, and the upstream is not read while no memory is free.
 
 use std::task::{Context, Poll};
 
@@ -27,7 +27,7 @@ impl Relayed {
         self.memory.is_short()
     }
 
-    /// Waits for memory for what is kept. What the upstream sends stays in its connection meanwhile, and does not count as silence.
+    /// Waits for memory for the bytes that are kept. The upstream is not read meanwhile, so this time does not count as its silence.
     pub(super) fn wait_for_memory(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let waited = self.memory.poll_wait(context);
         self.received = self.clock.instant();
@@ -43,7 +43,7 @@ impl Relayed {
         }
     }
 
-    /// Counts the memory of what is kept beyond the `read` bytes that the upstream sent last.
+    /// Counts the memory of all kept bytes except the `read` bytes that the upstream sent last.
     pub(super) fn measure(&mut self, read: usize) {
         let out = self.out.iter().map(Bytes::len).sum::<usize>();
         self.memory.measured(self.relay.held_bytes() + out.saturating_sub(read));

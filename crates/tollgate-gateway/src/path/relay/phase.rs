@@ -25,7 +25,7 @@ pub(super) enum Phase {
         then: Close,
     },
     Closing(Close),
-    /// Nothing is left. The server aborts a connection only after the bytes before the abort are sent.
+    /// The stream has ended. The server aborts a connection only after the bytes before the abort are sent.
     Done,
 }
 
@@ -47,7 +47,7 @@ pub(super) enum Break {
     Overloaded(Option<u32>),
     /// The upstream was silent for too long.
     Idle,
-    /// There is no memory for what has to be kept of the stream, or none within the key's share.
+    /// There is no memory for the parts of the stream that must be kept, or none within the key's share.
     NoMemory,
     /// The gateway stops, and the drain time is over.
     GatewayStopped,

@@ -1,4 +1,4 @@
-//! Which failures lead to another attempt, the error the caller gets, and the effect on account health.
+//! Failures that lead to another attempt, the error that the caller gets, and the effect on account health.
 
 use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, NanoUsd, Observation, Outcome};
 

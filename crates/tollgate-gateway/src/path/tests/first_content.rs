@@ -14,7 +14,7 @@ const COMMENT: &str = ": still here\n\n";
 const PING: &str = "event: ping\ndata: {\"type\":\"ping\"}\n\n";
 const KEEPALIVE: &str = "event: keepalive\ndata: {\"type\":\"keepalive\",\"sequence_number\":3}\n\n";
 
-/// By protocol: what a model sends before its thoughts, what it sends after them, and a keep-alive.
+/// By protocol: a model's events before its thoughts, its events after them, and a keep-alive.
 fn thinker(protocol: Protocol) -> (&'static str, &'static str, &'static str) {
     match protocol {
         Protocol::OpenAi => (

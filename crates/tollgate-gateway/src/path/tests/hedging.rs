@@ -1,4 +1,4 @@
-//! Hedge attempts: which attempt wins, which is cancelled, what is recorded, and when no hedge starts.
+//! Hedge attempts: the winner, the cancelled attempt, the records, and cases without a hedge.
 
 use tollgate_core::{AttemptResult, Hedge, NanoUsd, Outcome};
 

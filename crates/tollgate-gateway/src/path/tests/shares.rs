@@ -1,4 +1,4 @@
-//! Memory of answers, and what one key's requests mean for others.
+//! Memory of answers, and the effect of one key's requests on other keys.
 
 use super::*;
 use crate::{
@@ -128,7 +128,7 @@ async fn a_drain_waits_for_requests_that_wait_for_a_busy_core() {
     assert_eq!(rig.records().len(), 100);
 }
 
-/// The pieces of an answer, and what an account of memory says while they are passed on.
+/// An answer in pieces of `size` bytes.
 fn pieces(answer: &str, size: usize) -> Vec<Piece> {
     answer.as_bytes().chunks(size).map(|piece| Piece::Data(Bytes::copy_from_slice(piece))).collect()
 }

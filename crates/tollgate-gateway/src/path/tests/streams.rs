@@ -161,7 +161,7 @@ async fn complete_answer_does_not_wait_for_the_upstreams_end() {
     assert_eq!(rig.record().tokens.output, 2);
 }
 
-/// A last chunk without a terminator behind it, and what may follow it.
+/// A last chunk without a terminator, and possible bytes after it.
 const FINISH: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n";
 const USAGE: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n";
 

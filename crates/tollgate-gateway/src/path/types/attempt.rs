@@ -19,7 +19,7 @@ pub(crate) struct StartedAttempt<'a> {
     pub(crate) planned: Arc<PlannedAttempt>,
     pub(crate) request: UpstreamRequest,
     pub(crate) progress: Arc<AttemptProgress>,
-    /// How long a stream waits for its first content while the upstream shows that it is at work; `None`: always.
+    /// Longest wait for the first content of a stream whose upstream is alive; then the status is sent without it. `None`: no limit.
     pub(crate) answer_after: Option<Duration>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Streaming {
     /// Chunks for the caller that were read so far.
     pub first: Vec<Bytes>,
     pub rest: Rest,
-    /// Memory of what the relay keeps and of `first`.
+    /// Counts the memory that the relay and `first` keep.
     pub memory: StreamMemory,
     /// Longest silence allowed to the upstream, in milliseconds.
     pub idle_ms: u64,
@@ -68,9 +68,9 @@ pub(crate) struct Streaming {
 /// The rest of a stream after its first content.
 pub(crate) enum Rest {
     Pending(UpstreamBody),
-    /// Nothing: the upstream ended and the relay is finished.
+    /// The upstream ended and the relay is finished.
     Ended,
-    /// Nothing usable: the bytes that brought the content also broke the stream.
+    /// The chunk that contained the first content also broke the stream.
     Broken(StreamError),
 }
 

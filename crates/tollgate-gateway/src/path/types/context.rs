@@ -152,9 +152,9 @@ pub(crate) struct RetryState {
     pub(crate) last: Option<LastAttempt>,
     /// Shortest wait requested by an upstream, in seconds.
     pub(crate) shortest_wait: Option<u32>,
-    /// Whether the request goes without the sealed thoughts of its history, because an account refused them.
+    /// True if the sealed thoughts of the history are left out, because an account refused them.
     pub(crate) without_seals: bool,
-    /// Whether the retry budget has counted the request.
+    /// True once the request was counted in the retry budget.
     pub(crate) counted: bool,
 }
 

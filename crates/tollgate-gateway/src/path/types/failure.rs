@@ -1,4 +1,4 @@
-//! How an attempt failed, and what that means.
+//! Failures of attempts, and their consequences.
 
 use tollgate_core::{AttemptResult, Observation, Timestamp};
 use tollgate_protocol::{Protocol, UpstreamProblem};
@@ -32,7 +32,7 @@ pub(crate) enum Failure {
 const MESSAGE_CHARS: usize = 500;
 
 impl Failure {
-    /// What kind of failure it is, without text of the upstream.
+    /// The kind of failure, without text of the upstream.
     pub(crate) fn class(&self) -> String {
         match self {
             Self::NoAnswer(fault) => fault.to_string(),

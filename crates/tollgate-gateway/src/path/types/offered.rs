@@ -1,4 +1,4 @@
-//! A request once its model is resolved, and what was reserved for it.
+//! A request whose model is resolved, and its reservation.
 
 use std::sync::Arc;
 

@@ -2,7 +2,7 @@
 //!
 //! When the upstream speaks the caller's protocol, the caller's bytes are passed on with at most a few splices, such as the
 //! upstream's name of the model. Otherwise the request is decoded once, and encoded once for each channel that routing
-//! considers. Encoding also shows routing what a channel cannot express.
+//! considers. Encoding also shows routing the fields that a channel cannot express.
 
 mod copies;
 mod media;
@@ -51,7 +51,7 @@ pub(crate) struct RequestBodies<'a> {
     output_limit: Option<OutputLimit>,
     /// The model's output limit, which is sent where the protocol requires one and the caller gave none.
     max_output: Option<u64>,
-    /// Whether one account alone serves the model, so that every signature in the history is its own.
+    /// True if only one account serves the model, so that it issued every signature in the history.
     has_sole_account: bool,
     /// Whether the sealed thoughts of Responses are left out, because an account refused them.
     without_seals: AtomicBool,
@@ -68,7 +68,7 @@ struct EncodedBody {
     channel: ChannelId,
     upstream_model: String,
     outcome: Arc<Result<EncodedRequest, TranslateError>>,
-    /// Remote media is still to be fetched: the body tells what can be expressed, and must not be sent.
+    /// Remote media are not fetched yet. The body only shows whether the request can be expressed, and must not be sent.
     unfetched: bool,
 }
 
@@ -160,7 +160,7 @@ impl<'a> RequestBodies<'a> {
         faults.all(|other| other == Some(first)).then(|| first.clone())
     }
 
-    /// Whether a limit of this gateway, and not the request, kept media from being fetched.
+    /// True if media could not be fetched because of a limit of this gateway rather than a fault of the request.
     pub(crate) fn is_without_media(&self) -> bool {
         self.media.is_at_own_limit()
     }
@@ -176,7 +176,7 @@ impl<'a> RequestBodies<'a> {
         reasons.all(|other| other == first).then_some(first)?
     }
 
-    /// Whether the history has thoughts that a Responses upstream sealed, for this upstream of the protocol.
+    /// True if the history has thoughts that were sealed by a Responses upstream and would be sent to this attempt's upstream.
     pub(crate) fn has_seals(&self, planned: &PlannedAttempt) -> bool {
         if planned.protocol == self.from {
             return signature_member(planned.protocol, self.body).is_some();
@@ -377,8 +377,8 @@ impl ResponseConversion {
         }
     }
 
-    /// Whether a large complete answer may be passed on in pieces. A translated one is needed whole, because the caller's protocol
-    /// has another order; so is a token count, which is small.
+    /// Whether a large complete answer may be passed on in pieces. A translated answer must be read whole, because the members
+    /// have another order in the caller's protocol. Token counts and compactions are read whole, too.
     pub(crate) const fn passes_pieces(&self, method: Method) -> bool {
         matches!(self, Self::Same { .. }) && !matches!(method, Method::CountTokens | Method::Compact)
     }
@@ -413,7 +413,7 @@ impl ResponseConversion {
     }
 }
 
-/// Whether one account alone serves the model to the group.
+/// True if only one account serves the model to the group.
 fn has_sole_account(catalog: &Catalog, offer: &Offer) -> bool {
     let channels = offer.candidates.iter().filter_map(|served| catalog.channel_at(served.channel));
     channels.map(|channel| channel.accounts.len()).sum::<usize>() == 1

@@ -1,5 +1,5 @@
-//! Memory of a stream while it is passed on. A relay keeps an event that has begun and calls that are sent in one piece; what that
-//! is above a free allowance counts against the memory for bodies and answers.
+//! Memory of a stream while it is passed on. A relay keeps unfinished events, and calls that must be sent in one piece. Bytes
+//! above a free allowance count against the memory for bodies and answers.
 
 use std::{
     fmt,
@@ -20,14 +20,14 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 
 type Wait = Pin<Box<dyn Future<Output = (MemoryCharge, Result<(), MemoryExhausted>)> + Send>>;
 
-/// Counts what a stream keeps. Released when it is dropped.
+/// Counts the memory that a stream keeps, and releases it on drop.
 pub(crate) struct StreamMemory {
     /// `None` if memory is not counted, and during a wait.
     charge: Option<MemoryCharge>,
     wait: Option<Wait>,
     /// Bytes for which there was no memory when they were measured. The wait for it has not begun.
     missing: Option<usize>,
-    /// Most bytes that may be kept uncounted by now: those at the last measurement, and all that were received since.
+    /// Upper bound of the bytes that are kept but not counted: those at the last measurement, plus all that were received since.
     uncounted: usize,
 }
 
@@ -43,7 +43,7 @@ impl StreamMemory {
         Self { charge: request.map(|request| MemoryCharge::new(Arc::clone(request))), wait: None, missing: None, uncounted: 0 }
     }
 
-    /// Notes received bytes. Returns whether [`Self::measured`] must be called with what is kept now.
+    /// Notes received bytes. Returns whether [`Self::measured`] must be called with the bytes that are kept now.
     pub(crate) const fn received(&mut self, bytes: usize) -> bool {
         self.uncounted = self.uncounted.saturating_add(bytes);
         self.uncounted > FREE_BYTES

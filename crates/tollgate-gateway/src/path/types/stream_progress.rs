@@ -2,8 +2,8 @@
 
 use tollgate_protocol::{ReplySummary, StreamRelay};
 
-/// How far the answer of a stream has come. Comments, empty deltas and growing usage figures do not count as progress; pieces of a
-/// call do, also where the caller gets nothing of it before it is whole.
+/// Progress of a streamed answer. Comments, empty deltas and growing usage figures are not progress. Pieces of a call are, even if
+/// the caller receives the call only once it is complete.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct StreamProgress {
     content_bytes: u64,

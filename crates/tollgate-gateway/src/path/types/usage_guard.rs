@@ -1,5 +1,5 @@
-//! The usage guard collects what the stages find out about a request, and writes exactly one usage record: into the journal, on its
-//! way to the database, as a log event, into the metrics, and for the export of its spans.
+//! The usage guard collects the facts that the stages learn about a request, and writes exactly one usage record. The record goes
+//! to the journal and from there to the database, to the log, to the metrics, and to the export of spans.
 //!
 //! The guard is created first. Once the key is known it leaves a record however the request ends: finished with an [`Ending`], or
 //! dropped because the caller left or the task died.
@@ -270,7 +270,7 @@ impl UsageGuard {
         self.note_left_out(&summary);
     }
 
-    /// Notes what was left out of the answer so far.
+    /// Notes the parts left out of the answer so far.
     pub(crate) fn note_left_out(&mut self, summary: &ReplySummary) {
         if summary.surplus_calls > 0
             && let Some(facts) = &mut self.facts
@@ -368,7 +368,7 @@ impl UsageGuard {
         let (status, outcome, reason) = if std::thread::panicking() {
             (500, Outcome::Refused, "E62")
         } else if self.recorder.shared.condition.is_cutting_off() {
-            // As after a kill: what the caller received is unknown.
+            // As after a kill, it is unknown how much the caller received.
             (if self.answered { 200 } else { 0 }, Outcome::GatewayStopped, "gateway_stopped")
         } else {
             (if self.answered { 200 } else { 499 }, Outcome::CallerLeft, "E64")

@@ -1,4 +1,4 @@
-//! The worker of one core: what the stages need of the gateway.
+//! The worker of one core, with the parts of the gateway that the stages need.
 
 use std::sync::Arc;
 

@@ -16,7 +16,7 @@ async fn hand_over(gate: &Gate) -> mpsc::Receiver<MovedConnection> {
     moved
 }
 
-/// Waits until the process has ended what it had begun.
+/// Waits until the process has completed its running requests.
 async fn ended(gate: Gate) {
     let drained = timeout(TIMEOUT, gate.run).await.expect("the process ends").unwrap().unwrap();
     assert_eq!(drained, Drained::Complete);

@@ -19,7 +19,7 @@ const MAX_BLOCKED: usize = 100_000;
 #[derive(Debug, Default)]
 pub(super) struct Blocked {
     since: RwLock<HashMap<Subject, Revision>>,
-    /// False while there is none, which spares the look-up.
+    /// False while nothing is blocked, so that no lock is taken.
     any: AtomicBool,
 }
 

@@ -14,7 +14,7 @@ use tollgate_core::{IdHash, Key, KeyId};
 use super::fingerprint::KeyFingerprint;
 use crate::state::shares::{KeyShare, ShareRegistry};
 
-/// A key and what it holds.
+/// A key and its cached data.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownKey {
     pub(crate) key: Arc<Key>,

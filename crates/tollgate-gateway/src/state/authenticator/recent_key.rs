@@ -7,8 +7,8 @@ use std::{
 
 use super::{KnownKey, fingerprint::KeyFingerprint};
 
-/// Remembers the last key that was found for a connection. Each request checks whether the key may be used; what was read about it is
-/// used until any key changes.
+/// Remembers the last key that was found for a connection. Each request still checks whether the key may be used. The key's data is
+/// reused until any key changes.
 #[derive(Default)]
 pub(crate) struct RecentKey(Mutex<Option<FoundKey>>);
 

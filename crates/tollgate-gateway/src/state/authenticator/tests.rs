@@ -1,4 +1,4 @@
-//! Which keys are accepted, how others are refused, and that an unavailable database never makes a valid key look wrong.
+//! Acceptance and refusal of keys. An unavailable database must never make a valid key look wrong.
 
 use std::sync::atomic::Ordering;
 

@@ -10,7 +10,7 @@ use tollgate_core::{Account, AccountHealth, CredentialFingerprint, HealthSnapsho
 
 use super::{evidence::Evidence, suspicion::Suspicion};
 
-/// Health of an account, with what it is based on.
+/// Health of an account, and the observations behind it.
 #[derive(Debug, Default)]
 pub(super) struct HealthEntry {
     pub(super) health: Mutex<AccountHealth>,
@@ -25,7 +25,7 @@ pub(super) struct HealthEntry {
     pub(super) suspicion: Suspicion,
     /// Whether it changed since it was last saved.
     pub(super) unsaved: AtomicBool,
-    /// Whether a test ended the state since it was last sent to the other nodes.
+    /// True if a test ended the state and this was not yet sent to the other nodes.
     pub(super) ended: AtomicBool,
 }
 
@@ -62,7 +62,7 @@ impl HealthEntry {
         if self.evidence.is_of_some() { HealthState::Usable } else { health.state }
     }
 
-    /// The health as it is shown: that of the callers it concerns.
+    /// The health to show. If only some callers are affected, it is theirs.
     pub(super) fn shown_health(&self) -> AccountHealth {
         let health = self.health();
         match self.suspicion.state() {

@@ -45,13 +45,13 @@ impl Evidence {
         self.only.store(0, Ordering::Relaxed);
     }
 
-    /// Whether the state concerns requests of `by`; `None`: of anyone.
+    /// True if the state applies to requests of `by`; with `None`, to those of any caller.
     pub(super) fn concerns(&self, by: Option<Requester>) -> bool {
         let only = self.only.load(Ordering::Relaxed);
         only == 0 || by.is_none_or(|by| [Concerned::Key(by), Concerned::Member(by.member)].map(digest).contains(&only))
     }
 
-    /// Whether the state concerns one key or member only.
+    /// True if the state applies to one key or member only.
     pub(super) fn is_of_some(&self) -> bool {
         self.only.load(Ordering::Relaxed) != 0
     }

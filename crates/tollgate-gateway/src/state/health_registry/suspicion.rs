@@ -1,10 +1,10 @@
-//! Answers against an account that a caller's request may have provoked: a refusal (someone else's file, a prompt that a
-//! moderating upstream refuses, an output limit beyond the credit), a 429 or spent quota without an end, and a quota that only a
-//! message mentions. Such an answer bars the account from its key only; with one to another key of the member, from the member's
-//! keys. It counts against the account when a key of another member gets one too and no request was answered in between, or when a
-//! probe is refused.
+//! Answers against an account that a caller's request may have provoked: a refusal, a 429 or spent quota without an end, and a
+//! quota that only a message mentions. (A refusal may be about someone else's file, a prompt that a moderating upstream refuses,
+//! or an output limit beyond the credit.) After such an answer the account is not used for that key; after another one for a
+//! second key of the member, for none of the member's keys. It affects all callers once a key of another member gets one as well,
+//! without an answered request in between, or once a probe is refused.
 //!
-//! A refusal is probed at once. If the probe passes, it was about the request.
+//! A refusal is probed immediately. If the probe passes, the request was the cause.
 
 use std::sync::{
     Mutex, MutexGuard, PoisonError,
@@ -28,7 +28,7 @@ const REFUSED_MS: i64 = 600_000;
 #[derive(Debug, Default)]
 pub(super) struct Suspicion {
     held: Mutex<Held>,
-    /// Whether an answer to a request changes it. Read without a lock.
+    /// Whether an answered request changes this state. Read without a lock.
     heeds_answers: AtomicBool,
     /// Digest of the key or member that the account is barred from; 0: none. Read by routing without a lock, as is `state`.
     only: AtomicU64,
@@ -43,7 +43,7 @@ struct Held {
     probes: u32,
     /// When a probe last passed.
     passed: Option<Timestamp>,
-    /// Whether the account is refused for everyone, by requests of two members, and no probe was refused.
+    /// True if the account is unavailable to all callers because requests of two members were refused, but no probe was.
     unproven: bool,
 }
 
@@ -54,7 +54,7 @@ struct Suspect {
     since: Timestamp,
 }
 
-/// Which callers an answer against an account concerns.
+/// The callers that an answer against an account affects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     /// Only its request: the credential was shown to work a moment ago.

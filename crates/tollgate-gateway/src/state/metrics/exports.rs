@@ -7,7 +7,7 @@ use tollgate_core::Timestamp;
 
 use super::{Metrics, Registering};
 
-/// What was exported by all nodes, as the database has it.
+/// Totals of the exports by all nodes, read from the database.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportFigures {
     pub days: u64,

@@ -166,7 +166,7 @@ pub(super) struct GenAiHandles {
 #[derive(Debug)]
 struct UsageHandles {
     input_sizes: Histogram,
-    /// Embeddings have none of these.
+    /// `None` for embeddings, which have none of these metrics.
     inference: Option<InferenceHandles>,
 }
 
@@ -234,7 +234,7 @@ impl GenAiHandles {
 }
 
 impl GenAiMetrics {
-    /// The durations of the request's kind of operation; counting tokens has none.
+    /// The durations of the request's kind of operation; `None` for token counts.
     fn durations_of(&self, record: &UsageRecord) -> Option<&Times> {
         match record.method {
             Method::Chat | Method::Generate | Method::StreamGenerate | Method::Compact => Some(&self.inference_duration),

@@ -135,7 +135,7 @@ impl ModelHandles {
         }
     }
 
-    /// Counts the request and what it sold for.
+    /// Counts the request and its sale amount.
     pub(super) fn count_request(&mut self, metrics: &Metrics, record: &UsageRecord) {
         let name = record.group_name.as_deref().unwrap_or(OTHER);
         let new = || GroupHandles { name: name.to_owned(), sale: None, requests: Vec::new() };

@@ -1,4 +1,4 @@
-//! Which requests leave a line, what it says, and that a slow log delays and grows nothing.
+//! The requests that leave a line, its content, and that a slow log neither delays requests nor takes unbounded memory.
 
 use std::{
     io,
@@ -18,7 +18,7 @@ fn options(requests: LoggedRequests, format: LineFormat) -> RequestLogOptions {
     RequestLogOptions { selection: LogSelection { requests, slow_us: 30_000_000 }, format, buffers: 1 }
 }
 
-/// A sink that keeps what is written.
+/// A sink that keeps the written text.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<u8>>>);
 
@@ -43,7 +43,7 @@ fn written(options: RequestLogOptions, log_all: impl FnOnce(&RequestLog)) -> Str
     String::from_utf8(bytes).unwrap()
 }
 
-/// Whether a record leaves a line among problems.
+/// True if the log option `problems` writes a line for the record.
 fn is_logged(edit: impl FnOnce(&mut UsageRecord)) -> bool {
     let mut record = usage_record("m");
     edit(&mut record);
@@ -150,7 +150,7 @@ fn a_line_for_people_has_the_same_fields() {
     assert!(text.ends_with(" duration_ms=2000\n"), "{text}");
 }
 
-/// A sink that takes nothing until it is told to.
+/// A sink that blocks until the test lets it go on.
 struct Stuck {
     begun: SyncSender<()>,
     go_on: Receiver<()>,

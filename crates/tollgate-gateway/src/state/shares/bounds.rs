@@ -68,19 +68,19 @@ pub(crate) enum Share {
 /// The part that one holder may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
-    /// Three times what is free. The first unit always fits while anything is free.
+    /// Three times the free capacity. The first unit is always admitted while any capacity is free.
     TimesFree,
     /// As [`Part::TimesFree`], and waiting requests take turns.
     TimesFreeInTurns,
     /// This many per minute and error.
     EachMinute(u32),
-    /// A fifth of its own requests; beyond, three times what is left.
+    /// A fifth of the holder's own requests; above that, three times the free capacity.
     FifthOfOwn,
     /// Failures that a holder provokes concern it alone until another holder sees them too.
     Alone,
     /// A setting of the operator.
     Setting(&'static str),
-    /// A setting of the operator; of the last units, and of a few beyond, three times what is free.
+    /// A setting of the operator. Of the last units, and of a few above the setting, three times the free capacity.
     SettingThenTimesFree(&'static str),
 }
 

@@ -108,7 +108,7 @@ fn callers_of(taker: &Taker) -> Vec<Holder> {
     taker.share.holders().to_vec()
 }
 
-/// Permits that are there at once: waiting for one is not getting one.
+/// Takes permits that are free immediately. Joining the queue does not count as getting one.
 fn permits(semaphore: Arc<FairSemaphore>, holders: Holders) -> Take {
     let mut held = Vec::new();
     Box::new(move |taker| {
@@ -183,7 +183,7 @@ fn account_health() -> Take {
     })
 }
 
-/// Has a further field remembered, and uses one that it made unsupported.
+/// A take succeeds if the common field still works for the taker, or if one more field of the taker is learned as unsupported.
 fn refused_fields() -> Take {
     let (mut fields, mut number) = (UnsupportedFields::default(), 0);
     Box::new(move |taker| {
@@ -228,7 +228,7 @@ fn contents() -> Take {
 
 type Waiting = Pin<Box<dyn Future<Output = Result<FairPermit, TooManyWaiting>>>>;
 
-/// Permits and queue places of a caller that wants all of a semaphore.
+/// Permits and queue entries of a caller that tries to take a whole semaphore.
 #[derive(Default)]
 struct Wanted {
     held: Vec<FairPermit>,

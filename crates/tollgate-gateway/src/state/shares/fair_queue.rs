@@ -31,7 +31,7 @@ impl Holder {
         }
     }
 
-    /// Whether a holder that has `held` may have one more; the first one always.
+    /// Whether a holder that has `held` may have one more. The first is always permitted.
     pub(super) fn may_add(self, held: usize, share: Share, total: usize, used: usize) -> bool {
         held == 0 || share.of(self.kind()).permits(total, used + 1, held + 1)
     }
@@ -64,7 +64,7 @@ struct Numbered<W> {
     waiter: W,
 }
 
-/// Queues that take turns. None of them is empty.
+/// Queues served in round-robin order. None of them is empty.
 #[derive(Debug)]
 struct Rotation<Q> {
     /// The next one to be served is first.
@@ -109,8 +109,8 @@ impl<W> FairQueue<W> {
         Ok(self.next_number)
     }
 
-    /// Removes the next waiter that `may` be served. Waiters before it keep their turns. Afterwards its member comes after all other
-    /// members, and its key after the member's other keys.
+    /// Removes the next waiter for which `may` is true. Skipped waiters keep their position. Afterwards the member moves behind all
+    /// other members, and the key behind the member's other keys.
     pub(crate) fn next(&mut self, mut may: impl FnMut(&W) -> bool) -> Option<W> {
         for at in 0..self.members.order.len() {
             let queue = self.members.at(at)?;
@@ -165,7 +165,7 @@ impl<W> MemberQueue<W> {
 }
 
 impl<Q: Default> Rotation<Q> {
-    /// The queue of a holder, created with the last turn when there is none.
+    /// The queue of a holder. If there is none, it is created at the end of the order.
     fn queue(&mut self, of: Option<Holder>) -> &mut Q {
         self.queues.entry(of).or_insert_with(|| {
             self.order.push_back(of);
@@ -175,12 +175,12 @@ impl<Q: Default> Rotation<Q> {
 }
 
 impl<Q> Rotation<Q> {
-    /// The queue with this number in the order of turns.
+    /// The queue at this position of the order.
     fn at(&mut self, at: usize) -> Option<&mut Q> {
         self.queues.get_mut(self.order.get(at)?)
     }
 
-    /// Ends the turn of a queue.
+    /// Moves a queue to the end of the order, or removes it if it is empty.
     fn end_turn(&mut self, at: usize, is_empty: bool) {
         let Some(of) = self.order.remove(at) else { return };
         if is_empty {

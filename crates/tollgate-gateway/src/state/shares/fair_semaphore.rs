@@ -112,7 +112,7 @@ impl FairSemaphore {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Releases a permit, and grants what is free to waiting callers.
+    /// Releases a permit, and grants free permits to waiting callers.
     fn release(self: &Arc<Self>, holders: &[Holder]) {
         let is_awaited = {
             let mut state = self.state();
@@ -124,7 +124,7 @@ impl FairSemaphore {
         }
     }
 
-    /// Grants what is free to waiting callers.
+    /// Grants free permits to waiting callers.
     fn grant(self: &Arc<Self>) {
         let mut granted = Vec::new();
         {

@@ -17,10 +17,11 @@ use crate::condition::Condition;
 /// the counters then.
 const UNCOUNTED_PART: usize = 64 * 1024;
 
-/// How long the refusal of a caller that is refused again and again is delayed, and how many are at once.
+/// Delay of a refusal for a caller that is refused repeatedly, and the number of refusals that are delayed at a time.
 const REFUSAL_DELAY: Duration = Duration::from_millis(10);
 const MAX_DELAYED: usize = 1_024;
-/// Delay of a refusal with a large body. It costs more: part of the body is on its way and is received and discarded.
+/// Delay of a refusal with a large body. It costs more, because the part of the body that is already in transit is received and
+/// discarded.
 const LARGE_BODY_DELAY: Duration = Duration::from_millis(50);
 /// Size of a large body in bytes.
 const LARGE_BODY: u64 = 256 * 1024;
@@ -55,7 +56,7 @@ pub(crate) enum NotAdmitted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryExhausted;
 
-/// Bytes that a request holds, and how many of them are counted.
+/// Bytes that a request holds, and the part of them that counts against the total.
 #[derive(Clone, Copy, Debug, Default)]
 struct HeldBytes {
     held: usize,
@@ -129,8 +130,8 @@ impl InFlightRequest {
         Ok(())
     }
 
-    /// Stops counting among the requests in progress before the answer is sent: a refusal that is delayed must not take the place
-    /// of a request that can be served. Happens once; otherwise when the request is dropped.
+    /// Stops counting among the requests in progress before the answer is sent: a delayed refusal must not keep out a request
+    /// that can be served. Only the first call has an effect; without a call this happens when the request is dropped.
     pub(crate) fn leave(&self) {
         if self.has_left.swap(true, Ordering::AcqRel) {
             return;
@@ -153,7 +154,7 @@ impl InFlightRequest {
     /// once until then.
     ///
     /// # Errors
-    /// When there is none, or none within the share of its key or member.
+    /// When no memory is free, or none within the share of its key or member.
     pub(crate) fn reserve_bytes(&self, bytes: usize) -> Result<(), MemoryExhausted> {
         let mut memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
         let held = memory.held.saturating_add(bytes);

@@ -1,19 +1,19 @@
-//! Places of ended requests in the queues for the collector of traces and for the database of contents.
+//! Capacity of the queues in which ended requests wait for the trace collector and for the database of contents, counted in places.
 
 use std::sync::{Arc, atomic::AtomicUsize};
 
 use super::{Bound, Holdings, KeyShare, Pool, uncharge};
 
-/// Places of which a key and its member have a share, so that others find space while the queue is not emptied.
+/// The places of one queue. Each key and member has a share, so that others find space even while the queue is not emptied.
 #[derive(Debug)]
 pub(crate) struct QueuePlaces {
     pool: Pool,
     total: usize,
-    /// Where a holder counts them.
+    /// The counter of a holder's places.
     held: fn(&Holdings) -> &AtomicUsize,
 }
 
-/// Places that are taken; free again when this is dropped.
+/// Taken places, which are released on drop.
 #[derive(Debug)]
 pub(crate) struct TakenPlaces {
     places: Arc<QueuePlaces>,

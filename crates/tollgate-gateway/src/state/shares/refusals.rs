@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::bounds::Bound;
 
 const MINUTE: Duration = Duration::from_mins(1);
-/// Models of which a key's refusals with one error are counted apart. Any name may be asked for.
+/// Models for which a key's refusals with one error are counted separately. Bounded, because callers can send any name.
 const MAX_MODELS: usize = 8;
 
 /// The refusals of one key, or of one member with all its keys.
@@ -62,8 +62,9 @@ pub(crate) enum RefusalRecord {
     Counted,
 }
 
-/// Counts a refused request of a key and its member. When the key has no further record of its own for the error and the model, one more
-/// record counts these refusals; when the member has none for the error, one more record counts those of all its keys and models.
+/// Counts a refused request of a key and its member. Once the key has used up its separate records for the error and the model, one more
+/// record counts its further refusals. Once the member has used up those for the error, one more record counts those of all its keys and
+/// models.
 pub(super) fn count([key, member]: [&RefusalWindows; 2], error: &'static str, model: Option<&str>, now: Instant) -> RefusalRecord {
     let [of_key, of_member] = Bound::RecordedRefusals.share().of_callers();
     let [mut key, mut member] = [key, member].map(|windows| windows.0.lock().unwrap_or_else(PoisonError::into_inner));
@@ -133,7 +134,7 @@ impl RefusalWindow {
 mod tests {
     use super::*;
 
-    /// How many of `count` refusals of a model are recorded each, share a record that they begin, and are counted in it.
+    /// Of `count` refusals of a model: how many get their own record, begin a shared record, and are counted in a shared record.
     fn refuse(windows: [&RefusalWindows; 2], model: Option<&str>, count: usize, now: Instant) -> [usize; 3] {
         let mut found = [0; 3];
         for _ in 0..count {

@@ -1,5 +1,5 @@
-//! The order in which a busy core begins requests and sends refusals: a few at a time, members and keys in turns, and the next few
-//! when everything that was ready has run.
+//! The order in which a busy core begins requests and sends refusals: a few in each pass, round-robin over members and keys. The
+//! next pass begins when all tasks that were ready have run.
 //!
 //! An event loop begins all requests that are ready. When a core falls behind, these are hundreds: more than its caches hold, so that
 //! each takes longer, and a key that sends many delays those of all others. Requests that wait here have not read their bodies and do
@@ -28,7 +28,8 @@ use super::{
 };
 use crate::{clock::Clock, state::metrics::GaugeGuard};
 
-/// Requests that begin without a turn after the core was idle: as many as a core works on at once where its throughput is highest.
+/// Requests that begin without waiting after the core was idle: the number of concurrent requests at which a core's throughput is
+/// highest.
 const BURST: u32 = 64;
 /// Requests that begin in one pass of a busy core, and refusals that are sent: those take at most a tenth of its time.
 const REQUESTS_EACH_PASS: usize = 8;
@@ -37,10 +38,10 @@ const REFUSALS_EACH_PASS: usize = 1;
 /// each waits for its answer.
 const MAX_WAITING: usize = 8_192;
 const MAX_WAIT: Duration = Duration::from_secs(2);
-/// How long a request waits, its turn included, for a place among the requests in progress. On a busy core a place becomes free at once,
-/// unless the requests in progress take long; then the caller is refused soon.
+/// Longest wait until the request may count among those in progress, including the wait for its turn. On a busy core this usually takes
+/// a moment; if the requests in progress take long, the caller is refused soon.
 const MAX_PLACE_WAIT: Duration = Duration::from_millis(250);
-/// Time between two searches for a place when no waiting request finds one.
+/// Time between two passes when no waiting request can be admitted.
 const PLACE_INTERVAL: Duration = Duration::from_millis(1);
 
 /// Requests and refusals of one core that wait for their turn.
@@ -58,15 +59,15 @@ struct Waiting {
     requests: FairQueue<WaitingRequest>,
     refusals: FairQueue<oneshot::Sender<()>>,
     burst: Burst,
-    /// Whether the task that gives turns runs.
+    /// True while the task that runs the passes exists.
     is_running: bool,
 }
 
-/// A request that waits for its turn and for a place among those in progress.
+/// A request that waits for its turn and for capacity among the requests in progress.
 #[derive(Debug)]
 struct WaitingRequest {
     begin: oneshot::Sender<Result<(), NotAdmitted>>,
-    /// `None` for one that takes no place.
+    /// The request and the share that it counts against; `None` for a request that is not counted.
     place: Option<(Arc<InFlightRequest>, Arc<KeyShare>)>,
     since: Instant,
 }
@@ -158,7 +159,7 @@ impl StartQueue {
         Ok(Some(sent))
     }
 
-    /// Starts the task that gives turns, unless it runs.
+    /// Starts the task that runs the passes, unless it exists.
     fn keep_running(self: &Arc<Self>, waiting: &mut Waiting) {
         if !mem::replace(&mut waiting.is_running, true) {
             let queue = Arc::clone(self);
@@ -166,7 +167,7 @@ impl StartQueue {
         }
     }
 
-    /// Gives turns until nothing waits.
+    /// Runs passes until nothing waits.
     async fn run(&self) {
         loop {
             // Resumes after everything that is ready now or found by the next poll for events.
@@ -192,8 +193,8 @@ impl Waiting {
         !self.is_running && self.burst.admits(core.worker_park_count(0))
     }
 
-    /// Gives the turns of one pass. Returns how many began and whether requests wait for a place; if neither, the task that gives turns
-    /// ends. Requests whose callers have left, or that waited too long, take no turn.
+    /// Runs one pass. Returns the number of requests and refusals that began, and whether requests still wait for capacity; if neither,
+    /// the task ends. Requests whose callers have left, or that waited too long, do not count towards the pass.
     fn pass(&mut self, now: Instant) -> (usize, bool) {
         let mut begun = 0;
         while begun < REQUESTS_EACH_PASS
@@ -214,7 +215,7 @@ impl Waiting {
 }
 
 impl WaitingRequest {
-    /// True if the request is to be answered now: it has a place from here on, waited too long for one, or its caller has left.
+    /// True if the wait ends now: the request was counted among those in progress, has waited too long, or its caller has left.
     fn may_begin(&self, now: Instant) -> bool {
         self.begin.is_closed() || self.claim().is_ok() || now.saturating_duration_since(self.since) >= MAX_PLACE_WAIT
     }

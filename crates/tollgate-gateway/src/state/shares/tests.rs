@@ -141,7 +141,7 @@ async fn addresses_that_never_answer_held_all_downloads() {
     let semaphore = FairSemaphore::new(Bound::Media, MAX_AT_ONCE, MAX_WAITING);
     let hostile = take_all(&semaphore, &holders(1)).await;
     assert_eq!(hostile.len(), 48);
-    // Others do not wait behind those that wait.
+    // Other keys do not wait behind the waiting requests of this one.
     let holders_of_hostile = holders(1);
     let waiting: Vec<_> = (0..40).map(|_| Box::pin(semaphore.acquire(&holders_of_hostile))).collect();
     let mut waiting = futures_util::future::join_all(waiting);

@@ -16,7 +16,8 @@ use tollgate_core::{AddressLists, Channel, UnlistedAddress, is_public, leads_to}
 use super::destination::UpstreamTarget;
 use crate::upstream::call::ConnectFault;
 
-/// Which list keeps all requests from a channel: its base URL, or that of its proxy, has an address in the place of a name.
+/// The list that blocks all requests to a channel because the host in its base URL, or in that of its proxy, is an address that the list
+/// does not permit.
 #[must_use]
 pub fn unlisted(channel: &Channel, lists: &AddressLists) -> Option<UnlistedAddress> {
     if lists.is_empty() {
@@ -46,8 +47,8 @@ impl AddressPolicy {
     }
 }
 
-/// The lists of the settings that restrict all outgoing connections. They are read when a connection is made. A change of them gives
-/// them another version, by which kept connections are checked once more before they are used again.
+/// The lists of the settings that restrict all outgoing connections. New connections are checked against them. Each change
+/// increments the version; a pooled connection with an older version is checked again before it is reused.
 #[derive(Debug, Default)]
 pub(crate) struct AddressRules {
     lists: ArcSwap<AddressLists>,
@@ -80,7 +81,7 @@ impl AddressRules {
     /// The addresses that a destination with this policy may have.
     ///
     /// # Errors
-    /// Why it may have none of them: that of the first.
+    /// If none is permitted, the reason for the first one.
     pub(crate) fn permitted(&self, reach: AddressPolicy, addresses: Vec<IpAddr>) -> Result<Vec<IpAddr>, ConnectFault> {
         let (mut permitted, mut fault) = (Vec::with_capacity(addresses.len()), None);
         for address in addresses {

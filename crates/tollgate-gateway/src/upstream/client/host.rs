@@ -126,8 +126,8 @@ pub(crate) struct SendFault {
 pub(crate) enum DeliveryState {
     /// No byte was written, or the upstream reports that it did not process the request: safe to send again.
     Untouched,
-    /// Written to a reused connection that then ended at once without a response byte. The upstream had almost certainly
-    /// closed it before, but this cannot be proven (RFC 9110, section 9.2.2).
+    /// Written to a reused connection that then ended without a response byte. The upstream had almost certainly closed
+    /// it before the request arrived, but this cannot be proven (RFC 9110, section 9.2.2).
     Unanswered,
     /// Possibly processed: lost after being written, or answered with an invalid response.
     Lost,
@@ -177,8 +177,7 @@ impl Host {
             // Another request may have made a connection by then.
             turn = Some(self.places.dial(holders, by, speaks_http2).await?);
         }
-        // The time that the request waited for its turn is not the upstream's. Boxed: the future takes kilobytes, which requests on an
-        // idle connection would carry too.
+        // The limit excludes the wait for the permit. Boxed, because the future takes kilobytes, also in requests on an idle connection.
         let connected = timeout_at(self.clock.instant() + limit, Box::pin(self.connect(trust, tasks))).await;
         let (connected, peer) = connected.map_err(|_| ConnectFault::TimedOut)??;
         self.places.count_connection();
@@ -209,7 +208,8 @@ impl Host {
     ) -> Lease {
         streams.begin();
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        // Requests that came before it was known to be HTTP/2 made one each; those above the limit serve one request.
+        // Before the upstream was known to speak HTTP/2, each request made its own connection. Those above the limit are not kept for
+        // other requests.
         if shared.len() < MAX_HTTP2 {
             let (made, sender, streams) = (self.clock.instant(), sender.clone(), Arc::clone(&streams));
             shared.push(Shared { peer, made, sender, streams });
@@ -232,7 +232,7 @@ impl Host {
         Ok((connected, Peer { address, version }))
     }
 
-    /// Whether a kept connection may be used: the lists are those that permitted it, or permit it as they are now.
+    /// Whether a pooled connection may be used: the lists have not changed since it was permitted, or still permit it.
     fn is_permitted(&self, peer: &mut Peer, rules: &AddressRules) -> bool {
         let version = rules.version();
         if peer.version == version {

@@ -1,5 +1,5 @@
-//! Turns of the requests to one channel on one core: to make a connection, and for a stream of the HTTP/2 connections. Keys and members
-//! have shares of both. Waiting for a turn is not a failure of the upstream.
+//! Permits of the requests to one channel on one core: to make a connection, and to use a stream of the HTTP/2 connections. Each key
+//! and member has a share of both. Waiting for a permit is not a failure of the upstream.
 
 use std::{
     future::Future,
@@ -32,7 +32,7 @@ pub(crate) struct Places {
     /// An HTTP/2 connection serves many requests, so only one of them makes it.
     http2_dials: Arc<FairSemaphore>,
     streams: Arc<FairSemaphore>,
-    /// Streams that each connection has, as far as `streams` knows.
+    /// Streams of each connection, as last used for the size of `streams`.
     streams_each: AtomicUsize,
     /// Connections made so far.
     made: AtomicU64,
@@ -52,12 +52,12 @@ impl Places {
     /// A stream for a request of these holders.
     ///
     /// # Errors
-    /// [`ConnectFault::AllTaken`] when there is none until `by`.
+    /// [`ConnectFault::AllTaken`] if none is free by `by`.
     pub(crate) async fn stream(&self, holders: &[Holder], by: Instant) -> Result<FairPermit, ConnectFault> {
         in_time(by, self.streams.acquire(holders)).await.unwrap_or(Err(ConnectFault::AllTaken))
     }
 
-    /// The turn to make a connection.
+    /// The permit to make a connection.
     ///
     /// # Errors
     /// [`ConnectFault::AllTaken`] when it does not come until `by`; [`ConnectFault::TimedOut`] when that is because no connection could

@@ -166,7 +166,7 @@ mod tests {
         UpstreamTarget::of(&channel(base)).unwrap()
     }
 
-    /// A proxy that, for each turn, reads the expected bytes and sends the answer.
+    /// A proxy that, for each pair, reads the expected bytes and sends the answer.
     async fn proxy(turns: Vec<(Vec<u8>, &'static [u8])>) -> (u16, tokio::task::JoinHandle<()>) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();

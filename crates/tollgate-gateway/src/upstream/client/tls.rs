@@ -23,8 +23,8 @@ use crate::upstream::call::{ConnectFault, TlsFault};
 /// Largest CA file read.
 const CA_FILE_BYTES: u64 = 1 << 20;
 
-/// What all destinations and cores share: the addresses that the settings permit, and the roots, which are loaded on the first TLS
-/// connection.
+/// State shared by all destinations and cores: the permitted addresses from the settings, and the roots, which are loaded on the
+/// first TLS connection.
 #[derive(Debug, Default)]
 pub struct Trust {
     addresses: AddressRules,

@@ -30,12 +30,12 @@ enum Source {
     Media(Media),
     /// Text, or blocks.
     Parts(Vec<Part>),
-    /// Only Anthropic can read it, such as a file.
+    /// A source that only Anthropic can read, such as a file.
     Unreadable,
 }
 
-/// The signature of a thinking block: Anthropic's own, what a Responses upstream sealed, or the mark of a chat upstream, which seals
-/// nothing. Other marked blocks have none.
+/// The signature of a thinking block: Anthropic's own, the sealed thought of a Responses upstream, or the mark of a chat upstream,
+/// whose thoughts are not sealed. Blocks with other marks have none.
 fn thinking_signature(value: String) -> Option<Signature> {
     if let Some(sealed) = value.strip_prefix(RESPONSES_SEAL) {
         return Some(Signature { owner: Protocol::Responses, value: sealed.to_owned() });

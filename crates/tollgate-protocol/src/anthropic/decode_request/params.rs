@@ -31,7 +31,7 @@ pub(super) fn params(fields: &mut Fields<'_, '_>, request: &mut Request) -> Resu
     if let Some(mut metadata) = fields.object("metadata")? {
         let path = metadata.path().to_owned();
         params.user = metadata.text("user_id")?.map(|user| Located { value: user.value, path });
-        // Tags of the usage record, which no other protocol has a place for.
+        // These become tags of the usage record. Other protocols have no member for them.
         request.dropped.extend(metadata.rest());
     }
     if let Some(tier) = fields.text("service_tier")?

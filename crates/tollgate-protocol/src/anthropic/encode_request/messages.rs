@@ -12,9 +12,9 @@ use crate::{
     tree::Tree,
 };
 
-/// The text of a user message that has nothing else: one that the caller left blank, one in front of a history that begins
-/// with the assistant's, or one in place of a history of nothing but dropped thoughts. The API takes neither blank texts nor
-/// such histories.
+/// The text of a user message without other content: one that the caller left blank, one before a history that begins with
+/// an assistant message, or one that replaces a history that had only dropped thoughts. The API refuses blank texts and such
+/// histories.
 const FILLER: &str = ".";
 
 /// Encodes `system`: a string, or blocks for several texts.

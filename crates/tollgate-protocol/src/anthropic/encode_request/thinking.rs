@@ -132,7 +132,7 @@ fn budgeted(
 }
 
 /// Tokens of `limit` reserved for the answer: a fifth, or the default limit (`fallback`) of a request without one. If the caller
-/// gave a budget below its limit, the difference is already what it wants for the answer.
+/// gave a budget below its limit, the difference is the caller's own choice for the answer.
 fn answer_reserve(setting: &ThinkingSetting<'_>, limit: u64, fallback: Option<u64>) -> u64 {
     let chosen = matches!(setting, ThinkingSetting::Budget(number, _) if fallback.is_none() && number.unsigned_abs() < limit);
     if chosen { 1 } else { (limit / 5).min(fallback.unwrap_or(u64::MAX)).max(1) }

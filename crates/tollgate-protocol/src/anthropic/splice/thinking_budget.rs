@@ -81,7 +81,7 @@ impl ThinkingBudget {
         Ok(())
     }
 
-    /// Whether the budget must go, because the last calls have no thinking block, or lose it.
+    /// Whether the budget must be removed, because the last calls have no thinking block or lose it.
     pub(super) fn is_impossible(&self) -> bool {
         let ModelTurn { calls, own_thinking, marked_thinking, .. } = self.last;
         self.member.is_some() && calls && !own_thinking && (marked_thinking || !self.has_thought)

@@ -18,8 +18,8 @@ struct Content {
     parts: Vec<Json>,
 }
 
-/// Encodes all contents. A blank user turn precedes a history that begins with calls, and stands alone for a history of nothing
-/// but dropped thoughts: upstreams refuse an empty list.
+/// Encodes all contents. A blank user turn is added before a history that begins with calls, and replaces a history that had
+/// only dropped thoughts, because upstreams refuse an empty list.
 pub(super) fn contents(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut contents: Vec<Content> = Vec::new();
     for turn in out.turns() {

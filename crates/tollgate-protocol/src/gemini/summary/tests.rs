@@ -64,7 +64,7 @@ fn both_spellings_are_accepted() {
     assert_eq!((summary.max_output, summary.candidates, summary.text_bytes), (Some(7), 3, 5));
     let fields = "generation_config.top_k generation_config.max_output_tokens generation_config.candidate_count system_instruction";
     assert_eq!(summary.fields, fields.split(' ').collect::<Vec<_>>());
-    // Which of two limits an upstream uses is unknown: the larger one is reserved, both can be lowered.
+    // It is unknown which of two limits an upstream uses, so the larger one is reserved, and both can be lowered.
     let summary = generate(&with(
         r#""generationConfig":{"maxOutputTokens":9,"max_output_tokens":5},"generation_config":{"maxOutputTokens":7}"#,
     ))

@@ -1,6 +1,6 @@
 //! Converts JSON Schema to the subset that Anthropic accepts for structured outputs and strict tools (Anthropic API docs,
-//! "Structured outputs", "JSON Schema limitations"), as Anthropic's own SDKs do: objects are closed, and what the subset
-//! lacks moves into the description.
+//! "Structured outputs", "JSON Schema limitations"), as Anthropic's own SDKs do: objects are closed, and keywords outside
+//! the subset move into the description.
 
 use std::collections::HashMap;
 
@@ -14,10 +14,10 @@ const KEPT: [&str; 6] = ["type", "title", "description", "default", "required", 
 const IGNORED: [&str; 7] = ["$schema", "$id", "$comment", "$anchor", "deprecated", "readOnly", "writeOnly"];
 const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"];
 
-/// Maximum number of values that are looked at while references are followed.
+/// Maximum number of values that are visited while references are followed.
 const MAX_FOLLOWED_VALUES: usize = 1_000_000;
 
-/// A schema of the subset, and what became of the rest. Paths are relative to the schema, with a leading point.
+/// A schema in the subset, and the treatment of the other keywords. Paths are relative to the schema, with a leading point.
 #[derive(Debug, Default)]
 pub(crate) struct ClosedSchema {
     pub(crate) schema: Value,
@@ -140,7 +140,7 @@ fn is_plain(value: &Value) -> bool {
     }
 }
 
-/// Whether a reference leads back to a schema that contains it, or following all of them is too much work.
+/// Whether a reference leads back to a schema that contains it. Also true if following all references takes too many steps.
 fn has_cycle(root: &Value) -> bool {
     let mut work = MAX_FOLLOWED_VALUES;
     // False while the references of a target are followed.

@@ -46,7 +46,7 @@ pub(super) fn mention(request: &Request, word: &str) -> bool {
     parts.filter_map(Part::as_text).any(|text| text.to_ascii_lowercase().contains(word))
 }
 
-/// Encodes the turns. A history of nothing but dropped thoughts becomes one blank user message: upstreams refuse an empty list.
+/// Encodes the turns. A history that had only dropped thoughts becomes one blank user message, because upstreams refuse an empty list.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut messages = Vec::new();
     for turn in out.turns() {
@@ -135,8 +135,8 @@ fn assistant(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     Some(message.json())
 }
 
-/// The member in which a thought of a chat upstream is sent back; `None` if it is dropped. Chat callers do not say which upstream a
-/// thought came from.
+/// The member in which a thought of a chat upstream is sent back; `None` if it is dropped. Histories of chat callers do not contain
+/// the upstream of a thought.
 fn thought_member(out: &EncodeContext<'_>, part: &Part) -> Option<ThoughtMember> {
     let of_chat_caller = (out.request.origin == Protocol::OpenAi).then_some(ThoughtMember::ReasoningContent);
     let came_in = ThoughtMember::of(part.signature.as_ref()).or(of_chat_caller)?;

@@ -8,9 +8,9 @@ use crate::{
     tree::Tree,
 };
 
-/// What to do instead of naming a stored response.
+/// Advice for a request that names a stored response.
 const NOT_STORED: &str = "nothing is stored here; send the whole conversation in 'input'";
-/// What to do instead of naming a stored conversation or a stored prompt, or fetching the answer later.
+/// Advice for a request that names a stored conversation or prompt, or wants to fetch the answer later.
 const NO_CONVERSATIONS: &str = "nothing is stored here; send the whole conversation in 'input', \
                                 with 'store': false and 'include': [\"reasoning.encrypted_content\"]";
 const NO_PROMPTS: &str = "no prompts are stored here; send the text of the prompt in 'instructions' and 'input'";
@@ -26,11 +26,11 @@ const DROPPED: [&str; 9] = [
     "prompt_cache_retention",
     "safety_identifier",
     "user",
-    // How images are compressed before the model gets them.
+    // Compression of images before the model gets them.
     "image",
 ];
 
-/// Values of `include` that ask for what hosted tools find, or for what every answer has.
+/// Values of `include` that request results of hosted tools, or members that every answer has.
 const INCLUDED: [&str; 7] = [
     "reasoning.encrypted_content",
     "file_search_call.results",
@@ -71,7 +71,7 @@ fn stream_options(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<
     Ok(())
 }
 
-/// Decodes `include` and `top_logprobs`, which has an effect beside one value of it only.
+/// Decodes `include` and `top_logprobs`. The latter has an effect only with one value of the former.
 fn logprobs(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     let mut wanted = None;
     if let Some(include) = fields.texts("include")? {
@@ -152,7 +152,7 @@ fn text(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malfor
     Ok(())
 }
 
-/// Decodes fields about stored objects. A field that stands for a part of the conversation cannot be left out.
+/// Decodes fields about stored objects. A field that replaces a part of the conversation cannot be dropped.
 fn stored(fields: &mut Fields<'_, '_>, request: &mut Request) -> Result<(), Malformed> {
     for (name, instead) in [("previous_response_id", NOT_STORED), ("conversation", NO_CONVERSATIONS), ("prompt", NO_PROMPTS)] {
         if let Some(field) = fields.take(name) {

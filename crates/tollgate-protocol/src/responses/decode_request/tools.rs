@@ -12,7 +12,7 @@ use crate::{
     tree::Tree,
 };
 
-/// Longest name of a tool that stands for one in a namespace, in bytes, and the part of a longer one that is kept.
+/// Maximum length in bytes of the flat name of a tool in a namespace, and the length of the part of a longer name that is kept.
 const MAX_FLAT_BYTES: usize = 64;
 const KEPT_BYTES: usize = 55;
 

@@ -16,7 +16,7 @@ pub(super) fn message(role: &str, content: Json) -> Json {
     Json::object([("role", Json::text(role)), ("content", content)])
 }
 
-/// Encodes the turns. A history of nothing but dropped thoughts becomes one blank user message: upstreams refuse an empty list.
+/// Encodes the turns. A history that had only dropped thoughts becomes one blank user message, because upstreams refuse an empty list.
 pub(super) fn conversation(out: &mut EncodeContext<'_>) -> Vec<Json> {
     let mut items = Vec::new();
     for turn in out.turns() {
@@ -64,8 +64,8 @@ fn user(out: &mut EncodeContext<'_>, turn: &Turn) -> Option<Json> {
     (!parts.is_empty()).then(|| message("user", Json::List(parts)))
 }
 
-/// Encodes a model turn: adjacent texts as one message, sealed thoughts and calls as items of their own, in order. Thoughts that
-/// nothing follows are left out, because the upstream refuses them.
+/// Encodes a model turn: adjacent texts as one message, sealed thoughts and calls as separate items, in order. Thoughts at the
+/// end, without an item after them, are left out, because the upstream refuses them.
 fn model(out: &mut EncodeContext<'_>, turn: &Turn, items: &mut Vec<Json>) {
     let mut text = String::new();
     // The last items, if they are thoughts.

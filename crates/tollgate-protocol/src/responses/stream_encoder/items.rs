@@ -27,7 +27,7 @@ pub(super) enum OpenItem {
 #[derive(Debug)]
 pub(super) struct OpenMessage {
     index: usize,
-    /// The text, escaped, and how long it is without that.
+    /// The escaped text, and its length before escaping.
     text: SharedPieces,
     text_bytes: usize,
     is_refusal: bool,
@@ -35,7 +35,7 @@ pub(super) struct OpenMessage {
     logprobs: SharedPieces,
     /// Maps byte to character offsets, for citations.
     map: TextMap,
-    /// A Gemini signature of the text: an item of its own behind the message.
+    /// A Gemini signature of the text. It becomes a separate item after the message.
     pub(super) signature: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl ResponsesStreamEncoder {
         }
     }
 
-    /// Closes what is still open. The last item has the status of the response if it is a message or a call.
+    /// Closes the open item. The last item has the status of the response if it is a message or a call.
     pub(super) fn close_all(&mut self, out: &mut SharedPieces, status: &str) {
         let last = self.items.len().saturating_sub(1);
         match self.open.take() {
@@ -149,7 +149,7 @@ impl ResponsesStreamEncoder {
 
     // --- messages ---
 
-    /// Appends text to a message; a refusal is a message of its own.
+    /// Appends text to a message. A refusal is a separate message.
     pub(super) fn message_text(&mut self, out: &mut SharedPieces, text: &str, is_refusal: bool) {
         let fits = matches!(&self.open, Some(OpenItem::Message(message)) if message.is_refusal == is_refusal);
         if !fits {
@@ -269,7 +269,7 @@ impl ResponsesStreamEncoder {
         self.open = Some(OpenItem::Reasoning(OpenReasoning { index, text }));
     }
 
-    /// Closes the open thought with what its upstream sealed.
+    /// Closes the open thought with the sealed content from its upstream.
     pub(super) fn close_reasoning(&mut self, out: &mut SharedPieces, sealed: Option<&str>) {
         let Some(OpenItem::Reasoning(OpenReasoning { index, text })) = self.open.take() else { return };
         let id = self.item_id("rs", index);

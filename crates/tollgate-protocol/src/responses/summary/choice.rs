@@ -1,4 +1,4 @@
-//! What `tool_choice` and `max_tool_calls` of a Responses body mean for the tools that search the web.
+//! Effect of `tool_choice` and `max_tool_calls` of a Responses body on the tools that search the web.
 
 use super::tool::OFFERED_SEARCH;
 use crate::{
@@ -16,7 +16,7 @@ pub(super) struct SearchChoice {
     is_any_required: bool,
     /// The choice names nothing but searches.
     is_demanded: bool,
-    /// Where a list of permitted tools names a search.
+    /// Paths at which a list of permitted tools names a search.
     named: Vec<FieldPath>,
     /// Uses of the provider's tools, at most.
     max_calls: Option<u64>,

@@ -45,7 +45,7 @@ pub(super) fn item(builder: &mut SummaryBuilder, scanner: &mut Scanner<'_>, path
         }
         Ok(())
     })?;
-    // The provider keeps the item: a reference need not say its type.
+    // The provider has the item stored. A reference may lack the type.
     if is_kept || (has_id && !is_message) {
         builder.kept_content(path);
     }

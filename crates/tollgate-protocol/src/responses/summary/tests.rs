@@ -1,4 +1,4 @@
-//! Summaries of requests, and what is refused while they are read.
+//! Summaries of requests, and refusals while they are read.
 
 use super::*;
 use crate::{Framing, MalformedKind, Method, RequestExtras, ServiceTier};
@@ -208,7 +208,7 @@ fn tools_that_the_conversation_adds_have_the_price_of_others() {
         adds(r#"{"type":"namespace","name":"n","tools":[{"type":"function","name":"f"},{"type":"mcp","server_label":"x"}]}"#);
     assert!(nested.extras.server_tools);
     assert!(read(r#"{"tools":[{"type":"mcp"}],"type":"tool_search_output","call_id":"c"}"#).extras.server_tools);
-    // What callers run, and the list of a remote server's tools, cost nothing more and are not checked.
+    // Tools that callers run, and the list of a remote server's tools, have no extra cost and are not checked.
     for free in [
         r#"{"type":"additional_tools","tools":[{"type":"function","name":"f"},{"type":"custom"},{"type":"local_shell"}]}"#,
         r#"{"type":"mcp_list_tools","id":"mcpl_1","server_label":"x","tools":[{"name":"f","input_schema":{"type":"object"}}]}"#,

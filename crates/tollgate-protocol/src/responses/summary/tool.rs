@@ -102,7 +102,7 @@ const CALLERS_OWN: &[&str] = &["function", "custom", "namespace"];
 const WITHOUT_CHARGE: &[&str] =
     &["local_shell", "apply_patch", "computer", "computer_use_preview", "tool_search", "programmatic_tool_calling"];
 
-/// Notes what a tool of this type may cost. Returns whether it may cost anything.
+/// Notes the possible charge for a tool of this type. Returns whether there may be one.
 fn charge(builder: &mut SummaryBuilder, kind: &str) -> bool {
     if CALLERS_OWN.contains(&kind) || WITHOUT_CHARGE.contains(&kind) {
         return false;

@@ -1,4 +1,4 @@
-//! The changes of channels, with what they serve and their accounts, and of keys.
+//! The changes of channels, including served models and accounts, and of keys.
 
 use std::collections::{HashMap, HashSet};
 
@@ -122,7 +122,7 @@ impl Planner<'_> {
     }
 }
 
-/// Compares whole texts; how far they agree cannot be told from the time it takes.
+/// Compares in constant time, so that the duration does not reveal how much of the secrets agrees.
 fn is_same(one: &Secret, other: &Secret) -> bool {
     one.expose().as_bytes().ct_eq(other.expose().as_bytes()).into()
 }

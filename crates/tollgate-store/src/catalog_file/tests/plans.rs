@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Plans and applies; what the plan said.
+/// Plans a file, applies the plan, and returns its text.
 async fn carry_out(store: &Store, text: &str, mode: ApplyMode) -> Vec<String> {
     let plan = plan(&good(text), &current(store).await, mode).unwrap_or_else(|errors| panic!("{errors:#?}"));
     let origin = if mode == ApplyMode::Served { ChangeOrigin::File } else { ChangeOrigin::Cli };
@@ -38,7 +38,7 @@ async fn what_is_applied_and_pulled_changes_nothing_when_applied_again() {
     }
 }
 
-/// Every field with a value of its own.
+/// Every field with a value other than its default.
 const EVERYTHING: &str = r#"
 [[channel]]
 name = "every \"thing\""

@@ -47,7 +47,7 @@ impl MemoryCounters {
         handed
     }
 
-    /// Continues with what [`Self::export`] returned. Call it before the first reservation.
+    /// Continues with the output of [`Self::export`]. Call it before the first reservation.
     pub(super) fn import(&self, handed: CounterHandOver, now: Instant) {
         let age = std::time::Duration::from_micros(handed.micros);
         let _ = self.epoch.set(now.checked_sub(age).unwrap_or(now));

@@ -107,7 +107,7 @@ impl SharedAccessReports {
     /// When Redis is unreachable; the reports are sent with the next exchange.
     pub async fn exchange(&mut self, ours: impl IntoIterator<Item = AccessReport>) -> Result<Vec<AccessReport>, StoreError> {
         for report in ours {
-            // Until the first answer nothing is known of what others reported.
+            // Until the first answer, the reports of other nodes are unknown.
             let is_news = report.state != AccessState::Allowed
                 || self.received_ms == 0
                 || self.known.get(&report.subject).is_some_and(|known| known.state == AccessState::Blocked);

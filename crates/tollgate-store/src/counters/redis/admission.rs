@@ -1,4 +1,4 @@
-//! Making reservations: from what was prepared, from leases, in Redis, or from the outage share.
+//! Making reservations: from prepared ones, from leases, in Redis, or from the outage share.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -108,7 +108,7 @@ impl RedisState {
         let epoch = self.epoch();
         let share = match epoch.outage_share() {
             Some(share) => Arc::clone(share),
-            // The connection is up again. A share of what is left is still safe to use.
+            // The connection is up again meanwhile. Reserving from a share of the remaining amount is still safe.
             None => Arc::new(OutageShare::new(self.node_count(), Arc::clone(&self.reservation_ttl), RetainedLeases::new())),
         };
         let micros = self.redis_micros(now);
@@ -139,7 +139,7 @@ impl RedisState {
         outcome.map(|(receipt, _)| receipt)
     }
 
-    /// Counts requests and tokens that Redis is told when it is reached again.
+    /// Counts requests and tokens, which are sent to Redis when it is reachable again.
     fn count_in_share(&self, made: &Reservation, micros: u64, is_down: bool) {
         for subject in binding_subjects(made) {
             let counted = counted_for(&made.limits, made.tokens, subject);
@@ -183,7 +183,7 @@ impl RedisState {
         self.reserve_from_share(&request.reservation, now, true)
     }
 
-    /// The leases that go back with a request are unused, whatever becomes of the request.
+    /// Leases that are returned with a request count as unused, whether or not the request is admitted.
     fn correct_for_returned(&self, request: &ReservationRequest, now: Instant) {
         let (mut returned, micros) = (CounterDeltas::new(), self.redis_micros(now));
         for (subject, (_, lease)) in &request.leases {

@@ -10,7 +10,7 @@ use tollgate_core::{AccountHealth, AccountId, HealthState, Timestamp};
 use super::connection::{self, RESPONSE_TIMEOUT, RedisAddress};
 use crate::StoreError;
 
-/// How long a rest without an end stays shared. Probes test such accounts at the same interval.
+/// Time for which an open-ended rest stays shared. Probes test such accounts at the same interval.
 const ENDLESS_REST_MS: i64 = 600_000;
 
 /// The health of accounts on all nodes.
@@ -52,8 +52,8 @@ impl SharedHealth {
         })
     }
 
-    /// Sends which accounts cool or rest on this node and for which of them a test `passed`, and returns what other nodes sent
-    /// and was not returned before.
+    /// Sends the accounts that cool or rest on this node and those for which a test `passed`. Returns reports of other nodes
+    /// that were not returned before.
     ///
     /// # Errors
     /// When Redis is unreachable.

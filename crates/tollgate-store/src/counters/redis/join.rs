@@ -1,10 +1,10 @@
-//! How a node joins: it registers, restores a Redis without data, reports all that it has reserved and spent, and then counts
-//! there.
+//! How a node joins: it registers, restores Redis if it has lost its data, reports all that the node has reserved and spent,
+//! and then counts in Redis.
 //!
-//! When Redis has lost its data, the totals of the database lack what nodes have not booked, and other nodes still serve from their
-//! shares. So all nodes gather first. Until the others have arrived, each serves from its share; then each stops for the moment in
-//! which it reports; and only when all have reported does any of them reserve from the restored meters. The others do not wait for
-//! a node that has not arrived when its last registration expires, or that does not report within 10 s.
+//! When Redis has lost its data, the totals of the database lack spending that is not booked yet, and other nodes still serve from
+//! their shares. So all nodes gather first. Until the others have arrived, each serves from its share. Then each pauses briefly
+//! while it reports. Only when all have reported does any of them reserve from the restored meters. The others do not wait for a
+//! node that has not arrived when its last registration expires, or that does not report within 10 s.
 
 use std::{
     collections::HashSet,
@@ -24,9 +24,9 @@ use super::{
 };
 use crate::LedgerPosition;
 
-/// How often a node asks whether the others have arrived.
+/// Interval at which a node polls whether the others have arrived.
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(50);
-/// How often it asks whether they have reported, while its requests wait.
+/// Interval at which it polls whether they have reported. Its requests wait meanwhile.
 const REPORT_INTERVAL: Duration = Duration::from_millis(10);
 /// Times that another process may take this node's registration before it takes another name.
 const MAX_EVICTIONS: u32 = 2;
@@ -143,9 +143,9 @@ impl RedisWorker {
         }
     }
 
-    /// Begins an epoch whose pending deltas hold all open reservations. Unsent spending stays pending if Redis has the rest
-    /// of it; otherwise Redis gets the spending of the latest requests that its totals do not contain, and what this node has
-    /// counted of the minute.
+    /// Begins an epoch whose pending deltas hold all open reservations. If Redis kept its data, unsent spending stays
+    /// pending. Otherwise the deltas hold the spending of the latest requests that the restored totals do not contain, and
+    /// the rates of the current minute.
     fn begin_epoch(&mut self, included: Option<&HashSet<RequestId>>) -> u64 {
         let mut epoch = self.state.epoch_mut();
         let share = epoch.outage_share().map_or_else(|| self.state.new_outage_share(), Arc::clone);

@@ -1,9 +1,9 @@
-//! The arithmetic of leases, without clock or network: what one node may use of one subject without asking Redis.
+//! The arithmetic of leases, without clock or network: the amount that one node may use of one subject without calling Redis.
 //!
-//! Leased money counts as reserved in Redis, so that limit ≥ spent + reserved always holds there: a request
-//! served from a lease moves money from the lease to its own reservation and back, and the amount it used leaves the lease in
-//! the same message that adds it to the spending. Requests and tokens per minute are counted in Redis when they are leased and
-//! can be used until that minute ends. Concurrency permits belong to the node as leased money does.
+//! Leased money counts as reserved in Redis, so that limit ≥ spent + reserved always holds there. A request served from a
+//! lease moves money from the lease to its own reservation and back. The used amount leaves the lease in the same message that
+//! adds it to the spending. Requests and tokens per minute are counted in Redis when they are leased and can be used until
+//! that minute ends. Concurrency permits belong to the node as leased money does.
 //!
 //! A lease serves only requests of the day and under the limits it was granted for, and only while the registration of the
 //! node is certain to be valid; the owner of the [`LeasePool`]s checks the latter.
@@ -144,7 +144,7 @@ impl LeasePool {
         minute
     }
 
-    /// Settles a request that took `amount` and spent `spent`. Returns how much of the lease is used up: at most what is in
+    /// Settles a request that took `amount` and spent `spent`. Returns the used part of the lease: at most the amount in
     /// the pool, so that the reservations of other requests are not touched.
     pub(super) const fn settle(&mut self, amount: i64, spent: i64) -> i64 {
         let available = self.money.saturating_add(amount);

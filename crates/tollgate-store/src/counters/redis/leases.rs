@@ -1,4 +1,4 @@
-//! The leases of one node on all subjects. A reservation takes from several of them in one step, or not at all.
+//! The leases of one node on all subjects. A reservation takes from several of them atomically.
 
 use std::{
     collections::HashMap,
@@ -136,7 +136,7 @@ impl Leases {
         retained
     }
 
-    /// A meter without what this node has leased or prepared and no request uses.
+    /// A meter without amounts that this node has leased or prepared and that no request uses.
     pub(super) fn exclude_unused(&self, subject: Subject, mut meter: Meter, micros: u64) -> Meter {
         let shard = self.shard(subject);
         let Some(pool) = shard.get(&subject) else { return meter };

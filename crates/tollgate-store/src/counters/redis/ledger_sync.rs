@@ -27,7 +27,7 @@ const REQUESTS_AT_ONCE: usize = 1_000;
 const LOCK_TTL_MS: u64 = 60_000;
 pub(super) const SUBJECTS_PER_MESSAGE: usize = 200;
 
-/// How far the database has been copied to Redis.
+/// Copies ledger totals from the database to Redis, up to a position.
 #[derive(Debug)]
 pub(super) struct LedgerSync {
     state: Arc<RedisState>,
@@ -73,7 +73,7 @@ impl LedgerSync {
         self.start_from(&spending);
         self.unsent = None;
         self.send(connection, &spending, now).await?;
-        // Other nodes compare the position with those of their own requests.
+        // The generation contains the ledger position, which other nodes compare with those of their own requests.
         let generation = format!("{}@{}", hex::encode(self.state.options.random.bytes::<12>()), spending.ledger.0);
         let min_ms = if spending.spent.is_empty() { 0 } else { MIN_GATHERING_MS };
         self.state.scripts.found(connection, &generation, min_ms, LONGEST_GATHERING_MS).await?;

@@ -73,7 +73,7 @@ impl MeterCache {
         std::mem::take(&mut *lock(&self.to_refresh)).into_iter().collect()
     }
 
-    /// The active subjects with their meters, and whether that is all of them. `meter` returns `None` for a subject that is
+    /// The active subjects with their meters, and whether the list is complete. `meter` returns `None` for a subject that is
     /// no longer active.
     pub(super) fn active(&self, meter: impl Fn(Subject) -> Option<Meter>) -> (Vec<(Subject, Meter)>, bool) {
         let subjects: Vec<Subject> = lock(&self.active).iter().copied().collect();

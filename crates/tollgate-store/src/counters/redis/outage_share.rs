@@ -1,4 +1,4 @@
-//! Counting while Redis is unreachable: each node enforces its share of what was left when it last reached Redis, so that
+//! Counting while Redis is unreachable: each node enforces its share of the amount that was left when it last reached Redis, so that
 //! all nodes together stay near the limits. Money, requests and tokens per minute, and concurrency are divided by the number
 //! of nodes; rates and concurrency stay at least 1, so that a node is never blocked entirely.
 
@@ -80,7 +80,7 @@ impl OutageShare {
         let ShareBase { meter, running, .. } = *lock(&self.bases).entry(limit.subject).or_insert_with(|| {
             let base = base(limit.subject);
             let (requests, tokens) = base.rates;
-            // This node's part of what the nodes have used of the minute.
+            // This node's part of the requests and tokens that all nodes have used in this minute.
             self.counters.count_rates(limit.subject, requests / self.nodes, tokens / self.nodes, now);
             base
         });

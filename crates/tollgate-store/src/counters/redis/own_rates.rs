@@ -1,5 +1,5 @@
 //! This node's counts against limits per minute: requests and tokens of this minute and the one before. Redis has the sum
-//! over the nodes; one that has lost its data gets it again from what each node reports.
+//! over the nodes. If it has lost its data, the sum is restored from each node's report.
 
 use std::{collections::HashMap, sync::Mutex};
 

@@ -1,5 +1,5 @@
-//! The charges of the latest requests of this node. When Redis has lost its data, they tell what the totals of the database
-//! lack: what this node has spent and not booked by then.
+//! The charges of the latest requests of this node. When Redis has lost its data, they are the spending that the totals of
+//! the database lack, because it is not booked yet.
 
 use std::{
     collections::{HashSet, VecDeque},

@@ -304,7 +304,7 @@ impl Scripts {
         invocation.invoke_async::<i64>(connection).await.map(drop)
     }
 
-    /// Tells a gathering how far this node is.
+    /// Reports the phase of this node to a gathering.
     pub(super) async fn gather(
         &self,
         connection: &mut MultiplexedConnection,
@@ -346,7 +346,7 @@ pub(super) struct RegistrationRequest<'a> {
 /// Progress of a node in a gathering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GatheringPhase {
-    /// It is there, and still serves from its share.
+    /// It has arrived, and still serves from its share.
     Arrived,
     /// It has sent all that it has reserved and spent.
     Reported,
@@ -357,7 +357,7 @@ pub(super) enum GatheringPhase {
 pub(super) enum GatheringReply {
     /// Other nodes are expected.
     Wait,
-    /// The others are as far.
+    /// All other nodes have reached this phase.
     Proceed,
     /// The other nodes count in Redis.
     NoGathering,

@@ -231,7 +231,7 @@ async fn spending_that_is_not_booked_survives_a_redis_without_data() {
     let before = [&one, &other].map(|node| node.counters.0.epoch().number);
     server.stop();
     server.restart();
-    // The first to be there serves from its share until the other has reported.
+    // The node that arrives first serves from its share until the other one has reported.
     until("both have rejoined", || one.epoch_is_after(before[0]) && other.epoch_is_after(before[1])).await;
     for node in [&one, &other] {
         node.flushed().await;

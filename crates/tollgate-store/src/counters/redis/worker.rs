@@ -2,8 +2,8 @@
 //! and keeps Redis in line with the database.
 //!
 //! Bounds: 200 subjects a message, one message in flight; 2 s for an answer; 0.5 s between connection attempts; heartbeats
-//! every 10 s; used meters are refreshed every second, those whose money any node has reserved or spent ten times a second, at
-//! most 1,000 at once, and changes in the database every 30 s, in pages.
+//! every 10 s. Used meters are refreshed every second. Meters whose money any node has reserved or spent are refreshed ten
+//! times a second, at most 1,000 at a time. Changes in the database are read every 30 s, in pages.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -61,7 +61,7 @@ pub struct RedisWorker {
     pub(super) unanswered: Option<Vec<(Subject, CounterDelta)>>,
     /// Names this node over restarts.
     pub(super) identity: String,
-    /// How often in a row another process has ended the registration.
+    /// Consecutive times that another process has ended the registration.
     pub(super) evictions: u32,
     pub(super) generation: String,
 }
@@ -165,7 +165,7 @@ impl RedisWorker {
         loop {
             let result = tokio::select! {
                 biased;
-                // First what is due now and then, so that constant changes hold up neither heartbeats nor meters.
+                // Periodic work comes first, so that constant changes delay neither heartbeats nor meters.
                 _ = refresh.tick() => self.refresh_and_renew(&mut connection, &node, &mut last_heartbeat).await,
                 _ = follow.tick() => self.follow(&mut connection, &node, &mut followed_until).await,
                 () = state.wake.notified() => self.flush_some(&mut connection, &node).await,
@@ -206,7 +206,7 @@ impl RedisWorker {
         Ok(())
     }
 
-    /// Sends a batch of pending deltas, or the one that was not answered. False if there is none.
+    /// Sends a batch of pending deltas, or repeats an unanswered one. Returns false if nothing is pending.
     async fn send_batch(&mut self, connection: &mut MultiplexedConnection, node: &NodeRegistration) -> Result<bool, Disconnect> {
         if self.unanswered.is_none() {
             let batch = self.next_batch();
@@ -297,7 +297,7 @@ impl RedisWorker {
             }
         }
         if used.is_empty() {
-            // Notices other nodes, and data that are gone.
+            // Shows new nodes, and whether Redis has lost its data.
             let reply = self.settle(connection, node, &[]).await?;
             self.record_reply(&reply, &[]);
         }
@@ -312,7 +312,7 @@ impl RedisWorker {
         node: &NodeRegistration,
         until: &mut u64,
     ) -> Result<(), Disconnect> {
-        // A node alone has nothing to read; the call removes what is older than a minute.
+        // A single node has nothing to read, but the call also removes entries that are older than a minute.
         let is_alone = self.state.node_count() < 2;
         let most = if is_alone { 1 } else { MAX_FOLLOWED };
         let changes = self.state.scripts.changes(connection, node, *until, most);

@@ -28,7 +28,7 @@ fn entries_are_in_the_journal_once_what_was_collected_is_written() {
     assert_eq!(ended(&dir), [0, 1, 2, 3].map(request_id));
     let length = fs::metadata(segments(&dir).remove(0)).unwrap().len();
     assert_eq!(journal.bytes(), length);
-    // Nothing was sent that depends on this one.
+    // This entry is not written yet, and nothing that depends on it was sent.
     writer.begin(&begin(4)).unwrap();
     std::mem::forget((writer, journal));
     let (_journal, recovered) = open(&dir);

@@ -1,4 +1,4 @@
-//! A journal at its size limit: what is buffered, rejected, written later and lost.
+//! A journal at its size limit: entries that are buffered, rejected, written later and lost.
 
 use super::*;
 

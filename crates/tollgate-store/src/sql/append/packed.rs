@@ -14,7 +14,7 @@ use crate::{
     rollup::{MINUTE, UsageSums, add_to_cells, by_part},
 };
 
-/// The stored values of places; `None` where there is none yet.
+/// The stored value of each minute and part; `None` if there is none yet.
 type StoredParts = Vec<Option<Vec<u8>>>;
 type Merge = dyn FnOnce(StoredParts) -> RowBatch + Send;
 
@@ -25,7 +25,7 @@ pub(super) struct PackedAddition {
     width: i64,
     /// The minutes and parts with sums.
     places: Vec<(i64, i64)>,
-    /// Makes the new rows of these places from the stored values.
+    /// Computes the new rows of these minutes and parts from the stored values.
     merge: Box<Merge>,
 }
 

@@ -1,7 +1,7 @@
 //! Appends to PostgreSQL: many new rows by binary `COPY`, sums and few rows by `INSERT` from arrays. Parsing a statement with many
 //! placeholders would take the server longer than inserting the rows. With arrays the server takes three times as long for a row as
-//! with `COPY`. But the end of a `COPY` is a message of its own, which waits until the server has acknowledged the rows: up to 40
-//! ms, while other batches wait for the lock of the ledger.
+//! with `COPY`. But the end of a `COPY` is a separate message, which waits until the server has acknowledged the rows: up to 40 ms,
+//! during which other batches wait for the lock of the ledger.
 
 use std::{collections::HashSet, str::FromStr as _, sync::Arc};
 
@@ -45,7 +45,7 @@ pub(in crate::sql) struct PostgresAppender {
 /// An open transaction. Dropping it closes the connection, which rolls it back.
 pub(super) struct PostgresTransaction {
     connection: PgConnection,
-    /// Where the connection is kept after the transaction.
+    /// Takes the connection back after the transaction.
     slot: OwnedMutexGuard<Option<PgConnection>>,
     database: String,
 }
@@ -237,7 +237,7 @@ fn is_unique_violation(error: &sqlx::Error) -> bool {
     error.as_database_error().and_then(sqlx::error::DatabaseError::code).is_some_and(|code| code == UNIQUE_VIOLATION)
 }
 
-/// Values by their place, which counts from 1.
+/// Values in the order of their position, which counts from 1; `None` for a missing one.
 fn in_places<T>(count: usize, found: impl IntoIterator<Item = (i64, T)>) -> Vec<Option<T>> {
     let mut places: Vec<Option<T>> = std::iter::repeat_with(|| None).take(count).collect();
     for (place, value) in found {

@@ -1,9 +1,9 @@
 //! Appends to SQLite: a thread with a connection of its own binds and steps row by row. Multi-row statements through sqlx take three
 //! times as long: every text is copied twice more, and SQLite keeps a statement journal.
 //!
-//! New rows are inserted eight at a time. SQLite opens its cursors for each statement; while they are open, it finds the place of a
-//! row behind the previous one without a search. `OR FAIL` keeps it from writing a statement journal, which is not needed: a
-//! transaction in which a statement failed is rolled back.
+//! New rows are inserted eight at a time. SQLite opens its cursors for each statement; while they are open, it finds the position
+//! of a row that follows the previous one without a search. `OR FAIL` keeps it from writing a statement journal, which is not
+//! needed: a transaction in which a statement failed is rolled back.
 
 use std::{
     collections::HashSet,
@@ -40,11 +40,11 @@ const STATEMENTS: usize = 64;
 /// Rows that are inserted by one statement.
 const ROWS_AT_ONCE: usize = 8;
 
-/// A batch of so many records is one of many that wait, such as after an outage.
+/// Batches of at least so many records occur when many more are waiting, such as after an outage.
 const LARGE_BATCH: usize = 4_096;
-/// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten thousand
-/// keys: with a smaller cache they are read and written several times, and with every checkpoint once more. A small batch gives the
-/// memory back.
+/// Settings for small batches and for large ones. A large batch changes nearly every leaf of the index by key, some 40 MB with ten
+/// thousand keys: with a smaller cache they are read and written several times, and with every checkpoint once more. The next small batch
+/// releases the memory.
 const SMALL: [&str; 2] = ["PRAGMA cache_size = -8192", "PRAGMA wal_autocheckpoint = 4096"];
 const LARGE: [&str; 2] = ["PRAGMA cache_size = -65536", "PRAGMA wal_autocheckpoint = 32768"];
 

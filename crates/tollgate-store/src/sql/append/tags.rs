@@ -1,6 +1,6 @@
-//! The tags of a batch: which names and values have sums of their own. In a month those are the first hundred names and the first thousand
-//! values of a name, with a share for each member: a caller that sends a new value with each request must neither fill the sums
-//! nor take them from others. `tag_values` has the names and values of each month, in the order in which they came.
+//! The tags of a batch: which names and values have separate sums. In each month these are the first hundred names and the first thousand
+//! values of a name. Each member has a share of them, so that a caller that sends a new value with each request neither fills the sums
+//! nor takes them from others. `tag_values` has the names and values of each month, in the order in which they came.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -24,7 +24,7 @@ pub(in crate::sql) const MAX_VALUES: usize = 1_000;
 /// Months kept in memory.
 const MAX_MONTHS: usize = 3;
 
-/// The names and values of one month behind a place: numbers of name, value and member, then the texts.
+/// The names and values of one month after a position: numbers of name, value and member, then the texts.
 const LOAD: &str = "SELECT CAST(t.tag AS TEXT) || ',' || CAST(t.value AS TEXT) || ',' || CAST(t.member AS TEXT) || ',' || n.name || '=' \
      || COALESCE(v.name, ''), CAST(t.place AS BIGINT) FROM tag_values t JOIN names n ON n.ref = t.tag LEFT JOIN names v ON v.ref = t.value \
      WHERE t.month = $1 AND t.place > $2 ORDER BY t.place";
@@ -48,7 +48,7 @@ struct SummedName {
     held: HeldByMember,
 }
 
-/// How many names or values the requests of each member brought.
+/// Names or values first sent by each member.
 #[derive(Debug, Default)]
 struct HeldByMember(HashMap<i64, usize, RandomState>);
 
@@ -104,8 +104,8 @@ impl MonthTags {
         Some(())
     }
 
-    /// Gives sums to a name or value that has none, if there is space, and passes it to `new`: `None` for the name. Its numbers are
-    /// 0 until they are known.
+    /// Assigns sums to a name or value that has none, if space and the member's share permit, and calls `new` for it: with `None`
+    /// for the name. Its numbers are 0 until they are known.
     fn claim(&mut self, name: &str, value: &str, member: i64, mut new: impl FnMut(Option<&str>)) {
         if !self.names.contains_key(name) {
             if !self.held.claim(member, self.names.len(), MAX_NAMES) {
@@ -132,7 +132,7 @@ impl MonthTags {
 }
 
 impl AppendTransaction {
-    /// Decides what the tags of new records are counted as, and gives sums to names and values that are new.
+    /// Chooses the sums for the tags of new records, and assigns sums to new names and values.
     pub(super) async fn count_tags(
         &mut self,
         records: &mut [(&UsageRecord, RecordRefs)],
@@ -164,7 +164,7 @@ impl AppendTransaction {
         Ok(())
     }
 
-    /// Reads what other nodes have added to a month.
+    /// Reads the rows that other nodes have added to a month.
     async fn load_tags(&mut self, month: i64, tags: &mut MonthTags) -> Result<(), StoreError> {
         for (text, place) in self.rows(LOAD, vec![Bind::Number(month), Bind::Number(tags.place)]).await? {
             // A row of another form is skipped, and its value counts among the others.

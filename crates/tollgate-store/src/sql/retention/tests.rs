@@ -48,7 +48,7 @@ fn day_start(day: i64) -> Timestamp {
     Timestamp::of_day(MIDNIGHT.day() + day)
 }
 
-/// Removes what is due. Returns the number of records.
+/// Removes all due records. Returns their number.
 async fn prune(store: &Store, before: Timestamp) -> u64 {
     let mut removed = 0;
     while let Some(more) = store.usage.prune(before).await.unwrap() {
@@ -234,7 +234,7 @@ async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
 async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
     let Some(log) = PartitionedLog::open("a_replay_beside_a_drop", 7).await else { return };
     let store = &log.store;
-    // All of them have a price: nothing tells of the others whether they were stored.
+    // All records have a price, because only priced ones leave a trace that shows whether they were stored.
     let priced = |day, number: u64| UsageRecord { sale: Some(NanoUsd(2_000)), ..of_day(day, number) };
     let stored: Vec<UsageRecord> = (0..600).map(|number| priced(0, number)).collect();
     store.usage.append(&stored).await.unwrap();

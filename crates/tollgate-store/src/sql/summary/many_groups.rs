@@ -1,4 +1,4 @@
-//! Sums with more groups than are added up at once, on both databases.
+//! Sums with more groups than the bound for one pass, on both databases.
 
 use tempfile::TempDir;
 
@@ -23,7 +23,7 @@ const fn requests(key: i64, model: i64) -> i64 {
     key * MODELS + model + 1
 }
 
-/// Stores the sums of a month: of each key, which is of its own member, one for each model.
+/// Stores the sums of a month, one for each key and model. Every key belongs to a different member.
 async fn store_sums(store: &SqlStore) {
     let minute = bucket(Timestamp(400 * DAY), MONTH) / MINUTE;
     let insert = async |table: &SumTable, part: i64, packed: CellWriter| {

@@ -86,7 +86,7 @@ impl SqlStore {
         self.fetch_as(SUMMARY, sqlx::query(sql), |row: &AnyRow| Ok((row.try_get(0)?, row.try_get(1)?))).await
     }
 
-    /// Whether requests in the range may have the filter's tag without sums of its value telling so.
+    /// Whether requests in the range may have the filter's tag with a value that has no separate sums.
     pub(super) async fn has_values_without_sums(&self, query: &SummaryQuery<'_>) -> Result<bool, StoreError> {
         let Some(table) = query.table else { return Ok(false) };
         let tags: Vec<i64> = query.filter.tags.iter().filter_map(|tag| tag.tag).collect();

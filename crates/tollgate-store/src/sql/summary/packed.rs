@@ -16,7 +16,7 @@ use crate::{
     },
 };
 
-/// What a query adds up.
+/// The ranges that a query adds up.
 struct SummedRanges {
     records: Vec<TimeRange>,
     cells: Vec<CellRange>,
@@ -40,7 +40,7 @@ impl SqlStore {
         Ok(sums.finish())
     }
 
-    /// The sums of a query by key, of so many parts at once as have no more groups than there is room for.
+    /// The sums of a query by key. Each pass reads as many parts as stay within the bound on groups.
     async fn sums_by_span(&self, query: &SummaryQuery<'_>, ranges: &SummedRanges) -> Result<GroupSums, StoreError> {
         let end = self.end_of_parts(SUMMARY).await?;
         let (mut begin, mut length) = (0, (end / 2).max(1));

@@ -45,16 +45,16 @@ pub(super) struct TimeRange {
     pub(super) source: SummarySource,
     pub(super) from: Option<i64>,
     pub(super) to: Option<i64>,
-    /// Whether its sums are subtracted, because those of a wider range include them.
+    /// True if its sums are subtracted, because those of a wider range include them.
     pub(super) is_subtracted: bool,
 }
 
-/// How the ends of a range are covered where only a part of a bucket lies in it.
+/// How the ends of a range are covered if only a part of a bucket lies in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EndParts {
     /// Narrower buckets within the range.
     Added,
-    /// These, or the whole bucket less the narrower ones outside the range: whichever is the shorter time.
+    /// As `Added`, or the whole bucket minus the narrower buckets outside the range, whichever reads the shorter time.
     Shortest,
 }
 
@@ -154,7 +154,7 @@ impl RangeSplit {
             return self.ranges.push(TimeRange { source: *source, from, to, is_subtracted });
         }
         let width = source.width();
-        // The first and the last beginning of a bucket within the range, and whether the buckets around its ends are taken as a whole.
+        // The first and the last start of a bucket within the range, and whether the buckets around its ends are read as a whole.
         let (first, last) = (from.map(|from| next_bucket(from, width)), to.map(|to| bucket(Timestamp(to), width)));
         let begins_whole =
             from.zip(first).is_some_and(|(from, first)| self.is_shorter(from - bucket(Timestamp(from), width), first - from));

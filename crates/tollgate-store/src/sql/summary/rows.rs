@@ -1,6 +1,6 @@
-//! Sums by a short time, and histograms, which are read row by row and added up here: by hour there are more of them than a
+//! Sums by a short time, and histograms. Both are read row by row and added up here, because by hour there are more rows than a
 //! database sorts in a fraction of a second. The groups of a time are complete when its last row is read, so few groups are open at
-//! once.
+//! a time.
 
 use std::{collections::HashMap, fmt::Write as _};
 
@@ -33,7 +33,7 @@ pub(super) type TimesByGroup = HashMap<GroupRefs, EncodedTimes, RandomState>;
 /// Adds up rows of sums: their minute, two groups, the outcome, and the figures.
 struct SumFold {
     sums: GroupSums,
-    /// Whether a group has rows of one minute only.
+    /// True if all rows of a group have the same minute.
     is_complete: bool,
     minute: i64,
 }
@@ -115,7 +115,7 @@ impl FoldRows for TimesFold {
         self.minute = minute;
         let groups = (cells.number()?, cells.number()?);
         for histogram in self.open.entry(groups).or_default().each_mut() {
-            // `verify` tells of damaged histograms.
+            // Damaged histograms are skipped here; `verify` reports them.
             histogram.merge_encoded(cells.bytes()?);
         }
         Ok(())
@@ -137,8 +137,8 @@ pub(super) fn merged(all: &[EncodedTimes]) -> RequestTimes {
     times
 }
 
-/// Ranges in the order of their times, cut in the middle of the one whose buckets have this width. The second half is empty if there is
-/// none, or it has no end.
+/// Ranges in the order of their times, cut in the middle of the range whose buckets have this width. The second half is empty if there
+/// is no such range, or it has no end.
 fn halves(mut ranges: Vec<TimeRange>, width: i64) -> (Vec<TimeRange>, Vec<TimeRange>) {
     let whole = ranges.iter().position(|range| range.source.width() == width);
     let ends = whole.and_then(|at| Some((at, ranges[at].from?, ranges[at].to?)));
@@ -154,8 +154,8 @@ fn halves(mut ranges: Vec<TimeRange>, width: i64) -> (Vec<TimeRange>, Vec<TimeRa
 }
 
 impl SqlStore {
-    /// The largest groups of a query by a short time, from a table with a row for each sum: each half of the time on a connection of its
-    /// own. No group is in both.
+    /// The largest groups of a query by a short time, from a table with a row for each sum. Two connections read one half of the time
+    /// each. No group is in both halves.
     pub(super) async fn sums_of_rows(
         &self,
         query: &SummaryQuery<'_>,
@@ -209,8 +209,8 @@ impl SqlStore {
         Ok(sums.finish())
     }
 
-    /// Adds the records of ranges to sums, of all keys or those of some parts. Of many groups, such as keys, the database would sort all of
-    /// them.
+    /// Adds the records of ranges to sums, of all keys or those of some parts. The records are grouped here, because with many groups,
+    /// such as keys, the database would sort all of them.
     pub(super) async fn sums_of_records(
         &self,
         query: &SummaryQuery<'_>,
@@ -266,7 +266,7 @@ impl SummaryQuery<'_> {
         halves(self.ranges(), width)
     }
 
-    /// Whether each bucket of a range is the whole time of its groups.
+    /// Whether the buckets of a range are as wide as those of the grouping by time.
     fn is_bucket_of_group(&self, range: TimeRange) -> bool {
         [self.by.first, self.by.second].into_iter().filter_map(width_of).any(|width| width == range.source.width())
     }

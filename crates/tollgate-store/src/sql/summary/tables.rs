@@ -24,7 +24,7 @@ pub(super) fn choose(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) ->
     TABLES.into_iter().find(|table| needed.iter().all(|column| table.has(column)))
 }
 
-/// Whether filter and grouping name one tag at most, whose number and value are known: a row of sums has one.
+/// Whether filter and grouping name at most one tag, whose number and value are known. A row of sums has only one tag.
 fn is_of_one_tag(filter: &RefFilter, by: Grouping, tags: &[TagCondition]) -> bool {
     let grouped = [by.first, by.second].into_iter().filter(|by| is_tag(*by));
     match (filter.tags.as_slice(), tags) {

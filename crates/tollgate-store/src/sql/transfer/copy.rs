@@ -90,7 +90,7 @@ impl TransferTable<'_> {
         }
     }
 
-    /// Number of rows behind a place, or up to it.
+    /// Number of rows after a position, or up to it.
     pub(super) async fn count(&self, source: &mut SqliteConnection, place: &CopiedUntil, behind: bool) -> Result<u64, sqlx::Error> {
         let than = if behind { ">" } else { "<=" };
         let condition = if *place == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {} {than} $1", self.place()) };
@@ -105,8 +105,8 @@ impl TransferTable<'_> {
         row.try_get::<i64, _>(0).map(|count| u64::try_from(count).unwrap_or(0))
     }
 
-    /// The query for rows behind a place, with the place in the first column. A table in no order, or one of which a place may have
-    /// several rows, is read at once, row by row.
+    /// The query for rows after a position, with the position in the first column. A table without an order, or with several rows
+    /// for a position, is read by one query, row by row.
     fn select(&self, after: &CopiedUntil) -> String {
         let (place, names, name) = (self.place(), self.names(), self.name);
         let condition = if *after == CopiedUntil::Nothing { String::new() } else { format!(" WHERE {place} > $1") };
@@ -115,7 +115,7 @@ impl TransferTable<'_> {
     }
 }
 
-/// Copies the rows behind a place. Returns how many, and the last place.
+/// Copies the rows after a position. Returns their number and the last position.
 pub(super) async fn copy_rows(
     source: &mut SqliteConnection,
     target: &mut PgConnection,

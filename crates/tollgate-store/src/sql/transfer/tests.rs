@@ -94,7 +94,7 @@ async fn second_pass_copies_what_was_added_since_the_first() {
     assert_eq!(there.keys.find(&hash).await.unwrap().unwrap().name, "ci");
     let verified = there.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap();
     assert_eq!((verified.records, verified), (42, store.ledger.verify(MIDNIGHT, &WorkControl::unattended()).await.unwrap()));
-    // The first start on PostgreSQL appends what the journal holds: copied records are skipped.
+    // The first start on PostgreSQL appends the records of the journal. Copied ones are skipped.
     assert_eq!(there.usage.append(&[record(101), record(102)]).await.unwrap(), 1);
     there.close().await;
 

@@ -34,7 +34,7 @@ pub(in crate::sql) struct PackedNumbers {
 /// The numbers of an attempt that are not those of its record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sql) struct PackedAttempt {
-    /// Its place among the attempts of the record.
+    /// Its index among the attempts of the record.
     pub(in crate::sql) position: u64,
     /// The microseconds from the arrival of the request to its start.
     pub(in crate::sql) start_us: i64,
@@ -160,7 +160,7 @@ impl PackedAttempt {
     }
 }
 
-/// 0 for what is absent. Saturates at `u64::MAX`; such counts do not occur.
+/// Encodes `None` as 0 and a number as one more. Saturates at `u64::MAX`; such counts do not occur.
 const fn optional(number: Option<u64>) -> u64 {
     match number {
         None => 0,
@@ -212,7 +212,7 @@ mod tests {
         bytes
     }
 
-    /// Those of an attempt without a place are lost, as they belong to none.
+    /// The numbers of an attempt without a position are not stored, because they belong to no attempt.
     fn numbers() -> impl Strategy<Value = PackedNumbers> {
         let number = || prop_oneof![Just(0), Just(1), 0..300_u64, 0..u64::MAX];
         let words = (1..5_u64, 0..4_u64, 0..5_u64, 0..6_u64);

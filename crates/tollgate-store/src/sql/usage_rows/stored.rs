@@ -1,5 +1,5 @@
-//! Rows of the usage log as they are read, and the way back to records: numbers become texts of the dictionary, and the attempts that
-//! have rows of their own join the one in the row of the request.
+//! Rows of the usage log as they are read, and their conversion to records: numbers become texts of the dictionary, and attempts in
+//! separate rows are joined with the one in the row of the request.
 
 use std::collections::HashMap;
 
@@ -232,7 +232,7 @@ pub(in crate::sql) struct StoredText {
     /// The id of the row that a name belongs to, if its kind has one.
     id: Option<Uuid>,
     text: String,
-    /// What the text says, if it is a routing trace.
+    /// The parsed text, if it is a routing trace.
     trace: Vec<TraceEntry>,
 }
 

@@ -1,6 +1,6 @@
-//! One pass over the records in order of arrival, in three stages that work at the same time: slices of records are read, each record
-//! is checked by itself and added to the sums of its day, and the sums of each day are compared with the stored ones. A stage is at
-//! most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
+//! One pass over the records in order of arrival, in three concurrent stages. The first reads slices of records, the second checks
+//! each record by itself and adds it to the sums of its day, and the third compares the sums of each day with the stored ones. A
+//! stage is at most one slice or one day ahead of the next, so that memory is bounded by the sums of a few days.
 
 use std::{iter::Peekable, sync::Arc};
 
@@ -30,7 +30,7 @@ use crate::{
     verify::{ConsistencyRule, VerifyReport},
 };
 
-/// Records read at once; few in tests, which have few records and shall have several slices.
+/// Records read at once. Few in tests, so that few records make several slices.
 const RECORDS_AT_ONCE: usize = if cfg!(test) { 2 } else { 4_000 };
 
 /// Records in order, and the attempts between them that have rows of their own, also in order.
@@ -39,7 +39,7 @@ struct Slice {
     attempts: Vec<AttemptRow>,
 }
 
-/// What the records of a time add up to.
+/// Sums of the records of a time.
 struct FinishedDays {
     /// The time in minutes: [from, to).
     minutes: (i64, i64),
@@ -47,7 +47,7 @@ struct FinishedDays {
     sales: Sales,
 }
 
-/// What is known before the pass begins.
+/// Facts read before the pass begins.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PassFacts {
     pub(super) pruned_until: i64,
@@ -190,7 +190,7 @@ impl RecordPass {
         }
     }
 
-    /// What the records before the day of this one add up to, if it is the first of its day.
+    /// If this record is the first of its day: the sums of the records before that day.
     fn day_before(&mut self, row: &UsageRow) -> Option<FinishedDays> {
         let day = row.at().day();
         if day <= self.day {
@@ -200,7 +200,7 @@ impl RecordPass {
         Some(self.finish(Timestamp::of_day(day).0))
     }
 
-    /// Hands over what the records before a time add up to, which is the end of a day.
+    /// Takes the sums of the records before `until`, which is the end of a day.
     fn finish(&mut self, until: i64) -> FinishedDays {
         let minutes = (self.finished / MINUTE, until / MINUTE);
         self.finished = until;

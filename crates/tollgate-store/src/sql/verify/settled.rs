@@ -87,7 +87,7 @@ struct Difference {
 
 pub(super) struct SettledCheck {
     pruned_until: i64,
-    /// Sums of the records added so far, without those that were compared.
+    /// Sums of the records added so far, without those that were already compared.
     sales: Sales,
     /// All records that arrived before this time were added.
     added_until: i64,
@@ -126,7 +126,7 @@ impl SettledCheck {
         Ok(())
     }
 
-    /// Compares what is left when all records were added.
+    /// Compares the remaining sums after all records were added.
     pub(super) async fn finish(mut self, reader: &mut SnapshotReader) -> Result<VerifyReport, StoreError> {
         let mut differences = self.compare_entries(reader, None).await?;
         let without_entry = std::mem::take(&mut self.sales.0).into_iter();

@@ -120,7 +120,7 @@ async fn every_kind_of_tampering_is_detected() {
     assert!(!dearer.is_empty() && dearer.iter().all(|rule| *rule == AttemptRollup), "{dearer:?}");
 }
 
-/// What `verify` finds after tampering with a log of four days, in which the first batch has records of all of them.
+/// The violations that `verify` finds after tampering with a log of four days. The first batch has records of all four days.
 async fn broken_in_four_days(tampering: &str) -> Vec<(ConsistencyRule, i64, i64)> {
     let dir = TempDir::new().unwrap();
     let store = open(options(sqlite(&dir), &dir)).await.unwrap();
@@ -279,7 +279,7 @@ async fn sales_of_removed_records_are_compared_with_the_rollups() {
          DELETE FROM attempt_sums; DELETE FROM attempts; DELETE FROM usage;"
     );
     let pruned = format!("{before} {}", set_pruned_until(-3));
-    // Making the entries older breaks the ledger's chain; what the other rules say is compared here.
+    // Making the entries older also breaks the ledger's chain. Only the violations of the other rules are compared here.
     let broken_by = async |tampering: &str| {
         let found = broken_by(tampering).await;
         let (chain, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|(rule, ..)| *rule == ConsistencyRule::Chain);

@@ -1,4 +1,4 @@
-//! Texts of the dictionary, for what a report says.
+//! Texts of the dictionary, for reports.
 
 use std::collections::{BTreeSet, HashMap};
 

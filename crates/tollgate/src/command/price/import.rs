@@ -1,4 +1,4 @@
-//! `price import` and `price diff`: what a price list would change, and writing it.
+//! `price import` and `price diff`: show the changes that a price list would make, and apply them.
 
 use http::Method;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `price simulate`: the price of a request line by line, what each account charges, and which accounts price limits exclude.
+//! `price simulate`: the price of a request line by line, the cost on each account, and the accounts that price limits exclude.
 
 use http::Method;
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::{
     output,
 };
 
-/// In the place of an amount that exceeds the bound.
+/// Shown in place of an amount above the bound.
 const TOO_LARGE: &str = "above 10,000 USD";
 
 pub(super) fn run(common: &Common, arguments: &PriceSimulation) -> Result<(), Failure> {

@@ -16,8 +16,8 @@ enum SetUp {
     Link(String),
 }
 
-/// Prints the addresses and first steps; with `store`, what a start shows once: the first key and the set-up link. Exactly two lines
-/// contain `curl `; both are complete commands.
+/// Prints the addresses and first steps; with `store`, also the first key and the set-up link, which are shown only once. Exactly
+/// two lines contain `curl `; both are complete commands.
 pub(super) async fn announce(
     common: &Common,
     config: &Config,
@@ -80,7 +80,7 @@ fn print(
     );
 }
 
-/// The key of a first start without a catalog file, if no start has shown one yet. Every address is bound by now.
+/// The key of a first start without a catalog file, if no start has shown it yet. Call after every address is bound.
 async fn first_key(config: &Config, store: &Store) -> Result<Option<String>, Failure> {
     if config.catalog_file.is_some() || store.spending_known_at().is_some() {
         return Ok(None);

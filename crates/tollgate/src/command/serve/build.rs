@@ -1,5 +1,5 @@
-//! The parts of a gateway before it listens: store, journal and counters are opened, what the last process left is counted and booked, and
-//! catalog, health and settings are loaded.
+//! Builds the parts of a gateway before it listens: opens store, journal and counters, counts and books the records that the last process
+//! left, and loads catalog, health and settings.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use crate::{
 /// Warnings about the catalog that are logged at the start; `check --catalog` has all of them.
 const MAX_WARNINGS: usize = 10;
 
-/// As [`build_components`]; a failure is told to the process that would have been replaced, which goes on.
+/// As [`build_components`]. In an upgrade, a failure is reported to the running process, which then continues.
 pub(super) async fn build_components_or_give_up(config: &Config, taken: &mut Option<TakeOver>) -> Result<ServeComponents, Failure> {
     let built = build_components(config, taken.as_mut()).await;
     if let (Err(failure), Some(taken)) = (&built, taken) {
@@ -100,7 +100,7 @@ async fn write_catalog_at_start(config: &Config, store: &Store) -> Result<(), Fa
     Ok(())
 }
 
-/// What counts and records requests, with what the last process has left.
+/// Journal and counters, with the records that the last process has left.
 struct OpenState {
     journal: Arc<Journal>,
     folder: Arc<JournalFolder>,
@@ -162,8 +162,8 @@ fn warn_of(catalog: &Catalog, config: &Config) {
     }
 }
 
-/// Whether a write succeeded. A database that is readable but takes no writes at the moment (full, or read-only) does not prevent a
-/// start: writes are deferred, as while serving.
+/// Whether a write succeeded. A database that is readable but refuses writes for now (full, or read-only) does not prevent a start:
+/// writes are deferred, as while serving.
 fn unless_unavailable(written: Result<(), StoreError>) -> Result<bool, StoreError> {
     match written {
         Err(fault) if fault.is_unreachable() => {

@@ -9,8 +9,8 @@ use tollgate_store::{Journal, JournalFolder, Store};
 
 use crate::{compose, config::Config, failure::Failure};
 
-/// Closes the database. Marks it as left in order before, if all records are in it and no other process of the data folder runs:
-/// in an upgrade the last one does so, whether it is the new process or the one before it.
+/// Closes the database. First marks it as cleanly closed, if all records are in it and no other process of the data folder runs.
+/// In an upgrade the process that ends last does so, whether it is the new or the old one.
 pub(super) async fn leave_database(
     config: &Config,
     store: &Store,

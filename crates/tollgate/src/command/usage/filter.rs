@@ -12,7 +12,7 @@ use crate::{
     failure::Failure,
 };
 
-/// The filter without what is given by id or name.
+/// The filter without the conditions that are given by id or name.
 pub(crate) fn parse_records(args: &RecordFilter) -> Result<UsageFilter, Failure> {
     let outcome = |word: &String| {
         serde_json::from_value::<Outcome>(json!(word)).map_err(|_| {

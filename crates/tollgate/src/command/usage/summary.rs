@@ -10,7 +10,7 @@ use crate::{
     failure::Failure,
 };
 
-/// What to sum by, and how to show it.
+/// The groupings of a sum, and its form of output.
 pub(super) struct Wanted {
     pub(super) by: Vec<SumGroup>,
     pub(super) previous: bool,
@@ -84,7 +84,8 @@ pub(super) async fn summary(common: &Common, admin: &Admin, args: &FilterArgs, w
     Ok(())
 }
 
-/// Adds what the table shows of nested values: total times in milliseconds, where the sums have them, and the sums before.
+/// Flattens nested values into columns of the table: total times in milliseconds, if the sums have them, and the sums of the earlier
+/// period.
 fn with_columns(mut item: Value) -> Value {
     for (column, percentile) in [("p50", "p50_us"), ("p99", "p99_us")] {
         let ms = item["duration"][percentile].as_u64().map(|micros| micros.div_ceil(1_000));

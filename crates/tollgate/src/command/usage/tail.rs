@@ -108,7 +108,7 @@ impl<'a> LiveTail<'a> {
         }
     }
 
-    /// Continues behind the last event. Returns the number of attempts so far, or the failure when there were too many.
+    /// Reconnects and continues after the last event. Returns the number of attempts so far, or the failure after too many.
     async fn reconnect(&mut self, mut failure: Failure, mut attempts: u32) -> Result<u32, Failure> {
         loop {
             if !matches!(failure, Failure::Unreachable(_)) || attempts == MAX_ATTEMPTS {

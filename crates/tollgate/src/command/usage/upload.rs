@@ -1,4 +1,4 @@
-//! `usage upload`: exports days of usage records to the storage of the settings, and shows what was exported.
+//! `usage upload`: exports days of usage records to the storage of the settings, and shows the exported days.
 
 use serde_json::{Value, json};
 use tollgate_console::{ExportRequest, parse_day};
@@ -59,7 +59,7 @@ fn print(outcome: &ExportOutcome) {
     }
 }
 
-/// Shows the exported days, newest first, and what is wrong.
+/// Shows the exported days, newest first, and the current failure.
 pub(super) async fn list(common: &Common, admin: &Admin) -> Result<(), Failure> {
     let state = admin.get(&ApiPath::of(&["exports"])).await?;
     if common.json {

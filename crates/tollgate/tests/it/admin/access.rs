@@ -6,7 +6,7 @@ use tollgate_testkit::{PendingResponse, Request, TestGateway};
 use super::{Admin, refusal, refused_whole, text};
 use crate::support::{self, PROGRAM};
 
-/// Every route of the document, with values for its path parameters, and what it needs.
+/// Every route of the document, with values for its path parameters, and the scope that it needs.
 fn routes(admin: &Admin) -> Vec<(String, String, String)> {
     let mut routes = Vec::new();
     for (template, operations) in admin.document()["paths"].as_object().unwrap() {

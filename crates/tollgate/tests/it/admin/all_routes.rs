@@ -111,7 +111,7 @@ fn around_contents(admin: &Admin) {
     admin.delete(&at(&format!("keys/{}", key["id"].as_str().unwrap())));
 }
 
-/// Calls the routes of jobs and of what they make.
+/// Calls the routes of jobs and of their results.
 fn around_jobs(admin: &Admin) {
     let at = |path: &str| format!("/admin/v1/{path}");
     let job = admin.post(&at("jobs"), &json!({"kind": "backup"}));

@@ -41,14 +41,14 @@ fn channels_are_changed_together_or_not_at_all() {
     let of_change: Vec<&Value> = events["items"].as_array().unwrap().iter().filter(|it| it["revision"] == before + 1).collect();
     assert_eq!(of_change.len(), 6, "each row has its entry: {events}");
 
-    // A fault of one keeps all as they are, and names it.
+    // A fault of one channel leaves all unchanged, and is reported for that channel.
     let missing = admin.call("PATCH", CHANNELS, Some(&json!({"channels": ["a", "gone-canary"], "weight": 9})));
     assert_eq!(refusal(&missing), refused(400, "rows_refused", "channels"));
     let error = ok_json(&missing)["error"].clone();
     assert_eq!((&error["rows"][0]["name"], &error["rows"][0]["code"]), (&json!("channels[1]"), &json!("not_found")));
     assert!(!text(&missing).contains("gone-canary"), "what was sent may be a secret");
     assert_eq!(field(&admin, "weight", &["a", "b"]), [json!(7), json!(7)]);
-    // What is wrong with every channel is wrong with the field.
+    // A fault of every channel is reported for the field.
     let wrong = admin.call("PATCH", CHANNELS, Some(&json!({"channels": ["a", "b"], "weight": 0})));
     assert_eq!(refusal(&wrong), refused(400, "invalid_value", "weight"));
     let proxy = json!({"channels": ["a", "b"], "proxy": "http://proxy.example.com:3128"});

@@ -1,7 +1,7 @@
 //! A small S3-compatible server: it checks signatures of AWS Signature Version 4 in the query by its own computation, keeps objects in
-//! memory, and fails as it is told.
+//! memory, and fails as scripted.
 //!
-//! What it computes: <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>.
+//! The computation follows <https://docs.aws.amazon.com/AmazonS3/latest/API/sigv4-query-string-auth.html>.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -36,7 +36,7 @@ pub(super) enum Fault {
 #[derive(Debug, Default)]
 struct State {
     objects: BTreeMap<String, Vec<u8>>,
-    /// What comes next; `None`: success.
+    /// Results of the next requests; `None`: success.
     faults: VecDeque<Option<Fault>>,
     /// Applies to all further requests.
     always: Option<Fault>,
@@ -153,7 +153,7 @@ impl ObjectStorage {
     }
 }
 
-/// The head of a request and what was read of its body.
+/// The head of a request, and the bytes already read of its body.
 fn read_head(connection: &mut TcpStream) -> Option<(String, Vec<u8>)> {
     let (mut read, mut chunk) = (Vec::new(), [0; 16_384]);
     loop {

@@ -1,4 +1,4 @@
-//! What must not work: forged writes, fixed sessions, guessed passwords, bodies without bounds.
+//! Attacks that must fail: forged writes, fixed sessions, guessed passwords, unbounded bodies.
 
 use std::{io::Write as _, net::TcpStream, time::Duration};
 

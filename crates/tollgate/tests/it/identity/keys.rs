@@ -1,4 +1,4 @@
-//! What members may do with their own keys: rotate and disable them, where the group allows it.
+//! Actions of members on their own keys: rotating and disabling them, if the group allows it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ struct Fixture {
     secret: String,
 }
 
-/// A member with a key of a group whose members may or may not change their keys.
+/// A member with a key of a group. The group permits its members to change their keys, or not.
 fn fixture(self_service: bool) -> Fixture {
     let admin = Admin::echo();
     admin.patch("/admin/v1/groups/echo", &json!({"self_service": self_service}));
@@ -156,7 +156,7 @@ fn members_make_keys_for_themselves_where_every_group_allows_it() {
     assert_eq!(refusal(&again), refused_whole(409, "already_exists"));
     it.admin.patch("/admin/v1/members/ann", &json!({"groups": ["hidden"]}));
     ok(&make(json!({"name": "granted", "groups": ["hidden"]})));
-    // Members have a bound, operators have none.
+    // The number of keys is bounded for members, not for operators.
     for number in 4..100 {
         ok(&it.admin.as_operator("POST", "/admin/v1/keys", Some(&json!({"name": format!("k{number}"), "member": "ann"}))));
     }

@@ -102,7 +102,7 @@ fn objects_of_others_are_not_found_on_any_route() {
             };
             match needs {
                 "nothing" => {}
-                // What belongs to the principal itself has no name.
+                // Routes for the principal's own objects have no path parameter.
                 "member" => assert!(parameters.is_empty(), "{method} {template}: whose objects are these?"),
                 "operator" | "admin" => {
                     let path = parameters.iter().fold(template.clone(), |path, name| path.replace(&format!("{{{name}}}"), "any"));
@@ -117,7 +117,7 @@ fn objects_of_others_are_not_found_on_any_route() {
                             assert_eq!(answer.status, 404, "{method} {foreign_path}: {}", text(&answer));
                             objects += 1;
                         }
-                        // What is made is made for the member itself.
+                        // Objects are created for the member itself.
                         if method == "POST" && parameters.is_empty() {
                             let for_bob = if template == "/admin/v1/find-key" {
                                 json!({"key": bob.secret})
@@ -233,7 +233,7 @@ fn members_page_through_their_own_records_only() {
     sent.insert(0, ann.record.clone());
     sent.reverse();
     assert_eq!(pages, sent);
-    // Another member's place in the log opens nothing.
+    // A cursor with another member's record shows no foreign records.
     let page = ann.browser.get(&admin, &format!("/admin/v1/usage?after={}", bob.record));
     assert!(ids(page["items"].as_array().unwrap()).iter().all(|id| sent.contains(id)), "{page}");
     let lines = text(&ann.browser.send(&admin, "GET", "/admin/v1/usage/export?format=jsonl", None));
@@ -335,7 +335,7 @@ fn live_tail_ends_with_the_session_or_key_that_opened_it() {
         .collect();
     admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
     for (pending, head) in &mut followers {
-        // The rest is what was sent before the end, which comes.
+        // The rest of the stream was sent before its end, which must come.
         while pending.read_chunk(head).unwrap().is_some() {}
     }
 }

@@ -1,4 +1,4 @@
-//! Passkeys, with an authenticator in software: adding them, signing in with them, and what must not sign in.
+//! Passkeys, with an authenticator in software: adding them, signing in with them, and answers that must not sign in.
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use ring::{
@@ -28,12 +28,12 @@ fn decode(text: &Value) -> Vec<u8> {
     URL_SAFE_NO_PAD.decode(text.as_str().unwrap()).unwrap()
 }
 
-/// Where browsers offer passkeys of a gateway without `console.url`.
+/// Origin at which browsers offer passkeys of a gateway without `console.url`.
 pub(super) fn origin(admin: &Admin) -> String {
     format!("http://localhost:{}", admin.gateway.address().port())
 }
 
-/// An authenticator with one passkey, and the browser around it. The tests change what they must not say.
+/// An authenticator with one passkey, and its browser. Tests make them send wrong values.
 #[derive(Debug)]
 struct Authenticator {
     key: EcdsaKeyPair,
@@ -72,7 +72,7 @@ impl Authenticator {
         data
     }
 
-    /// The body of `add_passkey`. CBOR is written by hand: a map of three, and `COSE_Key` with its two coordinates.
+    /// The body of `add_passkey`. The CBOR is written out: a map with three entries, and a `COSE_Key` with its two coordinates.
     fn create(&mut self, asked: &Value, name: &str) -> Value {
         self.handle = decode(&asked["user_id"]);
         let mut data = self.data(NEW_CREDENTIAL);

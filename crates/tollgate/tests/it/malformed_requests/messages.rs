@@ -30,7 +30,7 @@ const OTHERWISE: [(&str, bool, u16); 4] = [
     ("encoding-gzip-served", false, 400),
 ];
 
-/// What a body must get.
+/// The expected answer to a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// 400 on both paths.

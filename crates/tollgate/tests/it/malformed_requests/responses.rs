@@ -6,12 +6,12 @@ use serde_json::{Value, json};
 /// The paths, and whether they look at options: counting does not.
 const PATHS: [(&str, bool); 2] = [("/v1/responses", true), ("/v1/responses/input_tokens", false)];
 
-/// Inputs of the corpus that Responses answers with another status than chat, and whether that is so on the path without options only: a
-/// tool in chat's form, and a number in an option.
+/// Inputs of the corpus for which Responses has another status than chat: a tool in chat's form, and a number in an option. The flag is
+/// true if only the path without options differs.
 const OTHERWISE: [(&str, bool, [u16; 2]); 2] =
     [("json-deep-tool-schema-100", false, [400, 400]), ("json-digits-100k", true, [200, 499])];
 
-/// What a body must get.
+/// The expected answer to a body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     /// 400 on both paths.

@@ -1,4 +1,4 @@
-//! What must not work: forged forms, redirects to other sites, markup in stored texts, oversized forms.
+//! Attacks that must fail: forged forms, redirects to other sites, markup in stored texts, oversized forms.
 
 use serde_json::json;
 use tollgate_testkit::Request;

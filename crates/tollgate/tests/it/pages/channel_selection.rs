@@ -1,4 +1,4 @@
-//! What is done with several channels at once.
+//! Actions on several channels.
 
 use serde_json::json;
 use tollgate_testkit::{ScriptedResponse, UPSTREAM_CREDENTIAL};
@@ -40,7 +40,7 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
     assert_eq!(location(&post("/channel-selection", &[("do", "on")])), "/channels");
     assert_eq!(states(), [json!("on"), json!("on")]);
 
-    // The form begins empty; only what is filled in is written.
+    // The form begins empty; only filled fields are written.
     let edit = location(&post("/channel-selection", &[("do", "edit")])).to_owned();
     assert!(edit.starts_with("/channel-selection/edit?channel=chn_"), "{edit}");
     let wrong = post("/channel-selection/edit", &[("weight", "0"), ("priority", "4"), ("rpm", "")]);
@@ -69,7 +69,7 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
     assert!(wrong.status == 422 && wrong.text().contains("This is not the number of channels."), "{}", wrong.text());
     assert_eq!(location(&post("/channel-selection/remove", &[("typed_name", "2")])), "/channels");
     assert_eq!(admin.call("GET", "/admin/v1/channels/main", None).status, 404);
-    // Channels that are gone are chosen no more.
+    // Removed channels are no longer part of the selection.
     assert_eq!(location(&post("/channel-selection", &[("do", "off")])), "/channels");
 }
 

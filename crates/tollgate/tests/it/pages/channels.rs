@@ -32,7 +32,7 @@ fn channel_is_edited_as_a_file_and_goes_back_to_a_version() {
     let version = hidden(&page, "version");
     assert!(page.contains("[[channel.serves]]") && shown["version"] == version.as_str(), "{page}");
 
-    // What is wrong is said with its line, and what was typed stays.
+    // Faults are shown with their lines, and the typed text is kept.
     let post = |boss: &mut Person, path: &str, file: &str, version: &str| {
         boss.post(&admin.gateway, &format!("/channels/main/{path}"), &[("file", file), ("version", version)])
     };

@@ -1,5 +1,5 @@
-//! How pages show what they show: amounts in the display currency, times in the zone of the profile, and messages that
-//! undo.
+//! Display of pages: amounts in the display currency, times in the zone of the profile, and messages with an undo
+//! button.
 
 use std::time::Duration;
 

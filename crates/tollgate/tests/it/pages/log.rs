@@ -1,4 +1,4 @@
-//! The usage log: rows and sums of a filter, a record with its attempts, and what members do not see.
+//! The usage log: rows and sums of a filter, a record with its attempts, and the data hidden from members.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ fn views_are_kept_for_a_member_and_shared_among_operators() {
         let shared: &[(&str, &str)] = if shared { &[("shared", "true")] } else { &[] };
         person.post(&admin.gateway, "/log/views", &[&[("name", name), ("query", query)], shared].concat())
     };
-    // What the filter does not know is not kept.
+    // Unknown parameters are not stored with the view.
     let saved = save(&mut op, "Refused <b>", "?outcome=refused&range=7d&next=//example.com&after=x", true);
     assert_eq!(location(&saved), "/log?range=7d&outcome=refused");
     save(&mut op, "mine", "model=echo", false);

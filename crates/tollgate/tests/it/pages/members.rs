@@ -182,7 +182,7 @@ fn ledger_is_exported_with_its_filter() {
     let lines = root.get(&admin.gateway, "/admin/v1/ledger/export?format=jsonl").text();
     let items: Vec<serde_json::Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(json!(items), admin.get("/admin/v1/ledger")["items"], "an export has what the list has");
-    // A member exports what is the member's.
+    // A member exports the member's own data.
     let mut ann = signed_in(&admin, "ann");
     assert_eq!(ann.get(&admin.gateway, "/admin/v1/ledger/export").text().lines().count(), 3);
     let operator = Request::get("/admin/v1/ledger/export").bearer(&admin.operator);

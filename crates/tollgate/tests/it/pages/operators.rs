@@ -69,7 +69,7 @@ fn channel_lives_from_its_form_to_its_end() {
     assert!(page.contains("Switch off"), "{page}");
     assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
 
-    // What is wrong stands beside its field, and what was typed stays.
+    // The fault is shown beside its field, and the typed values are kept.
     let wrong = boss.post(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
     assert!(
         wrong.status == 422 && wrong.text().contains("aria-invalid") && wrong.text().contains("value=\"heavy\""),

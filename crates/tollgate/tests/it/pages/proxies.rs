@@ -68,7 +68,7 @@ fn proxies_are_set_by_lines_and_tested_in_stages() {
         assert!(refused.text().contains(lines.lines().next().unwrap()), "what was typed stays");
         assert_eq!(admin.get(PROXIES), listed, "{lines}");
     }
-    // What was shown keeps the password; a dash removes the proxy.
+    // Sending back the shown address keeps the password; a dash removes the proxy.
     let lines = format!("main {shown}\nspare -\nthird -");
     assert_eq!(location(&boss.post(&admin.gateway, "/proxies", &[("lines", &lines)])), "/proxies");
     assert_eq!(admin.get(PROXIES)["items"], json!([{"proxy": shown, "method": "CONNECT", "channels": ["main"]}]));

@@ -1,4 +1,4 @@
-//! What visitors see: the model square, the status page, errors, languages, assets, and paths behind a proxy.
+//! Pages for visitors: the model square, the status page, errors, languages, assets, and paths behind a proxy.
 
 use serde_json::json;
 use tollgate_testkit::{Request, TestGateway};

@@ -147,7 +147,7 @@ fn refused_seals_are_left_out_once() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let (path, sealed, _) = sealed_elsewhere()[0].clone();
-    // Nothing is left to take out the second time, and nothing was there to take out at all.
+    // The seals are removed only once: a second refusal finds none left, and a body without seals is not sent again.
     for (body, sent) in [(sealed, 2), (body(MODELS[3]), 1)] {
         let before = upstream.received().len();
         for _ in 0..sent {

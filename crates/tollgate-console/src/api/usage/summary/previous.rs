@@ -60,8 +60,8 @@ pub(super) fn side_by_side(
 }
 
 impl PreviousPeriod {
-    /// The group in the current period that a group of the period before belongs beside: times are moved by the length of the
-    /// period.
+    /// The group of the current period beside which a group of the earlier period is shown. Times are shifted by the length
+    /// of the period.
     fn moved(&self, by: SummaryBy, group: &str) -> String {
         let (begin, keep) = match by {
             SummaryBy::Month => (format!("{group}-01T00:00:00Z"), 7),

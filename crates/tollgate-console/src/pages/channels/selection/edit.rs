@@ -1,4 +1,4 @@
-//! The form for several channels: what is filled in is written to each of them, the rest stays as it is.
+//! The form for several channels. Filled fields are written to each of them; empty ones stay unchanged.
 
 use std::sync::Arc;
 

@@ -76,7 +76,7 @@ async fn test(request: &PageRequest, name: &str) -> Result<Vec<TestedObject>, Ap
     Ok(request.read::<ApiPage<TestedObject>>(operations::TEST_CHANNEL, call).await?.items)
 }
 
-/// One item for each account, or one that says why there was no test.
+/// One item for each account, or a single one with the reason why there was no test.
 fn items(t: Locale, icons: &str, channel: &str, tested: Result<Vec<TestedObject>, ApiError>, tally: &Tally) -> Vec<Stage> {
     let item = |(tone, icon): (&'static str, &'static str), detail: String, took: String| Stage {
         t,

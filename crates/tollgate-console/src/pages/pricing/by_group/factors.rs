@@ -21,7 +21,7 @@ use crate::{
     },
 };
 
-/// What the factors of the form are of.
+/// The subject of the form's factors.
 #[derive(Clone, Copy, Debug)]
 enum Subject<'a> {
     Groups,
@@ -77,7 +77,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// What a model costs in a group if it has no factor of its own there.
+/// The price of a model in a group without a factor for exactly this model.
 fn without_own(t: Locale, group: &GroupObject, model: &str) -> String {
     let others = group.model_multipliers.iter().filter(|(pattern, _)| *pattern != model);
     let others = others.filter_map(|(pattern, factor)| Some((Glob(pattern.clone()), read_factor(factor)?)));
@@ -101,7 +101,7 @@ pub(super) fn form(request: &PageRequest, groups: &[GroupObject], state: &FormSt
     }
     let held = |index: usize, group: &GroupObject| {
         let field = format!("factor_{index}");
-        // A typed factor belongs to the group that was in this place when it was typed.
+        // The index may belong to another group by now. Keep a typed factor only if its group is the same.
         let is_kept = state.value(&format!("group_{index}")) == group.name && state.has(&field);
         let control = state.number(field, group.name.clone());
         let control = match subject.hint(t, group) {
@@ -185,7 +185,7 @@ async fn write(request: &PageRequest, changes: Vec<Changed>) -> Result<(), ApiEr
         let field = format!("factor_{index}");
         answer.map_err(|error| match error.param() {
             Some("sale_multiplier") => error.about(&field).because("factor"),
-            // Such as one factor too many.
+            // A fault of the whole list, such as too many factors.
             Some(param) if param.starts_with("model_multipliers") => error.about(&field),
             _ => error,
         })?;

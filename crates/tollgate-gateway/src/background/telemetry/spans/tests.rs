@@ -1,4 +1,4 @@
-//! What spans say of requests.
+//! Spans of requests.
 
 use std::sync::Arc;
 

@@ -36,7 +36,7 @@ impl BodyCopies {
         }
     }
 
-    /// Whether a copy found no memory.
+    /// True if there was no memory for a copy.
     pub(super) fn is_exhausted(&self) -> bool {
         self.is_exhausted.load(Ordering::Acquire)
     }

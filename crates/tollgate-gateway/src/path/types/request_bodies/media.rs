@@ -1,4 +1,4 @@
-//! Remote media of one request: which URLs an attempt needs as bytes, and what was fetched so far.
+//! Remote media of one request: the URLs that an attempt needs as bytes, and the media fetched so far.
 
 use std::{
     collections::HashMap,

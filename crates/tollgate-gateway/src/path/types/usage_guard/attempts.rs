@@ -1,4 +1,4 @@
-//! The attempts of a request: their beginnings in the journal, and their ends with what they cost and say about the account.
+//! The attempts of a request: their beginnings in the journal, and their ends with their cost and their effect on the account's health.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ impl UsageGuard {
         }
     }
 
-    /// Records what has been read of the attempt's answer.
+    /// Records the part of the attempt's answer that has been read.
     pub(crate) fn record_reply(&mut self, summary: ReplySummary) {
         if let Some(attempt) = &self.attempt {
             attempt.progress().record_reply(summary);

@@ -60,7 +60,7 @@ impl UsageGuard {
         }
     }
 
-    /// Counts the memory of what is kept. If none is left, nothing is stored, so that the request itself can go on.
+    /// Counts the memory of the kept contents. If none is left, they are dropped, so that the request itself can continue.
     fn count_contents(&mut self) {
         if self.contents.as_mut().is_some_and(|contents| contents.count().is_err()) {
             self.contents = None;
@@ -68,7 +68,7 @@ impl UsageGuard {
         }
     }
 
-    /// Hands over what was kept of a request that leaves a record.
+    /// Hands over the kept contents of a request that leaves a record.
     pub(super) fn store_contents(&mut self, facts: &RequestFacts) {
         let (Some(contents), Some(share)) = (self.contents.take(), &self.share) else { return };
         // From here on the queue accounts for the memory.

@@ -35,7 +35,7 @@ impl AttemptProgress {
         *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply, message: None };
     }
 
-    /// Records what has been read of the answer.
+    /// Records the part of the answer that has been read.
     pub(crate) fn record_reply(&self, summary: ReplySummary) {
         self.state().reply = Some(summary);
     }

@@ -9,7 +9,7 @@ use tollgate_store::SyncWaiter;
 use super::{Ending, UsageGuard};
 use crate::state::shares::{RefusalRecord, RepeatedRefusals};
 
-/// How the end of a refused request was noted.
+/// The way in which a refused request was recorded.
 pub(crate) enum RefusedEnd {
     /// By a record. The answer waits for the flush.
     Recorded(Option<SyncWaiter>),
@@ -50,7 +50,7 @@ impl UsageGuard {
         }
     }
 
-    /// Returns what the request had reserved, without a record.
+    /// Releases the request's reservation, without a record.
     fn release(&mut self) {
         self.queue_permit = None;
         if std::mem::take(&mut self.has_reservation)

@@ -80,7 +80,7 @@ async fn busy_core_begins_a_few_at_a_time() {
     passes.retain(|count| *count > 0);
     assert_eq!(passes, [REQUESTS_EACH_PASS; 3]);
     assert_eq!(queue.waiting_gauge.get(), 0);
-    // Nothing is left to be done.
+    // The queue is empty.
     tokio::time::sleep(WAIT).await;
     assert_eq!(wait(&queue, 1).now_or_never(), Some(Ok(())));
     assert!(!queue.waiting().is_running);
@@ -141,7 +141,7 @@ async fn a_key_may_not_fill_the_queue() {
     drop(waiting(&queue, 2));
 }
 
-/// A core that never comes to give turns: its queue has a request, and no task.
+/// A core that never runs a pass: its queue has a request, but no task serves it.
 #[tokio::test(start_paused = true)]
 async fn request_waits_no_longer_than_it_may() {
     let queue = busy();
@@ -161,7 +161,7 @@ async fn requests_of_a_busy_core_were_refused_when_a_place_was_about_to_be_free(
     assert_eq!(begun(&mut waits), 0);
     sleep(WAIT).await;
     assert_eq!((begun(&mut waits), condition.requests.used()), (6, 6), "as many as the share of one key");
-    // Another key's place is not theirs.
+    // A free place that is another key's share is not given to them.
     let single = enter();
     assert_eq!(wait_for_place(&queue, &other, Some(&single)).await, Ok(()));
     assert_eq!((begun(&mut waits), condition.requests.used()), (0, 7));
@@ -169,7 +169,7 @@ async fn requests_of_a_busy_core_were_refused_when_a_place_was_about_to_be_free(
     requests[..2].fill(None);
     sleep(2 * WAIT).await;
     assert_eq!((begun(&mut waits), condition.requests.used()), (1, 6));
-    // None ends: the caller is told.
+    // No request ends, so the caller is refused.
     let told = Instant::now();
     assert!(matches!(waits.pop().unwrap().await, Err(NotAdmitted::AboveShare(_))));
     assert!(told.elapsed() <= MAX_PLACE_WAIT, "{:?}", told.elapsed());

@@ -169,7 +169,7 @@ fn constant(line: &str) -> Option<String> {
     (is_item && is_bound).then(|| name.to_owned())
 }
 
-/// The construction with its arguments, as far as they are on the line.
+/// The constructor call with the arguments that are on the same line.
 fn construction(line: &str, how: &str) -> Option<String> {
     let at = line.find(how)?;
     let (found, mut depth) = (&line[at..], 0);
