@@ -138,7 +138,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         }
     }
 
-    /// The last resort: an account that cools after a transient failure, the one available soonest. Only one per request, so that
+    /// The last resort: an account that cools for another reason than a rate limit, the one available soonest. Only one per request, so that
     /// a total outage costs one such attempt. None while a healthy account is merely busy, because that can be waited for.
     pub(super) fn last_resort(&mut self) -> Option<Candidate> {
         if self.input.history.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
