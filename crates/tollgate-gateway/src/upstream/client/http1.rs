@@ -40,7 +40,7 @@ use crate::{
 };
 
 /// Space for the first read of a response. Larger ones have more while they fill it.
-const FIRST_READ: usize = 8 * 1024;
+const FIRST_READ: usize = 4 * 1024;
 const LARGEST_READ: usize = 128 * 1024;
 /// Space below which a buffer is replaced before a read.
 const SMALLEST_READ: usize = 1024;
