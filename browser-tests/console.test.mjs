@@ -1,22 +1,13 @@
 // The pages of the console as people use them: first run, signing in, model square, profile, without JavaScript, and by keyboard.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
 import { PASSWORD, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 let keyPath;
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway({ isSetUp: false });
 
 test("the first admin sets a password and finds the console", async () => {
   const { context, page, faults } = await openPage(browser, VIEWS.light);

@@ -1,25 +1,14 @@
 // Passkeys with Chromium's virtual authenticator: added on the profile, used instead of a password, renamed and removed.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { PASSWORD, setUp, signIn } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { PASSWORD, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 // The address at which browsers offer passkeys.
-let local;
+const local = { get base() { return gateway.base.replace("127.0.0.1", "localhost"); } };
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-  local = { ...gateway, base: gateway.base.replace("127.0.0.1", "localhost") };
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 // A platform authenticator whose owner is always there, and verified until a test says otherwise.
 async function authenticator(page) {
