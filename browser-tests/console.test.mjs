@@ -155,6 +155,38 @@ test("a password can be looked at before it is sent", async () => {
   await context.close();
 });
 
+test("members who are remembered keep the session when the browser is closed", async () => {
+  const cookie = async (context) => (await context.cookies()).find(({ name }) => name === "tollgate_session");
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await signIn(page, gateway);
+    assert.equal((await cookie(context)).expires, -1, "it ends with the browser");
+    await context.clearCookies();
+    await page.goto(`${gateway.base}/sign-in`);
+    await page.locator("#login").fill("owner");
+    await page.locator("#password").fill("not the password");
+    await page.getByLabel("Remember me on this device").check();
+    await page.locator("main button.primary").click();
+    await page.locator(".banner.bad:visible").waitFor();
+    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the tick stays when the password is wrong");
+    await page.locator("#login").fill("owner");
+    await page.locator("#password").fill(PASSWORD);
+    await page.locator("main button.primary").click();
+    await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+    const days = ((await cookie(context)).expires - Date.now() / 1_000) / 86_400;
+    assert.ok(days > 29.9 && days <= 30, `${days} days`);
+    await page.goto(`${gateway.base}/profile`);
+    const session = page.locator("tr", { hasText: "this one" });
+    await session.getByText("remembered").waitFor();
+    if (javaScriptEnabled) {
+      await checkPage(page, faults, "profile with a remembered session");
+      await screenshot(page, "profile-remembered.light");
+    }
+    await session.getByRole("button", { name: "End" }).click();
+    await context.close();
+  }
+});
+
 test("new records appear while the log is followed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);

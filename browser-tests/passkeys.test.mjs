@@ -108,6 +108,27 @@ test("a passkey is added, signs in without a password, is renamed and removed", 
   await context.close();
 });
 
+test("the tick of the sign-in applies to passkeys", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await authenticator(page);
+  await signIn(page, local);
+  await beginAdding(page, "Remembered");
+  await page.getByRole("button", { name: "Make the passkey" }).click();
+  await page.getByText("The passkey was added.").waitFor();
+  for (const isRemembered of [true, false]) {
+    await signOut(page);
+    await page.getByLabel("Remember me on this device").setChecked(isRemembered);
+    await page.getByRole("button", { name: "Sign in with a passkey" }).click();
+    await page.waitForURL("**/console");
+    const { expires } = (await context.cookies(local.base)).find(({ name }) => name === "tollgate_session");
+    assert.equal(expires > 0, isRemembered);
+  }
+  await page.goto(`${local.base}/profile`);
+  await page.getByRole("link", { name: "Change", exact: true }).click();
+  await page.getByRole("button", { name: "Remove passkey" }).click();
+  await context.close();
+});
+
 test("passkeys go to the page that was asked for", async () => {
   const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await authenticator(page);

@@ -35,7 +35,7 @@ pub(super) fn origin(admin: &Admin) -> String {
 
 /// An authenticator with one passkey, and the browser around it. The tests change what they must not say.
 #[derive(Debug)]
-struct Authenticator {
+pub(crate) struct Authenticator {
     key: EcdsaKeyPair,
     credential: Vec<u8>,
     handle: Vec<u8>,
@@ -46,7 +46,7 @@ struct Authenticator {
 }
 
 impl Authenticator {
-    fn new(admin: &Admin) -> Self {
+    pub(crate) fn new(admin: &Admin) -> Self {
         let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_ASN1_SIGNING);
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
         Self {
@@ -110,7 +110,7 @@ fn begin(admin: &Admin, browser: &Browser) -> Value {
     ok(&browser.send(admin, "POST", "/admin/v1/passkeys/challenge", Some(&json!({"password": PASSWORD}))))
 }
 
-fn add(admin: &Admin, browser: &Browser, authenticator: &mut Authenticator) -> Value {
+pub(crate) fn add(admin: &Admin, browser: &Browser, authenticator: &mut Authenticator) -> Value {
     let body = authenticator.create(&begin(admin, browser), "laptop");
     let answer = browser.send(admin, "POST", "/admin/v1/passkeys", Some(&body));
     assert_eq!(answer.status, 201, "{}", text(&answer));
@@ -140,7 +140,15 @@ fn answer(admin: &Admin, body: &Value, cookie: &str) -> ClientResponse {
     admin.send("POST", path, &if cookie.is_empty() { request } else { request.header("cookie", cookie) })
 }
 
-fn try_passkey(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
+/// Signs in with a passkey and asks to be remembered.
+pub(super) fn remembered(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
+    let (challenge, cookie) = challenge(admin);
+    let mut body = authenticator.get(&challenge);
+    body["remember"] = json!(true);
+    answer(admin, &body, &cookie)
+}
+
+pub(crate) fn try_passkey(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
     let (challenge, cookie) = challenge(admin);
     answer(admin, &authenticator.get(&challenge), &cookie)
 }
