@@ -60,6 +60,16 @@ impl Authenticator {
         }
     }
 
+    /// The browser is at another address of the same host now.
+    pub(crate) fn go_to(&mut self, admin: &Admin) {
+        self.origin = origin(admin);
+    }
+
+    /// The authenticator is a copy of itself from before the last sign-in.
+    pub(crate) const fn go_back(&mut self) {
+        self.count -= 1;
+    }
+
     fn client_data(&self, kind: &str, challenge: &Value) -> Vec<u8> {
         let data = json!({"type": kind, "challenge": challenge, "origin": self.origin, "crossOrigin": false});
         data.to_string().into_bytes()
