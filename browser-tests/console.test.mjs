@@ -325,6 +325,14 @@ test("the keyboard reaches every page", async () => {
   await page.keyboard.press("Escape");
   await page.keyboard.press("Control+k");
   await page.locator("dialog.palette input:focus").waitFor();
+  await page.locator("dialog.palette .hits a").first().waitFor();
+  const cut = await page.locator("dialog.palette .hits").evaluate((list) => {
+    const { bottom } = list.getBoundingClientRect();
+    const rows = [...list.children].map((row) => row.getBoundingClientRect());
+    return { cut: rows.filter((row) => row.top < bottom - 1 && row.bottom > bottom + 1).length, hidden: rows.filter((row) => row.top > bottom - 1).length };
+  });
+  assert.equal(cut.cut, 0, "the list ends with a whole row");
+  assert.ok(cut.hidden > 0, "it has more rows than it shows");
   await page.keyboard.type("local");
   await page.locator("dialog.palette .hits a", { hasText: "local" }).waitFor();
   await checkPage(page, faults, "search over the page");
@@ -333,6 +341,22 @@ test("the keyboard reaches every page", async () => {
   await page.keyboard.press("Enter");
   await page.waitForURL("**/channels/local");
   await context.close();
+});
+
+test("the foot of the sidebar is in view, and what has the focus is not behind it", async () => {
+  for (const height of [900, 700]) {
+    const { context, page } = await openPage(browser, { viewport: { width: 1440, height }, locale: "en" });
+    await signIn(page, gateway);
+    const foot = page.locator(".side .foot");
+    const { y } = await foot.boundingBox();
+    const bottom = (await page.getByRole("button", { name: "Sign out" }).boundingBox()).y;
+    assert.ok(y > 0 && bottom < height, `${y} to ${bottom} of ${height}`);
+    const last = page.locator(".side li a").last();
+    await last.focus();
+    const box = await last.boundingBox();
+    assert.ok(box.y + box.height <= (await foot.boundingBox()).y, "the last entry is above the foot");
+    await context.close();
+  }
 });
 
 test("filters change the list and the address without loading the page", async () => {
