@@ -1,23 +1,12 @@
 // Texts of operators and where they appear: name, announcement, language and address of the gateway, the page of its API, the facts of a
 // model, and the filters of channels and of the usage log.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
-
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 async function set(page, name, value) {
   await page.goto(`${gateway.base}/settings/${name}`);

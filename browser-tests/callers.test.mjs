@@ -1,22 +1,13 @@
 // Pages of callers as people use them: the playground over every protocol, the first steps, keys, the usage log, and the check of a key.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
 import { setPassword, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 let key;
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway({ isSetUp: false });
 
 async function chat(model, stream = false) {
   const answer = await fetch(`${gateway.base}/v1/chat/completions`, {

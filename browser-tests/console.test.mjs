@@ -1,22 +1,13 @@
 // The pages of the console as people use them: first run, signing in, model square, profile, without JavaScript, and by keyboard.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
 import { PASSWORD, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 let keyPath;
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway({ isSetUp: false });
 
 test("the first admin sets a password and finds the console", async () => {
   const { context, page, faults } = await openPage(browser, VIEWS.light);
@@ -164,6 +155,38 @@ test("a password can be looked at before it is sent", async () => {
   await context.close();
 });
 
+test("members who are remembered keep the session when the browser is closed", async () => {
+  const cookie = async (context) => (await context.cookies()).find(({ name }) => name === "tollgate_session");
+  for (const javaScriptEnabled of [true, false]) {
+    const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+    await signIn(page, gateway);
+    assert.equal((await cookie(context)).expires, -1, "it ends with the browser");
+    await context.clearCookies();
+    await page.goto(`${gateway.base}/sign-in`);
+    await page.locator("#login").fill("owner");
+    await page.locator("#password").fill("not the password");
+    await page.getByLabel("Remember me on this device").check();
+    await page.locator("main button.primary").click();
+    await page.locator(".banner.bad:visible").waitFor();
+    assert.ok(await page.getByLabel("Remember me on this device").isChecked(), "the tick stays when the password is wrong");
+    await page.locator("#login").fill("owner");
+    await page.locator("#password").fill(PASSWORD);
+    await page.locator("main button.primary").click();
+    await page.waitForURL((url) => !url.pathname.endsWith("/sign-in"));
+    const days = ((await cookie(context)).expires - Date.now() / 1_000) / 86_400;
+    assert.ok(days > 29.9 && days <= 30, `${days} days`);
+    await page.goto(`${gateway.base}/profile`);
+    const session = page.locator("tr", { hasText: "this one" });
+    await session.getByText("remembered").waitFor();
+    if (javaScriptEnabled) {
+      await checkPage(page, faults, "profile with a remembered session");
+      await screenshot(page, "profile-remembered.light");
+    }
+    await session.getByRole("button", { name: "End" }).click();
+    await context.close();
+  }
+});
+
 test("new records appear while the log is followed", async () => {
   const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
   await signIn(page, gateway);
@@ -302,6 +325,14 @@ test("the keyboard reaches every page", async () => {
   await page.keyboard.press("Escape");
   await page.keyboard.press("Control+k");
   await page.locator("dialog.palette input:focus").waitFor();
+  await page.locator("dialog.palette .hits a").first().waitFor();
+  const cut = await page.locator("dialog.palette .hits").evaluate((list) => {
+    const { bottom } = list.getBoundingClientRect();
+    const rows = [...list.children].map((row) => row.getBoundingClientRect());
+    return { cut: rows.filter((row) => row.top < bottom - 1 && row.bottom > bottom + 1).length, hidden: rows.filter((row) => row.top > bottom - 1).length };
+  });
+  assert.equal(cut.cut, 0, "the list ends with a whole row");
+  assert.ok(cut.hidden > 0, "it has more rows than it shows");
   await page.keyboard.type("local");
   await page.locator("dialog.palette .hits a", { hasText: "local" }).waitFor();
   await checkPage(page, faults, "search over the page");
@@ -310,6 +341,22 @@ test("the keyboard reaches every page", async () => {
   await page.keyboard.press("Enter");
   await page.waitForURL("**/channels/local");
   await context.close();
+});
+
+test("the foot of the sidebar is in view, and what has the focus is not behind it", async () => {
+  for (const height of [900, 700]) {
+    const { context, page } = await openPage(browser, { viewport: { width: 1440, height }, locale: "en" });
+    await signIn(page, gateway);
+    const foot = page.locator(".side .foot");
+    const { y } = await foot.boundingBox();
+    const bottom = (await page.getByRole("button", { name: "Sign out" }).boundingBox()).y;
+    assert.ok(y > 0 && bottom < height, `${y} to ${bottom} of ${height}`);
+    const last = page.locator(".side li a").last();
+    await last.focus();
+    const box = await last.boundingBox();
+    assert.ok(box.y + box.height <= (await foot.boundingBox()).y, "the last entry is above the foot");
+    await context.close();
+  }
 });
 
 test("filters change the list and the address without loading the page", async () => {

@@ -1,23 +1,13 @@
 // Stored contents of a request: switched on, read as messages and as they were sent, gone on with in the playground, and removed.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 let record;
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 test("contents are switched on for a key, and read beside the record", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
@@ -28,23 +18,14 @@ test("contents are switched on for a key, and read beside the record", async () 
     await page.goto(`${gateway.base}/overview`);
     await page.getByText("Bodies and answers of requests are stored").waitFor();
     await checkPage(page, faults, "overview, contents are stored");
-    await page.goto(`${gateway.base}/keys/new`);
-    await page.locator("#name").fill("logged");
-    await page.locator("#log_contents").evaluate((element) => element.closest("details")?.setAttribute("open", ""));
-    await page.locator("#log_contents").selectOption("true");
-    await page.locator("main button.primary").click();
-    await page.getByText("The key is ready").waitFor();
-    const key = await page.locator("code.input").first().textContent();
-    const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-      body: JSON.stringify({ model: "acme-large", stream: true, messages: [
-        { role: "system", content: "Answer in one line." },
-        { role: "user", content: "What is on the picture?\n<script>alert(1)</script>" },
-      ] }),
+    const key = await makeKey(page, "logged", async () => {
+      await page.locator("#log_contents").evaluate((element) => element.closest("details")?.setAttribute("open", ""));
+      await page.locator("#log_contents").selectOption("true");
     });
-    await answer.text();
-    record = answer.headers.get("x-request-id");
+    record = await chat(key, { stream: true, messages: [
+      { role: "system", content: "Answer in one line." },
+      { role: "user", content: "What is on the picture?\n<script>alert(1)</script>" },
+    ] });
     for (let tries = 0; tries < 100; tries += 1) {
       await page.goto(`${gateway.base}/log/${record}`);
       if (await page.getByRole("link", { name: "Show body and answer" }).count()) break;

@@ -2,12 +2,10 @@
 import assert from "node:assert/strict";
 import { createServer } from "node:http";
 import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
 import { setPassword, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 let site;
 let origin;
 
@@ -15,14 +13,11 @@ before(async () => {
   site = createServer((_, answer) => answer.setHeader("content-type", "text/html").end("<!doctype html><title>App</title>"));
   await new Promise((resolve) => site.listen(0, "127.0.0.1", resolve));
   origin = `http://127.0.0.1:${site.address().port}`;
-  [gateway, browser] = await Promise.all([start(), launch()]);
 });
 
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-  site?.close();
-});
+useGateway({ isSetUp: false });
+
+after(() => site?.close());
 
 // The part of an answer that a script of the page can read.
 function ask(page, path, key, body) {

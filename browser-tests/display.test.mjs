@@ -1,23 +1,12 @@
 // Display of pages: the columns and density of tables, the currency of amounts, the zone of times, the
 // width of bars, and messages with an undo button.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
-
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 test("columns and density of a table are chosen by keyboard, and kept", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {

@@ -4,16 +4,14 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { after, test } from "node:test";
+import { VIEWS, checkPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, chat, gateway, makeKey, useGateway } from "./suite.mjs";
 
 const REFUSAL = "<Error><Code>AccessDenied</Code><Message>User: arn:aws:iam::1:user/export is not authorized to perform: s3:PutObject</Message></Error>";
 const folder = mkdtempSync(join(tmpdir(), "tollgate-export-"));
 const clock = join(folder, "clock");
-let gateway;
-let browser;
 let refuses = true;
 const objects = new Set();
 const storage = createServer((request, response) => {
@@ -24,38 +22,27 @@ const storage = createServer((request, response) => {
   });
 });
 
-before(async () => {
+async function environment() {
   await new Promise((resolve) => storage.listen(0, "127.0.0.1", resolve));
   writeFileSync(clock, `${-2 * 86_400}`);
   const settings = {
     ENDPOINT: `http://127.0.0.1:${storage.address().port}`, BUCKET: "acme-records", PREFIX: "tollgate/usage", ACCESS_KEY_ID: "AKTEST",
     SECRET_ACCESS_KEY: "test-secret", PRIVATE_NETWORK: "true",
   };
-  const environment = Object.fromEntries(Object.entries(settings).map(([name, value]) => [`TOLLGATE_EXPORT__${name}`, value]));
-  [gateway, browser] = await Promise.all([start({ ...environment, GATEWAY_TEST_CLOCK: clock }), launch()]);
-  await setUp(browser, gateway);
-});
+  const exporting = Object.entries(settings).map(([name, value]) => [`TOLLGATE_EXPORT__${name}`, value]);
+  return { ...Object.fromEntries(exporting), GATEWAY_TEST_CLOCK: clock };
+}
 
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
+useGateway({ environment });
+
+after(() => {
   storage.close();
   rmSync(folder, { recursive: true, force: true });
 });
 
 test("an export that fails says what to do, and is repeated by a button", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
-    await page.goto(`${gateway.base}/keys/new`);
-    await page.locator("#name").fill("exported");
-    await page.locator("main button.primary").click();
-    await page.getByText("The key is ready").waitFor();
-    const key = await page.locator("code.input").first().textContent();
-    const answer = await fetch(`${gateway.base}/v1/chat/completions`, {
-      method: "POST",
-      headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
-      body: JSON.stringify({ model: "acme-large", messages: [{ role: "user", content: "hello" }] }),
-    });
-    assert.equal(answer.status, 200);
+    await chat(await makeKey(page, "exported"), { messages: [{ role: "user", content: "hello" }] });
     await page.goto(`${gateway.base}/system`);
     await page.getByText("All finished days are exported").waitFor();
     await checkPage(page, faults, "system, nothing to export");

@@ -1,27 +1,16 @@
 // Names of maximum length, on a phone: no page is wider than the screen, and touch targets are large enough.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
 const MODEL = `acme/${"long-context-".repeat(9)}model`;
 const KEY = `key-${"of-a-team-with-a-long-name-".repeat(3)}x`;
 const GROUP = `group-${"for-everyone-in-the-office-".repeat(2)}x`;
 const CHANNEL = `channel-${"in-a-region-far-away-".repeat(3)}x`;
 
-let gateway;
-let browser;
-
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 // Sends a request of the admin API from a page of the admin.
 async function call(page, method, path, body) {

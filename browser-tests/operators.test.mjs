@@ -1,22 +1,11 @@
 // The pages of operators and admins: groups, pricing, members, ledger, audit, alerts, settings and the system.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { asOwner, setUp } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, screenshot } from "./browser.mjs";
+import { asOwner } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
-
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 test("a group is previewed before it is made", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {

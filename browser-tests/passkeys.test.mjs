@@ -1,25 +1,14 @@
 // Passkeys with Chromium's virtual authenticator: added on the profile, used instead of a password, renamed and removed.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { VIEWS, checkPage, launch, openPage, screenshot } from "./browser.mjs";
-import { start } from "./gateway.mjs";
-import { PASSWORD, setUp, signIn } from "./owner.mjs";
+import { test } from "node:test";
+import { VIEWS, checkPage, openPage, screenshot } from "./browser.mjs";
+import { PASSWORD, signIn } from "./owner.mjs";
+import { browser, gateway, useGateway } from "./suite.mjs";
 
-let gateway;
-let browser;
 // The address at which browsers offer passkeys.
-let local;
+const local = { get base() { return gateway.base.replace("127.0.0.1", "localhost"); } };
 
-before(async () => {
-  [gateway, browser] = await Promise.all([start(), launch()]);
-  await setUp(browser, gateway);
-  local = { ...gateway, base: gateway.base.replace("127.0.0.1", "localhost") };
-});
-
-after(async () => {
-  await browser?.close();
-  await gateway?.stop();
-});
+useGateway();
 
 // A platform authenticator whose owner is always there, and verified until a test says otherwise.
 async function authenticator(page) {
@@ -116,6 +105,27 @@ test("a passkey is added, signs in without a password, is renamed and removed", 
   await page.getByRole("button", { name: "Sign in with a passkey" }).click();
   await page.getByText("This passkey is not valid here").waitFor();
   await checkPage(page, faults, "sign-in with a passkey that was removed");
+  await context.close();
+});
+
+test("the tick of the sign-in applies to passkeys", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await authenticator(page);
+  await signIn(page, local);
+  await beginAdding(page, "Remembered");
+  await page.getByRole("button", { name: "Make the passkey" }).click();
+  await page.getByText("The passkey was added.").waitFor();
+  for (const isRemembered of [true, false]) {
+    await signOut(page);
+    await page.getByLabel("Remember me on this device").setChecked(isRemembered);
+    await page.getByRole("button", { name: "Sign in with a passkey" }).click();
+    await page.waitForURL("**/console");
+    const { expires } = (await context.cookies(local.base)).find(({ name }) => name === "tollgate_session");
+    assert.equal(expires > 0, isRemembered);
+  }
+  await page.goto(`${local.base}/profile`);
+  await page.getByRole("link", { name: "Change", exact: true }).click();
+  await page.getByRole("button", { name: "Remove passkey" }).click();
   await context.close();
 });
 

@@ -108,7 +108,7 @@ async function refusal(end) {
 
 test("the provider is named to the sign-in page", async () => {
   const methods = await (await fetch(`${base.url}/admin/v1/session/methods`)).json();
-  assert.deepEqual(methods, { password: true, oidc: "Example", passkey_origin: `http://localhost:${base.port}` });
+  assert.deepEqual(methods, { password: true, oidc: "Example", passkey_origin: `http://localhost:${base.port}`, remember: true });
 });
 
 test("claims make the member with role and groups, and each sign-in sets them again", async () => {
@@ -133,6 +133,16 @@ test("claims make the member with role and groups, and each sign-in sets them ag
 
   await base.admin("PATCH", "members/ann", { status: "suspended" });
   assert.deepEqual(await refusal((await signIn("ann")).end), [403, "not_admitted"]);
+});
+
+test("the choice to be remembered survives the way to the provider", async () => {
+  provider.account = "bob";
+  for (const remember of [true, false]) {
+    const browser = new Browser();
+    await browser.follow(`${base.url}/admin/v1/oidc/start?to=/console&remember=${remember}`, (url) => url === `${base.url}/console`);
+    const sessions = (await (await browser.get(`${base.url}/admin/v1/sessions`)).json()).items;
+    assert.equal(sessions.find((session) => session.current).remembered, remember);
+  }
 });
 
 test("people without the domain, a verified address or a role are not admitted", async () => {

@@ -32,6 +32,8 @@ async function get(form) {
     authenticator_data: encode(response.authenticatorData),
     signature: encode(response.signature),
     user_handle: encode(response.userHandle ?? new Uint8Array()),
+    // The tick is in the form of the password.
+    remember: document.getElementById("remember")?.checked ? "true" : "",
   };
 }
 

@@ -56,7 +56,7 @@ fn session_token<'a>(state: &ConsoleState, headers: &'a HeaderMap) -> Option<&'a
 
 /// Notes the use of a session from time to time.
 async fn touch(state: &ConsoleState, request_meta: &RequestMeta, signed_in: &SignedIn) {
-    if signed_in.needs_touch(state.gateway.now(), state.gateway.session_times().idle_ms) {
+    if signed_in.needs_touch(state.gateway.now(), state.gateway.session_times().idle()) {
         let address = request_meta.address.map(|address| address.to_string()).unwrap_or_default();
         let touched = state.store.identity.touch_session(&signed_in.session, state.gateway.now(), &address).await;
         // A database that takes no writes at the moment must not sign people out.
@@ -101,8 +101,8 @@ async fn session(state: &ConsoleState, token: &str) -> Result<Option<SignedIn>, 
     if !looks_like_session(token) {
         return Ok(None);
     }
-    let (hash, idle_ms) = (state.store.hasher.hash(token), state.gateway.session_times().idle_ms);
-    let found = state.store.identity.session(&hash, state.gateway.now(), idle_ms).await?;
+    let (hash, idle) = (state.store.hasher.hash(token), state.gateway.session_times().idle());
+    let found = state.store.identity.session(&hash, state.gateway.now(), idle).await?;
     let csrf_token = csrf_token(&state.store.hasher, token);
     Ok(found.map(|(session, member)| SignedIn { session, member, csrf_token }))
 }

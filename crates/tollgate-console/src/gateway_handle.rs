@@ -8,7 +8,7 @@ use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window,
 };
 use tollgate_protocol::Protocol;
-use tollgate_store::{AlertDestination, StoreError};
+use tollgate_store::{AlertDestination, IdleTimes, StoreError};
 
 use crate::{appearance::Appearance, currency::DisplayCurrency};
 
@@ -120,10 +120,21 @@ pub struct AccountUse {
 /// How long a session lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SessionTimes {
-    /// Sessions end after this time without a request.
+    /// Sessions end after this time without a request, unless they are remembered.
     pub idle_ms: i64,
     /// Sessions end after this time at the latest. A change applies to sessions that begin later.
     pub max_ms: i64,
+    /// Whether members may choose to be remembered.
+    pub can_remember: bool,
+}
+
+impl SessionTimes {
+    /// The times without a request that end sessions. When members may not be remembered any more, the sessions of those who are
+    /// end as others do.
+    pub(crate) const fn idle(self) -> IdleTimes {
+        let remembered_ms = if self.can_remember { self.max_ms } else { self.idle_ms };
+        IdleTimes { idle_ms: self.idle_ms, remembered_ms }
+    }
 }
 
 /// Why a service key is refused.

@@ -12,7 +12,7 @@ pub(crate) mod webauthn;
 use std::sync::Mutex;
 
 use tollgate_core::Timestamp;
-use tollgate_store::{KeyHasher, LoginMember, RandomSource, Session};
+use tollgate_store::{IdleTimes, KeyHasher, LoginMember, RandomSource, Session};
 use url::Url;
 
 use limiter::SignInLimiter;
@@ -83,8 +83,8 @@ const TOUCH_INTERVAL_MS: i64 = 60_000;
 impl SignedIn {
     /// Whether the last use is old enough to be recorded again. A tenth of the idle limit is enough, so that a session ends at most
     /// that much too early.
-    pub(crate) fn needs_touch(&self, now: Timestamp, idle_ms: i64) -> bool {
-        now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS.min(idle_ms / 10)
+    pub(crate) fn needs_touch(&self, now: Timestamp, idle: IdleTimes) -> bool {
+        now.ms_since(self.session.seen_at) >= TOUCH_INTERVAL_MS.min(idle.of(&self.session.spec) / 10)
     }
 }
 

@@ -118,12 +118,15 @@ pub(crate) struct OidcState {
     pub(crate) verifier: String,
     /// Local path to go to afterwards.
     pub(crate) to: String,
+    /// Whether the member wants the browser to keep the session.
+    #[serde(default)]
+    pub(crate) is_remembered: bool,
 }
 
 impl OidcState {
-    pub(crate) fn new(random: &RandomSource, to: String) -> Self {
+    pub(crate) fn new(random: &RandomSource, to: String, is_remembered: bool) -> Self {
         let text = || URL_SAFE_NO_PAD.encode(random.bytes::<32>());
-        Self { state: text(), nonce: text(), verifier: text(), to }
+        Self { state: text(), nonce: text(), verifier: text(), to, is_remembered }
     }
 }
 

@@ -271,6 +271,7 @@ conformance! {
         login_is_found_by_name_email_and_subject,
         session_ends_with_role_password_status_and_time,
         sessions_are_listed_by_member_and_bounded,
+        remembered_session_has_a_time_without_requests_of_its_own,
         one_time_code_is_used_once,
         preferences_are_kept_with_the_login,
         invite_makes_one_member,

@@ -16,7 +16,7 @@ use crate::{StoreError, seal::SealContext};
 #[async_trait]
 pub trait ContentStore: Send + Sync + fmt::Debug {
     /// Stores contents. Contents that are already stored for a request are kept.
-    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError>;
+    async fn store_contents(&self, contents: Vec<RequestContents>) -> Result<(), StoreError>;
 
     /// The contents of a request, if they are stored.
     async fn contents(&self, request: RequestId) -> Result<Option<RequestContents>, StoreError>;

@@ -20,6 +20,8 @@ pub const MAX_SAVED_VIEWS: usize = 20;
 pub const MAX_SHARING_MEMBERS: usize = 200;
 /// Part of the JSON of a login with a view that is shared.
 pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
+/// Part of the JSON of a session that the browser keeps.
+pub(crate) const REMEMBERED: &str = "\"remembered\":true";
 
 /// Display preferences of a member; `None`: the browser's or the system's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,6 +116,7 @@ pub struct NewSession {
     pub id: SessionId,
     pub hash: KeyHash,
     pub method: SignInMethod,
+    pub is_remembered: bool,
     pub ends_at: Timestamp,
     pub client: SessionClient,
 }
@@ -142,6 +145,9 @@ pub struct Session {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionSpec {
     pub method: SignInMethod,
+    /// Whether the browser keeps the session when it is closed, as the member chose at the sign-in.
+    #[serde(default, rename = "remembered")]
+    pub is_remembered: bool,
     /// The member's role when it was opened.
     pub role: Role,
     /// [`Login::version`] when it was opened.
@@ -152,12 +158,33 @@ pub struct SessionSpec {
 impl Session {
     /// Whether it is still valid: it has not expired and was not idle for too long, and the member still has the role and the
     /// password of the time when it was opened.
-    pub(crate) fn is_valid(&self, member: &LoginMember, now: Timestamp, idle_ms: i64) -> bool {
+    pub(crate) fn is_valid(&self, member: &LoginMember, now: Timestamp, idle: IdleTimes) -> bool {
         self.ends_at > now
-            && self.seen_at.plus_ms(idle_ms) > now
+            && !self.is_idle(now, idle)
             && member.status == MemberStatus::Active
             && member.role == self.spec.role
             && member.login.version == self.spec.version
+    }
+
+    /// Whether it has ended because there was no request for too long.
+    pub(crate) fn is_idle(&self, now: Timestamp, idle: IdleTimes) -> bool {
+        self.seen_at.plus_ms(idle.of(&self.spec)) <= now
+    }
+}
+
+/// After which time without a request sessions end, in milliseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdleTimes {
+    /// Of sessions that end with the browser.
+    pub idle_ms: i64,
+    /// Of sessions that the browser keeps.
+    pub remembered_ms: i64,
+}
+
+impl IdleTimes {
+    /// The time that applies to a session.
+    pub const fn of(self, spec: &SessionSpec) -> i64 {
+        if spec.is_remembered { self.remembered_ms } else { self.idle_ms }
     }
 }
 
@@ -169,7 +196,7 @@ pub struct SessionFilter {
     pub member: Option<MemberId>,
     pub after: Option<SessionId>,
     pub now: Timestamp,
-    pub idle_ms: i64,
+    pub idle: IdleTimes,
     /// Maximum number of sessions; capped at 1,001.
     pub limit: u32,
 }
@@ -432,7 +459,7 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     async fn find_subject(&self, subject: &str) -> Result<Option<LoginMember>, StoreError>;
 
     /// The session with this hash and its member, if it is valid.
-    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError>;
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle: IdleTimes) -> Result<Option<(Session, LoginMember)>, StoreError>;
 
     /// Notes the last use of a session.
     async fn touch_session(&self, session: &Session, now: Timestamp, address: &str) -> Result<(), StoreError>;

@@ -88,9 +88,9 @@ pub use health_history::{
     HealthHistoryStore, RecordedTransition, SeenNode, TransitionFilter, TransitionPosition, TransitionSubject,
 };
 pub use identity::{
-    IdentityChange, IdentityRefusal, IdentityStore, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember, MAX_INVITES,
-    MAX_SAVED_VIEWS, MAX_SESSIONS, MAX_SHARING_MEMBERS, MemberPreferences, NewSession, PasswordLink, SavedView, SecondFactor,
-    Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
+    IdentityChange, IdentityRefusal, IdentityStore, IdleTimes, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember,
+    MAX_INVITES, MAX_SAVED_VIEWS, MAX_SESSIONS, MAX_SHARING_MEMBERS, MemberPreferences, NewSession, PasswordLink, SavedView,
+    SecondFactor, Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
 };
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,

@@ -326,7 +326,11 @@ pub(crate) fn identity(config: &Config, address: SocketAddr) -> Result<IdentityS
 /// How long members stay signed in.
 pub(crate) fn session_times(config: &Config) -> SessionTimes {
     let ms = |path: &str, unit: i64| i64::try_from(config.number(path)).unwrap_or(i64::MAX).saturating_mul(unit);
-    SessionTimes { idle_ms: ms("console.session_idle_minutes", 60_000), max_ms: ms("console.session_max_hours", 3_600_000) }
+    SessionTimes {
+        idle_ms: ms("console.session_idle_minutes", 60_000),
+        max_ms: ms("console.session_max_hours", 3_600_000),
+        can_remember: config.flag("console.remember_me"),
+    }
 }
 
 /// The currency in which pages show amounts.

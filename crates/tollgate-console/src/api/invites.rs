@@ -12,7 +12,7 @@ use super::{
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{CREATED_AT, NAME, TEXT, both, needed, read},
-    sign_in::{EMAIL, NEW_PASSWORD, SIGN_IN, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password},
+    sign_in::{EMAIL, NEW_PASSWORD, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password},
 };
 use crate::{api_error::ApiError, identity::links::INVITE_PAGE, response::ApiResponse, time::time_value};
 
@@ -207,5 +207,5 @@ async fn accept(context: RequestContext) -> Result<ApiResponse, ApiError> {
     context.apply_as(&author, &[Change::Identity(Box::new(accept))]).await?;
     // Names are unique, and come before addresses: this is the member that the invite has just made.
     let member = context.state.store.identity.find_login(name).await?.ok_or_else(ApiError::internal)?;
-    admit(&context, &member, SignInMethod::Link, name).await
+    admit(&context, &member, SignInWay::of(SignInMethod::Link), name).await
 }

@@ -11,7 +11,7 @@ use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, both, read},
-    sign_in::{attempt_succeeded, begin_attempt, open_session},
+    sign_in::{REMEMBER, SignInWay, attempt_succeeded, begin_attempt, open_session},
 };
 use crate::{
     api_error::ApiError,
@@ -48,6 +48,7 @@ static METHODS: Object = Object::of(
             "Origin of the pages at which members sign in with passkeys; null if browsers offer none there.",
         )
         .or_null(),
+        read("remember", Kind::Flag, "Whether members can choose to be remembered."),
     ],
 );
 
@@ -57,7 +58,7 @@ pub(super) static ROUTES: &[Route] = &[
     OPEN.route(Method::Get, "/admin/v1/session/methods", "list_sign_in_methods", "How members can sign in.", handler!(methods))
         .returns(ResponseSchema::Object(&METHODS)),
     OPEN.route(Method::Get, "/admin/v1/oidc/start", "start_oidc", "Sends the browser to the OpenID provider.", handler!(start))
-        .query(&[both("to", TO, "Local path to go to afterwards; default `/`.")])
+        .query(&[both("to", TO, "Local path to go to afterwards; default `/`."), REMEMBER])
         .returns(ResponseSchema::Redirect),
     OPEN.route(
         Method::Get,
@@ -86,7 +87,8 @@ async fn methods(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let oidc = context.state.identity.oidc.as_ref().map(|provider| provider.settings.name.as_str());
     let relying_party = RelyingParty::of(&context.state.identity.settings.url);
     let passkey_origin = relying_party.map(|relying_party| relying_party.origin);
-    Ok(ApiResponse::ok(json!({"password": true, "oidc": oidc, "passkey_origin": passkey_origin})))
+    let remember = context.state.gateway.session_times().can_remember;
+    Ok(ApiResponse::ok(json!({"password": true, "oidc": oidc, "passkey_origin": passkey_origin, "remember": remember})))
 }
 
 fn provider(context: &RequestContext) -> Result<&OidcProvider, ApiError> {
@@ -109,7 +111,7 @@ async fn start(context: RequestContext) -> Result<ApiResponse, ApiError> {
         return Err(ApiError::value("to", "expected a path of this console, such as /console"));
     }
     let _permit = provider.permit().ok_or_else(too_many)?;
-    let state = OidcState::new(&context.state.identity.random, to.to_owned());
+    let state = OidcState::new(&context.state.identity.random, to.to_owned(), context.query.flag("remember"));
     let url = provider.authorization_url(&*context.state.gateway, &callback_url(&context), &state).await;
     let url = url.map_err(|fault| {
         tracing::error!(%fault, "the OpenID provider cannot be used");
@@ -157,7 +159,8 @@ async fn callback(context: RequestContext) -> Result<ApiResponse, ApiError> {
         ApiError::not_admitted()
     })?;
     let member = member_of(&context, provider, &person).await?;
-    let opened = open_session(&context, &member, SignInMethod::Oidc, SecondFactor::None, Vec::new()).await?;
+    let way = SignInWay::of(SignInMethod::Oidc).remembered(state.is_remembered);
+    let opened = open_session(&context, &member, way, SecondFactor::None, Vec::new()).await?;
     attempt_succeeded(&context, None);
     Ok(opened.redirect_to(&state.to).header("set-cookie", &cookies::clear_oidc_state(secure)))
 }

@@ -14,7 +14,9 @@ use super::{
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{NAME, TEXT, needed, read},
-    sign_in::{PASSWORD, SIGN_IN, TOKEN, attempt_succeeded, begin_attempt, need_session, open_session, prove_password},
+    sign_in::{
+        PASSWORD, REMEMBER, SIGN_IN, SignInWay, TOKEN, attempt_succeeded, begin_attempt, need_session, open_session, prove_password,
+    },
 };
 use crate::{
     api_error::ApiError,
@@ -86,6 +88,7 @@ static ANSWER: Object = Object::of(
         needed("authenticator_data", BYTES, "`response.authenticatorData`, in base64url."),
         needed("signature", BYTES, "`response.signature`, in base64url."),
         needed("user_handle", BYTES, "`response.userHandle`, in base64url."),
+        REMEMBER,
     ],
 );
 
@@ -232,7 +235,8 @@ async fn sign_in(context: RequestContext) -> Result<ApiResponse, ApiError> {
         is_backed_up: asserted.is_backed_up,
         challenge: used(&context, &challenge),
     });
-    let opened = open_session(&context, &member, SignInMethod::Passkey, SecondFactor::None, vec![use_passkey]).await;
+    let way = SignInWay::chosen(SignInMethod::Passkey, &context);
+    let opened = open_session(&context, &member, way, SecondFactor::None, vec![use_passkey]).await;
     match opened {
         Ok(opened) => {
             attempt_succeeded(&context, None);

@@ -13,8 +13,8 @@ use super::{
     rows,
     schema::{NAME, TEXT, needed, read},
     sign_in::{
-        NEW_PASSWORD, PASSWORD, SIGN_IN, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password, need_session, open_session,
-        prove_password,
+        NEW_PASSWORD, PASSWORD, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password, need_session,
+        open_session, prove_password,
     },
 };
 use crate::{
@@ -108,11 +108,12 @@ pub(super) static ROUTES: &[Route] = &[
 ];
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let member = &need_session(&context)?.member;
+    let signed_in = need_session(&context)?;
+    let member = &signed_in.member;
     prove_password(&context, member, "password").await?;
     let hash = hash_password(&context, "new_password", &names(member)).await?;
     let set = Change::Identity(Box::new(IdentityChange::SetPassword { member: member.name.clone(), hash }));
-    open_session(&context, member, SignInMethod::Password, SecondFactor::None, vec![set]).await
+    open_session(&context, member, SignInWay::renewing(signed_in), SecondFactor::None, vec![set]).await
 }
 
 /// The member's other means of signing in, besides the password.
@@ -150,7 +151,7 @@ async fn use_link(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let change = Change::Identity(Box::new(IdentityChange::UseLink { hash, password }));
     context.apply_as(&member_actor(member.id, &member.name), &[change]).await?;
     let member = context.state.store.identity.login(member.id).await?.ok_or_else(ApiError::internal)?;
-    admit(&context, &member, SignInMethod::Link, &member.name).await
+    admit(&context, &member, SignInWay::of(SignInMethod::Link), &member.name).await
 }
 
 async fn make_setup(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -13,7 +13,10 @@ use super::{
     row_names::names_by_id,
     rows,
     schema::{NAME, TEXT, both, needed, read},
-    sign_in::{Challenge, PASSWORD, SIGN_IN, TOKEN, admit, attempt_succeeded, begin_attempt, need_session, open_session},
+    sign_in::{
+        Challenge, PASSWORD, REMEMBER, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, need_session,
+        open_session,
+    },
 };
 use crate::{
     api_error::ApiError,
@@ -31,6 +34,7 @@ static CREDENTIALS: Object = Object::of(
     &[
         needed("login", Kind::Text { min: 1, max: 254 }, "Name or e-mail address of the member."),
         needed("password", PASSWORD, "Password."),
+        REMEMBER,
     ],
 );
 static CODE: Object = Object::of(
@@ -48,6 +52,7 @@ static SESSION: Object = Object::of(
         read("member", NAME, "Name of the member."),
         read("current", Kind::Flag, "Whether it is the session of this request."),
         read("method", Kind::Word(&["password", "link", "oidc", "passkey"]), "How the member signed in."),
+        read("remembered", Kind::Flag, "Whether the browser keeps it when it is closed, and it goes on without requests."),
         read("address", TEXT, "Address of the last request; empty if unknown."),
         read("agent", TEXT, "Browser that signed in."),
         read("created_at", Kind::Time, "When the member signed in."),
@@ -96,7 +101,7 @@ async fn sign_in(context: RequestContext) -> Result<ApiResponse, ApiError> {
         tracing::info!(address = ?context.address, "a sign-in failed");
         return Err(ApiError::wrong_login());
     };
-    let answer = admit(&context, &member, SignInMethod::Password, login).await?;
+    let answer = admit(&context, &member, SignInWay::chosen(SignInMethod::Password, &context), login).await?;
     if member.login.totp.is_none() {
         attempt_succeeded(&context, Some(login));
     }
@@ -106,7 +111,7 @@ async fn sign_in(context: RequestContext) -> Result<ApiResponse, ApiError> {
 async fn with_code(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let hasher = &context.state.store.hasher;
     let challenge = context.body.text("challenge").unwrap_or_default();
-    let (id, version, name): Challenge =
+    let (id, version, name, is_remembered): Challenge =
         signed::read(hasher, Purpose::SecondFactor, challenge, context.now()).ok_or_else(ApiError::no_challenge)?;
     let attempts = format!("code of {id}");
     begin_attempt(&context, Some(&attempts))?;
@@ -128,7 +133,8 @@ async fn with_code(context: RequestContext) -> Result<ApiResponse, ApiError> {
             return Err(ApiError::invalid("missing_required_parameter", "code", message));
         }
     };
-    let answer = open_session(&context, &member, SignInMethod::Password, factor, Vec::new()).await?;
+    let way = SignInWay::of(SignInMethod::Password).remembered(is_remembered);
+    let answer = open_session(&context, &member, way, factor, Vec::new()).await?;
     attempt_succeeded(&context, Some(&attempts));
     attempt_succeeded(&context, Some(&name));
     Ok(answer)
@@ -163,13 +169,13 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 fn filter(context: &RequestContext, member: Option<MemberId>, after: Option<SessionId>, limit: u32) -> SessionFilter {
-    let idle_ms = context.state.gateway.session_times().idle_ms;
-    SessionFilter { scope: context.objects, id: None, member, after, now: context.now(), idle_ms, limit }
+    let idle = context.state.gateway.session_times().idle();
+    SessionFilter { scope: context.objects, id: None, member, after, now: context.now(), idle, limit }
 }
 
 fn show(session: &Session, member: &str, current: Option<SessionId>) -> Value {
     json!({
-        "id": session.id, "member": member, "current": current == Some(session.id), "method": session.spec.method.as_str(),
+        "id": session.id, "member": member, "current": current == Some(session.id), "method": session.spec.method.as_str(), "remembered": session.spec.is_remembered,
         "address": session.spec.client.address, "agent": session.spec.client.agent, "created_at": time_value(session.created_at),
         "seen_at": time_value(session.seen_at), "ends_at": time_value(session.ends_at),
     })

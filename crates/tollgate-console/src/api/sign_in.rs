@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 use tollgate_core::SessionId;
 use tollgate_store::{
     Change, IdentityChange, LoginMember, NewKey, NewSession, SecondFactor, SessionClient, SignInMethod,
-    fields::{Kind, Object},
+    fields::{Access, FieldShape, Kind, Object},
 };
 
 use super::{
     request_context::RequestContext,
-    schema::{COUNT, NAME, TEXT, read},
+    schema::{COUNT, NAME, TEXT, both, read},
 };
 use crate::{
     api_error::ApiError,
@@ -48,26 +48,63 @@ pub(super) static SIGN_IN: Object = Object::of(
     ],
 );
 
-/// The content of a challenge: the member; the version of the login, so that a new password invalidates it; and the name used to
-/// sign in, whose failed attempts are cleared on success.
-pub(super) type Challenge = (String, i64, String);
+/// The member's choice at the sign-in.
+pub(super) const REMEMBER: FieldShape = both(
+    "remember",
+    Kind::Flag,
+    "Keep the session when the browser is closed, and without requests, until it ends at the latest; `console.remember_me` may forbid it.",
+)
+.with(Access::WriteOnly);
+
+/// How a session begins.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SignInWay {
+    method: SignInMethod,
+    /// Whether the member wants the browser to keep the session.
+    is_remembered: bool,
+}
+
+impl SignInWay {
+    /// The session ends with the browser.
+    pub(super) const fn of(method: SignInMethod) -> Self {
+        Self { method, is_remembered: false }
+    }
+
+    pub(super) const fn remembered(self, is_remembered: bool) -> Self {
+        Self { is_remembered, ..self }
+    }
+
+    /// As the body of the request says.
+    pub(super) fn chosen(method: SignInMethod, context: &RequestContext) -> Self {
+        Self::of(method).remembered(context.body.flag("remember"))
+    }
+
+    /// Of the session that replaces this one, after the member has proved the password.
+    pub(super) const fn renewing(signed_in: &SignedIn) -> Self {
+        Self::of(SignInMethod::Password).remembered(signed_in.session.spec.is_remembered)
+    }
+}
+
+/// The content of a challenge: the member; the version of the login, so that a new password invalidates it; the name used to sign in,
+/// whose failed attempts are cleared on success; and whether the session is kept when the browser is closed.
+pub(super) type Challenge = (String, i64, String, bool);
 
 /// The member was identified. Answers with a session, or with a challenge if a one-time code is needed too.
 pub(super) async fn admit(
     context: &RequestContext,
     member: &LoginMember,
-    method: SignInMethod,
+    way: SignInWay,
     name: &str,
 ) -> Result<ApiResponse, ApiError> {
-    if member.login.totp.is_some() && method != SignInMethod::Oidc {
-        let challenge: Challenge = (member.id.to_string(), member.login.version, name.to_owned());
+    if member.login.totp.is_some() && way.method != SignInMethod::Oidc {
+        let challenge: Challenge = (member.id.to_string(), member.login.version, name.to_owned(), way.is_remembered);
         let challenge = sign(&context.state.store.hasher, Purpose::SecondFactor, &challenge, context.now());
         return Ok(ApiResponse::ok(json!({
             "next": "code", "challenge": challenge, "member": null, "scope": null, "ends_at": null, "csrf_token": null,
             "recovery_codes_left": null,
         })));
     }
-    open_session(context, member, method, SecondFactor::None, Vec::new()).await
+    open_session(context, member, way, SecondFactor::None, Vec::new()).await
 }
 
 /// Opens a session of a member, together with other changes of the member's login, and answers with its cookie. The token is always
@@ -75,7 +112,7 @@ pub(super) async fn admit(
 pub(super) async fn open_session(
     context: &RequestContext,
     member: &LoginMember,
-    method: SignInMethod,
+    way: SignInWay,
     factor: SecondFactor,
     mut changes: Vec<Change>,
 ) -> Result<ApiResponse, ApiError> {
@@ -83,17 +120,18 @@ pub(super) async fn open_session(
     let new = NewKey::generate_session(&identity.random);
     let hash = new.secret(&context.state.store.hasher).hash;
     let (id, ends_at) = (SessionId::from_parts(now, identity.random.bytes()), now.plus_ms(times.max_ms));
-    let session = Box::new(NewSession { id, hash, method, ends_at, client: client(context) });
+    let is_remembered = way.is_remembered && times.can_remember;
+    let session = Box::new(NewSession { id, hash, method: way.method, is_remembered, ends_at, client: client(context) });
     let open = IdentityChange::OpenSession { member: member.name.clone(), session, factor };
     changes.push(Change::Identity(Box::new(open)));
     let author = member_actor(member.id, &member.name);
     context.apply_as(&author, &changes).await?;
-    let signed_in = context.state.store.identity.session(&hash, now, times.idle_ms).await?;
+    let signed_in = context.state.store.identity.session(&hash, now, times.idle()).await?;
     let (session, member) = signed_in.ok_or_else(ApiError::no_session)?;
     let secure = identity.settings.is_secure();
     let token = new.expose_once();
     let shown = show(&SignedIn { csrf_token: csrf_token(&context.state.store.hasher, &token), session, member });
-    let cookie = cookies::set_session(&token, times.max_ms / 1_000, secure);
+    let cookie = cookies::set_session(&token, is_remembered.then_some(times.max_ms / 1_000), secure);
     Ok(ApiResponse::ok(shown).header("set-cookie", &cookie))
 }
 

@@ -3,7 +3,7 @@
 use serde_json::json;
 use tollgate_core::Secret;
 use tollgate_store::{
-    AdminScope, Change, IdentityChange, KeyHash, SecondFactor, SignInMethod,
+    AdminScope, Change, IdentityChange, KeyHash, SecondFactor,
     fields::{Kind, Object, WriteMode},
 };
 
@@ -11,7 +11,7 @@ use super::{
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     schema::{NAME, TEXT, needed, read},
-    sign_in::{PASSWORD, SIGN_IN, TOKEN, attempt_succeeded, begin_attempt, need_session, open_session, prove_password},
+    sign_in::{PASSWORD, SIGN_IN, SignInWay, TOKEN, attempt_succeeded, begin_attempt, need_session, open_session, prove_password},
 };
 use crate::{
     api_error::ApiError,
@@ -123,7 +123,8 @@ async fn make_secret(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn enable(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let member = &need_session(&context)?.member;
+    let signed_in = need_session(&context)?;
+    let member = &signed_in.member;
     let challenge = context.body.text("challenge").unwrap_or_default();
     let made: Option<(String, String)> = signed::read(&context.state.store.hasher, Purpose::TotpSecret, challenge, context.now());
     let Some((_, secret)) = made.filter(|(id, _)| *id == member.id.to_string()) else {
@@ -138,16 +139,17 @@ async fn enable(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let enable =
         IdentityChange::EnableTotp { member: member.name.clone(), secret: Secret::new(secret), step, recovery_codes: hashes };
     let changes = vec![change(enable)];
-    let session = open_session(&context, member, SignInMethod::Password, SecondFactor::None, changes).await?;
+    let session = open_session(&context, member, SignInWay::renewing(signed_in), SecondFactor::None, changes).await?;
     attempt_succeeded(&context, Some(&member.name));
     Ok(session.map_json(|session| json!({"recovery_codes": codes, "session": session})))
 }
 
 async fn disable(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let member = &need_session(&context)?.member;
+    let signed_in = need_session(&context)?;
+    let member = &signed_in.member;
     prove_password(&context, member, "password").await?;
     let changes = vec![change(IdentityChange::DisableTotp { member: member.name.clone() })];
-    open_session(&context, member, SignInMethod::Password, SecondFactor::None, changes).await
+    open_session(&context, member, SignInWay::renewing(signed_in), SecondFactor::None, changes).await
 }
 
 async fn make_recovery_codes(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -64,19 +64,29 @@ pub(crate) fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> 
     if found.next().is_some() { None } else { Some(value) }
 }
 
-/// `Set-Cookie` for a new session.
-pub(crate) fn set_session(token: &str, max_age_s: i64, secure: bool) -> String {
-    set(name(secure), token, max_age_s, secure)
+/// `Set-Cookie` for a new session. Without an age browsers remove it when they are closed.
+pub(crate) fn set_session(token: &str, max_age_s: Option<i64>, secure: bool) -> String {
+    match max_age_s {
+        Some(max_age_s) => set(name(secure), token, max_age_s, secure),
+        None => format!("{}{}", plain(name(secure), token), secure_flag(secure)),
+    }
 }
 
 fn set(name: &str, value: &str, max_age_s: i64, secure: bool) -> String {
-    let secure_flag = if secure { "; Secure" } else { "" };
-    format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax; Max-Age={max_age_s}{secure_flag}")
+    format!("{}; Max-Age={max_age_s}{}", plain(name, value), secure_flag(secure))
+}
+
+fn plain(name: &str, value: &str) -> String {
+    format!("{name}={value}; Path=/; HttpOnly; SameSite=Lax")
+}
+
+const fn secure_flag(secure: bool) -> &'static str {
+    if secure { "; Secure" } else { "" }
 }
 
 /// `Set-Cookie` that removes the session's cookie.
 pub(crate) fn clear_session(secure: bool) -> String {
-    set_session("", 0, secure)
+    set(name(secure), "", 0, secure)
 }
 
 #[cfg(test)]
@@ -106,8 +116,10 @@ mod tests {
 
     #[test]
     fn cookie_is_restricted() {
-        let cookie = set_session("x", 60, true);
+        let cookie = set_session("x", Some(60), true);
         assert_eq!(cookie, "__Host-tollgate_session=x; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure");
-        assert!(!set_session("x", 60, false).contains("Secure") && clear_session(true).contains("Max-Age=0"));
+        assert_eq!(set_session("x", None, true), "__Host-tollgate_session=x; Path=/; HttpOnly; SameSite=Lax; Secure");
+        assert_eq!(set_session("x", None, false), "tollgate_session=x; Path=/; HttpOnly; SameSite=Lax");
+        assert!(!set_session("x", Some(60), false).contains("Secure") && clear_session(true).contains("Max-Age=0"));
     }
 }

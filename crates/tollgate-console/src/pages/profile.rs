@@ -75,6 +75,7 @@ struct SessionView {
     id: String,
     current: bool,
     method: String,
+    remembered: bool,
     address: String,
     agent: String,
     created_at: String,
@@ -85,6 +86,7 @@ struct SessionView {
 struct SessionEntry {
     id: String,
     is_current: bool,
+    is_remembered: bool,
     method: &'static str,
     address: String,
     /// Name of the browser and of the system, out of `agent`.
@@ -144,6 +146,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
     let now = request.state.gateway.now();
     let entry = |session: SessionView| SessionEntry {
         is_current: session.current,
+        is_remembered: session.remembered,
         method: match session.method.as_str() {
             "oidc" => t.say("profile.method.oidc"),
             "link" => t.say("profile.method.link"),

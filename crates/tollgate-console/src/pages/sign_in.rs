@@ -5,6 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use http::{HeaderName, HeaderValue};
 use serde::Deserialize;
+use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 use url::form_urlencoded::byte_serialize;
 
@@ -44,6 +45,8 @@ struct SignInPage {
     is_form_lost: bool,
     login: Control,
     password: Control,
+    /// `None` where members cannot be remembered.
+    remember: Option<Control>,
     to: String,
     oidc: Option<OidcButton>,
     /// Origin at which browsers offer passkeys.
@@ -54,6 +57,8 @@ struct SignInPage {
 struct OidcButton {
     label: String,
     link: String,
+    /// The same for members who want to be remembered.
+    remembering_link: String,
 }
 
 #[derive(Debug, Template)]
@@ -71,6 +76,7 @@ struct CodePage {
 struct Methods {
     oidc: Option<String>,
     passkey_origin: Option<String>,
+    remember: bool,
 }
 
 /// The end of a step of signing in.
@@ -118,9 +124,11 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
     let methods: Methods = request.read(operations::LIST_SIGN_IN_METHODS, ApiCall::default()).await?;
     let oidc = methods.oidc.map(|name| {
         let local: String = byte_serialize(request.url(to).as_bytes()).collect();
+        let link = request.url(&format!("/admin/v1/oidc/start?to={local}"));
         OidcButton {
             label: t.say_with("sign_in.oidc", &[("provider", &name)]),
-            link: request.url(&format!("/admin/v1/oidc/start?to={local}")),
+            remembering_link: format!("{link}&remember=true"),
+            link,
         }
     });
     let template = SignInPage {
@@ -130,6 +138,7 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         is_form_lost: request.query.value("lost") == "form",
         login: form.text("login", t.say("sign_in.login")).autocomplete("username").required().focus(),
         password: form.current_password("password", t.say("sign_in.password")),
+        remember: methods.remember.then(|| form.check("remember", t.say("sign_in.remember"))),
         to: to.to_owned(),
         oidc,
         passkey_origin: methods.passkey_origin,
@@ -158,7 +167,7 @@ async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         return Ok(PageReply::redirect(&request.url(to)));
     }
     let sent = [("login", form.value("login").trim()), ("password", form.value("password"))];
-    match request.send(operations::SIGN_IN, &sent).await {
+    match send_proof(&request, operations::SIGN_IN, &sent).await {
         Ok(answer) => proceed(&request, SignInStep::of(answer), to),
         // An empty or overlong name or password is a wrong one.
         Err(error) => {
@@ -167,6 +176,13 @@ async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             password_page(&request, &form, to).await
         }
     }
+}
+
+/// Sends what proves the member's identity, with the choice of the form to be remembered.
+async fn send_proof(request: &PageRequest, id: &'static str, fields: &[(&str, &str)]) -> Result<ApiResponse, ApiError> {
+    let mut body: Map<String, Value> = fields.iter().map(|(name, value)| ((*name).to_owned(), Value::from(*value))).collect();
+    body.insert("remember".to_owned(), Value::from(request.form.value("remember") == "true"));
+    request.call(id, ApiCall { body, ..ApiCall::default() }).await
 }
 
 async fn send_code(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -192,12 +208,13 @@ async fn send_code(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> 
 async fn send_passkey(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (form, to) = (&request.form, target(&request, request.form.value("to")));
     let fields = ["credential", "client_data", "authenticator_data", "signature", "user_handle"];
-    match request.send(operations::SIGN_IN_WITH_PASSKEY, &fields.map(|field| (field, form.value(field)))).await {
+    let sent = fields.map(|field| (field, form.value(field)));
+    match send_proof(&request, operations::SIGN_IN_WITH_PASSKEY, &sent).await {
         Ok(answer) => proceed(&request, SignInStep::of(answer), to),
         // A field that is empty or malformed is no valid passkey either.
         Err(error) => {
             let error = if error.param().is_some() { ApiError::wrong_passkey() } else { error };
-            let state = FormState::refused(request.t(), &FormData::default(), &error, &[])?;
+            let state = FormState::refused(request.t(), &FormData::of(&[("remember", form.value("remember"))]), &error, &[])?;
             password_page(&request, &state, to).await
         }
     }

@@ -5,7 +5,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{sync::mpsc, task::spawn_blocking, time::Instant};
 use tokio_util::sync::CancellationToken;
 use tollgate_core::{Redaction, RequestContents, Timestamp};
 use tollgate_store::{ContentStore, StoreError};
@@ -14,12 +14,17 @@ use crate::state::{
     content_queue::{ContentQueue, QueuedContents},
     metrics::ContentEnd,
     shared::Shared,
+    shares::TakenPlaces,
 };
 
 /// Contents in one batch.
 const MAX_BATCH: usize = 100;
 /// Bytes of contents in one batch; the last ones may exceed them.
 const MAX_BATCH_BYTES: usize = 4 << 20;
+/// Bytes that a row takes besides its compressed texts: what seals it and the head of its texts.
+const ROW_OVERHEAD: usize = 256;
+/// The bytes are counted again when this node has added this part of the most that may be stored.
+const RECOUNTED_SHARE: u64 = 8;
 /// How long the first contents of a batch wait for more.
 const BATCH_WAIT: Duration = Duration::from_millis(200);
 /// Longest wait at the end of the process until the remaining contents are stored.
@@ -27,14 +32,24 @@ const SHUTDOWN_LIMIT: Duration = Duration::from_secs(5);
 /// Least time between two warnings about contents that are not stored.
 const WARNING_INTERVAL: Duration = Duration::from_mins(1);
 
+/// What became of contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RowsEnd {
+    Stored,
+    /// They take more than all contents may.
+    TooLarge,
+}
+
 /// The receiving end of the queue.
 #[derive(Debug)]
 pub struct ContentWriter {
     contents: mpsc::Receiver<QueuedContents>,
     /// Contents already taken from the queue for the next batch.
     next: Vec<QueuedContents>,
-    /// Upper bound of the stored bytes, as far as this node knows.
-    stored: u64,
+    /// Bytes that were stored when they were counted last.
+    counted: u64,
+    /// Most bytes that this node has added since.
+    added: u64,
     warned: Option<Instant>,
 }
 
@@ -43,7 +58,7 @@ impl ContentWriter {
     #[must_use]
     pub fn new() -> (ContentQueue, Self) {
         let (queue, contents) = ContentQueue::new();
-        (queue, Self { contents, next: Vec::new(), stored: u64::MAX, warned: None })
+        (queue, Self { contents, next: Vec::new(), counted: 0, added: u64::MAX, warned: None })
     }
 
     /// Stores contents until `stop` is cancelled, then the remaining ones, for at most [`SHUTDOWN_LIMIT`].
@@ -96,30 +111,53 @@ impl ContentWriter {
     }
 
     async fn store(&mut self, batch: Vec<QueuedContents>, store: &dyn ContentStore, shared: &Shared) {
-        let settings = shared.settings.load();
-        let redaction = settings.contents.redact.as_ref();
-        // The batch keeps its space in the queue until it is stored.
-        let rows: Vec<RequestContents> = batch.iter().map(|queued| redacted(queued.contents.clone(), redaction)).collect();
-        if let Err(fault) = store.store_contents(&rows).await {
-            shared.metrics.contents(ContentEnd::Lost, rows.len());
-            self.warn(shared, &fault, "contents of requests could not be stored and are dropped");
-            return;
-        }
-        shared.metrics.contents(ContentEnd::Stored, rows.len());
-        let bytes: usize = batch.iter().map(length).sum();
-        if let Err(fault) = self.make_room(bytes as u64, settings.contents.total_bytes, store).await {
-            self.warn(shared, &fault, "stored contents could not be counted or removed; it will be tried again");
+        let settings = shared.settings.load().contents.clone();
+        // The batch keeps its places in the queue until it is stored.
+        let (contents, _places): (Vec<RequestContents>, Vec<TakenPlaces>) =
+            batch.into_iter().map(QueuedContents::into_parts).unzip();
+        for rows in groups(redacted(contents, settings.redact).await, settings.total_bytes) {
+            let count = rows.len();
+            match self.store_rows(rows, settings.total_bytes, store).await {
+                Ok(RowsEnd::Stored) => shared.metrics.contents(ContentEnd::Stored, count),
+                Ok(RowsEnd::TooLarge) => shared.metrics.contents(ContentEnd::Dropped, count),
+                Err(fault) => {
+                    shared.metrics.contents(ContentEnd::Lost, count);
+                    self.warn(shared, &fault, "contents of requests could not be stored and are dropped");
+                }
+            }
         }
     }
 
-    /// Removes stored contents down to seven eighths of `max` when they may exceed it.
-    async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
-        // Stored contents are compressed, so the length of their texts is an upper bound.
-        self.stored = self.stored.saturating_add(new);
-        if self.stored > max {
-            while store.prune_contents(Timestamp(i64::MIN), max / 8 * 7).await? > 0 {}
-            self.stored = store.stored_contents().await?.bytes;
+    /// Stores contents for which there is room, or can be made.
+    async fn store_rows(&mut self, rows: Vec<RequestContents>, max: u64, store: &dyn ContentStore) -> Result<RowsEnd, StoreError> {
+        let new = rows.iter().map(largest).sum();
+        if new > max {
+            return Ok(RowsEnd::TooLarge);
         }
+        self.make_room(new, max, store).await?;
+        // Counted before the end is known: rows may be there although the database did not say so in time.
+        self.added = self.added.saturating_add(new);
+        store.store_contents(rows).await?;
+        Ok(RowsEnd::Stored)
+    }
+
+    /// Removes stored contents down to seven eighths of `max`, or less for a large batch, when they and `new` bytes may exceed it.
+    async fn make_room(&mut self, new: u64, max: u64, store: &dyn ContentStore) -> Result<(), StoreError> {
+        // Other nodes store contents too.
+        if self.added.saturating_add(new) > max / RECOUNTED_SHARE {
+            self.count(store).await?;
+        }
+        if self.counted.saturating_add(self.added).saturating_add(new) > max {
+            let level = (max - max / RECOUNTED_SHARE).min(max - new);
+            while store.prune_contents(Timestamp(i64::MIN), level).await? > 0 {}
+            self.count(store).await?;
+        }
+        Ok(())
+    }
+
+    async fn count(&mut self, store: &dyn ContentStore) -> Result<(), StoreError> {
+        self.counted = store.stored_contents().await?.bytes;
+        self.added = 0;
         Ok(())
     }
 
@@ -137,14 +175,176 @@ fn length(queued: &QueuedContents) -> usize {
     queued.contents.request.text.len() + queued.contents.answer.text.len()
 }
 
-/// The contents after redaction.
-fn redacted(mut contents: RequestContents, redaction: Option<&Redaction>) -> RequestContents {
-    if let Some(redaction) = redaction {
-        for excerpt in [&mut contents.request, &mut contents.answer] {
+/// The most bytes that contents take in the database: text that cannot be compressed grows a little, and is sealed.
+fn largest(contents: &RequestContents) -> u64 {
+    let text = contents.request.text.len() + contents.answer.text.len();
+    (text + text / 256 + ROW_OVERHEAD) as u64
+}
+
+/// Contents divided so that no group takes more than `max` bytes, except a single row that does.
+fn groups(rows: Vec<RequestContents>, max: u64) -> Vec<Vec<RequestContents>> {
+    let (mut groups, mut left): (Vec<Vec<RequestContents>>, u64) = (Vec::new(), 0);
+    for row in rows {
+        let bytes = largest(&row);
+        match groups.last_mut().filter(|_| bytes <= left) {
+            Some(group) => {
+                left -= bytes;
+                group.push(row);
+            }
+            None => {
+                left = max.saturating_sub(bytes);
+                groups.push(vec![row]);
+            }
+        }
+    }
+    groups
+}
+
+/// The contents after redaction. Regular expressions take milliseconds for a batch, so they run on a thread that serves no requests.
+async fn redacted(mut contents: Vec<RequestContents>, redaction: Option<Redaction>) -> Vec<RequestContents> {
+    let Some(redaction) = redaction else { return contents };
+    let work = move || {
+        for excerpt in contents.iter_mut().flat_map(|contents| [&mut contents.request, &mut contents.answer]) {
             if let Some(text) = redaction.redact(&excerpt.text) {
                 excerpt.text = text;
             }
         }
+        contents
+    };
+    match spawn_blocking(work).await {
+        Ok(contents) => contents,
+        Err(fault) if fault.is_panic() => std::panic::resume_unwind(fault.into_panic()),
+        // The runtime is ending.
+        Err(_) => Vec::new(),
     }
-    contents
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use async_trait::async_trait;
+    use tollgate_core::{Excerpt, KeyId, MemberId, RequestId};
+    use tollgate_store::StoredContents;
+
+    use super::*;
+
+    /// Keeps contents as a database does, and notes the most bytes that it ever had.
+    #[derive(Debug, Default)]
+    struct Kept(Mutex<(Vec<(RequestId, u64)>, u64)>);
+
+    impl Kept {
+        fn most(&self) -> u64 {
+            self.0.lock().unwrap().1
+        }
+
+        fn ids(&self) -> Vec<RequestId> {
+            self.0.lock().unwrap().0.iter().map(|(id, _)| *id).collect()
+        }
+    }
+
+    #[async_trait]
+    impl ContentStore for Kept {
+        async fn store_contents(&self, contents: Vec<RequestContents>) -> Result<(), StoreError> {
+            let mut kept = self.0.lock().unwrap();
+            kept.0.extend(contents.iter().map(|row| (row.id, largest(row))));
+            kept.1 = kept.1.max(kept.0.iter().map(|(_, bytes)| bytes).sum());
+            Ok(())
+        }
+
+        async fn contents(&self, _: RequestId) -> Result<Option<RequestContents>, StoreError> {
+            Ok(None)
+        }
+
+        async fn has_contents(&self, request: RequestId) -> Result<bool, StoreError> {
+            Ok(self.ids().contains(&request))
+        }
+
+        async fn remove_contents(&self, _: RequestId) -> Result<bool, StoreError> {
+            Ok(false)
+        }
+
+        async fn stored_contents(&self) -> Result<StoredContents, StoreError> {
+            let kept = self.0.lock().unwrap();
+            Ok(StoredContents { requests: kept.0.len() as u64, bytes: kept.0.iter().map(|(_, bytes)| bytes).sum() })
+        }
+
+        async fn prune_contents(&self, _: Timestamp, max_bytes: u64) -> Result<u64, StoreError> {
+            let mut kept = self.0.lock().unwrap();
+            let before = kept.0.len();
+            while kept.0.iter().map(|(_, bytes)| bytes).sum::<u64>() > max_bytes {
+                kept.0.remove(0);
+            }
+            Ok((before - kept.0.len()) as u64)
+        }
+    }
+
+    fn contents(number: i64, length: usize) -> RequestContents {
+        let at = Timestamp(0).plus_ms(number);
+        RequestContents {
+            id: RequestId::from_parts(at, [1; 10]),
+            at,
+            key: KeyId::from_uuid(uuid::Uuid::nil()),
+            member: MemberId::from_uuid(uuid::Uuid::nil()),
+            request: Excerpt { text: "x".repeat(length), bytes: length as u64, is_cut: false },
+            answer: Excerpt::default(),
+        }
+    }
+
+    /// Stores contents of these lengths as one batch. Returns how many were too large.
+    async fn store(writer: &mut ContentWriter, kept: &Kept, first: i64, lengths: &[usize], max: u64) -> usize {
+        let rows = (first..).zip(lengths).map(|(number, length)| contents(number, *length)).collect();
+        let mut too_large = 0;
+        for rows in groups(rows, max) {
+            let count = rows.len();
+            if writer.store_rows(rows, max, kept).await.unwrap() == RowsEnd::TooLarge {
+                too_large += count;
+            }
+        }
+        too_large
+    }
+
+    #[tokio::test]
+    async fn room_is_made_before_contents_are_stored() {
+        let (kept, (_, mut writer)) = (Kept::default(), ContentWriter::new());
+        let max = 10_000;
+        for batch in 0..50 {
+            assert_eq!(store(&mut writer, &kept, batch * 10, &[700, 0, 1_500, 30], max).await, 0);
+            assert_eq!(kept.ids().last(), Some(&contents(batch * 10 + 3, 0).id), "the newest are there");
+        }
+        assert!((8_000..=max).contains(&kept.most()), "{}", kept.most());
+        // A batch that takes more than all contents may is stored in parts, and what alone takes more is not stored.
+        assert_eq!(store(&mut writer, &kept, 1_000, &[6_000, 6_000, 20_000, 3_000], max).await, 1);
+        assert_eq!(kept.ids(), [contents(1_001, 0).id, contents(1_003, 0).id]);
+        assert!(kept.most() <= max, "{}", kept.most());
+        // The setting becomes smaller.
+        assert_eq!(store(&mut writer, &kept, 2_000, &[500], 4_000).await, 0);
+        assert!(kept.stored_contents().await.unwrap().bytes <= 4_000);
+    }
+
+    #[tokio::test]
+    async fn what_other_nodes_store_is_counted_from_time_to_time() {
+        let (kept, (_, mut one), (_, mut other)) = (Kept::default(), ContentWriter::new(), ContentWriter::new());
+        let max = 100_000;
+        for number in 0..200 {
+            store(&mut one, &kept, number * 2, &[2_000], max).await;
+            store(&mut other, &kept, number * 2 + 1, &[2_000], max).await;
+        }
+        assert!(kept.most() <= max + max / RECOUNTED_SHARE, "{}", kept.most());
+    }
+
+    #[tokio::test]
+    async fn other_tasks_run_while_contents_are_redacted() {
+        let text = |number| contents(number, 200_000);
+        let redaction = Redaction::new("x{3}|[a-z]+@[a-z]+").unwrap();
+        let work = tokio::spawn(redacted((0..10).map(text).collect(), Some(redaction)));
+        let mut turns = 0_u64;
+        while !work.is_finished() {
+            turns += 1;
+            tokio::task::yield_now().await;
+        }
+        let rows = work.await.unwrap();
+        assert!(rows.len() == 10 && rows.iter().all(|row| row.request.text.starts_with("[redacted]")));
+        assert!(turns > 20, "{turns} turns of another task on the only thread of the runtime");
+    }
 }

@@ -251,8 +251,8 @@ impl TraceExport<'_> {
         Ok(partial.map_or(0, |partial| usize::try_from(partial.rejected_spans).unwrap_or(0)))
     }
 
-    /// Counts the spans that were sent or given up.
-    fn sent(&mut self, shared: &Shared, sent: Result<usize, ExportLost>) {
+    /// Counts the spans that were sent or given up. Returns how many were given up.
+    fn sent(&mut self, shared: &Shared, sent: Result<usize, ExportLost>) -> usize {
         let spans = self.unsent.take().map_or(0, |message| message.spans);
         match sent {
             Ok(rejected) => {
@@ -261,16 +261,21 @@ impl TraceExport<'_> {
                 if rejected > 0 {
                     shared.metrics.telemetry_spans(SpanEnd::Rejected, rejected);
                 }
+                0
             }
-            Err(ExportLost) => shared.metrics.telemetry_spans(SpanEnd::Lost, spans),
+            Err(ExportLost) => {
+                shared.metrics.telemetry_spans(SpanEnd::Lost, spans);
+                spans
+            }
         }
     }
 
-    /// Sends the remaining spans, each once. Those that cannot be sent are lost.
+    /// Sends the remaining spans, each once. Those that cannot be sent are lost; the log says how many, because a process that ends
+    /// is not asked for its metrics any more.
     async fn finish(mut self, shared: &Shared) {
         let deadline = shared.clock.instant() + SHUTDOWN_LIMIT;
         self.requests.close();
-        loop {
+        let lost = loop {
             self.fill(shared);
             if self.unsent.is_none() {
                 if self.batch.spans.is_empty() {
@@ -278,16 +283,18 @@ impl TraceExport<'_> {
                 }
                 self.encode();
             }
-            let sent = timeout_at(deadline, self.send(1)).await.unwrap_or(Err(ExportLost));
-            self.sent(shared, sent);
+            let sent = timeout_at(deadline, self.send(1)).await.unwrap_or_else(|_| Err(self.exporter.cut_off(Signal::Traces)));
+            let lost = self.sent(shared, sent);
             if sent.is_err() {
-                break;
+                break lost;
             }
-        }
-        shared.metrics.telemetry_spans(SpanEnd::Lost, self.batch.spans.len());
+        };
+        let mut waiting = self.batch.spans.len();
         while let Ok(queued) = self.requests.try_recv() {
-            shared.metrics.telemetry_spans(SpanEnd::Lost, 1 + queued.request.attempts.len());
+            waiting += 1 + queued.request.attempts.len();
         }
+        shared.metrics.telemetry_spans(SpanEnd::Lost, waiting);
+        tracing::warn!(spans = lost + waiting, "the last spans could not be exported before the end and are lost");
     }
 }
 
@@ -316,8 +323,10 @@ impl MetricExport<'_> {
             }
         }
         let deadline = self.shared.clock.instant() + SHUTDOWN_LIMIT;
-        // Metrics that are not sent by then are lost.
-        let _ = timeout_at(deadline, self.export(1)).await;
+        if timeout_at(deadline, self.export(1)).await.is_err() {
+            let ExportLost = self.exporter.cut_off(Signal::Metrics);
+            tracing::warn!("the last metrics could not be exported before the end and are lost");
+        }
     }
 
     /// Sends all metrics as they are now. A process that has handed over to another leaves them to it: they have the same instance.

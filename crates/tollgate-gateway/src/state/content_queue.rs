@@ -31,7 +31,14 @@ struct ContentSender {
 #[derive(Debug)]
 pub(crate) struct QueuedContents {
     pub(crate) contents: RequestContents,
-    _place: TakenPlaces,
+    place: TakenPlaces,
+}
+
+impl QueuedContents {
+    /// The contents, and the place that they have taken as long as it is kept.
+    pub(crate) fn into_parts(self) -> (RequestContents, TakenPlaces) {
+        (self.contents, self.place)
+    }
 }
 
 impl ContentQueue {
@@ -45,6 +52,6 @@ impl ContentQueue {
         let Some(sender) = &self.0 else { return false };
         let bytes = contents.request.text.len() + contents.answer.text.len() + OVERHEAD;
         let Some(place) = sender.places.take(share, bytes) else { return false };
-        sender.contents.try_send(QueuedContents { contents, _place: place }).is_ok()
+        sender.contents.try_send(QueuedContents { contents, place }).is_ok()
     }
 }

@@ -217,7 +217,13 @@ impl Batch<'_> {
             created_at: new.id.time(),
             seen_at: self.now,
             ends_at: new.ends_at,
-            spec: SessionSpec { method: new.method, role: spec.role, version: login.state.version, client: new.client.clone() },
+            spec: SessionSpec {
+                method: new.method,
+                is_remembered: new.is_remembered,
+                role: spec.role,
+                version: login.state.version,
+                client: new.client.clone(),
+            },
         };
         let detail = json!({"method": new.method, "address": new.client.address, "second_factor": factor.as_str()});
         self.rows.put_session(&SessionRow { hash: new.hash, session }).await?;

@@ -4,7 +4,9 @@ use async_trait::async_trait;
 use tollgate_core::{InviteId, MemberId, Timestamp};
 
 use super::{CachedStore, QUERY_TIMEOUT};
-use crate::{IdentityStore, Invite, KeyHash, LoginMember, Passkey, PasswordLink, SavedView, Session, SessionFilter, StoreError};
+use crate::{
+    IdentityStore, IdleTimes, Invite, KeyHash, LoginMember, Passkey, PasswordLink, SavedView, Session, SessionFilter, StoreError,
+};
 
 #[async_trait]
 impl IdentityStore for CachedStore {
@@ -24,8 +26,8 @@ impl IdentityStore for CachedStore {
         self.within(QUERY_TIMEOUT, self.sql()?.find_subject(subject)).await
     }
 
-    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.session(hash, now, idle_ms)).await
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle: IdleTimes) -> Result<Option<(Session, LoginMember)>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.session(hash, now, idle)).await
     }
 
     async fn touch_session(&self, session: &Session, now: Timestamp, address: &str) -> Result<(), StoreError> {

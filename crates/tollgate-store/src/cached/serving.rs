@@ -299,7 +299,7 @@ impl HealthHistoryStore for CachedStore {
 
 #[async_trait]
 impl ContentStore for CachedStore {
-    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError> {
+    async fn store_contents(&self, contents: Vec<RequestContents>) -> Result<(), StoreError> {
         // Safe to repeat after a timeout: rows that are already stored stay unchanged.
         self.within(BATCH_TIMEOUT, self.sql()?.store_contents(contents)).await
     }

@@ -27,10 +27,10 @@ fn contents(key: u8, minute: u8) -> RequestContents {
 
 pub(super) async fn contents_are_stored_once_and_removed(store: &Store) {
     let (one, two) = (contents(1, 0), contents(1, 1));
-    store.contents.store_contents(&[]).await.unwrap();
-    store.contents.store_contents(&[one.clone(), two.clone()]).await.unwrap();
+    store.contents.store_contents(Vec::new()).await.unwrap();
+    store.contents.store_contents(vec![one.clone(), two.clone()]).await.unwrap();
     let other = RequestContents { answer: Excerpt::default(), ..one.clone() };
-    store.contents.store_contents(&[other]).await.unwrap();
+    store.contents.store_contents(vec![other]).await.unwrap();
     assert_eq!(store.contents.contents(one.id).await.unwrap(), Some(one.clone()));
     assert_eq!(store.contents.contents(contents(2, 0).id).await.unwrap(), None);
     assert!(store.contents.has_contents(one.id).await.unwrap() && !store.contents.has_contents(contents(2, 0).id).await.unwrap());
@@ -65,15 +65,15 @@ async fn prune(store: &Store, minute: u8, max_bytes: u64) -> u64 {
 
 pub(super) async fn a_key_with_many_contents_makes_room(store: &Store) {
     let many: Vec<RequestContents> = (0..60).map(|minute| contents(1, minute)).collect();
-    store.contents.store_contents(&many).await.unwrap();
+    store.contents.store_contents(many).await.unwrap();
     let bytes = store.contents.stored_contents().await.unwrap().bytes;
-    store.contents.store_contents(&[contents(2, 5), contents(3, 50)]).await.unwrap();
+    store.contents.store_contents(vec![contents(2, 5), contents(3, 50)]).await.unwrap();
     assert_eq!(prune(store, 0, u64::MAX).await, 0);
     // The age limit applies to every key.
     assert_eq!(prune(store, 6, u64::MAX).await, 7);
     assert_eq!(left(store).await.first(), Some(&(1, 6)));
     // Contents of the key that stores the most are removed first; those of other keys stay, regardless of their age.
-    store.contents.store_contents(&[contents(2, 7)]).await.unwrap();
+    store.contents.store_contents(vec![contents(2, 7)]).await.unwrap();
     let removed = prune(store, 0, bytes / 2).await;
     let after = left(store).await;
     assert!(removed > 20, "{removed}");

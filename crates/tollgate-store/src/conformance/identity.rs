@@ -4,13 +4,14 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, T
 
 use super::{apply, put_group, put_key, refusal};
 use crate::{
-    AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState,
-    KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource, RowFilter,
-    RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
+    AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, IdleTimes, Invite, InviteSpec,
+    InviteState, KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource,
+    RowFilter, RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
 };
 
 const HOUR_MS: i64 = 3_600_000;
 const DAY_MS: i64 = 24 * HOUR_MS;
+const IDLE: IdleTimes = IdleTimes { idle_ms: HOUR_MS, remembered_ms: 3 * HOUR_MS };
 
 fn identity(change: IdentityChange) -> Change {
     Change::Identity(Box::new(change))
@@ -33,9 +34,13 @@ fn session_id(n: u8) -> SessionId {
 }
 
 fn open(member: &str, n: u8, factor: SecondFactor) -> Change {
-    let client = SessionClient { address: "192.0.2.7".to_owned(), agent: "a browser".to_owned() };
+    opened(member, n, factor, "a browser", false)
+}
+
+fn opened(member: &str, n: u8, factor: SecondFactor, agent: &str, is_remembered: bool) -> Change {
+    let client = SessionClient { address: "192.0.2.7".to_owned(), agent: agent.to_owned() };
     let (id, ends_at) = (session_id(n), MIDNIGHT.plus_ms(DAY_MS));
-    let session = NewSession { id, hash: hash(n), method: SignInMethod::Password, ends_at, client };
+    let session = NewSession { id, hash: hash(n), method: SignInMethod::Password, is_remembered, ends_at, client };
     identity(IdentityChange::OpenSession { member: member.to_owned(), session: Box::new(session), factor })
 }
 
@@ -44,7 +49,7 @@ fn set_password(member: &str) -> Change {
 }
 
 async fn is_valid(store: &Store, n: u8, now: Timestamp) -> bool {
-    store.identity.session(&hash(n), now, HOUR_MS).await.unwrap().is_some()
+    store.identity.session(&hash(n), now, IDLE).await.unwrap().is_some()
 }
 
 async fn refused(store: &Store, change: Change) -> IdentityRefusal {
@@ -97,13 +102,13 @@ pub(super) async fn session_ends_with_role_password_status_and_time(store: &Stor
     apply(store, &[member("ann", Role::Operator), member("bob", Role::Member), set_password("ann")]).await.unwrap();
     let later = MIDNIGHT.plus_ms(HOUR_MS - 1);
     apply(store, &[open("ann", 1, SecondFactor::None), open("bob", 2, SecondFactor::None)]).await.unwrap();
-    let (session, of) = store.identity.session(&hash(1), later, HOUR_MS).await.unwrap().unwrap();
+    let (session, of) = store.identity.session(&hash(1), later, IDLE).await.unwrap().unwrap();
     assert_eq!((of.name.as_str(), of.role, session.id), ("ann", Role::Operator, session_id(1)));
     assert_eq!(session.spec.client.agent, "a browser");
     assert_eq!(of.login.signed_in_at, Some(MIDNIGHT));
     assert!(!is_valid(store, 1, MIDNIGHT.plus_ms(HOUR_MS)).await, "it was idle for too long");
     store.identity.touch_session(&session, later, "192.0.2.8").await.unwrap();
-    let (session, _) = store.identity.session(&hash(1), MIDNIGHT.plus_ms(HOUR_MS), HOUR_MS).await.unwrap().unwrap();
+    let (session, _) = store.identity.session(&hash(1), MIDNIGHT.plus_ms(HOUR_MS), IDLE).await.unwrap().unwrap();
     assert_eq!((session.seen_at, session.spec.client.address.as_str()), (later, "192.0.2.8"));
     store.identity.touch_session(&session, MIDNIGHT.plus_ms(DAY_MS - 1), "").await.unwrap();
     assert!(is_valid(store, 1, MIDNIGHT.plus_ms(DAY_MS - 1)).await && !is_valid(store, 1, MIDNIGHT.plus_ms(DAY_MS)).await);
@@ -118,8 +123,7 @@ pub(super) async fn session_ends_with_role_password_status_and_time(store: &Stor
     apply(store, &[set_password("ann"), open("ann", 4, SecondFactor::None)]).await.unwrap();
     assert!(is_valid(store, 4, MIDNIGHT).await, "opened together with the new password");
     let (ann, now) = (id_of(store, "ann").await, MIDNIGHT);
-    let of_ann =
-        SessionFilter { scope: ObjectScope::Member(ann), id: None, member: None, after: None, now, idle_ms: HOUR_MS, limit: 10 };
+    let of_ann = SessionFilter { scope: ObjectScope::Member(ann), id: None, member: None, after: None, now, idle: IDLE, limit: 10 };
     let listed = async || store.identity.sessions(&of_ann).await.unwrap().iter().map(|session| session.id).collect::<Vec<_>>();
     assert_eq!(listed().await, [session_id(4)], "those that ended are not listed");
     let suspend = |status| Change::SetMemberStatus { member: "ann".to_owned(), status };
@@ -141,8 +145,7 @@ pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
         apply(store, &[open("ann", n, SecondFactor::None)]).await.unwrap();
     }
     apply(store, &[open("bob", 100, SecondFactor::None)]).await.unwrap();
-    let filter =
-        |scope, member, after| SessionFilter { scope, id: None, member, after, now: MIDNIGHT, idle_ms: HOUR_MS, limit: 1_000 };
+    let filter = |scope, member, after| SessionFilter { scope, id: None, member, after, now: MIDNIGHT, idle: IDLE, limit: 1_000 };
     let list = async |filter: SessionFilter| store.identity.sessions(&filter).await.unwrap();
     let all = list(filter(ObjectScope::Everything, None, None)).await;
     assert_eq!((all.len(), all[0].id), (MAX_SESSIONS + 1, session_id(3)), "the oldest ones ended");
@@ -155,6 +158,28 @@ pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
     assert!(list(SessionFilter { scope: ObjectScope::Member(bob), ..one }).await.is_empty());
     assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(DAY_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
     assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(HOUR_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
+}
+
+pub(super) async fn remembered_session_has_a_time_without_requests_of_its_own(store: &Store) {
+    apply(store, &[member("ann", Role::Member)]).await.unwrap();
+    // What a browser says of itself is no choice of the member.
+    let lying = "\"remembered\":true";
+    let changes = [opened("ann", 1, SecondFactor::None, lying, false), opened("ann", 2, SecondFactor::None, "a browser", true)];
+    apply(store, &changes).await.unwrap();
+    let (session, _) = store.identity.session(&hash(2), MIDNIGHT, IDLE).await.unwrap().unwrap();
+    assert!(session.spec.is_remembered);
+    store.identity.touch_session(&session, MIDNIGHT.plus_ms(HOUR_MS), "192.0.2.8").await.unwrap();
+    let listed = async |now| {
+        let filter =
+            SessionFilter { scope: ObjectScope::Everything, id: None, member: None, after: None, now, idle: IDLE, limit: 10 };
+        store.identity.sessions(&filter).await.unwrap().iter().map(|session| session.id).collect::<Vec<_>>()
+    };
+    for (hours, expected) in [(0, vec![1, 2]), (1, vec![2]), (3, vec![2]), (4, vec![])] {
+        let now = MIDNIGHT.plus_ms(hours * HOUR_MS);
+        let valid = [is_valid(store, 1, now).await, is_valid(store, 2, now).await];
+        assert_eq!(valid, [expected.contains(&1), expected.contains(&2)], "after {hours} h");
+        assert_eq!(listed(now).await, expected.into_iter().map(session_id).collect::<Vec<_>>(), "after {hours} h");
+    }
 }
 
 pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {

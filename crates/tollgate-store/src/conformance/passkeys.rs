@@ -5,8 +5,8 @@ use tollgate_core::{MemberId, PasskeyId, Role, SessionId, Timestamp};
 
 use super::{actor, apply, refusal};
 use crate::{
-    Change, ChangeOrigin, ChangeRefusal, IdentityChange, IdentityRefusal, KeyHash, MAX_PASSKEYS, MemberSpec, NewSession, Passkey,
-    PasskeySpec, SecondFactor, SessionClient, SignInMethod, Store, UsedChallenge, samples::MIDNIGHT,
+    Change, ChangeOrigin, ChangeRefusal, IdentityChange, IdentityRefusal, IdleTimes, KeyHash, MAX_PASSKEYS, MemberSpec, NewSession,
+    Passkey, PasskeySpec, SecondFactor, SessionClient, SignInMethod, Store, UsedChallenge, samples::MIDNIGHT,
 };
 
 const MINUTE_MS: i64 = 60_000;
@@ -122,14 +122,16 @@ pub(super) async fn counter_that_does_not_advance_is_refused(store: &Store) {
     }
     let (id, hash) = (SessionId::from_parts(MIDNIGHT, [1; 10]), KeyHash([99; 32]));
     let client = SessionClient::default();
-    let session = NewSession { id, hash, method: SignInMethod::Passkey, ends_at: MIDNIGHT.plus_ms(MINUTE_MS), client };
+    let session =
+        NewSession { id, hash, method: SignInMethod::Passkey, is_remembered: false, ends_at: MIDNIGHT.plus_ms(MINUTE_MS), client };
     let open =
         identity(IdentityChange::OpenSession { member: "ann".to_owned(), session: Box::new(session), factor: SecondFactor::None });
     assert!(apply(store, &[used(&with, 3, 3), open.clone()]).await.is_err());
-    assert_eq!(store.identity.session(&hash, MIDNIGHT, MINUTE_MS).await.unwrap(), None, "no session is opened with it");
+    let idle = IdleTimes { idle_ms: MINUTE_MS, remembered_ms: MINUTE_MS };
+    assert_eq!(store.identity.session(&hash, MIDNIGHT, idle).await.unwrap(), None, "no session is opened with it");
     // The challenge of a refused answer is not used up: none of its changes was made.
     apply(store, &[used(&with, 4, 3), open]).await.unwrap();
-    let (session, _) = store.identity.session(&hash, MIDNIGHT, MINUTE_MS).await.unwrap().unwrap();
+    let (session, _) = store.identity.session(&hash, MIDNIGHT, idle).await.unwrap().unwrap();
     assert_eq!(session.spec.method, SignInMethod::Passkey);
     apply(store, &[used(&without, 0, 4), used(&without, 0, 5)]).await.expect("it has no counter");
     let report = IdentityChange::ReportPasskey { passkey: with.id, sign_count: 3 };

@@ -17,10 +17,11 @@ pub(super) struct MemoryContents(BTreeMap<RequestId, (RequestContents, u64)>);
 
 #[async_trait]
 impl ContentStore for MemoryStore {
-    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError> {
+    async fn store_contents(&self, contents: Vec<RequestContents>) -> Result<(), StoreError> {
         let mut stored = self.contents.lock().await;
         for row in contents {
-            stored.0.entry(row.id).or_insert_with(|| (row.clone(), pack(row).len() as u64));
+            let bytes = pack(&row).len() as u64;
+            stored.0.entry(row.id).or_insert((row, bytes));
         }
         Ok(())
     }

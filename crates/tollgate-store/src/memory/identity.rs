@@ -7,8 +7,8 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, SessionId
 
 use super::{MemoryStore, State};
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LoginMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView, Session,
-    SessionFilter, StoreError, UsedChallenge,
+    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LoginMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView,
+    Session, SessionFilter, StoreError, UsedChallenge,
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::CatalogRow,
     seal::Sealer,
@@ -75,13 +75,13 @@ impl IdentityStore for MemoryStore {
         found.map(|row| state.login_member(row, &self.sealer)).transpose()
     }
 
-    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError> {
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle: IdleTimes) -> Result<Option<(Session, LoginMember)>, StoreError> {
         let state = self.catalog.lock().await;
         let found = state.identity.sessions.values().find(|row| row.hash == *hash);
         let Some(session) = found.map(|row| row.session.clone()) else { return Ok(None) };
         let Some(row) = state.live_member(&session.member.to_string()) else { return Ok(None) };
         let member = state.login_member(row, &self.sealer)?;
-        Ok(Some((session, member)).filter(|(session, member)| session.is_valid(member, now, idle_ms)))
+        Ok(Some((session, member)).filter(|(session, member)| session.is_valid(member, now, idle)))
     }
 
     async fn touch_session(&self, session: &Session, now: Timestamp, address: &str) -> Result<(), StoreError> {
@@ -97,7 +97,7 @@ impl IdentityStore for MemoryStore {
         let wanted = |session: &&Session| {
             filter.after.is_none_or(|after| session.id > after)
                 && session.ends_at > filter.now
-                && session.seen_at.plus_ms(filter.idle_ms) > filter.now
+                && !session.is_idle(filter.now, filter.idle)
                 && filter.member.is_none_or(|member| session.member == member)
                 && filter.scope.contains(session.member)
                 && filter.id.is_none_or(|id| session.id == id)

@@ -1,13 +1,17 @@
 //! The [`ContentStore`] of the database.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use sqlx::{Row as _, any::AnyRow};
+use tokio::task::spawn_blocking;
 use tollgate_core::{KeyId, MemberId, RequestContents, RequestId, Timestamp, fair_level};
 
 use super::{rows::unsigned, store::SqlStore};
 use crate::{
     ContentStore, StoreError, StoredContents,
     contents::{PRUNED_AT_ONCE, context, pack, unpack},
+    seal::Sealer,
 };
 
 const STORE: &str = "store the contents of requests";
@@ -35,14 +39,15 @@ fn sealed_contents(row: &AnyRow) -> Result<SealedContents, sqlx::Error> {
 }
 
 impl SealedContents {
-    /// The contents with the texts that the data key opened.
-    fn opened(&self, packed: &[u8]) -> Result<RequestContents, StoreError> {
+    /// The contents with their texts, which the data key opens.
+    fn opened(&self, sealer: &Sealer) -> Result<RequestContents, StoreError> {
         let broken = |what: &str| StoreError::Row {
             kind: "request_contents",
             row: self.id.clone(),
             detail: format!("its {what} is not readable"),
         };
-        let (request, answer) = unpack(packed).ok_or_else(|| broken("text"))?;
+        let packed = sealer.open(context(&self.id), &self.sealed)?;
+        let (request, answer) = unpack(&packed).ok_or_else(|| broken("text"))?;
         Ok(RequestContents {
             id: RequestId::parse(&self.id).ok_or_else(|| broken("id"))?,
             at: self.at,
@@ -54,41 +59,85 @@ impl SealedContents {
     }
 }
 
+/// A row to be stored, whose texts are compressed.
+struct PackedContents {
+    id: String,
+    at: Timestamp,
+    key: String,
+    member: String,
+    packed: Vec<u8>,
+}
+
+impl PackedContents {
+    fn of(contents: &RequestContents) -> Self {
+        Self {
+            id: contents.id.to_string(),
+            at: contents.at,
+            key: contents.key.to_string(),
+            member: contents.member.to_string(),
+            packed: pack(contents),
+        }
+    }
+
+    fn sealed(self, sealer: &Sealer) -> SealedContents {
+        let sealed = sealer.seal(context(&self.id), &self.packed);
+        SealedContents { id: self.id, at: self.at, key: self.key, member: self.member, sealed }
+    }
+}
+
+/// Runs work on a thread that serves no requests: texts take milliseconds to compress and to seal.
+async fn on_thread<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, StoreError> {
+    match spawn_blocking(work).await {
+        Ok(done) => Ok(done),
+        Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        // The runtime is ending.
+        Err(_) => Err(StoreError::Cancelled),
+    }
+}
+
 #[async_trait]
 impl ContentStore for SqlStore {
-    async fn store_contents(&self, contents: &[RequestContents]) -> Result<(), StoreError> {
+    async fn store_contents(&self, contents: Vec<RequestContents>) -> Result<(), StoreError> {
         let head = "INSERT INTO request_contents (id, at, key_id, member_id, bytes, sealed) VALUES";
-        for rows in contents.chunks(ROWS_AT_ONCE) {
+        let mut contents = contents.into_iter();
+        loop {
+            let rows: Vec<RequestContents> = contents.by_ref().take(ROWS_AT_ONCE).collect();
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let packed = on_thread(move || rows.iter().map(PackedContents::of).collect::<Vec<_>>()).await?;
             let mut transaction = self.begin(STORE).await?;
             self.lock_sealed_rows(&mut transaction).await?;
-            let mut query = sqlx::query(self.dialect.values(head, rows.len(), 6, " ON CONFLICT (id) DO NOTHING"));
-            for row in rows {
-                let id = row.id.to_string();
-                let sealed = self.sealer.seal(context(&id), &pack(row));
+            // The lock keeps the data key, so they are sealed within the transaction.
+            let sealer = self.sealer.clone();
+            let sealed = on_thread(move || packed.into_iter().map(|row| row.sealed(&sealer)).collect::<Vec<_>>()).await?;
+            let mut query = sqlx::query(self.dialect.values(head, sealed.len(), 6, " ON CONFLICT (id) DO NOTHING"));
+            for row in sealed {
                 query = query
-                    .bind(id)
+                    .bind(row.id)
                     .bind(row.at.0)
-                    .bind(row.key.to_string())
-                    .bind(row.member.to_string())
-                    .bind(i64::try_from(sealed.len()).unwrap_or(i64::MAX))
-                    .bind(sealed);
+                    .bind(row.key)
+                    .bind(row.member)
+                    .bind(i64::try_from(row.sealed.len()).unwrap_or(i64::MAX))
+                    .bind(row.sealed);
             }
             query.execute(&mut *transaction).await.map_err(|error| self.failed(STORE, error))?;
             self.commit(STORE, transaction).await?;
         }
-        Ok(())
     }
 
     async fn contents(&self, request: RequestId) -> Result<Option<RequestContents>, StoreError> {
         let sql = "SELECT id, at, key_id, member_id, sealed FROM request_contents WHERE id = $1";
         let found = self.fetch_as(READ, sqlx::query(sql).bind(request.to_string()), sealed_contents).await?;
         let Some(row) = found.into_iter().next() else { return Ok(None) };
-        let packed = match self.sealer.open(context(&row.id), &row.sealed) {
+        let (sealer, row) = (self.sealer.clone(), Arc::new(row));
+        let open = |row: Arc<SealedContents>, sealer: Sealer| on_thread(move || row.opened(&sealer));
+        match open(Arc::clone(&row), sealer.clone()).await? {
             // The data key may just have been replaced.
-            Err(_) if self.reload_keys().await? => self.sealer.open(context(&row.id), &row.sealed)?,
-            opened => opened?,
-        };
-        row.opened(&packed).map(Some)
+            Err(StoreError::Sealed { .. }) if self.reload_keys().await? => open(row, sealer).await?,
+            opened => opened,
+        }
+        .map(Some)
     }
 
     async fn has_contents(&self, request: RequestId) -> Result<bool, StoreError> {

@@ -11,9 +11,9 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    IdentityStore, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, Passkey, PasswordLink,
-    RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
-    identity::SHARED_VIEW,
+    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, Passkey,
+    PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
+    identity::{REMEMBERED, SHARED_VIEW},
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
     rows::{CatalogRow, spec_text},
 };
@@ -156,10 +156,10 @@ impl IdentityStore for SqlStore {
         self.with_login(self.linked_member(" WHERE subject = $1", subject).await?).await
     }
 
-    async fn session(&self, hash: &KeyHash, now: Timestamp, idle_ms: i64) -> Result<Option<(Session, LoginMember)>, StoreError> {
+    async fn session(&self, hash: &KeyHash, now: Timestamp, idle: IdleTimes) -> Result<Option<(Session, LoginMember)>, StoreError> {
         let query = sqlx::query(statement(SESSION, " WHERE hash = $1")).bind(hash.0.to_vec());
         let Some(found) = self.fetch_as(READ, query, session).await?.pop() else { return Ok(None) };
-        let member = IdentityStore::login(self, found.member).await?.filter(|member| found.is_valid(member, now, idle_ms));
+        let member = IdentityStore::login(self, found.member).await?.filter(|member| found.is_valid(member, now, idle));
         Ok(member.map(|member| (found, member)))
     }
 
@@ -172,12 +172,15 @@ impl IdentityStore for SqlStore {
     }
 
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError> {
-        let tail = " WHERE id > $1 AND ends_at > $2 AND seen_at > $3 AND (CAST($4 AS TEXT) IS NULL OR member_id = $4) \
-                    AND (CAST($5 AS TEXT) IS NULL OR member_id = $5) AND (CAST($6 AS TEXT) IS NULL OR id = $6) ORDER BY id LIMIT $7";
+        let tail = " WHERE id > $1 AND ends_at > $2 AND (seen_at > $3 OR (seen_at > $4 AND spec LIKE $5)) \
+                    AND (CAST($6 AS TEXT) IS NULL OR member_id = $6) AND (CAST($7 AS TEXT) IS NULL OR member_id = $7) \
+                    AND (CAST($8 AS TEXT) IS NULL OR id = $8) ORDER BY id LIMIT $9";
         let query = sqlx::query(statement(SESSION, tail))
             .bind(filter.after.map_or_else(String::new, |after| after.to_string()))
             .bind(filter.now.0)
-            .bind(filter.now.plus_ms(-filter.idle_ms).0)
+            .bind(filter.now.plus_ms(-filter.idle.idle_ms).0)
+            .bind(filter.now.plus_ms(-filter.idle.remembered_ms).0)
+            .bind(format!("%{REMEMBERED}%"))
             .bind(filter.member.map(|member| member.to_string()))
             .bind(filter.scope.member_text())
             .bind(filter.id.map(|id| id.to_string()))

@@ -181,8 +181,8 @@ pub(crate) fn session(common: &Common, subcommand: &cli::Session) -> Result<(), 
         cli::Session::List { member } => {
             let all = ApiPath::of(&["sessions"]);
             let sessions = admin.all(&member.iter().fold(all, |target, member| target.with("member", member))).await?;
-            let columns = ["id", "member", "method", "address", "seen_at", "ends_at", "agent"];
-            list(common, &sessions, &["id", "member", "by", "address", "last seen", "ends", "browser"], &columns);
+            let columns = ["id", "member", "method", "remembered", "address", "seen_at", "ends_at", "agent"];
+            list(common, &sessions, &["id", "member", "by", "remembered", "address", "last seen", "ends", "browser"], &columns);
             Ok(())
         }
         cli::Session::Revoke { session } => {

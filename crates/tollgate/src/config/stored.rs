@@ -147,7 +147,7 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 19] = [
+    const APPLIED_ELSEWHERE: [&str; 20] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
@@ -165,6 +165,7 @@ mod tests {
         "console.time_zone",
         "console.session_idle_minutes",
         "console.session_max_hours",
+        "console.remember_me",
         "console.currency",
         "console.currency_per_usd",
     ];

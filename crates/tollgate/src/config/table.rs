@@ -245,9 +245,11 @@ settings! {
     "console.time_zone": TimeZone, None, at_run_time: true =>
         "Zone of times on pages for members and visitors who have not chosen one, such as \"Europe/Berlin\"; absent: that of their browser.";
     "console.session_idle_minutes": Number(1, 525_600), Some("720"), at_run_time: true =>
-        "Minutes without a request after which a session ends.";
+        "Minutes without a request after which a session ends, unless its member is remembered.";
     "console.session_max_hours": Number(1, 8_760), Some("720"), at_run_time: true =>
         "Hours after which a session ends at the latest.";
+    "console.remember_me": Flag, Some("true"), at_run_time: true =>
+        "Whether members can choose at the sign-in to be remembered: the browser keeps such a session when it is closed, and it goes on without requests until session_max_hours.";
     "console.currency": OneOf(CURRENCIES), Some("\"USD\""), at_run_time: true =>
         "Currency in which pages show amounts, at the rate of `currency_per_usd`. Prices, budgets, balances, exports and APIs are in USD.";
     "console.currency_per_usd": Rate, None, at_run_time: true =>

@@ -55,6 +55,11 @@ impl Admin {
         Self::with_keys(gateway, "root again", "ops again")
     }
 
+    /// One of several gateways with one database.
+    pub(crate) fn named(gateway: TestGateway, name: &str) -> Self {
+        Self::with_keys(gateway, &format!("root of {name}"), &format!("ops of {name}"))
+    }
+
     fn with_keys(gateway: TestGateway, root: &str, ops: &str) -> Self {
         let key = make_key(&gateway, root, "admin");
         let operator = make_key(&gateway, ops, "operator");

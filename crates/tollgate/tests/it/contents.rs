@@ -12,14 +12,14 @@ use crate::{
 };
 
 /// A text that occurs nowhere else.
-const SAID: &str = "the quick brown fox 你好";
+pub(crate) const SAID: &str = "the quick brown fox 你好";
 
 fn set(admin: &Admin, name: &str, value: &Value) {
     ok(&admin.call("PUT", &format!("/admin/v1/settings/{name}"), Some(&json!({"value": value}))));
 }
 
 /// The administration of a gateway that stores contents, and a key whose contents are stored.
-fn storing() -> (Admin, String) {
+pub(crate) fn storing() -> (Admin, String) {
     let admin = Admin::echo();
     set(&admin, "contents.store", &json!("true"));
     make_member(&admin, "ann", "member");
@@ -28,24 +28,24 @@ fn storing() -> (Admin, String) {
     (admin, key)
 }
 
-fn said(text: &str) -> Value {
+pub(crate) fn said(text: &str) -> Value {
     json!({"model": "echo", "messages": [{"role": "user", "content": text}]})
 }
 
-fn ask(admin: &Admin, key: &str, body: &Value) -> ClientResponse {
+pub(crate) fn ask(admin: &Admin, key: &str, body: &Value) -> ClientResponse {
     admin.gateway.send(&Request::post("/v1/chat/completions", body).bearer(key))
 }
 
-fn id(answer: &ClientResponse) -> String {
+pub(crate) fn id(answer: &ClientResponse) -> String {
     answer.header("x-request-id").unwrap().to_owned()
 }
 
-fn path(record: &str) -> String {
+pub(crate) fn path(record: &str) -> String {
     format!("/admin/v1/usage/{record}/contents")
 }
 
 /// The contents of a request, once they are there.
-fn contents(admin: &Admin, record: &str) -> Value {
+pub(crate) fn contents(admin: &Admin, record: &str) -> Value {
     wait_for("the contents are stored", Duration::from_secs(30), || admin.call("GET", &path(record), None).status == 200);
     admin.get(&path(record))
 }

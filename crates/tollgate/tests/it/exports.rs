@@ -7,6 +7,7 @@ use std::{
     fs,
     path::{Path, PathBuf},
     process::Command,
+    thread,
     time::Duration,
 };
 
@@ -19,6 +20,7 @@ use tollgate_testkit::{FREE_ADDRESS, Postgres, Request, TestGateway, TestGateway
 
 use crate::{
     admin::{Admin, parquet_rows},
+    nodes::{MASTER_KEY, Services},
     support::{self, PROGRAM},
 };
 use storage::{ACCESS_KEY, BUCKET, Fault, ObjectStorage, REGION, SECRET};
@@ -61,7 +63,7 @@ impl Setup {
         fs::write(&new, (wanted - jiff::Timestamp::now().as_second()).to_string()).unwrap();
         fs::rename(&new, self.clock()).unwrap();
         // The gateway reads the file every 20 ms.
-        std::thread::sleep(Duration::from_millis(200));
+        thread::sleep(Duration::from_millis(200));
     }
 
     fn storage_settings(&self) -> Vec<(String, String)> {
@@ -188,6 +190,60 @@ fn days_are_exported_from_postgresql() {
     let mut setup = Setup::new();
     setup.environment.push(("DATABASE_URL".to_owned(), postgres.url()));
     days_are_exported(&setup);
+}
+
+/// Two nodes look at the same moment, and again and again: one of them exports, the other finds nothing to do.
+#[test]
+fn two_gateways_on_one_database_export_each_day_once() {
+    let Some(services) = Services::start("two_gateways_on_one_database_export_each_day_once") else { return };
+    let mut setup = Setup::new();
+    let shared = [
+        ("DATABASE_URL", services.postgres.url()),
+        ("REDIS_URL", services.redis.url()),
+        ("TOLLGATE_MASTER_KEY", MASTER_KEY.to_owned()),
+    ];
+    setup.environment.extend(shared.map(|(name, value)| (name.to_owned(), value)));
+    let mut expected = BTreeMap::new();
+    let days = ["2026-03-01", "2026-03-02", "2026-03-03", "2026-03-04", "2026-03-05"];
+    let mut gateway = setup.builder().spawn();
+    for (number, day) in (0..).zip(days) {
+        setup.at(number, 0);
+        expected.insert(day.to_owned(), serve(&gateway, 2));
+    }
+    assert_eq!(gateway.stop(), Some(0));
+    setup.at(5, 12);
+    // Every object takes a while, so that both are at it if both begin.
+    setup.storage.take(Duration::from_secs(1));
+    let nodes: Vec<Admin> = thread::scope(|scope| {
+        let starting: Vec<_> = (0..2).map(|_| scope.spawn(|| setup.exporting().without_record_check().spawn())).collect();
+        starting.into_iter().zip(["one", "two"]).map(|(node, name)| Admin::named(node.join().unwrap(), name)).collect()
+    });
+    wait_for("all days are exported", LONG, || nodes[0].get("/admin/v1/exports")["due"] == 0);
+    assert_eq!(setup.exported(), expected);
+    let uploaded = setup.storage.requests();
+    let once: Vec<String> = days.iter().map(|day| format!("PUT /records/acme/usage/date%3D{day}/part-00000.parquet")).collect();
+    assert_eq!(uploaded, once, "each day is uploaded once, in order");
+    let exported = |node: &Admin| {
+        let jobs = node.get("/admin/v1/jobs");
+        let done = jobs["items"].as_array().unwrap().iter().filter(|job| job["kind"] == "export" && job["state"] == "done");
+        let job = |job: &Value| node.get(&format!("/admin/v1/jobs/{}", job["id"].as_str().unwrap()));
+        done.map(|found| job(found)["result"]["exported"].as_array().unwrap().len()).sum::<usize>()
+    };
+    wait_for("the jobs have ended", LONG, || nodes.iter().map(exported).sum::<usize>() == days.len());
+
+    setup.storage.take(Duration::from_secs(3));
+    // By hand on both nodes at once: one exports again, the other says that it does not.
+    let (codes, texts): (Vec<_>, Vec<_>) = thread::scope(|scope| {
+        let command = |node: &Admin| {
+            setup.command(node.gateway.data(), &[], &["usage", "upload", "--from", "2026-03-01", "--to", "2026-03-02"])
+        };
+        let running: Vec<_> = nodes.iter().map(|node| scope.spawn(move || command(node))).collect();
+        running.into_iter().map(|command| command.join().unwrap()).unzip()
+    });
+    assert!(codes.contains(&Some(0)) && codes.contains(&Some(1)), "{texts:?}");
+    assert!(texts.iter().any(|text| text.contains("another node exports usage records at the moment")), "{texts:?}");
+    assert_eq!(setup.storage.requests()[days.len()..], once[..2]);
+    assert_eq!(setup.exported(), expected);
 }
 
 #[test]
@@ -320,7 +376,7 @@ fn records_wait_for_their_export() {
     let gateway = keep_a_day(setup.exporting()).data_folder(data).spawn();
     let failed = || setup.storage.requests().len() == 1;
     wait_for("the export fails", LONG, failed);
-    std::thread::sleep(Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     assert_eq!(stored(gateway.data()), 2, "they are not exported");
     data = gateway.kill();
 

@@ -13,6 +13,7 @@ mod walk;
 use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request};
 
+pub(crate) use passkeys::{Authenticator, add as add_passkey, try_passkey};
 pub(crate) use walk::walk;
 
 use crate::admin::{Admin, ok};

@@ -44,6 +44,7 @@ mod many_nodes_page;
 mod messages;
 mod migrate;
 mod money;
+mod moved_data;
 mod multipliers;
 mod network;
 mod nodes;

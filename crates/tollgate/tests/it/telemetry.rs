@@ -393,7 +393,10 @@ fn collector_that_is_down_delays_neither_requests_nor_the_stop() {
             assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
         }
         assert_eq!(gateway.stop(), Some(0), "{}", gateway.log());
-        assert!(!gateway.log().contains(TOKEN));
+        let log = gateway.log();
+        assert!(!log.contains(TOKEN));
+        let lost = log.lines().find(|line| line.contains("the last spans could not be exported before the end and are lost"));
+        assert!(lost.is_some_and(|line| line.contains("\"spans\":10")), "a request and its attempt have a span each: {log}");
     }
 }
 

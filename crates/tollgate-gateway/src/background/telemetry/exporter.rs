@@ -135,6 +135,12 @@ impl Exporter {
         Err(ExportLost)
     }
 
+    /// Counts an export that the end of the process cuts off.
+    pub(super) fn cut_off(&self, signal: Signal) -> ExportLost {
+        self.shared.metrics.telemetry_export(signal.as_str(), "lost");
+        ExportLost
+    }
+
     /// Logs the first of several exports that are given up.
     fn lost(&self, signal: Signal, class: &str) {
         self.shared.metrics.telemetry_export(signal.as_str(), "lost");

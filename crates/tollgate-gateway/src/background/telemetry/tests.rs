@@ -185,6 +185,28 @@ async fn end_of_the_process_sends_what_is_left() {
     assert_eq!(paths, ["POST /v1/metrics HTTP/1.1", "POST /v1/traces HTTP/1.1"]);
 }
 
+/// Time passes as soon as nothing else is to be done, so the end of the process comes before an answer.
+#[tokio::test(start_paused = true)]
+async fn exports_that_the_end_of_the_process_cuts_off_are_counted() {
+    let server = RawUpstream::start(|_socket, _| std::future::pending()).await;
+    let shared = shared(Settings::default(), Catalog::default());
+    let interval = Some(Duration::from_hours(1));
+    let (queue, telemetry) = Telemetry::to(TelemetrySettings { metrics_interval: interval, ..settings(&server) });
+    for number in 0..MAX_SPANS + 3 {
+        enqueue(&queue, &shared, &share(u8::try_from(number % 8).unwrap()));
+    }
+    let stop = CancellationToken::new();
+    stop.cancel();
+    telemetry.run(Arc::clone(&shared), stop).await;
+    for line in [
+        "tollgate_telemetry_spans_total{result=\"lost\"} 2051",
+        "tollgate_telemetry_exports_total{signal=\"traces\",result=\"lost\"} 1",
+        "tollgate_telemetry_exports_total{signal=\"metrics\",result=\"lost\"} 1",
+    ] {
+        assert!(counted(&shared, line), "{line} is not in\n{}", shared.metrics.render());
+    }
+}
+
 #[tokio::test]
 async fn spans_beyond_the_share_of_a_key_are_dropped_and_counted() {
     let (server, _received) = collector(vec![status("200 OK")]).await;

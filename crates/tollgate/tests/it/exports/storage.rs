@@ -40,6 +40,8 @@ struct State {
     faults: VecDeque<Option<Fault>>,
     /// Applies to all further requests.
     always: Option<Fault>,
+    /// How long a request takes.
+    time: Duration,
     /// Methods and keys of all requests that were signed right.
     requests: Vec<String>,
 }
@@ -90,6 +92,11 @@ impl ObjectStorage {
         self.state().always = fault;
     }
 
+    /// Requests take so long.
+    pub(super) fn take(&self, time: Duration) {
+        self.state().time = time;
+    }
+
     fn serve(&self, mut connection: TcpStream) {
         let Some((head, mut body)) = read_head(&mut connection) else { return };
         let mut lines = head.split("\r\n");
@@ -118,6 +125,8 @@ impl ObjectStorage {
             return;
         }
         body.extend(rest);
+        let time = self.state().time;
+        thread::sleep(time);
         let (status, document) = match (fault, signed) {
             (Some(Fault::Hang), _) => {
                 thread::sleep(Duration::from_mins(1));

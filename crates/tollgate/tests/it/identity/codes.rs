@@ -29,7 +29,7 @@ pub(super) fn code(secret: &str, later: i64) -> String {
 pub(super) struct Enabled {
     pub(super) browser: Browser,
     pub(super) secret: String,
-    recovery: Vec<String>,
+    pub(super) recovery: Vec<String>,
 }
 
 pub(super) fn enable(admin: &Admin, browser: &Browser) -> Enabled {
@@ -56,7 +56,7 @@ fn challenge(admin: &Admin) -> Value {
     body["challenge"].clone()
 }
 
-fn complete(admin: &Admin, body: &Value) -> ClientResponse {
+pub(super) fn complete(admin: &Admin, body: &Value) -> ClientResponse {
     admin.send("POST", "/admin/v1/session/code", &Request::post("/admin/v1/session/code", body))
 }
 

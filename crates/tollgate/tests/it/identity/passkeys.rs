@@ -35,7 +35,7 @@ pub(super) fn origin(admin: &Admin) -> String {
 
 /// An authenticator with one passkey, and its browser. Tests make them send wrong values.
 #[derive(Debug)]
-struct Authenticator {
+pub(crate) struct Authenticator {
     key: EcdsaKeyPair,
     credential: Vec<u8>,
     handle: Vec<u8>,
@@ -46,7 +46,7 @@ struct Authenticator {
 }
 
 impl Authenticator {
-    fn new(admin: &Admin) -> Self {
+    pub(crate) fn new(admin: &Admin) -> Self {
         let (random, algorithm) = (SystemRandom::new(), &ECDSA_P256_SHA256_ASN1_SIGNING);
         let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
         Self {
@@ -58,6 +58,16 @@ impl Authenticator {
             flags: VERIFIED,
             count: 1,
         }
+    }
+
+    /// The browser is at another address of the same host now.
+    pub(crate) fn go_to(&mut self, admin: &Admin) {
+        self.origin = origin(admin);
+    }
+
+    /// The authenticator is a copy of itself from before the last sign-in.
+    pub(crate) const fn go_back(&mut self) {
+        self.count -= 1;
     }
 
     fn client_data(&self, kind: &str, challenge: &Value) -> Vec<u8> {
@@ -110,7 +120,7 @@ fn begin(admin: &Admin, browser: &Browser) -> Value {
     ok(&browser.send(admin, "POST", "/admin/v1/passkeys/challenge", Some(&json!({"password": PASSWORD}))))
 }
 
-fn add(admin: &Admin, browser: &Browser, authenticator: &mut Authenticator) -> Value {
+pub(crate) fn add(admin: &Admin, browser: &Browser, authenticator: &mut Authenticator) -> Value {
     let body = authenticator.create(&begin(admin, browser), "laptop");
     let answer = browser.send(admin, "POST", "/admin/v1/passkeys", Some(&body));
     assert_eq!(answer.status, 201, "{}", text(&answer));
@@ -140,7 +150,15 @@ fn answer(admin: &Admin, body: &Value, cookie: &str) -> ClientResponse {
     admin.send("POST", path, &if cookie.is_empty() { request } else { request.header("cookie", cookie) })
 }
 
-fn try_passkey(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
+/// Signs in with a passkey and asks to be remembered.
+pub(super) fn remembered(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
+    let (challenge, cookie) = challenge(admin);
+    let mut body = authenticator.get(&challenge);
+    body["remember"] = json!(true);
+    answer(admin, &body, &cookie)
+}
+
+pub(crate) fn try_passkey(admin: &Admin, authenticator: &mut Authenticator) -> ClientResponse {
     let (challenge, cookie) = challenge(admin);
     answer(admin, &authenticator.get(&challenge), &cookie)
 }

@@ -1,11 +1,14 @@
 //! Sessions: what opens them, what ends them, and their list.
 
-use serde_json::json;
-use tollgate_testkit::TestGateway;
+use std::{fs, thread, time::Duration};
 
-use super::{Browser, PASSWORD, cookie, make_member, sign_in, try_sign_in};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tollgate_testkit::{ClientResponse, Request, TestGateway};
+
+use super::{Browser, PASSWORD, codes, cookie, make_member, passkeys, sign_in, try_sign_in};
 use crate::{
-    admin::{Admin, ok, refusal, refused_whole},
+    admin::{Admin, ok, refusal, refused, refused_whole},
     support,
 };
 
@@ -91,6 +94,101 @@ fn sessions_are_listed_and_ended_one_by_one() {
     assert!(!bobs.is_in(&admin));
 }
 
+fn sign_in_remembered(admin: &Admin, remember: &Value) -> ClientResponse {
+    let body = json!({"login": "ann", "password": PASSWORD, "remember": remember});
+    admin.send("POST", "/admin/v1/session", &Request::post("/admin/v1/session", &body))
+}
+
+/// Whether the answer sets a cookie that stays when the browser is closed, for the 30 days that sessions may last.
+#[track_caller]
+fn is_kept(answer: &ClientResponse) -> bool {
+    let set = answer.headers.iter().filter(|(name, _)| name == "set-cookie").map(|(_, value)| value.as_str());
+    let set = set.filter(|set| set.starts_with("tollgate_session=")).collect::<Vec<_>>();
+    assert_eq!(set.len(), 1, "{answer:?}");
+    assert!(set[0].contains("Max-Age=2592000") == set[0].contains("Max-Age"), "{set:?}");
+    set[0].contains("Max-Age")
+}
+
+#[test]
+fn each_way_to_sign_in_keeps_the_choice_to_be_remembered() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    for (remember, expected) in [(json!(false), false), (json!(true), true)] {
+        assert_eq!(is_kept(&sign_in_remembered(&admin, &remember)), expected);
+    }
+    assert_eq!(refusal(&sign_in_remembered(&admin, &json!("yes"))), refused(400, "invalid_type", "remember"));
+    let (kept, other) = (Browser::of(&sign_in_remembered(&admin, &json!(true))), sign_in(&admin, "ann"));
+    let mut authenticator = passkeys::Authenticator::new(&admin);
+    passkeys::add(&admin, &kept, &mut authenticator);
+    assert!(is_kept(&passkeys::remembered(&admin, &mut authenticator)));
+    let listed = kept.get(&admin, "/admin/v1/sessions");
+    let listed = listed["items"].as_array().unwrap().iter().map(|session| (&session["method"], &session["remembered"]));
+    let (password, yes, no) = (json!("password"), json!(true), json!(false));
+    let expected = [(&password, &no), (&password, &yes), (&password, &yes), (&password, &no), (&json!("passkey"), &yes)];
+    assert_eq!(listed.collect::<Vec<_>>(), expected);
+
+    // A session that replaces another is kept as that one was.
+    let answer = kept.send(&admin, "PUT", "/admin/v1/password", Some(&json!({"password": PASSWORD, "new_password": PASSWORD})));
+    assert!(is_kept(&answer) && !other.is_in(&admin));
+    let other = sign_in(&admin, "ann");
+    let answer = other.send(&admin, "PUT", "/admin/v1/password", Some(&json!({"password": PASSWORD, "new_password": PASSWORD})));
+    assert!(!is_kept(&answer));
+
+    let enabled = codes::enable(&admin, &Browser::of(&sign_in_remembered(&admin, &json!(true))));
+    assert_eq!(enabled.browser.get(&admin, "/admin/v1/sessions")["items"][0]["remembered"], true);
+    for (later, (remember, expected)) in [(json!(true), true), (json!(false), false)].into_iter().enumerate() {
+        let challenge = ok(&sign_in_remembered(&admin, &remember))["challenge"].clone();
+        let body = if later == 0 {
+            json!({"challenge": challenge, "code": codes::code(&enabled.secret, 1)})
+        } else {
+            json!({"challenge": challenge, "recovery_code": enabled.recovery[0]})
+        };
+        assert_eq!(is_kept(&codes::complete(&admin, &body)), expected, "with the code");
+    }
+    let proof = json!({"password": PASSWORD});
+    assert!(is_kept(&enabled.browser.send(&admin, "POST", "/admin/v1/totp/disable", Some(&proof))));
+    let link = admin.post("/admin/v1/members/ann/password-link", &json!({}));
+    let body = json!({"token": link["token"], "new_password": PASSWORD});
+    let answer = admin.send("POST", "/admin/v1/password-links/use", &Request::post("/admin/v1/password-links/use", &body));
+    assert!(!is_kept(&answer), "a link asks for no choice");
+}
+
+#[test]
+fn remembered_session_outlasts_the_time_without_requests() {
+    let folder = TempDir::new().unwrap();
+    let clock = folder.path().join("clock");
+    let set = |hours: i64| {
+        let new = clock.with_extension("new");
+        fs::write(&new, (hours * 3_600).to_string()).unwrap();
+        fs::rename(&new, &clock).unwrap();
+        // The gateway reads the file every 20 ms.
+        thread::sleep(Duration::from_millis(200));
+    };
+    set(0);
+    let gateway = TestGateway::builder(support::PROGRAM).env("GATEWAY_TEST_CLOCK", clock.to_str().unwrap()).spawn();
+    let admin = Admin::of(gateway);
+    make_member(&admin, "ann", "member");
+    let (brief, kept) = (sign_in(&admin, "ann"), Browser::of(&sign_in_remembered(&admin, &json!(true))));
+    set(13);
+    assert!(!brief.is_in(&admin), "12 hours without a request");
+    assert!(kept.is_in(&admin));
+    set(29 * 24);
+    assert!(kept.is_in(&admin));
+    assert_eq!(admin.get("/admin/v1/sessions")["items"].as_array().unwrap().len(), 1);
+    set(31 * 24);
+    assert!(!kept.is_in(&admin), "no session lasts longer");
+
+    let (open, kept) = (sign_in(&admin, "ann"), Browser::of(&sign_in_remembered(&admin, &json!(true))));
+    ok(&admin.call("PUT", "/admin/v1/settings/console.remember_me", Some(&json!({"value": "false"}))));
+    let methods = admin.send("GET", "/admin/v1/session/methods", &Request::get("/admin/v1/session/methods"));
+    assert_eq!(ok(&methods)["remember"], false);
+    assert!(!is_kept(&sign_in_remembered(&admin, &json!(true))));
+    assert!(open.is_in(&admin) && kept.is_in(&admin));
+    set(31 * 24 + 13);
+    assert!(!kept.is_in(&admin), "it ends as others do when members may not be remembered");
+    assert_eq!(admin.get("/admin/v1/sessions")["items"], json!([]));
+}
+
 #[test]
 fn cookie_over_https_is_bound_to_the_host() {
     let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "https://console.example.com").spawn();
@@ -133,8 +231,15 @@ fn settings_of_an_openid_provider_are_checked() {
         settings.fold(TestGateway::builder(support::PROGRAM), |builder, (name, value)| builder.env(name, value))
     };
     let gateway = with("TOLLGATE_OIDC__DISPLAY_NAME", "Example").spawn();
-    let methods = gateway.send(&tollgate_testkit::Request::get("/admin/v1/session/methods")).json();
-    assert_eq!(methods, json!({"password": true, "oidc": "Example", "passkey_origin": "https://gateway.example.com"}));
+    let methods = gateway.send(&Request::get("/admin/v1/session/methods")).json();
+    assert_eq!(
+        methods,
+        json!({"password": true, "oidc": "Example", "passkey_origin": "https://gateway.example.com", "remember": true})
+    );
+    let page = gateway.send(&Request::get("/sign-in?to=/models")).text();
+    for link in ["/admin/v1/oidc/start?to=%2Fmodels\"", "/admin/v1/oidc/start?to=%2Fmodels&#38;remember=true\""] {
+        assert!(page.contains(link), "{link} is not in {page}");
+    }
     for (name, value, says) in [
         ("TOLLGATE_OIDC__ISSUER", "id.example.com", "oidc.issuer is an address"),
         ("TOLLGATE_OIDC__ISSUER", "http://id.example.com", "oidc.private_network"),

@@ -22,7 +22,7 @@ pub(crate) fn walk(admin: &Admin) {
     };
     let methods = ok(&admin.send("GET", "/admin/v1/session/methods", &Request::get("/admin/v1/session/methods")));
     let origin = passkeys::origin(admin);
-    assert_eq!(methods, json!({"password": true, "oidc": null, "passkey_origin": origin}));
+    assert_eq!(methods, json!({"password": true, "oidc": null, "passkey_origin": origin, "remember": true}));
     let set_up = admin.post("/admin/v1/setup-link", &json!({}));
     ok(&open("password-links/check", &json!({"token": set_up["token"]})));
     ok(&open("password-links/use", &json!({"token": set_up["token"], "new_password": PASSWORD})));
