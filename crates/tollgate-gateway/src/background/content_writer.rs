@@ -186,15 +186,12 @@ fn groups(rows: Vec<RequestContents>, max: u64) -> Vec<Vec<RequestContents>> {
     let (mut groups, mut left): (Vec<Vec<RequestContents>>, u64) = (Vec::new(), 0);
     for row in rows {
         let bytes = largest(&row);
-        match groups.last_mut().filter(|_| bytes <= left) {
-            Some(group) => {
-                left -= bytes;
-                group.push(row);
-            }
-            None => {
-                left = max.saturating_sub(bytes);
-                groups.push(vec![row]);
-            }
+        if let Some(group) = groups.last_mut().filter(|_| bytes <= left) {
+            left -= bytes;
+            group.push(row);
+        } else {
+            left = max.saturating_sub(bytes);
+            groups.push(vec![row]);
         }
     }
     groups

@@ -254,20 +254,16 @@ impl TraceExport<'_> {
     /// Counts the spans that were sent or given up. Returns how many were given up.
     fn sent(&mut self, shared: &Shared, sent: Result<usize, ExportLost>) -> usize {
         let spans = self.unsent.take().map_or(0, |message| message.spans);
-        match sent {
-            Ok(rejected) => {
-                let rejected = rejected.min(spans);
-                shared.metrics.telemetry_spans(SpanEnd::Sent, spans - rejected);
-                if rejected > 0 {
-                    shared.metrics.telemetry_spans(SpanEnd::Rejected, rejected);
-                }
-                0
-            }
-            Err(ExportLost) => {
-                shared.metrics.telemetry_spans(SpanEnd::Lost, spans);
-                spans
-            }
+        let Ok(rejected) = sent else {
+            shared.metrics.telemetry_spans(SpanEnd::Lost, spans);
+            return spans;
+        };
+        let rejected = rejected.min(spans);
+        shared.metrics.telemetry_spans(SpanEnd::Sent, spans - rejected);
+        if rejected > 0 {
+            shared.metrics.telemetry_spans(SpanEnd::Rejected, rejected);
         }
+        0
     }
 
     /// Sends the remaining spans, each once. Those that cannot be sent are lost; the log says how many, because a process that ends

@@ -48,11 +48,10 @@ impl BodyDecoder {
         loop {
             match self {
                 Self::Length(0) => return Ok(Decoded::End),
-                Self::Length(left) => return Ok(take(received, left)),
+                Self::Chunk(0) => *self = Self::ChunkEnd,
+                Self::Length(left) | Self::Chunk(left) => return Ok(take(received, left)),
                 Self::UntilClose if received.is_empty() => return Ok(Decoded::Incomplete),
                 Self::UntilClose => return Ok(Decoded::Data(received.split().freeze())),
-                Self::Chunk(0) => *self = Self::ChunkEnd,
-                Self::Chunk(left) => return Ok(take(received, left)),
                 // httparse takes a line without digits for the last chunk.
                 Self::Size if received.first().is_some_and(|byte| !byte.is_ascii_hexdigit()) => return Err(InvalidFraming),
                 Self::Size => match httparse::parse_chunk_size(received) {
