@@ -93,6 +93,7 @@ fn only_fields_are_not_escaped() {
     let known = [
         "login",
         "password",
+        "remember",
         "code",
         "again",
         "name",

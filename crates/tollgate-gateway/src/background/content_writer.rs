@@ -334,7 +334,7 @@ mod tests {
     async fn other_tasks_run_while_contents_are_redacted() {
         let text = |number| contents(number, 200_000);
         let redaction = Redaction::new("x{3}|[a-z]+@[a-z]+").unwrap();
-        let work = tokio::spawn(redacted((0..10).map(text).collect(), Some(redaction)));
+        let work = tokio_util::task::TaskTracker::new().spawn(redacted((0..10).map(text).collect(), Some(redaction)));
         let mut turns = 0_u64;
         while !work.is_finished() {
             turns += 1;
