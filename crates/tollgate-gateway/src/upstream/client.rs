@@ -13,7 +13,8 @@ mod guard;
 mod host;
 mod http1;
 mod journaled_io;
-mod leased;
+mod lease;
+mod leased_body;
 mod model_list;
 pub(crate) mod places;
 mod probe;
@@ -44,9 +45,10 @@ use tollgate_store::JournalWriter;
 pub(crate) use self::guard::AddressPolicy;
 use self::{
     destination::UpstreamTarget,
-    host::{DeliveryState, Freshness, Host, Wanted},
+    host::{Freshness, Host, Wanted},
     http1::ResponseHead,
-    leased::LeasedBody,
+    lease::DeliveryState,
+    leased_body::LeasedBody,
     request_heads::RequestHeads,
 };
 pub use self::{

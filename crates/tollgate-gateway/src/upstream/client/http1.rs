@@ -67,7 +67,7 @@ impl OverTcp for TlsStream<TcpStream> {
 pub(crate) struct Http1Connection {
     stream: Box<dyn OverTcp>,
     journal: JournalTurn,
-    /// What is left to send of the latest request.
+    /// The part of the latest request that is not sent yet.
     outgoing: Option<Outgoing>,
     /// Received and not consumed.
     received: BytesMut,
@@ -103,7 +103,7 @@ impl From<InvalidHead> for Http1Fault {
 }
 
 impl Http1Connection {
-    /// A connection that sends a request only after what `journal` has collected is written.
+    /// A connection that sends a request only after the collected entries of `journal` are written.
     pub(crate) fn new(stream: impl OverTcp, journal: Option<&Arc<JournalWriter>>) -> Self {
         Self {
             stream: Box::new(stream),
@@ -197,7 +197,7 @@ impl Http1Connection {
         }
     }
 
-    /// Sends what is left of the request.
+    /// Sends the rest of the request.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         while let Some(outgoing) = &mut self.outgoing {
             let mut slices = [IoSlice::new(&[]); Outgoing::PARTS];

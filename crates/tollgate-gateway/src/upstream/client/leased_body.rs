@@ -8,7 +8,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 
-use super::{host::Lease, response_body::ResponseBody};
+use super::{lease::Lease, response_body::ResponseBody};
 use crate::upstream::call::UpstreamBodyFault;
 
 /// A response body. At its end the connection returns to the pool; dropped before, the connection is closed.
