@@ -115,16 +115,22 @@ fn every_field_of_every_form_before_a_sign_in_is_bounded() {
         let takes_form = |operation: &&Value| operation["x-needs"] == "nothing" && operation["requestBody"].is_object();
         let Some(operation) = operations.get("post").filter(takes_form) else { continue };
         let properties = form(&document, operation)["properties"].as_object().unwrap();
-        let good: Map<String, Value> = properties.keys().map(|name| (name.clone(), json!("a good value"))).collect();
+        let is_flag = |schema: &Value| schema["type"] == "boolean";
+        let good_value = |schema| if is_flag(schema) { json!(true) } else { json!("a good value") };
+        let good: Map<String, Value> = properties.iter().map(|(name, schema)| (name.clone(), good_value(schema))).collect();
         let send = |changed: &str, value: Value| {
             let mut body = good.clone();
             body.insert(changed.to_owned(), value);
             admin.gateway.send(&Request::post(path, &Value::Object(body)))
         };
         for (name, schema) in properties {
-            let max = schema["maxLength"].as_u64().unwrap_or_else(|| panic!("{path}: {name} has no bound: {schema}"));
-            let longer = "x".repeat(usize::try_from(max).unwrap() + 1);
-            let wrong = [json!(longer), json!({"$ne": ""}), json!(["x"]), json!(7), json!(true)];
+            let wrong = if is_flag(schema) {
+                [json!("true"), json!({"$ne": ""}), json!(["x"]), json!(7), json!("x".repeat(1_000))]
+            } else {
+                let max = schema["maxLength"].as_u64().unwrap_or_else(|| panic!("{path}: {name} has no bound: {schema}"));
+                let longer = "x".repeat(usize::try_from(max).unwrap() + 1);
+                [json!(longer), json!({"$ne": ""}), json!(["x"]), json!(7), json!(true)]
+            };
             for value in wrong {
                 let answer = send(name, value.clone());
                 assert_eq!((answer.status, refusal(&answer).2.as_deref()), (400, Some(name.as_str())), "{path}: {value}");
