@@ -49,17 +49,29 @@ const SMALLEST_READ: usize = 1024;
 pub(crate) trait OverTcp: AsyncRead + AsyncWrite + Send + Unpin + 'static {
     /// The underlying TCP connection.
     fn tcp(&self) -> &TcpStream;
+
+    /// Whether the stream has received more than was read from it, or its end, so that the TCP connection does not show it.
+    fn holds_more(&mut self) -> bool;
 }
 
 impl OverTcp for TcpStream {
     fn tcp(&self) -> &TcpStream {
         self
     }
+
+    fn holds_more(&mut self) -> bool {
+        false
+    }
 }
 
 impl OverTcp for TlsStream<TcpStream> {
     fn tcp(&self) -> &TcpStream {
         self.get_ref().0
+    }
+
+    fn holds_more(&mut self) -> bool {
+        let state = self.get_mut().1.process_new_packets();
+        state.map_or(true, |state| state.plaintext_bytes_to_read() > 0 || state.peer_has_closed())
     }
 }
 
@@ -269,8 +281,9 @@ impl Http1Connection {
     }
 
     /// Whether another request may use the connection: request and response are complete, and nothing follows the response.
-    pub(crate) fn is_reusable(&self) -> bool {
-        self.keeps_alive && self.body.is_end() && self.outgoing.is_none() && self.received.is_empty()
+    pub(crate) fn is_reusable(&mut self) -> bool {
+        let is_complete = self.keeps_alive && self.body.is_end() && self.outgoing.is_none();
+        is_complete && self.received.is_empty() && !self.stream.holds_more()
     }
 
     /// Frees a buffer that grew with its response.

@@ -112,6 +112,37 @@ async fn http1_is_used_over_tls_without_http2() {
     assert_eq!(client.idle_count(&call.channel), 1);
 }
 
+/// The excess bytes are decrypted with the response, so that the TCP connection does not show them.
+#[tokio::test]
+async fn bytes_after_a_response_over_tls_are_not_the_next_response() {
+    // Around the size of the first read, which leaves the rest decrypted.
+    for length in 4_095..=4_097 {
+        let padding = length - ok(&" ".repeat(4_000)).len() + 4_000;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let call = trusting_call(&format!("https://localhost:{}/v1", listener.local_addr().unwrap().port()));
+        let tasks = TaskTracker::new();
+        tasks.spawn(async move {
+            let acceptor = acceptor("server.pem", &[b"http/1.1"]);
+            while let Ok((socket, _)) = listener.accept().await {
+                let mut stream = acceptor.accept(socket).await.unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(br#"{"model":"up-m","messages":[]}"#)
+                    && stream.read_buf(&mut request).await.unwrap_or(0) > 0
+                {}
+                let body = " ".repeat(padding);
+                stream.write_all(format!("{}{}", ok(&body), ok("evil")).as_bytes()).await.unwrap();
+                while stream.read_buf(&mut request).await.unwrap_or(0) > 0 {}
+            }
+        });
+        let client = client();
+        for _ in 0..2 {
+            let body = read(ask(&client, &call).await.unwrap().body).await.unwrap();
+            assert_eq!(body.len(), padding, "{body:?}");
+            assert_eq!(client.idle_count(&call.channel), 0);
+        }
+    }
+}
+
 #[tokio::test]
 async fn wrong_name_expired_unknown_root_and_bad_ca_file_are_refused() {
     for (certificate, expected) in [("other-name.pem", TlsFault::OtherName), ("expired.pem", TlsFault::Expired)] {
