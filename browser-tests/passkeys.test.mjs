@@ -33,6 +33,21 @@ async function beginAdding(page, name, password = PASSWORD) {
   await page.getByRole("button", { name: "Add a passkey" }).click();
 }
 
+async function finishAdding(page) {
+  await page.getByRole("button", { name: "Make the passkey" }).click();
+  await page.getByText("The passkey was added.").waitFor();
+}
+
+// Opens a page whose owner is signed in and has a passkey of this name.
+async function openWithPasskey(name) {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  const device = await authenticator(page);
+  await signIn(page, local);
+  await beginAdding(page, name);
+  await finishAdding(page);
+  return { context, page, faults, device };
+}
+
 async function signOut(page) {
   await page.goto(`${local.base}/profile`);
   await page.getByRole("button", { name: "Sign out" }).click();
@@ -61,8 +76,7 @@ test("a passkey is added, signs in without a password, is renamed and removed", 
   await checkPage(page, faults, "new passkey, cancelled");
   await screenshot(page, "passkeys-cancelled");
   await device.verifies(true);
-  await page.getByRole("button", { name: "Make the passkey" }).click();
-  await page.getByText("The passkey was added.").waitFor();
+  await finishAdding(page);
   const [made] = await device.credentials();
   assert.ok(made.isResidentCredential && made.rpId === "localhost", JSON.stringify(made));
   await passkeys(page).getByText("Laptop").waitFor();
@@ -109,12 +123,7 @@ test("a passkey is added, signs in without a password, is renamed and removed", 
 });
 
 test("the tick of the sign-in applies to passkeys", async () => {
-  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await authenticator(page);
-  await signIn(page, local);
-  await beginAdding(page, "Remembered");
-  await page.getByRole("button", { name: "Make the passkey" }).click();
-  await page.getByText("The passkey was added.").waitFor();
+  const { context, page } = await openWithPasskey("Remembered");
   for (const isRemembered of [true, false]) {
     await signOut(page);
     await page.getByLabel("Remember me on this device").setChecked(isRemembered);
@@ -130,12 +139,7 @@ test("the tick of the sign-in applies to passkeys", async () => {
 });
 
 test("passkeys go to the page that was asked for", async () => {
-  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
-  await authenticator(page);
-  await signIn(page, local);
-  await beginAdding(page, "Phone");
-  await page.getByRole("button", { name: "Make the passkey" }).click();
-  await page.getByText("The passkey was added.").waitFor();
+  const { context, page } = await openWithPasskey("Phone");
   await signOut(page);
   await page.goto(`${local.base}/sign-in?to=/keys`);
   await page.getByRole("button", { name: "Sign in with a passkey" }).click();

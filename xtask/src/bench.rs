@@ -138,6 +138,9 @@ const BOUNDED: Scenario<'static> = Scenario {
     ..CLOSED_LOOP
 };
 
+/// The package of the bench's own programs.
+pub(crate) const PACKAGE: &str = "tollgate-bench";
+
 /// Runs the scenarios and prints a table for each.
 pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     let counts_only = options.only.as_deref() == Some(instructions::NAME);
@@ -149,7 +152,7 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
         dist::PROFILE => dist::build(&dist::DistOptions::default())?,
         profile => {
             if !options.skip_build {
-                build(profile)?;
+                build(profile, &["tollgate", PACKAGE])?;
             }
             shell::target_dir().join(profile)
         }
@@ -170,10 +173,10 @@ pub(crate) fn run(options: &BenchOptions) -> Result<()> {
     Ok(())
 }
 
-/// Builds the program and those of the bench with this profile.
-pub(crate) fn build(profile: &str) -> Result<()> {
+/// Builds the programs of these packages with this profile.
+pub(crate) fn build(profile: &str, packages: &[&str]) -> Result<()> {
     println!("building ({profile})");
-    let packages = ["--package", "tollgate", "--package", "tollgate-bench"];
+    let packages = packages.iter().flat_map(|package| ["--package", package]);
     shell::run(shell::cargo(&["build", "--quiet", "--profile", profile]).args(packages))
 }
 

@@ -14,7 +14,8 @@ pub(crate) fn step() -> Result<StepOutcome> {
     let program = tools.join("bin/cargo-deny");
     if !program.exists() {
         println!("    installing cargo-deny {VERSION}");
-        let mut install = shell::cargo(&["install", "cargo-deny", "--quiet", "--locked", "--version", VERSION, "--root"]);
+        let mut install =
+            shell::cargo(&["install", "cargo-deny", "--quiet", "--debug", "--locked", "--version", VERSION, "--root"]);
         if shell::run(install.arg(&tools)).is_err() {
             return Ok(StepOutcome::Skipped(format!("cargo-deny {VERSION} cannot be installed from crates.io")));
         }

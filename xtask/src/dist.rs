@@ -80,7 +80,7 @@ pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&counts);
     fs::create_dir_all(&counts)?;
     println!("1 of 4: building the programs of the bench");
-    bench::build("release")?;
+    bench::build("release", &[bench::PACKAGE])?;
     for program in BENCH_PROGRAMS {
         fs::copy(shell::target_dir().join("release").join(program), home.join(program))
             .with_context(|| format!("cannot copy `{program}`"))?;

@@ -1,12 +1,15 @@
 //! `cargo xtask fuzz`: builds the targets in `fuzz/` with coverage on the stable compiler, seeds them from the golden
-//! fixtures, and runs each for a bounded time.
+//! fixtures, and runs each for a bounded time, one per processor at once.
 
 mod seeds;
 
 use std::{
     fs::{self, File},
+    num::NonZero,
     path::{Path, PathBuf},
     process::{Command, Stdio},
+    sync::{Mutex, PoisonError},
+    thread,
 };
 
 use anyhow::{Context, Result, bail};
@@ -98,13 +101,22 @@ fn build() -> Result<PathBuf> {
 fn fuzz(programs: &Path, targets: &[&str], extent: Extent) -> Result<()> {
     let home = shell::workshop().join("fuzz");
     let dictionary = seeds::write(&shell::root().join("crates/tollgate-protocol/fixtures"), &home)?;
-    let mut found = Vec::new();
-    for name in targets {
-        if let Err(error) = fuzz_target(&programs.join(name), name, &home, &dictionary, extent) {
-            println!("    {name}: {error:#}");
-            found.push(*name);
+    // A target uses one processor.
+    let (next, found) = (Mutex::new(targets.iter()), Mutex::new(Vec::new()));
+    let take = || next.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, NonZero::get) {
+            scope.spawn(|| {
+                while let Some(name) = take() {
+                    if let Err(error) = fuzz_target(&programs.join(name), name, &home, &dictionary, extent) {
+                        println!("    {name}: {error:#}");
+                        found.lock().unwrap_or_else(PoisonError::into_inner).push(*name);
+                    }
+                }
+            });
         }
-    }
+    });
+    let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     if found.is_empty() { Ok(()) } else { bail!("fuzzing found failures in: {}", found.join(", ")) }
 }
 

@@ -15,7 +15,7 @@ pub(crate) mod schema;
 mod accounts;
 mod admin_keys;
 mod alerts;
-mod audit;
+pub(crate) mod audit;
 mod backups;
 mod budgets;
 mod catalog;

@@ -88,11 +88,13 @@ fn page_query(from: Protocol, query: Query<'_>) -> PageQuery {
 
 /// Splits `/v1beta/models` into `v1beta` and `models`; `None` for other versions.
 fn versioned(path: &str) -> Option<(&str, &str)> {
-    let (version, rest) = match path.strip_prefix('/')?.split_once('/') {
-        Some((version, rest)) => (version, rest),
-        None => (&path[1..], ""),
-    };
-    matches!(version, "v1" | "v1beta" | "v1alpha").then_some((version, rest))
+    const VERSIONS: [&str; 3] = ["v1", "v1beta", "v1alpha"];
+    let path = path.strip_prefix('/')?;
+    VERSIONS.iter().find_map(|version| {
+        let rest = path.strip_prefix(version)?;
+        let rest = if rest.is_empty() { rest } else { rest.strip_prefix('/')? };
+        Some((*version, rest))
+    })
 }
 
 /// An unknown path under a gateway prefix.

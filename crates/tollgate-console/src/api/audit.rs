@@ -52,7 +52,8 @@ static EVENT: Object = Object::of(
 );
 
 const LEDGER: &str = "ledger";
-const KINDS: &[&str] = &[
+/// What the events of the audit log are about.
+pub(crate) const KINDS: &[&str] = &[
     "channel",
     "account",
     "model",

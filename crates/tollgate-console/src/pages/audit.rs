@@ -20,28 +20,12 @@ use super::{
     request::{ApiPage, PageRequest, get},
     route::{PageRoute, SeenBy, page},
 };
+use crate::api::audit::KINDS;
 
 pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/audit", SeenBy::Role(AdminScope::Admin), page!(list))];
 
 /// Events on a page.
 const PAGE: &str = "50";
-const KINDS: [&str; 15] = [
-    "channel",
-    "account",
-    "model",
-    "group",
-    "member",
-    "key",
-    "admin_key",
-    "login",
-    "session",
-    "invite",
-    "setting",
-    "alert_destination",
-    "job",
-    "contents",
-    "ledger",
-];
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]
@@ -168,7 +152,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     };
     let rows: Vec<EventRow> = found.items.iter().map(|event| EventRow::of(&request, event)).collect();
     let wanted = query.value("kind");
-    let kinds = KINDS.map(|word| (word, kind(t, word), word == wanted));
+    let kinds = KINDS.iter().map(|word| (*word, kind(t, word), *word == wanted));
     let count = t.say_count("audit.one", "audit.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let export = |format: &str| {
         let mut text = Serializer::new(String::new());

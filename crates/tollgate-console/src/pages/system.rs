@@ -15,14 +15,14 @@ use self::{
     job::{JobObject, JobRow},
 };
 use super::{
-    control::{self, ControlSection, FaultPlace, FormView, names},
+    control::{self, ControlSection, FaultPlace, FormView},
     form::{FormData, FormState},
     format::{self, TimeText},
     layout::{Layout, Script},
     locale::Locale,
     operations,
     preferences::Toast,
-    pricing::import::PASTED,
+    pricing::import::{list_body, list_controls},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
@@ -261,20 +261,8 @@ async fn import(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
 
 fn import_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let sources = [
-        ("built_in", t.say("pricing.list_built_in")),
-        ("litellm", t.say("pricing.list_litellm")),
-        ("csv", t.say("pricing.list_csv")),
-    ];
-    let targets = [("both", t.say("pricing.to_both")), ("sale", t.say("pricing.to_sale")), ("cost", t.say("pricing.to_cost"))];
-    let controls = vec![
-        state.choice("source", t.say("pricing.list"), sources),
-        state.choice("to", t.say("pricing.to"), targets),
-        state.text("models", t.say("groups.models")).hint(t.say("pricing.import_models_hint")).max(2_000),
-        state.text("origin", t.say("pricing.origin")).hint(t.say("pricing.origin_hint")).max(200),
-        state.area("file", t.say("pricing.file"), 8).hint(t.say("pricing.file_hint")).max(MAX_FILE),
-        state.check("dry_run", t.say("system.dry_run")).wide(),
-    ];
+    let mut controls = list_controls(t, state, 8);
+    controls.push(state.check("dry_run", t.say("system.dry_run")).wide());
     let sections = vec![ControlSection::new("", controls).about(t.say("system.import_about"))];
     let form = FormView::new(request.url("/system/import"), sections, t.say("system.start"));
     form_page(request, t.say("system.import"), state, form)
@@ -282,22 +270,15 @@ fn import_page(request: &PageRequest, state: &FormState) -> Result<PageReply, Pa
 
 async fn start_import(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let mut body = Map::from_iter([("kind".to_owned(), Value::from("import"))]);
-    match form.value("source") {
-        "built_in" => drop(body.insert("built_in".to_owned(), true.into())),
-        format => {
-            body.insert("file".to_owned(), form.value("file").into());
-            body.insert("format".to_owned(), if format == "litellm" { "litellm" } else { "csv" }.into());
-            body.insert("source".to_owned(), form.filled("origin").unwrap_or(PASTED).into());
+    let started = match list_body(form) {
+        Ok(mut body) => {
+            body.insert("kind".to_owned(), "import".into());
+            body.insert("dry_run".to_owned(), (form.value("dry_run") == "true").into());
+            send_job(&request, body).await
         }
-    }
-    body.insert("to".to_owned(), form.filled("to").unwrap_or("sale").into());
-    let models = names(form, "models");
-    if !models.is_empty() {
-        body.insert("models".to_owned(), models.into_iter().collect());
-    }
-    body.insert("dry_run".to_owned(), (form.value("dry_run") == "true").into());
-    match send_job(&request, body).await {
+        Err(error) => Err(error),
+    };
+    match started {
         Ok(reply) => Ok(reply),
         Err(error) => import_page(&request, &control::refused(request.t(), form, error, IMPORT_PLACES)?),
     }

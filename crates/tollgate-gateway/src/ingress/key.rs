@@ -91,7 +91,8 @@ fn bearer(headers: &HeaderMap) -> Option<Secret> {
         Field::Repeated => return Some(ambiguous()),
         Field::Text(text) => text,
     };
-    let (scheme, key) = text.split_once([' ', '\t'])?;
+    // The scheme ends at ASCII, so that the text can be divided there.
+    let (scheme, key) = text.split_at(text.bytes().position(|byte| matches!(byte, b' ' | b'\t'))?);
     let key = key.trim();
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned()))
 }

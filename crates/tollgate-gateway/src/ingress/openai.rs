@@ -13,12 +13,15 @@ const ABOUT_KEYS: [&str; 6] =
     ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage", "user/balance"];
 
 pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap, query: Query<'_>) -> Destination {
+    match rest {
+        "chat/completions" => return body(method, Method::Chat),
+        "embeddings" => return body(method, Method::Embeddings),
+        _ => {}
+    }
     if let Some(destination) = anthropic::destination(method, rest).or_else(|| responses::destination(method, rest, headers)) {
         return destination;
     }
     match rest {
-        "chat/completions" => body(method, Method::Chat),
-        "embeddings" => body(method, Method::Embeddings),
         _ if rest == "models" || rest.starts_with("models/") => models(method, rest, headers, query),
         _ if ABOUT_KEYS.contains(&rest) => Destination::Fallback,
         _ if anthropic::is_client(headers) && !has_gemini_credentials(headers, query) => unknown(Protocol::Anthropic),

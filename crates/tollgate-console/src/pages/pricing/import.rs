@@ -11,7 +11,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlSection, FaultPlace, FormView, Tab, names},
+        control::{self, Control, ControlSection, FaultPlace, FormView, Tab, names},
         form::{FormData, FormState},
         format,
         layout::{Layout, Script},
@@ -33,7 +33,7 @@ const MAX_ROWS: usize = 1_000;
 /// Entries that could not be imported, as shown.
 const MAX_SKIPPED: usize = 50;
 /// Source of the prices if none is given.
-pub(in crate::pages) const PASTED: &str = "pasted list";
+const PASTED: &str = "pasted list";
 
 const PLACES: &[FaultPlace] = &[
     ("file", "file", ""),
@@ -174,21 +174,26 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     import_page(&request, &state, None)
 }
 
-fn import_page(request: &PageRequest, state: &FormState, difference: Option<Difference>) -> Result<PageReply, PageFailure> {
-    let t = request.t();
+/// The fields of a price list and of the selection from it. The list's own field has this many lines.
+pub(in crate::pages) fn list_controls(t: Locale, state: &FormState, lines: usize) -> Vec<Control> {
     let sources = [
         ("built_in", t.say("pricing.list_built_in")),
         ("litellm", t.say("pricing.list_litellm")),
         ("csv", t.say("pricing.list_csv")),
     ];
     let targets = [("both", t.say("pricing.to_both")), ("sale", t.say("pricing.to_sale")), ("cost", t.say("pricing.to_cost"))];
-    let controls = vec![
+    vec![
         state.choice("source", t.say("pricing.list"), sources),
         state.choice("to", t.say("pricing.to"), targets),
         state.text("models", t.say("groups.models")).hint(t.say("pricing.import_models_hint")).max(2_000),
         state.text("origin", t.say("pricing.origin")).hint(t.say("pricing.origin_hint")).max(200),
-        state.area("file", t.say("pricing.file"), 5).hint(t.say("pricing.file_hint")).max(MAX_LIST),
-    ];
+        state.area("file", t.say("pricing.file"), lines).hint(t.say("pricing.file_hint")).max(MAX_LIST),
+    ]
+}
+
+fn import_page(request: &PageRequest, state: &FormState, difference: Option<Difference>) -> Result<PageReply, PageFailure> {
+    let t = request.t();
+    let controls = list_controls(t, state, 5);
     let sections = vec![ControlSection::new("", controls).about(t.say("pricing.import_about"))];
     let template = ImportPage {
         layout: request.layout(t.say("nav.pricing")).wide().with(Script::Operators),
@@ -202,7 +207,7 @@ fn import_page(request: &PageRequest, state: &FormState, difference: Option<Diff
 }
 
 /// The list and the selection from it, as parameters of the admin API.
-fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+pub(in crate::pages) fn list_body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     match form.value("source") {
         "built_in" => drop(body.insert("built_in".to_owned(), true.into())),
@@ -232,7 +237,7 @@ pub(super) async fn compare(request: Arc<PageRequest>) -> Result<PageReply, Page
 
 async fn difference(request: &PageRequest, must_confirm: bool) -> Result<Difference, ApiError> {
     let (t, form) = (request.t(), &request.form);
-    let call = ApiCall { body: body(form)?, ..ApiCall::default() };
+    let call = ApiCall { body: list_body(form)?, ..ApiCall::default() };
     let answer: ImportAnswer = request.read(operations::IMPORT_PRICES, call).await?;
     let count = |states: &[&str]| {
         let found = answer.rows.iter().filter(|row| states.contains(&row.state.as_str())).count();
@@ -272,7 +277,7 @@ pub(super) async fn apply(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         let error = ApiError::value("models", "expected rows").because("nothing_picked");
         return refuse_apply(&request, error, false).await;
     }
-    let sent = match body(form) {
+    let sent = match list_body(form) {
         Ok(mut body) => {
             body.insert("apply".to_owned(), picked.into());
             let query = if form.value("confirm") == "true" { "confirm=true".to_owned() } else { String::new() };
@@ -327,11 +332,11 @@ mod tests {
     fn list_and_selection_are_sent() {
         let form = FormData::parse(b"source=litellm&file=%7B%7D&to=cost&models=gpt-*,+cl*");
         let expected = json!({"file": "{}", "format": "litellm", "source": PASTED, "to": "cost", "models": ["gpt-*", "cl*"]});
-        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        assert_eq!(Value::Object(list_body(&form).unwrap()), expected);
         assert_eq!(
-            Value::Object(body(&FormData::parse(b"source=built_in&to=both")).unwrap()),
+            Value::Object(list_body(&FormData::parse(b"source=built_in&to=both")).unwrap()),
             json!({"built_in": true, "to": "both"})
         );
-        assert_eq!(body(&FormData::parse(b"source=csv&file=+")).unwrap_err().param(), Some("file"));
+        assert_eq!(list_body(&FormData::parse(b"source=csv&file=+")).unwrap_err().param(), Some("file"));
     }
 }

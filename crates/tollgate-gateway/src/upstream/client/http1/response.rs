@@ -105,41 +105,92 @@ fn parse(bytes: &Bytes) -> Result<ParsedHead, InvalidHead> {
     }
     let (Some(status), Some(minor_version)) = (response.code, response.version) else { return Err(InvalidHead::NotHttp) };
     let mut headers = HeaderMap::with_capacity(response.headers.len());
+    let mut framing = FramingFields::new(minor_version);
     for field in response.headers.iter() {
         let name = HeaderName::from_bytes(field.name.as_bytes()).map_err(|_| InvalidHead::NotHttp)?;
         let value = HeaderValue::from_maybe_shared(bytes.slice_ref(field.value)).map_err(|_| InvalidHead::NotHttp)?;
+        framing.add(&name, value.as_bytes());
         headers.append(name, value);
     }
-    let body = body_of(status, minor_version, &headers)?;
-    let has_both = headers.contains_key(TRANSFER_ENCODING) && headers.contains_key(CONTENT_LENGTH);
-    let keeps_alive = keeps_alive(minor_version, &headers) && body != BodyDecoder::UntilClose && !has_both && status != 101;
+    let body = framing.body(status)?;
+    let keeps_alive = framing.keeps_alive(body) && status != 101;
     Ok(ParsedHead { head: ResponseHead { status, headers }, body, keeps_alive })
 }
 
-/// How the body of a response to a GET or POST is framed.
-fn body_of(status: u16, minor_version: u8, headers: &HeaderMap) -> Result<BodyDecoder, InvalidHead> {
-    if matches!(status, 100..=199 | 204 | 304) {
-        return Ok(BodyDecoder::EMPTY);
+/// What the fields of a head say of the body and the connection, noted while they are read: looking each name up afterwards costs more.
+#[derive(Clone, Copy, Debug)]
+struct FramingFields {
+    minor_version: u8,
+    /// Whether the last transfer coding is `chunked`; `None` without one.
+    chunked: Option<bool>,
+    length: ContentLength,
+    /// Whether the connection may be used again as far as the version and `Connection` say.
+    keeps_alive: bool,
+    closes: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ContentLength {
+    Absent,
+    Invalid,
+    Bytes(u64),
+}
+
+impl FramingFields {
+    const fn new(minor_version: u8) -> Self {
+        Self { minor_version, chunked: None, length: ContentLength::Absent, keeps_alive: minor_version > 0, closes: false }
     }
-    if let Some(last) = headers.get_all(TRANSFER_ENCODING).iter().next_back() {
-        // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1).
-        if minor_version == 0 {
-            return Err(InvalidHead::NotHttp);
+
+    fn add(&mut self, name: &HeaderName, value: &[u8]) {
+        let items = || value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        if *name == CONTENT_LENGTH {
+            for item in items() {
+                self.length = self.length.and(item);
+            }
+        } else if *name == TRANSFER_ENCODING {
+            self.chunked = items().next_back().map(|coding| coding.eq_ignore_ascii_case(b"chunked"));
+        } else if *name == CONNECTION {
+            for option in items() {
+                self.closes |= option.eq_ignore_ascii_case(b"close");
+                self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            }
         }
-        let coding = last.as_bytes().rsplit(|byte| *byte == b',').next().unwrap_or_default();
-        let is_chunked = coding.trim_ascii().eq_ignore_ascii_case(b"chunked");
-        return Ok(if is_chunked { BodyDecoder::Size } else { BodyDecoder::UntilClose });
     }
-    let mut lengths = headers.get_all(CONTENT_LENGTH).iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-    let Some(first) = lengths.next() else { return Ok(BodyDecoder::UntilClose) };
-    let length = length_of(first).ok_or(InvalidHead::NotHttp)?;
-    // The same length may be there more than once (RFC 9110, section 8.6).
-    if lengths.all(|other| length_of(other) == Some(length)) { Ok(BodyDecoder::Length(length)) } else { Err(InvalidHead::NotHttp) }
+
+    /// How the body of a response to a GET or POST is framed.
+    fn body(&self, status: u16) -> Result<BodyDecoder, InvalidHead> {
+        if matches!(status, 100..=199 | 204 | 304) {
+            return Ok(BodyDecoder::EMPTY);
+        }
+        match (self.chunked, self.length) {
+            // HTTP/1.0 has no transfer codings (RFC 9112, section 6.1).
+            (Some(_), _) if self.minor_version == 0 => Err(InvalidHead::NotHttp),
+            (Some(true), _) => Ok(BodyDecoder::Size),
+            (Some(false), _) | (None, ContentLength::Absent) => Ok(BodyDecoder::UntilClose),
+            (None, ContentLength::Bytes(length)) => Ok(BodyDecoder::Length(length)),
+            (None, ContentLength::Invalid) => Err(InvalidHead::NotHttp),
+        }
+    }
+
+    fn keeps_alive(&self, body: BodyDecoder) -> bool {
+        let has_both = self.chunked.is_some() && self.length != ContentLength::Absent;
+        self.keeps_alive && !self.closes && !has_both && body != BodyDecoder::UntilClose
+    }
+}
+
+impl ContentLength {
+    /// With a further length, which may be the same one again (RFC 9110, section 8.6).
+    fn and(self, digits: &[u8]) -> Self {
+        match (self, length_of(digits)) {
+            (Self::Absent, Some(length)) => Self::Bytes(length),
+            (Self::Bytes(length), Some(again)) if length == again => self,
+            _ => Self::Invalid,
+        }
+    }
 }
 
 /// A number of decimal digits alone.
 fn length_of(digits: &[u8]) -> Option<u64> {
-    let digits = digits.trim_ascii();
     if digits.is_empty() {
         return None;
     }
@@ -147,19 +198,6 @@ fn length_of(digits: &[u8]) -> Option<u64> {
         let digit = byte.is_ascii_digit().then(|| u64::from(byte - b'0'))?;
         sum.checked_mul(10)?.checked_add(digit)
     })
-}
-
-fn keeps_alive(minor_version: u8, headers: &HeaderMap) -> bool {
-    let mut keeps = minor_version > 0;
-    for value in headers.get_all(CONNECTION) {
-        for option in value.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
-            if option.eq_ignore_ascii_case(b"close") {
-                return false;
-            }
-            keeps |= option.eq_ignore_ascii_case(b"keep-alive");
-        }
-    }
-    keeps
 }
 
 #[cfg(test)]
