@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn path_parameters_beyond_their_bounds_name_nothing() {
+    fn path_parameters_above_their_maximum_length_are_rejected() {
         for route in routes() {
             for name in route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
                 let parameter = route::path_parameter(name);

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn empty_texts_are_unset() {
+    fn empty_appearance_settings_are_unset() {
         let plain = Appearance::of((" ", ""), ("", "info"), "auto", "");
         assert_eq!((plain.name.as_str(), plain.announcement, plain.language, plain.time_zone), ("tollgate", None, None, None));
         let set =

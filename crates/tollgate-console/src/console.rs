@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn panic_is_an_internal_error_that_is_told_apart() {
+    async fn panic_becomes_a_500_response_marked_as_panicked() {
         async fn fail() {
             panic!("a handler fails");
         }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn own_path_is_removed_once_and_only_whole() {
+    fn base_path_is_stripped_once_and_only_as_a_whole_segment() {
         for (base, sent, expected) in [
             ("", "/models", "/models"),
             ("/gate", "/gate/models?group=a", "/models?group=a"),

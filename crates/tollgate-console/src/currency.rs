@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn currency_without_a_rate_is_the_usd() {
+    fn currency_without_a_valid_rate_falls_back_to_usd() {
         let yuan = DisplayCurrency::of("CNY", "7.1234");
         assert_eq!((yuan.code, yuan.per_usd), ("CNY", Multiplier(7_123_400)));
         for (code, rate) in [("CNY", ""), ("CNY", "0"), ("USD", "7"), ("XXX", "7"), ("CNY", "x")] {

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn day_is_finished_some_time_after_its_end() {
+    fn day_is_finished_after_the_configured_delay() {
         let midnight = Timestamp::of_day(100);
         assert_eq!(first_unfinished(midnight, 0), 100);
         assert_eq!(first_unfinished(Timestamp(midnight.0 - 1), 0), 99);
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn day_with_late_records_is_exported_again_after_an_hour() {
+    fn day_with_late_records_is_exported_again_after_a_pause() {
         let at = Timestamp::of_day(101);
         let exported = Some(ExportedDay { day: 100, records: 5, files: 1, bytes: 9, at });
         let day = UnexportedDay { day: 100, booked: 6, exported };

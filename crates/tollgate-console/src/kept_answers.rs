@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn an_answer_is_shared_by_people_of_one_role_who_ask_the_same() {
+    async fn answer_is_shared_between_equal_queries_of_one_scope() {
         let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
         let ask = |scope, query, found: i32| answers.get(question(scope, query), slow(&computed, Ok(json!(found))));
         assert_eq!(ask(AdminScope::Admin, "by=key", 1).await.as_deref(), Ok(&json!(1)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_of_several_who_ask_at_once_computes() {
+    async fn concurrent_equal_queries_are_computed_once() {
         let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
         let asked = question(AdminScope::Admin, "by=key");
         let all = (0..20).map(|number| answers.get(asked.clone(), slow(&computed, Ok(json!(number)))));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn failure_or_cancellation_of_the_first_leaves_the_others() {
+    async fn failed_or_cancelled_computation_does_not_affect_waiting_requests() {
         let (answers, computed) = (KeptAnswers::default(), AtomicUsize::new(0));
         let asked = || question(AdminScope::Admin, "by=key");
         let first = answers.get(asked(), slow(&computed, Err("busy")));
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wait_for_another_is_bounded() {
+    async fn wait_for_another_computation_is_bounded() {
         let answers = KeptAnswers::default();
         let asked = || question(AdminScope::Admin, "by=key");
         let stuck = answers.get(asked(), async {

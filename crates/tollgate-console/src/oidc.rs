@@ -334,7 +334,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn code_that_was_used_before_was_taken_for_a_fault_of_the_provider() {
+    fn refused_authorization_code_is_distinguished_from_provider_errors() {
         let of = |status: http::StatusCode, body: &str| error_answer("https://id.example.com/token", status, body.as_bytes());
         let replayed = of(http::StatusCode::BAD_REQUEST, r#"{"error":"invalid_grant","error_description":"used"}"#);
         assert!(replayed.is_code_refused && replayed.to_string() == "https://id.example.com/token answered 400 invalid_grant");
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn address_is_verified_by_the_document_that_has_it() {
+    fn email_verified_claim_applies_only_to_the_email_of_the_same_document() {
         let merged = |token: Value, userinfo: Value| {
             let mut claims = token.as_object().unwrap().clone();
             add_missing(&mut claims, userinfo.as_object().unwrap().clone());
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_a_provider_over_tls_are_over_tls() {
+    fn endpoints_of_an_https_issuer_must_use_https() {
         let check = |issuer: &str, endpoint: &str| {
             let document = json!({
                 "issuer": issuer, "authorization_endpoint": endpoint, "token_endpoint": endpoint, "jwks_uri": endpoint,

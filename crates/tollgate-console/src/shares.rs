@@ -212,7 +212,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn holder_has_its_share_until_one_ends() {
+    fn holder_is_limited_to_its_share_until_a_claim_ends() {
         let shares = Shares::new(2);
         let first = shares.claim("a").unwrap();
         let _second = shares.claim("a").unwrap();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn unauthenticated_clients_are_bounded_by_address_and_together() {
+    fn unauthenticated_clients_are_limited_by_address_and_in_total() {
         let shares = RequestShares::default();
         let address = |n: usize| Some(IpAddr::from([192, 0, 2, u8::try_from(n).unwrap()]));
         let claim = |n| shares.claim(&Principal::Anonymous, address(n));
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_heavy_permit_is_left_for_operators() {
+    async fn one_heavy_permit_is_reserved_for_operators() {
         let permits = HeavyPermits::default();
         let _member = permits.acquire(Reader::Member).await;
         assert!(timeout(Duration::from_mins(1), permits.acquire(Reader::Member)).await.is_err());
@@ -245,7 +245,7 @@ mod tests {
         assert!(timeout(Duration::from_mins(1), permits.acquire(Reader::Operator)).await.is_err());
     }
     #[test]
-    fn member_exports_one_file_and_one_is_left_for_operators() {
+    fn member_may_export_one_file_and_one_permit_is_reserved_for_operators() {
         let permits = FilePermits::default();
         let member = |n| Some(MemberId::from_parts(Timestamp(0), [n; 10]));
         let first = permits.claim(member(1)).unwrap();

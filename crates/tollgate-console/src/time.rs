@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_read_as_they_are_written() {
+    fn days_round_trip_and_malformed_days_are_rejected() {
         for day in [0, 1, 20_786, -1, 59] {
             assert_eq!(parse_day(&day_text(day)), Some(day));
         }

@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn failed_page_is_no_end() {
+    async fn error_reading_a_page_is_returned_instead_of_an_end() {
         let read = |_: UsageFilter| std::future::ready(Err(StoreError::Cancelled));
         assert!(matches!(UsageFiles::new(UsageFilter::default(), 1, read).next_file().await, Err(StoreError::Cancelled)));
     }

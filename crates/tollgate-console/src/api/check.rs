@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_are_read_once_and_by_shape() {
+    fn query_parameters_are_validated_against_their_shapes_and_duplicates_are_refused() {
         static FIELDS: &[FieldShape] = &[both("limit", Kind::Integer { min: 1, max: 1_000 }, ""), both("name", NAME, "")];
         assert_eq!(Value::Object(query(FIELDS, "limit=5&name=a%2Fb+c").unwrap()), json!({"limit": 5, "name": "a/b c"}));
         for bad in ["limit=0", "limit=1001", "limit=abc", "limit=1&limit=2", "page=1", "name=%00", "name="] {

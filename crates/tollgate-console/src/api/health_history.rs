@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn transitions_of_nodes_that_are_gone_ended_with_them() {
+    fn open_transitions_of_stopped_nodes_end_when_the_node_was_last_seen() {
         let seen = |node: &str, ago_s: i64| SeenNode { node: node.to_owned(), seen_at: NOW.plus_ms(-ago_s * 1_000) };
         let nodes = Nodes::new(vec![seen("runs", 100), seen("gone", 200), seen("long gone", 900)], NOW);
         assert_eq!(nodes.known(&recorded("runs")).ended_at, None);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn cursor_is_the_next_of_a_page() {
+    fn cursor_round_trips_and_malformed_cursors_are_refused() {
         let of_channel = recorded("node.1").position();
         let of_account = TransitionPosition { account: Some(AccountId::from_parts(NOW, [2; 10])), ..of_channel.clone() };
         for position in [of_channel, of_account] {

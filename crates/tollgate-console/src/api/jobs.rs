@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_another_kind_are_refused_by_name() {
+    fn parameters_of_another_job_kind_are_refused_by_name() {
         for kind in [JobKind::Verify, JobKind::Doctor, JobKind::Backup] {
             assert!(refuse_parameters_of_others(kind, &body(&json!({"kind": kind.as_str()}))).is_ok());
         }
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_belongs_to_a_kind() {
+    fn every_job_parameter_belongs_to_a_kind() {
         let parameters = JOB.fields.iter().filter(|field| field.access == Access::WriteOnly).map(|field| field.name);
         for name in parameters {
             let of_a_kind = [REPLAY_PARAMETERS, IMPORT_PARAMETERS, EXPORT_PARAMETERS];
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn export_reads_its_days() {
+    fn export_days_are_parsed_and_invalid_ranges_are_refused() {
         let read = |value: &Value| match export(&body(value)) {
             Ok(JobRequest::Export(request)) => Ok(request),
             Ok(_) => panic!("an export"),
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_reads_its_file_and_filter() {
+    fn replay_file_and_filter_are_parsed_and_invalid_ones_are_refused() {
         let sent = json!({
             "kind": "replay", "file": "[[group]]\nname = \"g\"\n", "key": "k", "outcome": "refused", "since": "2026-11-01T00:00:00Z",
         });

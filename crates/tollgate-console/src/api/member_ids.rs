@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_ids_are_read_and_not_too_many() {
+    fn up_to_100_member_ids_are_parsed_and_other_text_is_refused() {
         let id = |number: u8| MemberId::from_parts(Timestamp(0), [number; 10]);
         let listed = |count: u8| (0..count).map(|number| id(number).to_string()).collect::<Vec<_>>().join(", ");
         assert_eq!(parse(&listed(2)).unwrap(), HashSet::from([id(0), id(1)]));

@@ -294,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn claims_change_only_what_they_decide() {
+    fn claims_change_only_the_role_and_groups_they_name() {
         let person = |role, groups: &[(&str, bool)]| Identified {
             subject: String::new(),
             names: Vec::new(),

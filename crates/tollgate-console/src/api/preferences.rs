@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn time_zone_has_a_known_name() {
+    fn only_iana_time_zone_names_are_accepted() {
         assert!(["UTC", "Europe/Berlin", "America/Argentina/Buenos_Aires", "Etc/GMT+5"].into_iter().all(is_time_zone));
         assert!(!["", "+01:00", "../etc/passwd", "Europe/Berlin\"", "\u{4e0a}\u{6d77}"].into_iter().any(is_time_zone));
     }

@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_become_csv_and_lines() {
+    fn rows_are_written_as_csv_and_json_lines() {
         let row =
             json!({"at": "2026-11-01T00:00:00Z", "actor": "=cmd", "name": "a,b", "revision": 7, "detail": {"after": {"rpm": 1}}});
         let text = csv(&["at", "actor", "name", "revision", "detail", "note"], std::slice::from_ref(&row), true);
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn export_is_bounded_and_has_one_head() {
+    async fn export_has_one_header_line_and_at_most_the_maximum_rows() {
         let answer = answer(None, Numbers(0)).await.unwrap().response();
         assert_eq!(answer.headers()["content-disposition"], "attachment; filename=\"numbers.csv\"");
         let text = answer.into_body().collect().await.unwrap().to_bytes();

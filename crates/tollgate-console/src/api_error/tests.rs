@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn fault_of_all_rows_is_about_what_was_sent() {
+fn error_shared_by_all_rows_is_reported_as_one_error() {
     let fault = |name: &str| (name.to_owned(), ApiError::value("weight", "it is too small"));
     assert!(ApiError::check_rows(Vec::new(), 2).is_ok());
     let all = ApiError::check_rows(vec![fault("a"), fault("b")], 2).unwrap_err();
@@ -14,7 +14,7 @@ fn fault_of_all_rows_is_about_what_was_sent() {
 }
 
 #[test]
-fn sum_beyond_a_bound_names_what_to_change() {
+fn summary_above_a_bound_names_the_parameter_to_change() {
     let groups = ApiError::store(&StoreError::TooManyGroups { max: 7 }, None);
     assert_eq!((groups.code(), groups.param()), ("invalid_value", Some("by")));
     assert!(groups.message().contains("more than 7 groups; group by one thing less, or filter by"), "{}", groups.message());

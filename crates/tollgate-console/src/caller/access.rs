@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn member_with_many_keys_leaves_room_for_others() {
+    fn one_member_cannot_claim_all_requests_with_many_keys() {
         let shares = CallerShares::default();
         let of_one: Vec<_> = (0..200).filter_map(|number| shares.claim(key(number), member(1)).ok()).collect();
         assert_eq!(of_one.len(), MAX_OF_MEMBER);

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_shown_than_is_left() {
+    fn amounts_are_rounded_down_to_cents_and_units() {
         for (nano_usd, cents, units) in [
             (0, "0.00", 0),
             (9_999_999, "0.00", 4_999),

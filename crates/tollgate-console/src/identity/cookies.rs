@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie_is_restricted() {
+    fn session_cookie_has_the_restricting_attributes() {
         let cookie = set_session("x", Some(60), true);
         assert_eq!(cookie, "__Host-tollgate_session=x; Path=/; HttpOnly; SameSite=Lax; Max-Age=60; Secure");
         assert_eq!(set_session("x", None, true), "__Host-tollgate_session=x; Path=/; HttpOnly; SameSite=Lax; Secure");

@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn success_forgets_the_attempts_with_the_name() {
+    fn successful_sign_in_resets_the_attempts() {
         let mut limiter = SignInLimiter::default();
         for _ in 0..10 * PER_ADDRESS {
             assert_eq!(limiter.begin(address("192.0.2.1"), Some("ann"), at(0)), Ok(()));

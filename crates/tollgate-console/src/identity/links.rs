@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_the_link_needs_is_a_set_up_path() {
+    fn only_paths_of_the_setup_link_are_setup_paths() {
         for path in ["/setup", "/setup/gateway", "/assets/page.js", "/admin/v1/password-links/use"] {
             assert!(is_set_up_path("", path) && is_set_up_path("/gate", &format!("/gate{path}")), "{path}");
         }

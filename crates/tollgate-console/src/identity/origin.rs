@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_other_origins_are_told_apart() {
+    fn requests_from_other_origins_are_detected() {
         use RequestOrigin::{Other, Same, Unknown};
         for (headers, expected) in [
             (vec![], Unknown),

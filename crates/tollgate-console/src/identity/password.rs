@@ -194,7 +194,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules_bound_the_length_and_exclude_what_is_tried_first() {
+    fn short_long_and_common_passwords_are_refused() {
         for good in ["correct horse battery", "päßwörtchen", "0123456789x"] {
             assert_eq!(check(good, &["ann"]), Ok(()), "{good}");
         }
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn every_common_password_is_long_enough_to_matter_and_in_lower_case() {
+    fn every_common_password_is_lower_case_and_has_the_minimum_length() {
         for password in COMMON {
             assert!(password.len() >= 10 && password.to_lowercase() == password, "{password}");
         }

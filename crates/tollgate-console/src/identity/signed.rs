@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_is_valid_unchanged_for_its_purpose_and_time() {
+    fn signed_text_is_valid_only_unmodified_for_its_purpose_until_it_expires() {
         let (hasher, other) = (KeyHasher::new(&[1; 32]), KeyHasher::new(&[2; 32]));
         let now = Timestamp(1_000);
         let text = sign(&hasher, Purpose::SecondFactor, &("ann", 7), now);

@@ -110,7 +110,7 @@ mod tests {
 
     /// The vectors of RFC 6238, appendix B, cut to six digits.
     #[test]
-    fn codes_are_those_of_the_rfc() {
+    fn codes_match_the_test_vectors_of_rfc_6238() {
         assert_eq!(decode_base32(SECRET).unwrap(), b"12345678901234567890");
         assert_eq!(base32(b"12345678901234567890"), SECRET);
         for (seconds, code) in [

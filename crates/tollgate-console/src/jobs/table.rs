@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn one_job_of_a_kind_and_a_few_in_all_are_admitted() {
+    fn one_job_per_kind_and_a_bounded_number_in_total_are_admitted() {
         let mut table = JobTable::default();
         let verify = job(0, JobKind::Verify, None);
         table.admit(Arc::clone(&verify)).unwrap();
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn repeated_request_gets_the_job_it_started() {
+    fn repeated_idempotency_key_returns_the_same_job() {
         let mut table = JobTable::default();
         let first = job(0, JobKind::Verify, Some(("k", 1)));
         table.admit(Arc::clone(&first)).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_ended_jobs_are_forgotten_and_open_ones_never() {
+    fn oldest_ended_jobs_are_evicted_and_open_jobs_are_kept() {
         let mut table = JobTable::default();
         let open = job(0, JobKind::Backup, None);
         table.admit(Arc::clone(&open)).unwrap();

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_role_claim_everybody_is_admitted_and_roles_stay() {
+    fn without_a_role_claim_everyone_is_admitted_and_roles_are_unchanged() {
         let settings = OidcSettings { role_claim: None, group_claim: None, groups: Vec::new(), domains: Vec::new(), ..settings() };
         let id = format!("mbr_{}", "0".repeat(26));
         let claims = json!({"sub": "1", "preferred_username": id, "name": "x\u{0}y", "email": "another@example.com"});

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn token_of_the_provider_is_valid_and_no_other() {
+    fn only_tokens_signed_with_a_key_of_the_provider_are_valid() {
         let provider = Provider::new();
         let header = json!({"alg": "EdDSA", "kid": "one"});
         let token = provider.sign(&header, &claims());

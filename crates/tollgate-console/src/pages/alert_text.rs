@@ -203,7 +203,7 @@ mod tests {
 
     /// Facts that core gives are enough for each sentence.
     #[test]
-    fn conditions_are_told_in_the_readers_language() {
+    fn alert_conditions_are_translated() {
         let budget = Budget { amount: NanoUsd(10_000_000_000), window: Window::Month, action: BudgetAction::Block };
         let of_gateway = budget_condition(&Subject::Gateway, "", &budget, NanoUsd(8_000_000_000), 80, NOW);
         let said = "The gateway has reached 80 % of its budget: $8.00 of $10.00 per UTC month (80 %)";
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_leads_to_what_it_is_about() {
+    fn alert_links_to_its_subject() {
         let to = |rule: &str, subject: &str, detail: Value| link(Locale::EN, rule, subject, &detail).map(|(_, path)| path);
         for (rule, subject, detail, path) in [
             ("budget", "member mbr_1 month 2026-11-01 42.00 80", json!({"of": "member", "name": "lin"}), Some("/members/mbr_1")),
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_without_its_facts_is_told_as_the_gateway_did() {
+    fn alert_without_details_falls_back_to_the_english_message() {
         let told =
             |rule: &str, detail: Value| sentence(Locale::ZH_CN, rule, &detail, "n", "the model m is served and has no price");
         assert_eq!(told("unpriced_model", json!({})), "The model m is served and has no price");
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn every_rule_is_described() {
+    fn every_alert_rule_has_a_name_and_description() {
         for known in AlertRule::ALL {
             for t in [Locale::EN, Locale::ZH_CN] {
                 assert_ne!(rule(t, known.as_str(), "?"), "?", "{known:?}");

@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vendored_files_are_those_of_the_recorded_packages() {
+    fn vendored_files_match_their_recorded_packages() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("assets/vendor");
         let recorded: Vec<serde_json::Value> = serde_json::from_slice(&fs::read(folder.join("vendored.json")).unwrap()).unwrap();
         let mut known = vec!["vendored.json".to_owned()];
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn weight_is_within_its_budget() {
+    fn compressed_assets_stay_within_the_size_budget() {
         let weight = |asset: &Asset| asset.compressed.as_ref().unwrap_or(&asset.body).len();
         let total: usize = ASSETS.iter().map(weight).sum();
         assert!(total < 105 << 10, "{total} bytes compressed leave too little for the page itself");

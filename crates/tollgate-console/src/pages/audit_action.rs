@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_new_row_is_created_and_a_known_one_changed() {
+    fn put_without_a_previous_value_is_shown_as_created_and_otherwise_as_changed() {
         let of = |detail| word(Locale::EN, "put", "group", &detail);
         assert_eq!(of(json!({"before": null, "after": {"name": "a"}})), "Created");
         assert_eq!(of(json!({"before": {"name": "a"}, "after": {"name": "b"}})), "Changed");
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn every_action_has_words() {
+    fn every_audit_action_has_a_label() {
         for action in AuditAction::ALL.map(AuditAction::as_str) {
             assert_ne!(word(Locale::EN, action, "", &json!({})), action.replace('_', " "), "{action}");
         }

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_stand_on_each_other_and_small_ones_are_seen() {
+    fn bar_parts_are_stacked_and_have_a_minimum_height() {
         let series = ["completed", "broke"].map(|class| BarSeries {
             class,
             label: String::new(),
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn money_is_shown_as_money() {
+    fn money_figures_are_formatted_in_the_display_currency() {
         assert_eq!(Unit::Money.show(Locale::EN, 1_500_000_000).text, "$1.50");
         let yuan = Locale::EN.with_currency(crate::currency::DisplayCurrency::of("CNY", "7.1"));
         let figures = vec![BarFigures { at: "2026-11-23T10:00:00Z".to_owned(), figures: vec![1_500_000_000], link: String::new() }];
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_times_are_named() {
+    fn long_charts_label_only_a_few_times() {
         let figures = (0..60_u64).map(|minute| BarFigures {
             at: format!("2026-11-23T10:{minute:02}:00Z"),
             figures: vec![minute],

@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn quotes_in_names_end_no_text() {
+    fn quotes_in_names_are_escaped_in_snippets() {
         for (_, Snippet { label, text, .. }) in all("sk-tg-abc", "a'; rm -rf / #\"") {
             match label {
                 "curl" => assert!(text.contains(r"a'\''; rm -rf / #"), "{text}"),
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn key_is_a_variable_until_it_is_shown() {
+    fn snippets_use_a_variable_until_the_key_is_shown() {
         for (_, snippet) in all("$TOLLGATE_KEY", "m") {
             assert!(snippet.text.contains("TOLLGATE_KEY"), "{}", snippet.text);
         }
@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_key_is_imported_with_a_link() {
+    fn shown_key_has_import_links() {
         assert!(all("$TOLLGATE_KEY", "m").iter().all(|(_, client)| client.import.is_none()));
         let clients = all("sk-tg-a&b", "m");
         let links: Vec<&str> = clients.iter().filter_map(|(_, client)| client.import.as_deref()).collect();
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn every_protocol_has_a_request_that_works_as_it_is() {
+    fn every_protocol_has_a_complete_curl_request() {
         for (protocol, surface) in protocols::of_callers() {
             let curl =
                 all("$TOLLGATE_KEY", "m").into_iter().find(|(word, client)| *word == protocol.as_str() && client.label == "curl");

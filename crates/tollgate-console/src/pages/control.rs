@@ -378,7 +378,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fault_is_beside_the_field_of_its_parameter() {
+    fn error_is_shown_beside_the_field_of_its_parameter() {
         let form = FormData::parse(b"budget_amount=much&name=a");
         let places: &[FaultPlace] = &[("budget", "budget_amount", "amount"), ("name", "name", "")];
         let state = refused(Locale::EN, &form, ApiError::value("budget.amount", "expected an amount"), places).unwrap();
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn typed_values_are_read_as_people_write_them() {
+    fn typed_lists_and_numbers_are_parsed_leniently() {
         let form = FormData::parse("models=a,+b%0D%0Ac%EF%BC%8C&rpm=1,000&tpm=&bad=many".as_bytes());
         assert_eq!(names(&form, "models"), ["a", "b", "c"]);
         assert_eq!((whole_number(&form, "rpm").unwrap(), whole_number(&form, "tpm").unwrap()), (1_000, 0));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_that_were_sent_are_chosen() {
+    fn submitted_choices_are_preselected() {
         let state = FormState::of(FormData::parse(b"channel=a&channel=c&on=true"));
         let ControlKind::Checks(choices) = state.checks("channel", "x", [("a", "A"), ("b", "B"), ("c", "C")]).kind else {
             panic!()

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_changed_is_shown() {
+    fn only_changed_fields_are_shown() {
         let detail =
             json!({"before": {"rpm": 1, "name": "g", "models": ["a"]}, "after": {"rpm": 2, "name": "g", "models": ["a", "b"]}});
         assert_eq!(differences(&detail), [row("models", "a", "a, b"), row("rpm", "1", "2")]);

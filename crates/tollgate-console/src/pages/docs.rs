@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn size_has_no_fraction() {
+    fn byte_sizes_have_no_fraction() {
         assert_eq!([bytes(33_554_432), bytes(65_536), bytes(1_500), bytes(1 << 30)], ["32 MiB", "64 KiB", "1,500 B", "1 GiB"]);
     }
 }

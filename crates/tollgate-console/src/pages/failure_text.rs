@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_of_addresses_are_named_in_each_language() {
+    fn address_list_refusals_are_translated() {
         for why in UnlistedAddress::ALL {
             let name = why.as_str().rsplit(' ').next().unwrap();
             for text in [format!("not sent: {why}"), format!("{why}; {}", why.remedy())] {

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_a_channel_are_told_in_every_language() {
+    fn channel_file_errors_are_translated() {
         let begin = "[[channel]]\nname = \"a\"\n";
         for rest in [
             "weigth = 3",
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_beside_the_catalog_are_told_too() {
+    fn errors_outside_the_catalog_table_are_translated() {
         for message in [
             "the channel 'a' is missing",
             "the channel is 'a'; a channel keeps its name",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn position_is_told_and_the_number_of_the_rest() {
+    fn error_position_and_number_of_further_errors_are_shown() {
         let fault =
             FileError { line: 3, column: 7, message: "[[channel]] has no field 'weigth'; did you mean 'weight'?".to_owned() };
         assert_eq!(say(Locale::EN, std::slice::from_ref(&fault)), format!("line 3, column 7: {}", fault.message));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn values_end_where_the_sentence_goes_on() {
+    fn template_values_are_matched_between_the_literal_parts() {
         assert_eq!(values("{a} in {b}: {c}", "x in y: z: w"), Some(vec![("a", "x"), ("b", "y"), ("c", "z: w")]));
         assert_eq!(values("{a}'?", "x'?"), Some(vec![("a", "x")]));
         assert_eq!(values("a number", "a number of"), None);

@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_kept_and_passwords_are_not() {
+    fn submitted_values_are_kept_except_passwords() {
         let sent = FormData::parse(b"login=%3Cb%3Eann%22&password=hunter2hunter2");
         let error = ApiError::value("login", "bad");
         let form = FormState::refused(Locale::EN, &sent, &error, &["login", "password"]).unwrap();
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_other_fields_are_about_the_form() {
+    fn errors_without_a_field_are_shown_in_the_banner() {
         let error = ApiError::wrong_login();
         let form = FormState::refused(Locale::EN, &FormData::default(), &error, &["login"]).unwrap();
         assert!(form.banner().is_some());

@@ -264,14 +264,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn meter_is_between_nothing_and_all() {
+    fn budget_meter_is_clamped_to_0_and_100_percent() {
         for (spent, amount, expected) in [("0", "10", 0), ("2.5", "10", 25), ("11", "10", 100), ("-1", "10", 0), ("0", "0", 100)] {
             assert_eq!(share_of(spent, amount), expected, "{spent} of {amount}");
         }
     }
 
     #[test]
-    fn days_are_whole_ones() {
+    fn days_until_are_counted_in_whole_utc_days() {
         let now = Timestamp(1_795_219_200_000_000);
         assert_eq!(month_begin(now).get(..10), Some("2026-11-01"));
         for (at, days) in [("2026-11-21T12:00:00Z", 0), ("2026-11-24T00:00:00Z", 3), ("2026-11-20T23:00:00Z", -1)] {
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn contexts_are_called_as_people_call_them() {
+    fn token_counts_are_shortened_to_common_names() {
         for (number, text) in
             [(8_192, "8k"), (65_536, "64k"), (1_048_576, "1M"), (128_000, "128k"), (200_000, "200k"), (512, "512")]
         {
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_have_the_largest_unit_that_fits() {
+    fn setting_values_use_the_largest_exact_unit() {
         for (value, unit, shown) in [
             ("600000", "ms", "10 min"),
             ("1500", "ms", "1,500 ms"),
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn percentiles_have_two_digits() {
+    fn percentiles_have_two_significant_digits() {
         for (us, text) in [
             (655_360, "660 ms"),
             (13_631_000, "14 s"),
@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_not_rounded_up_to_all() {
+    fn shares_below_100_percent_are_not_rounded_up_to_it() {
         let failed = [(0, 8), (1, 8), (1, 3), (2, 3), (1, 1_000_000), (999_999, 1_000_000), (8, 8), (0, 0)];
         assert_eq!(
             failed.map(|(part, whole)| ratio_of_failed(part, whole)),
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_in_each_language() {
+    fn times_are_formatted_in_each_language() {
         let at = "2026-11-03T09:05:07.123456Z";
         assert_eq!(time(Locale::EN, at).unwrap().text, "3 Nov 2026, 09:05 UTC");
         assert_eq!(time(Locale::ZH_CN, at).unwrap().text, "2026年11月3日 09:05 UTC");

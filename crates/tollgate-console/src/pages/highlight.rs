@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pieces_are_the_whole_code() {
+    fn highlighted_tokens_concatenate_to_the_whole_code() {
         for code in
             ["curl 'https://a/v1' \\\n  -H \"a: $B\" -d '{\"m\": 1}'", "# x\nimport os\na = \"b\\\"c\"\n\u{4f60}'", "", "\"open"]
         {

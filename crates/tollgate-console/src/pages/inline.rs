@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_between_backticks_is_code() {
+    fn text_between_backticks_is_code() {
         let shown = |text| pieces(text).iter().map(|piece| (piece.text, piece.is_code)).collect::<Vec<_>>();
         assert_eq!(shown("Send `a` and `<b>`."), [("Send ", false), ("a", true), (" and ", false), ("<b>", true), (".", false)]);
         assert_eq!(shown("`a`"), [("a", true)]);

@@ -126,14 +126,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_without_figures_interrupt_the_line() {
+    fn times_without_figures_leave_gaps_in_the_line() {
         let figures = [Some(0), Some(50), None, Some(100), None];
         assert_eq!(path(&figures, 100, (1_000, 1_000)), "M0 1000L250 500M750 0h6");
         assert_eq!(path(&[None, None], 100, (1_000, 1_000)), "");
     }
 
     #[test]
-    fn small_lines_show_the_shape() {
+    fn sparklines_are_scaled_to_their_range() {
         let spark = Spark::of(&[100, 102, 101]).unwrap();
         assert_eq!(spark.line, "M0 26L44 0L88 13");
         assert!(spark.area.ends_with("V28H0z"));
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_in_the_table_too() {
+    fn chart_table_contains_the_figures() {
         let at = ["2026-11-23T10:00:00Z", "2026-11-23T11:00:00Z"].map(str::to_owned);
         let series = LineSeries { class: "s1", label: "p50", total: None, figures: vec![Some(412_000), None] };
         let chart = LineChart::of_spans(Locale::EN, "x", &at, vec![series]);

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_is_in_each_language_and_used() {
+    fn every_text_key_is_translated_and_used() {
         let used = used();
         assert!(used.len() > 100, "{}", used.len());
         for language in Language::ALL {
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_filled_in_once() {
+    fn placeholders_are_substituted_once() {
         assert_eq!(fill("a {b} c {d}", &[("b", "{d}"), ("d", "<i>")]), "a {d} c <i>");
         assert_eq!(fill("{x} {", &[]), " {");
     }

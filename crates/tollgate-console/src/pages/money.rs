@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_are_rounded_and_not_cut() {
+    fn amounts_are_rounded_not_truncated() {
         for (amount, short_text, cents_text, fine_text) in [
             ("31.0181", "$31.0181", "$31.02", "$31.0181"),
             ("401.429", "$401.429", "$401.43", "$401.4290"),
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn amount_below_a_bound_does_not_read_as_the_bound() {
+    fn rounded_down_amount_never_reaches_a_bound_above_it() {
         for (amount, text) in [("9.999999999", "$9.99"), ("10", "$10.00"), ("0.9999999999", "$0.999999"), ("-0.6", "−$0.60")] {
             assert_eq!(rounded_down(Locale::EN, amount).text, text, "{amount}");
         }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn text_that_is_no_amount_is_none() {
+    fn malformed_amount_is_shown_as_none() {
         for text in ["", "<b>", "1.2.3", "-", ".5", "1e3", "1\""] {
             assert_eq!(exact(Locale::EN, text), Amount::none(), "{text}");
         }

@@ -240,20 +240,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn change_is_that_to_the_period_before() {
+    fn change_is_relative_to_the_previous_period() {
         assert_eq!(change(106, 100), Some((true, "↑ 6.0 %".to_owned())));
         assert_eq!(change(999, 1_000), Some((false, "↓ 0.1 %".to_owned())));
         assert_eq!((change(5, 0), change(5, 5)), (None, None));
     }
 
     #[test]
-    fn models_without_a_price_are_one_alert() {
+    fn models_without_a_price_are_listed_in_one_alert() {
         let text = "6 models are served and have no price: a, b, c, d, e and 1 more";
         assert_eq!(unpriced_models(Locale::EN, &["a", "b", "c", "d", "e", "f"]), text);
     }
 
     #[test]
-    fn rows_of_sums_are_read() {
+    fn summary_rows_are_deserialised() {
         let row: sums::SumRow = serde_json::from_value(serde_json::json!({
             "of": "gpt", "name": null, "member": null, "and": "", "and_name": null, "and_member": null,
             "requests": 3, "completed": 2, "tokens_input": 10, "tokens_output": 5, "tokens_cache_read": 4, "sale": "0.5", "cost": "0.25",

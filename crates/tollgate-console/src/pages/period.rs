@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn period_is_in_the_address() {
+    fn period_is_parsed_from_the_address() {
         assert_eq!((of("").word, of("range=7d").word, of("range=2y").word), (Some("24h"), Some("7d"), Some("24h")));
         assert_eq!(of("range=month").ends().0.get(..10), Some("2026-11-01"));
         let fixed = of("since=2026-11-20T10:00&until=2026-11-20T12:30");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn begin_lies_on_the_grid_of_sums() {
+    fn period_start_is_aligned_to_the_rollups() {
         for query in ["range=15m", "range=1h", "range=24h", "range=7d", "range=30d"] {
             assert_eq!(of(query).since, begin_of_sums(of(query).since), "{query}");
         }
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn picker_keeps_what_else_is_asked_for() {
+    fn picker_links_keep_the_other_parameters() {
         let query = FormData::parse(b"split=key&range=7d&since=x");
         let picker = Period::of(&query, NOW).picker(Locale::EN, "/overview", &query);
         assert_eq!(picker.choices[0].link, "/overview?split=key&range=15m");
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn width_of_bars_is_chosen_where_there_are_several_and_few_enough() {
+    fn bar_width_applies_where_it_gives_a_reasonable_number_of_bars() {
         let bars = |query: &str| (of(query).axis().count(), of(query).bars());
         assert_eq!(bars("range=7d&bars=hour"), (169, ("width", "hour")));
         assert_eq!(bars("range=7d&bars=day"), (8, ("width", "day")));
@@ -336,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn charts_have_few_bars() {
+    fn charts_have_at_most_32_bars() {
         for query in ["range=15m", "range=1h", "range=24h", "range=7d", "range=30d", "range=month"] {
             let bars = beginnings(&of(query).axis()).count();
             assert!((3..=32).contains(&bars), "{query}: {bars}");

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn script_speaks_every_protocol_of_callers() {
+    fn playground_script_has_a_codec_for_every_protocol() {
         let script = include_str!("../../assets/playground-protocols.js");
         for (protocol, _) in protocols::of_callers() {
             let word = protocol.as_str();
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_send_the_key_as_clients_of_the_protocol_do() {
+    fn playground_sends_the_key_in_the_header_of_the_protocol() {
         let choices: Vec<ProtocolChoice> =
             protocols::of_callers().map(|(protocol, _)| ProtocolChoice::of(Locale::EN, protocol)).collect();
         let first = choices.iter().filter(|choice| choice.is_first).count();

@@ -272,7 +272,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn choice_of_the_member_comes_first() {
+    fn member_preferences_take_precedence_over_cookies() {
         let mut headers = HeaderMap::new();
         headers.insert(header::COOKIE, HeaderValue::from_static("tollgate_language=en; tollgate_theme=dark"));
         let member = MemberPreferences { language: Some("zh-CN".to_owned()), ..MemberPreferences::default() };

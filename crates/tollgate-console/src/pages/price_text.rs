@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn price_is_said_with_the_figures_it_has() {
+    fn price_sentence_names_the_figures_that_are_set() {
         assert_eq!(sentence(Locale::EN, &json!({"input": "1", "output": "2.5"})), "Input $1.00, Output $2.50");
         assert_eq!(sentence(Locale::EN, &Value::Null), "Not priced");
         assert_eq!(sentence(Locale::EN, &json!({"free": true})), "Free");

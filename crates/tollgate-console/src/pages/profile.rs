@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn browsers_are_named() {
+    fn browser_and_platform_are_read_from_the_user_agent() {
         for (agent, expected) in [
             (
                 "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0.0.0 Safari/537.36",

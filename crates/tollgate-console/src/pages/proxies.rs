@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_before_the_end_of_a_test() {
+    fn test_steps_are_listed_before_the_result() {
         let tally = Tally::default();
         let steps = vec![StepObject { step: "TCP".to_owned(), took_ms: 2.4, detail: "connected".to_owned() }];
         let tested = TestedObject { passed: false, steps, error: Some("the proxy <b>".to_owned()) };

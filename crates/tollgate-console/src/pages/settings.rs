@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn control_fits_the_type() {
+    fn form_control_matches_the_type_of_the_setting() {
         let state = FormState::of(FormData::of(&[("value", "true")]));
         let of = |kind: &str, more: Value| control(Locale::EN, &state, &setting(kind, &more));
         assert!(matches!(of("flag", json!({})).kind, ControlKind::Choice(choices) if choices[0].is_chosen));
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn row_says_what_overrides_a_stored_value() {
+    fn row_names_the_source_that_overrides_a_stored_value() {
         let row = SettingRow::of(Locale::EN, &setting("number", &json!({"source": "environment", "unit": "ms"})));
         assert_eq!((row.source, row.value.as_deref(), row.is_overridden), ("environment", Some("5 ms"), true));
         assert_eq!(section("server.listen"), "server");

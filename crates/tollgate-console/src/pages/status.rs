@@ -142,7 +142,7 @@ mod tests {
     use crate::pages::models::example_offer;
 
     #[test]
-    fn bad_days_that_follow_each_other_are_one_incident() {
+    fn consecutive_bad_days_are_one_incident() {
         let mut offer = example_offer();
         let mut shares = vec![Some(1.0); 30];
         (shares[3], shares[4], shares[20], shares[29]) = (Some(0.5), Some(0.94), None, Some(0.9));

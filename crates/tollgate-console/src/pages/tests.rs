@@ -31,7 +31,7 @@ fn operations_of_pages_are_routes() {
 }
 
 #[test]
-fn pages_have_one_entry_each_and_no_path_of_another_part() {
+fn page_routes_are_unique_and_outside_the_other_path_prefixes() {
     let mut seen = HashSet::new();
     for route in routes() {
         assert!(seen.insert((route.path, format!("{:?}", route.method))), "{} occurs twice", route.path);
@@ -43,7 +43,7 @@ fn pages_have_one_entry_each_and_no_path_of_another_part() {
 }
 
 #[test]
-fn form_belongs_to_the_page_above_it() {
+fn path_of_a_form_maps_to_its_page() {
     for (form, page) in [
         ("/keys/new", "/keys/new"),
         ("/keys/key_1", "/keys/key_1"),
@@ -73,7 +73,7 @@ fn parameters_of_pages_are_known() {
 
 /// The policy allows no inline script, no inline style and no event handler.
 #[test]
-fn templates_hold_nothing_that_the_policy_forbids() {
+fn templates_comply_with_the_content_security_policy() {
     for (path, text) in all_templates() {
         for (at, _) in text.match_indices("<script") {
             let tag = text[at..].split('>').next().unwrap();
@@ -89,7 +89,7 @@ fn templates_hold_nothing_that_the_policy_forbids() {
 
 /// Values are escaped everywhere. The exceptions are other templates.
 #[test]
-fn only_fields_are_not_escaped() {
+fn only_nested_templates_are_exempt_from_escaping() {
     let known = [
         "login",
         "password",

@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn row_that_is_kept_is_turned_on_at_the_path_of_its_kind() {
+    fn undo_cookie_maps_to_the_path_that_turns_the_row_on() {
         let kept = |row: &[&str]| keep(row).split(';').next().unwrap().strip_prefix("tollgate_undo=").unwrap().to_owned();
         assert_eq!(at(Toast::KeyOff, &kept(&["key_1"])).as_deref(), Some("/keys/key_1/enable"));
         assert_eq!(at(Toast::KeysOff, &kept(&["key_1~key_2"])).as_deref(), Some("/key-selection/enable?key=key_1&key=key_2"));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn cookie_leads_to_no_other_path() {
+    fn malformed_undo_cookie_maps_to_no_path() {
         for (toast, row) in [
             (Toast::Saved, "key_1"),
             (Toast::KeyOff, "a/b"),

@@ -131,7 +131,7 @@ async fn cancelled_import_writes_nothing() {
 }
 
 #[tokio::test]
-async fn faults_of_the_list_have_positions() {
+async fn errors_of_the_list_have_positions() {
     let store = store().await;
     let failed =
         request(&json!({"file": "model,input\na,cheap\n", "source": "s"})).run(&store, now, &WorkControl::unattended()).await;
@@ -144,7 +144,7 @@ async fn faults_of_the_list_have_positions() {
 }
 
 #[test]
-fn lists_in_a_result_are_cut_by_their_size() {
+fn lists_in_a_result_are_truncated_by_size() {
     let values = || (0..10).map(|_| json!("12345678"));
     assert_eq!(within(1_000, values()), (values().collect(), false));
     // Ten bytes with quotes and one for the comma.

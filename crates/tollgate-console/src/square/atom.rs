@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_those_of_the_price_that_is_paid() {
+    fn price_differences_include_the_multiplier() {
         let always = |price| Some(vec![ScheduledPrice { valid_from: None, price }]);
         let cheaper = change(always(price(300_000_000)), always(price(200_000_000)));
         assert_eq!(differences(&cheaper, Multiplier(1_500_000)), ["input 0.45 to 0.30"]);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn announced_prices_are_told_once() {
+    fn announced_prices_are_reported_once() {
         let now = ScheduledPrice { valid_from: None, price: price(300_000_000) };
         let later = ScheduledPrice { valid_from: Some(Timestamp(1_795_305_600_000_000)), price: price(100_000_000) };
         let announced = change(Some(vec![now.clone()]), Some(vec![now.clone(), later.clone()]));
@@ -339,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn feed_is_well_formed_xml_whatever_names_are() {
+    fn feed_is_well_formed_xml_for_any_model_name() {
         let entry = Entry {
             revision: Revision(3),
             at: Timestamp(1_795_219_200_000_000),

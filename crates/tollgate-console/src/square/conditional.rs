@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn known_content_is_not_sent_again() {
+    async fn matching_if_none_match_gets_304_without_a_body() {
         let representation = Representation::new("application/json", b"{}".to_vec());
         let (status, headers, body) = ask(&representation, &[]).await;
         assert_eq!((status, &body[..], headers["cache-control"].to_str().unwrap()), (200, &b"{}"[..], "public, max-age=30"));
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn large_bodies_are_compressed_for_those_who_take_it() {
+    async fn large_bodies_are_compressed_when_gzip_is_accepted() {
         let representation = Representation::new("text/plain", b"model ".repeat(1_000));
         let (_, headers, body) = ask(&representation, &[("accept-encoding", "br, gzip;q=0.8")]).await;
         assert_eq!(headers["content-encoding"], "gzip");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_are_shares_of_what_was_not_the_callers_fault() {
+    fn figures_exclude_requests_that_failed_by_the_callers_fault() {
         let shown = figures(vec![bucket(23, 10, 0), bucket(2, 19, 1), bucket(0, 3, 1)]);
         assert_eq!(shown.availability, Some(0.9412));
         assert_eq!(shown.output_tokens_per_s, Some(25.0));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn figures_of_few_requests_are_left_out() {
+    fn figures_with_too_few_requests_are_omitted() {
         let shown = figures(vec![bucket(1, 19, 0)]);
         assert_eq!((shown.availability, shown.output_tokens_per_s, shown.first_content_ms), (None, None, None));
         assert_eq!(figures(vec![bucket(1, 10, 10)]).availability, Some(0.5), "failures count as requests");

@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cursor_is_the_next_of_a_page() {
+    fn cursor_is_parsed_and_malformed_cursors_are_refused() {
         assert_eq!(cursor("7-2").unwrap(), AuditPosition { revision: Revision(7), position: 2 });
         for bad in ["", "7", "7-", "-", "x-1"] {
             assert!(cursor(bad).is_err(), "{bad}");

@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn picked_rows_are_those_that_are_written() {
+    fn only_picked_rows_are_written_and_rows_that_cannot_be_are_refused() {
         let rows = vec![
             row("a", None, ImportState::New),
             row("a", Some("main"), ImportState::Changed),

@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasons_and_addresses_that_no_record_has_found_nothing() {
+    fn unknown_error_codes_and_invalid_addresses_are_refused() {
         assert_eq!(reason("e13").unwrap(), "E13");
         for known in ["E64", "E14", "gateway_stopped", "overflow", "Else"] {
             assert_eq!(reason(known).unwrap(), known);
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_pairs_of_which_all_must_match() {
+    fn tag_filter_is_a_bounded_list_of_name_value_pairs() {
         let found = tags("project=web, user=a b").unwrap();
         let pairs: Vec<(&str, &str)> = found.iter().map(|tag| (tag.name.as_str(), tag.value.as_str())).collect();
         assert_eq!(pairs, [("project", "web"), ("user", "a b")]);
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn status_is_one_or_a_class() {
+    fn status_filter_is_a_status_or_a_class_of_statuses() {
         assert_eq!(status("429").unwrap(), (429, 429));
         assert_eq!(status("5xx").unwrap(), (500, 599));
         for wrong in ["", "xx", "6xx", "99", "4x", "4xxx", "600", "+4xx"] {

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn axis_has_the_narrowest_buckets_that_fit() {
+    fn axis_uses_the_narrowest_bucket_width_that_fits() {
         let of = |since: i64, length: i64, count: i64| {
             let axis = Axis::of(since * MINUTE, (since + length) * MINUTE, count);
             (axis.begin / MINUTE, axis.end / MINUTE, axis.width / MINUTE)
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn width_of_buckets_is_chosen() {
+    fn axis_uses_the_requested_bucket_width() {
         let axis = Axis::of_width(90 * MINUTE, 24 * 60 * MINUTE + 1, "hour").unwrap();
         assert_eq!((axis.begin / MINUTE, axis.end / MINUTE, axis.count()), (60, 25 * 60, 24));
         assert_eq!(Axis::of_width(90 * MINUTE, 2 * DAY, "day"), Some(Axis { begin: 0, end: 2 * DAY, width: DAY }));
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn every_bucket_is_there_and_has_the_sums_of_its_time() {
+    fn every_bucket_is_returned_with_its_sums() {
         let row = |of: &str, and: &str, requests: u64| SummaryRow {
             of: of.to_owned(),
             and: and.to_owned(),

@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_that_give_another_amount_are_not_shown() {
+    fn price_lines_that_do_not_add_up_to_the_amount_are_not_shown() {
         let price = Price { input: Some(1_000_000_000), ..Price::free() };
         let tokens = Tokens { input: 3, ..Tokens::default() };
         let of = |amount| lines(Some(&price), Multiplier::ONE, &tokens, amount);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_service_tiers_and_tools_were_not_shown() {
+    fn price_lines_apply_service_tiers_and_tool_prices() {
         let price = Price {
             input: Some(1_000_000_000),
             priority: Some(Multiplier(2_000_000)),

@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn groupings_are_one_or_two_different_ones() {
+    fn grouping_is_one_or_two_distinct_dimensions() {
         assert_eq!(grouping("model, day", UsageView::Member).unwrap(), Grouping::pair(SummaryBy::Model, SummaryBy::Day));
         assert_eq!(grouping("error", UsageView::Member).unwrap(), SummaryBy::Reason.into());
         let project = TagName::parse("project").unwrap();
@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn size_of_a_row_is_the_figure_of_the_word() {
+    fn row_size_is_the_requested_figure() {
         let row =
             SummaryRow { requests: 9, completed: 7, tokens_input: 3, sale: NanoUsd(5), cost: NanoUsd(-1), ..SummaryRow::default() };
         let sizes = ["requests", "errors", "tokens", "sale", "cost"].map(|word| size(&row, figure(word)));

@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn position_is_the_id_of_an_event() {
+    fn event_id_round_trips_as_the_log_position() {
         let at = LogPosition { batch: 7, records: u32::MAX };
         assert_eq!(position(&shown(at)).unwrap(), at);
         for wrong in ["", "7", "7-", "-7-1", "7-x", "req_1"] {

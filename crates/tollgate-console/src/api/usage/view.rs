@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn members_cannot_ask_for_what_they_do_not_see() {
+    fn members_cannot_filter_group_or_sort_by_hidden_fields() {
         let query = |name: &str| InputFields([(name.to_owned(), Value::from("x"))].into_iter().collect());
         for name in CLOSED_FILTERS {
             assert!(UsageView::Operator.allow_filters(&query(name)).is_ok());

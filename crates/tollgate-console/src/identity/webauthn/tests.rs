@@ -126,7 +126,7 @@ fn expected(relying_party: &RelyingParty) -> ExpectedAnswer<'_> {
 
 /// The answers in the file were made by other implementations of cryptography and CBOR.
 #[test]
-fn answers_of_other_implementations_are_accepted() {
+fn vectors_of_other_implementations_are_accepted_and_modified_ones_refused() {
     let file: Value = serde_json::from_str(include_str!("vectors.json")).unwrap();
     let vectors = file["vectors"].as_array().unwrap();
     assert_eq!(vectors.len(), ALGORITHMS.len());
@@ -171,7 +171,7 @@ fn new_passkey_has_id_key_counter_and_flags() {
 }
 
 #[test]
-fn each_check_of_a_new_passkey_refuses() {
+fn registration_with_any_invalid_part_is_refused() {
     let authenticator = Authenticator::new();
     let good = parts("webauthn.create", 0x45);
     assert!(authenticator.register(&good).is_ok());
@@ -222,7 +222,7 @@ fn each_check_of_a_new_passkey_refuses() {
 }
 
 #[test]
-fn each_check_of_a_sign_in_refuses() {
+fn assertion_with_any_invalid_part_is_refused() {
     let authenticator = Authenticator::new();
     let good = parts("webauthn.get", 0x1d);
     let asserted = authenticator.assert(&good, HANDLE).unwrap();
@@ -289,7 +289,7 @@ fn malformed_bytes_are_refused() {
 }
 
 #[test]
-fn relying_party_is_that_of_the_configured_address() {
+fn relying_party_is_derived_from_the_configured_url() {
     for (url, expected) in [
         ("https://gateway.example.com", Some(("gateway.example.com", "https://gateway.example.com"))),
         ("https://gateway.example.com:8443/console/", Some(("gateway.example.com", "https://gateway.example.com:8443"))),

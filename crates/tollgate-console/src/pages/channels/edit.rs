@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn form_that_is_sent_as_it_was_shown_changes_nothing() {
+    fn unchanged_form_changes_nothing() {
         let (row, sent) = (row(), values(&row()));
         let body = body(&sent, &row, true).unwrap();
         for (field, value) in &body {
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn only_admins_send_what_only_they_may_change() {
+    fn admin_only_fields_are_not_sent_by_operators() {
         let body = body(&values(&row()), &row(), false).unwrap();
         assert!(["proxy", "ca_file", "private_network"].iter().all(|field| !body.contains_key(*field)));
     }

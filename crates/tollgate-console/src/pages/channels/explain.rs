@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn place_of_the_channel_is_told() {
+    fn sentence_states_whether_the_channel_is_planned_or_excluded() {
         let found: Explanation = serde_json::from_value(serde_json::json!({
             "group": "default", "refusal": null,
             "planned": [
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn every_exclusion_has_words() {
+    fn every_exclusion_code_has_a_label_and_a_remedy() {
         let source = include_str!("../../../../tollgate-core/src/route/exclusion.rs");
         let codes = source.split("pub const fn code").nth(1).unwrap().split("pub").next().unwrap();
         let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();

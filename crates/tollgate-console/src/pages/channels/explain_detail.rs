@@ -108,9 +108,9 @@ mod tests {
 
     use super::*;
 
-    /// The words of the router, so that a change of them is noticed.
+    /// Uses the texts of the router itself, so that a change to one of them fails here.
     #[test]
-    fn details_of_the_router_are_said_in_chinese() {
+    fn router_details_are_translated_to_chinese() {
         let figures = PriceFigures {
             level: LimitLevel::Group,
             on: PriceLimitOn::Sale,

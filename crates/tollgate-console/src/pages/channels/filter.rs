@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_meets_every_field() {
+    fn channel_is_selected_when_every_filter_field_matches() {
         let (on, off) = (channel("a", "openai", "on"), channel("b", "gemini", "off"));
         let selects =
             |query: &str, state: &ChannelState| ChannelFilter::of(&FormData::parse(query.as_bytes())).selects(state, &["default"]);
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_offer_what_channels_have() {
+    fn filter_fields_offer_the_values_of_existing_channels() {
         let states = [channel("a", "openai", "on"), channel("b", "gemini", "off")];
         let filter = ChannelFilter::of(&FormData::parse(b"provider=gemini"));
         let choices = filter.choices(Locale::EN, &states, &["default".to_owned()]);

@@ -272,13 +272,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tags_are_divided_by_commas_of_both_languages() {
+    fn tags_are_split_at_ascii_and_fullwidth_commas() {
         assert_eq!(tags(" eu,, batch 2，us "), json!(["eu", "batch 2", "us"]));
         assert_eq!(tags(""), json!([]));
     }
 
     #[test]
-    fn taken_name_and_wrong_address_are_named_together_and_the_credential_stays() {
+    fn name_conflict_and_invalid_url_are_reported_together_and_the_credential_is_kept() {
         let sent = FormData::parse(b"name=c&base_url=example.com&credential=sk-typed");
         let error = with_fault_of_url(&sent, ApiError::conflict("already_exists", "x"));
         let form = refused(Locale::EN, &sent, error).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_beside_their_fields() {
+    fn errors_are_shown_beside_their_fields() {
         for (error, field) in [
             (ApiError::value("accounts[0].credential", "x"), "credential"),
             (ApiError::value("weight", "x"), "weight"),

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_shown_with_what_is_around_it() {
+    fn diff_shows_changed_lines_with_context() {
         assert!(shown("a\nb\n", "a\nb").is_empty());
         assert_eq!(shown("a\nb\nc\nd\ne\nf\ng", "a\nb\nc\nd\nX\nf\ng"), ["…", " c", " d", "-e", "+X", " f", " g"]);
         assert_eq!(shown("", "a\n"), ["+a"]);
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_are_shown_as_replaced() {
+    fn texts_too_long_to_compare_are_shown_as_replaced() {
         let text = |letter: char| (0..1_100).map(|line| format!("{letter}{}", line % 7)).collect::<Vec<_>>().join("\n");
         let lines = line_diff(&text('a'), &text('b'));
         assert_eq!(lines.len(), 2_200);

@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_of_channels_are_said_in_the_language_of_the_page() {
+    fn errors_of_channels_are_translated() {
         let rows = vec![("a".to_owned(), ApiError::value("weight", "x")), ("b".to_owned(), ApiError::value("account.rpm", "x"))];
         let error = ApiError::check_rows(rows, 3).unwrap_err();
         let said = problem::rows(Locale::ZH_CN, &error, PLACES);

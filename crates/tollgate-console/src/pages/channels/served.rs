@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn models_that_are_not_shown_stay_as_they_are() {
+    fn models_not_shown_in_the_form_are_unchanged() {
         let serves = vec![
             json!({"model": "a", "upstream": "a", "cost": {"input": "1.00", "output": "2.00", "cache_read": "0.10"}}),
             json!({"model": "b", "upstream": "b", "cost": null}),
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn emptied_cost_is_none() {
+    fn emptied_cost_fields_remove_the_cost() {
         let served = vec![json!({"model": "a", "upstream": "a", "cost": {"input": "1.00", "output": "2.00"}})];
         let form = FormData::parse(b"shown=a&upstreams=a&input=&output=");
         assert_eq!(changed(&form, served)[0]["cost"], Value::Null);

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn steps_are_shown_however_lines_are_cut() {
+    async fn steps_are_shown_regardless_of_chunk_boundaries() {
         let text = "{\"step\":\"TCP\",\"took_ms\":1.6,\"detail\":\"<b>connected\",\"account\":\"a\",\"model\":\"m\"}\n\
                     {\"account\":\"a\",\"model\":\"m\",\"passed\":false,\"error\":\"status 401: <script>\"}\n";
         let whole = {

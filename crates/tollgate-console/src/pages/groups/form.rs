@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_are_no_factors_of_models_are_refused() {
+    fn malformed_or_duplicate_model_factor_lines_are_refused() {
         for text in ["gpt-fast", "gpt-*: 1\ngpt-*: 2"] {
             assert_eq!(model_multipliers(text).unwrap_err().param(), Some("model_multipliers"), "{text}");
         }
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn bounds_of_another_mode_are_not_sent() {
+    fn price_limit_sends_only_the_bounds_of_its_mode() {
         let form = FormData::parse(b"price_limit=min_margin&max_input=3&min_margin=0.1");
         assert_eq!(price_limit(&form), json!({"mode": "min_margin", "on": "sale", "min_margin": "0.1"}));
         assert_eq!(price_limit(&FormData::parse(b"max_input=3")), Value::Null);

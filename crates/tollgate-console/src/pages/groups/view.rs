@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn price_limits_are_said_in_words() {
+    fn price_limits_are_described_in_words() {
         let limit = |json: &str| price_limit_lines(Locale::EN, &serde_json::from_str(json).unwrap());
         assert_eq!(limit(r#"{"mode":"ceiling","max_input":"1.5"}"#), ["input ≤ $1.50 per 1M"]);
         let both = limit(r#"{"mode":"ceiling","max_input":"1.5","max_output":"6"}"#);

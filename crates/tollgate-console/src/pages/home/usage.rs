@@ -253,13 +253,13 @@ mod tests {
     }
 
     #[test]
-    fn days_are_utc() {
+    fn days_are_utc_dates() {
         assert_eq!(day_text(NOW, 0), "2026-11-21");
         assert_eq!(day_text(NOW, 6), "2026-11-15");
     }
 
     #[test]
-    fn models_beyond_the_first_are_one_series() {
+    fn models_beyond_the_largest_five_are_one_series() {
         let names = ["a", "b", "c", "d", "e", "f", "g"];
         let sums: Vec<DaySum> =
             names.iter().enumerate().map(|(index, name)| sum("2026-11-21", name, &format!("0.0{}", 9 - index))).collect();
@@ -272,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn models_of_which_nothing_was_used_have_no_series() {
+    fn models_without_usage_have_no_series() {
         let sums = [sum("2026-11-21", "a", "1"), sum("2026-11-21", "", "0")];
         let chart = chart(Locale::EN, &sums, Measure::Spend, NOW, |_, _| String::new());
         assert_eq!(chart.series.iter().map(|series| series.label.as_str()).collect::<Vec<_>>(), ["a"]);

@@ -225,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pace_tells_the_day_on_which_a_budget_is_spent() {
+    fn budget_pace_predicts_the_day_the_budget_is_spent() {
         // Noon of 21 November 2026.
         let now = Timestamp(1_795_262_400_000_000);
         let budget = |spent: &str, left: &str| {

@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn address_keeps_what_can_be() {
+    fn address_keeps_only_valid_filter_values() {
         let filter = of("search=a%26b&state=expired&unused_days=30&sort=spent&member=ann&group=&x=1", true);
         assert_eq!(
             filter.address(&[("after", "key_1")]),

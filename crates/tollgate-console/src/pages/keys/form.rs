@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_of_a_budget_are_beside_its_amount() {
+    fn budget_errors_are_shown_beside_the_amount() {
         let error = ApiError::value("budget.amount", "expected an amount");
         let form = refused(Locale::EN, &FormData::default(), error).unwrap();
         assert!(form.banner().is_none());

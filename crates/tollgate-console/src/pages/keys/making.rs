@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_rows_of_a_file() {
+    fn created_keys_are_written_as_csv() {
         let key = |name: &str| MadeKey { id: "key_1".into(), name: name.into(), member: "ann".into(), key: "sk-tg-x".into() };
         assert_eq!(csv(&[key("a,\"b\"")]), "name,id,member,key\n\"a,\"\"b\"\"\",key_1,ann,sk-tg-x\n");
     }

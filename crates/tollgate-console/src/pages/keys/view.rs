@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn row_has_the_meter_of_the_monthly_budget() {
+    fn row_shows_the_meter_of_the_monthly_budget() {
         let budget = |amount: &str, window: &str| json!({"amount": amount, "window": window, "action": "block"});
         let month = || Some(PeriodUse { requests: 1_234, sale: "9".to_owned() });
         let row = |budget| KeyRow::of(Locale::EN, &KeyObject { month: month(), ..key(&budget) }, Timestamp(0));
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_a_group_is_a_share_for_those_who_hold_its_keys() {
+    fn members_see_group_budgets_only_as_percentages() {
         let budget = |group: Option<&str>| {
             let budget = json!({
                 "of": "group", "group": group, "amount": "500", "window": "month", "action": "block", "spent": "401.43", "left": "98.57",
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn models_beyond_the_first_are_counted() {
+    fn models_beyond_the_first_few_are_shown_as_a_count() {
         let names: Vec<String> = (0..9).map(|number| format!("m{number}")).collect();
         assert!(models(Locale::EN, &names).contains("3 more"));
         assert_eq!(models(Locale::EN, &names[..2]), "m0, m1");

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn playground_goes_on_with_the_texts() {
+    fn playground_continues_with_the_text_messages() {
         let sent = [
             message(Role::System, "Be brief."),
             Message { role: Role::User, parts: vec![MessagePart::Text("Hi".to_owned()), MessagePart::Media("image".to_owned())] },
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_line_for_each_member() {
+    fn json_is_indented_and_other_text_is_unchanged() {
         assert_eq!(indented(r#"{"a":1,"b":[]}"#), "{\n  \"a\": 1,\n  \"b\": []\n}");
         assert_eq!(indented("data: {}\n\n"), "data: {}\n\n");
     }

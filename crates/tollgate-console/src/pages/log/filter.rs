@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn bar_leads_to_its_time() {
+    fn bar_links_to_its_time_range() {
         let filter = of("model=m", false);
         assert_eq!(
             filter.within("2026-11-21T00:00:00Z", 300),
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn width_of_bars_is_kept_in_the_address() {
+    fn bar_width_is_kept_in_the_address() {
         let filter = of("range=7d&model=m&bars=day", false);
         assert_eq!(filter.query(None), "range=7d&bars=day&model=m");
         assert_eq!(
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn following_is_kept_in_the_address_and_asks_for_nothing_else() {
+    fn follow_is_kept_in_the_address_and_not_sent_to_the_api() {
         let filter = of("model=m&follow=1&open=req_1", false);
         assert_eq!(filter.query(None), "model=m&follow=1");
         assert_eq!(filter.with_range("1h"), "range=1h&model=m&follow=1");
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn choices_beside_outcomes_are_parameters_of_their_own() {
+    fn outcome_choices_that_are_not_outcomes_become_their_own_parameters() {
         let asked = |query: &str| of(query, true).live_query();
         assert_eq!(asked("outcome=empty&model=m"), "model=m&empty=true");
         assert_eq!(asked("outcome=failed_over"), "failed_over=true");
@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn members_have_no_field_for_what_they_do_not_see() {
+    fn members_have_no_filter_fields_for_hidden_columns() {
         assert!(of("channel=c&member=m", false).values.is_empty());
         assert!(of("", false).fields(Locale::EN).iter().all(|field| field.name != "channel"));
         assert_eq!(of("channel=c&member=m", true).values.len(), 2);

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn conversations_are_read_in_every_protocol() {
+    fn conversations_are_parsed_in_every_protocol() {
         for (protocol, body) in bodies() {
             let messages = of_request(protocol, &body.to_string()).unwrap();
             let parts: Vec<MessagePart> = messages.iter().flat_map(|message| message.parts.clone()).collect();
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn whole_answers_are_one_message() {
+    fn complete_answers_are_parsed_as_one_message() {
         let answers = [
             (Protocol::OpenAi, json!({"choices": [{"message": {"role": "assistant", "content": "Hello"}}]})),
             (Protocol::Gemini, json!({"candidates": [{"content": {"role": "model", "parts": [{"text": "Hel"}, {"text": "lo"}]}}]})),
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn events_of_streams_are_put_together() {
+    fn stream_events_are_assembled_into_one_message() {
         let expected = Message {
             role: Role::Model,
             parts: vec![MessagePart::Thought("Hm.".to_owned()), MessagePart::Text("Hello".to_owned()), call("look", "{\"at\":1}")],

@@ -417,7 +417,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn candidate_that_was_tried_first_is_the_first() {
+    fn first_planned_candidate_is_labelled_first() {
         let entry = |code: &str| TraceObject { channel: "c".to_owned(), account: None, code: code.to_owned(), detail: None };
         let rows = trace(Locale::EN, &["cooling", "planned", "planned", "spare"].map(entry));
         let words: Vec<_> = rows.iter().map(|row| (row.word.as_str(), row.is_planned)).collect();
@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_stand_on_the_clock_of_the_request() {
+    fn attempts_are_placed_on_the_timeline_of_the_request() {
         let tokens = json!({"input": 10, "output": 5, "cache_read": 0, "cache_write": 0, "cache_write_1h": 0, "thinking": 0, "image": 0,
             "audio": 0, "source": "provider"});
         let attempt = |at: &str, result: &str, first: Option<u64>, duration: u64| {

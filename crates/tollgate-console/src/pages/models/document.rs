@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_group_the_cheapest_offer_counts() {
+    fn without_a_group_the_cheapest_offer_is_shown() {
         let offer = |group: &str, price: Value| {
             let mut offer = example_offer();
             (offer["group"], offer["price"]) = (group.into(), price);

@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn options_have_their_counts_and_the_view_keeps_the_filters() {
+    fn filter_options_have_counts_and_the_view_link_keeps_the_filters() {
         let models = [model("b", "Two", "3", 8_000), model("a", "One", "10", 200_000)];
         let filter = SquareFilter::of(&FormData::parse(b"vendor=One&q=a+b&available=1"), TokenUnit::Million);
         let facets = filter.facets(Locale::EN, &models.iter().collect::<Vec<_>>(), None, &Capabilities::default());

@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn address_comes_before_what_the_browser_kept() {
+    fn unit_in_the_address_takes_precedence_over_the_cookie() {
         let mut headers = HeaderMap::new();
         headers.insert("cookie", http::HeaderValue::from_static("tollgate_unit=1k"));
         assert_eq!(TokenUnit::of(&FormData::parse(b""), &headers), TokenUnit::Thousand);

@@ -306,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn price_before_the_multiplier_is_shown_where_it_differs() {
+    fn base_price_is_shown_where_the_multiplier_changes_it() {
         let price = json!({"input": "2.16", "output": "12", "cache_read": null});
         let base = json!({"input": "2.4", "output": "12"});
         let shown = prices(Locale::EN, TokenUnit::Million, &price, &base, &MAIN);
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn strip_tells_no_traffic_from_failures() {
+    fn availability_strip_distinguishes_no_traffic_from_failures() {
         let figures: SquareFigures = serde_json::from_value(json!({
             "availability": null, "first_content_ms": null, "output_tokens_per_s": null, "buckets": [null, 1.0, 0.95, 0.2],
         }))
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_of_some_channels_are_told_apart() {
+    fn parameters_supported_by_some_channels_are_listed_separately() {
         let document: SquareDocument = serde_json::from_value(json!({
             "groups": [], "data": [], "parameter_sets": [{
                 "id": "p1", "supported": ["seed", "tools"], "dropped": ["metadata", "user"], "unsupported": ["n"],
@@ -353,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_safe_in_paths() {
+    fn model_names_are_percent_encoded_in_paths() {
         assert_eq!(path_of_name("openai/gpt-x:free"), "openai/gpt-x:free");
         assert_eq!(path_of_name("a b?\"<script>#/../ü"), "a%20b%3F%22%3Cscript%3E%23/../%C3%BC");
     }

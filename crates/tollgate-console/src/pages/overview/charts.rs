@@ -227,13 +227,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn steps_are_added_up_to_bars() {
+    fn histogram_steps_are_summed_into_bars() {
         let axis = Axis { begin: 0, end: 30, width: 10 };
         assert_eq!(folded(&axis, [(0, 1), (9, 2), (10, 4), (29, 8), (30, 16)].into_iter()), [3, 4, 8]);
     }
 
     #[test]
-    fn split_is_one_of_the_known() {
+    fn unknown_split_falls_back_to_the_model() {
         assert_eq!(Split::of("key"), Split::Key);
         assert_eq!(Split::of("<script>"), Split::Model);
     }

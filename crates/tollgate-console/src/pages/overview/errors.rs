@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_buckets_with_the_latest_errors_are_read() {
+    fn range_is_narrowed_to_the_buckets_with_the_latest_errors() {
         let bucket = |hour: u32, refused: u64| -> Bucket {
             serde_json::from_value(serde_json::json!({
                 "at": format!("2026-11-23T{hour:02}:00:00Z"), "width_s": 3_600, "requests": 100, "completed": 100 - refused,

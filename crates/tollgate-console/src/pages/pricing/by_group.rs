@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_shown_side_by_side_from_a_name_on() {
+    fn group_columns_start_at_the_given_name() {
         let group = |name: char| GroupObject {
             name: name.to_string(),
             owner: "database".to_owned(),

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn other_entries_stay_and_times_are_in_order() {
+    fn other_schedule_entries_are_kept_and_sorted_by_time() {
         let before = json!([{"input": "1"}, {"valid_from": "2030-01-01T00:00:00Z", "input": "2"}]);
         let changed = schedule(&before, 0, json!({"input": "9"}));
         assert_eq!(changed, json!([{"input": "9"}, {"valid_from": "2030-01-01T00:00:00Z", "input": "2"}]));
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn faults_are_found_by_their_path() {
+    fn error_paths_map_to_form_fields() {
         for (param, field) in [
             ("price.input", "input"),
             ("price[1].output", "output"),

@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn form_that_is_sent_as_it_was_shown_changes_nothing() {
+    fn unchanged_form_changes_nothing() {
         for fields in [
             json!({"display_name": "Fast", "vendor": null, "description": "a", "context": 128_000, "max_output": null, "visible": false,
                 "embeddings": false, "input_modalities": ["text", "image"], "output_modalities": ["text"],

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_says_what_a_list_without_a_column_removes() {
+    fn row_marks_figures_that_the_import_removes() {
         let row: RowObject = serde_json::from_value(json!({
             "id": "sale:m", "model": "m", "channel": null, "state": "changed", "reason": null, "notes": [],
             "before": {"input": "1", "output": "2", "cache_read": "0.1"}, "after": {"input": "1", "output": "3"},
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn list_and_selection_are_sent() {
+    fn list_and_selection_are_sent_in_the_body() {
         let form = FormData::parse(b"source=litellm&file=%7B%7D&to=cost&models=gpt-*,+cl*");
         let expected = json!({"file": "{}", "format": "litellm", "source": PASTED, "to": "cost", "models": ["gpt-*", "cl*"]});
         assert_eq!(Value::Object(list_body(&form).unwrap()), expected);

@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_comes_before_the_group() {
+    fn key_takes_precedence_over_the_group() {
         let form = FormData::parse(b"model=m&key=ci&group=default&input=1,000&output=&web_search=true&service_tier=");
         let body = body(&form).unwrap();
         assert_eq!(

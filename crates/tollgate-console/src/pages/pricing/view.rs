@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn row_shows_the_price_after_the_factor_and_what_sells_below_cost_first() {
+    fn row_shows_the_multiplied_price_and_lists_below_cost_channels_first() {
         let prices: PricesObject = serde_json::from_value(json!({
             "model": "a/b", "price": [{"input": "1", "output": "2"}, {"valid_from": "2030-01-01T00:00:00Z", "input": "3"}],
             "source": null, "imported_at": null, "sale_multiplier": "0.5", "served_by": [

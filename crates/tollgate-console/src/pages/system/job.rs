@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn results_are_checks_facts_and_lines() {
+    fn job_results_are_shown_as_checks_facts_and_lines() {
         let doctor = JobResult::of(Locale::EN, "doctor", &json!({"items": [{"what": "disk", "ok": false, "text": "full"}]}));
         assert_eq!((doctor.checks[0].0.tone, doctor.checks[0].1.as_str()), ("bad", "full"));
         let low = json!({"items": [{"what": "open files", "ok": true, "note": true, "text": "less than configured"}]});

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_by_time_move_by_the_length_of_the_period() {
+    fn time_groups_of_the_previous_period_are_shifted_by_its_length() {
         let week = of("2026-11-15T10:30:00Z", "2026-11-22T10:30:00Z");
         assert_eq!(week.filter.since, parse_rfc3339("2026-11-08T10:30:00Z"));
         assert_eq!(week.moved(SummaryBy::Day, "2026-11-08"), "2026-11-15");
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn period_before_a_long_time_until_now_begins_where_sums_do() {
+    fn start_of_a_long_previous_period_is_aligned_to_the_rollups() {
         let until_now = |since: &str, now: &str| {
             let filter = UsageFilter { since: parse_rfc3339(since), ..UsageFilter::default() };
             period(&filter, parse_rfc3339(now).unwrap()).unwrap().filter.since
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn group_of_one_period_alone_is_a_row_too() {
+    fn groups_present_in_only_one_period_are_kept() {
         let row = |of: &str, requests: u64| SummaryRow { of: of.to_owned(), requests, ..SummaryRow::default() };
         let period = of("2026-11-15T00:00:00Z", "2026-11-16T00:00:00Z");
         let rows =

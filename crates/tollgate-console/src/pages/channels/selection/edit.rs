@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_is_a_value() {
+    fn zero_is_sent_as_a_value() {
         let sent = body(&FormData::parse(b"priority=0&tpm=0"), true).unwrap();
         assert_eq!(Value::Object(sent), json!({"priority": 0, "account": {"tpm": 0}}));
     }

@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_account_is_an_item() {
+    fn each_tested_account_is_a_list_item() {
         let account = |name: &str, error: Option<&str>| TestedObject {
             account: name.to_owned(),
             model: "m".to_owned(),

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn factor_of_a_model_is_set_beside_the_others_and_taken_away() {
+    fn model_factor_is_added_and_removed_beside_the_others() {
         let groups = [group("a", "1", &[("gpt-*", "1.5")]), group("b", "1", &[("gpt-*", "1.5"), ("gpt-fast", "2")])];
         let bodies = |form: &[u8]| -> Vec<Value> {
             let found = changed(&FormData::parse(form), &groups, Subject::Model("gpt-fast")).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn hint_says_what_applies_without_a_factor_of_its_own() {
+    fn hint_names_the_factor_that_applies_otherwise() {
         let own = group("a", "0.9", &[("gpt-fast", "2"), ("gpt-*", "1.5"), ("*-fast", "3")]);
         assert_eq!(without_own(Locale::EN, &own, "gpt-fast"), "Empty: × 3 of *-fast");
         assert_eq!(without_own(Locale::EN, &own, "gpt-slow"), "Empty: × 1.5 of gpt-*");
