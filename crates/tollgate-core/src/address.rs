@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn only_allowed_networks_are_reached_and_the_denied_list_wins() {
+    fn only_allowed_networks_are_permitted_and_denied_networks_take_precedence() {
         let lists = lists(&["192.0.2.0/24", "2001:db8::/32"], &["192.0.2.7/32"]);
         for address in ["192.0.2.1", "::ffff:192.0.2.1", "64:ff9b::192.0.2.1", "2001:db8::1"] {
             assert_eq!(listed(&lists, address), None, "{address}");

@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_has_its_word() {
+    fn alert_rule_names_round_trip() {
         for rule in AlertRule::ALL {
             assert_eq!(AlertRule::parse(rule.as_str()), Some(rule));
         }

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn any_kind_below_its_cost_is_named() {
+    fn token_kind_sold_below_its_cost_is_named() {
         assert_eq!(of(&price("1", "2"), &price("1", "2"), 0), None, "at cost is not below it");
         assert_eq!(of(&price("1", "2"), &price("0.5", "2.1"), 0), Some("output"));
         let cost = Price { thinking: Some(9_000_000_000), ..price("0.5", "1") };
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn web_search_counts_where_a_request_may_search() {
+    fn web_search_price_is_compared_only_if_the_request_may_search() {
         let (sale, one) = (Price { web_search: Some(1_000), ..price("1", "2") }, Multiplier::ONE);
         let cost = Price { web_search: Some(1_001), ..sale.clone() };
         assert_eq!(below_cost((&sale, one), (&cost, one), 0, false), None);
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn tiers_count_that_the_prompt_may_reach() {
+    fn tiers_within_reach_of_the_prompt_are_compared() {
         let cost = Price { tiers: vec![PriceTier { above: 1_000, price: price("3", "9") }], ..price("1", "2") };
         assert_eq!(of(&price("1", "2"), &cost, 1_000), None);
         assert_eq!(of(&price("1", "2"), &cost, 1_001), Some("input"));
     }
 
     #[test]
-    fn unknown_prices_are_excluded_where_nothing_may_be_sold_below_cost() {
+    fn unknown_prices_are_excluded_when_selling_below_cost_is_forbidden() {
         let (list, one) = (price("1", "2"), Multiplier::ONE);
         assert_eq!(exclusion(None, Some((&list, one)), 0, false), Some(Exclusion::Unpriced(MissingPrice::SaleForPriceLimit)));
         assert_eq!(exclusion(Some((&list, one)), None, 0, false), Some(Exclusion::Unpriced(MissingPrice::CostForPriceLimit)));

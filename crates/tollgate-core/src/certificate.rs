@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn other_bytes_have_no_expiry() {
+    fn invalid_certificates_have_no_expiry() {
         let whole = certificate(true, b"261231235959Z", UTC_TIME);
         for length in 0..whole.len() {
             assert_eq!(certificate_expiry(&whole[..length]), None, "{length} bytes");

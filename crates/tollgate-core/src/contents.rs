@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn holders_with_little_keep_it() {
+    fn holders_below_the_fair_share_are_not_reduced() {
         assert_eq!(fair_level(&[10, 20, 30], 60), u64::MAX);
         assert_eq!(fair_level(&[10, 20, 1_000], 60), 30);
         assert_eq!(fair_level(&[100, 100, 1], 61), 30);
@@ -250,7 +250,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn fair_shares_fit(held in prop::collection::vec(0_u64..1_000, 1..20), total in 0_u64..10_000) {
+        fn fair_level_is_the_highest_that_fits_the_total(held in prop::collection::vec(0_u64..1_000, 1..20), total in 0_u64..10_000) {
             let level = fair_level(&held, total);
             let kept: u64 = held.iter().map(|size| (*size).min(level)).sum();
             prop_assert!(kept <= total);
@@ -260,7 +260,7 @@ mod tests {
         }
 
         #[test]
-        fn pieces_make_no_difference(text in "[a-zA-Z0-9 ü你\"]{0,3000}", piece in 1_usize..500, max in 0_usize..2_000) {
+        fn excerpt_does_not_depend_on_the_piece_size(text in "[a-zA-Z0-9 ü你\"]{0,3000}", piece in 1_usize..500, max in 0_usize..2_000) {
             prop_assert_eq!(excerpt(&text, max, piece), excerpt(&text, max, usize::MAX / 2));
         }
     }

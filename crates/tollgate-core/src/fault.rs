@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_follows_the_error_and_else_the_outcome() {
+    fn fault_is_derived_from_the_error_code_or_the_outcome() {
         let of = |outcome, reason: &str| Fault::of(outcome, Some(reason).filter(|reason| !reason.is_empty()));
         assert_eq!(of(Outcome::Completed, ""), None);
         assert_eq!(of(Outcome::Completed, "usage_excess"), None, "it was answered");

@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn share_of_nearly_all_was_shown_as_all() {
+    fn share_just_below_100_percent_is_rounded_down() {
         let shown = |share| format!("{:.1}", percent_down(share));
         assert_eq!(
             [0.9996, 1.0, 0.8, 0.1666, 0.0, -1.0, -0.0001].map(shown),
@@ -44,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn margin_is_the_part_of_the_sale_price_that_the_cost_leaves() {
+    fn margin_is_the_share_of_the_sale_price_above_the_cost() {
         let one = Multiplier::ONE;
         assert_eq!(price_margin((300, one), (250, one)), Some(166_666));
         assert_eq!(price_margin((100, Multiplier(2_000_000)), (250, one)), Some(-250_000));

@@ -349,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_whose_money_is_bounded_are_judged_apart_from_others() {
+    fn keys_with_limited_money_are_evaluated_separately() {
         // `m` has no sale price, so it is not sold where a budget bounds the money.
         let mut unpriced = model("m");
         unpriced.spec.price = None;

@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_one_member_provokes_concerns_no_other_member() {
+    fn observation_concerns_its_key_then_its_member_and_everyone_from_a_second_member() {
         let requester = |key: u128, member: u128| Requester {
             key: KeyId::from_uuid(uuid::Uuid::from_u128(key)),
             member: MemberId::from_uuid(uuid::Uuid::from_u128(member)),

@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn price_cost_and_margin_are_those_of_settlement() {
+    fn simulated_price_cost_and_margin_equal_those_of_settlement() {
         let mut group = group("default", &["cheap", "dear"]);
         group.multipliers = Multiplier(1_500_000).into();
         let mut dear = priced("dear", "4", "4");
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn factor_of_the_model_itself_is_that_of_the_simulation() {
+    fn simulation_uses_the_factor_of_the_model() {
         let mut group = group("default", &["cheap"]);
         group.multipliers = SaleMultipliers::new(Multiplier(1_500_000), [(Glob("m".to_owned()), Multiplier(2_000_000))]);
         let catalog = catalog(vec![priced("cheap", "0.5", "1")], vec![group], vec![model("m")]);
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn models_that_are_not_offered_or_not_priced_say_so() {
+    fn simulation_reports_unpriced_and_not_offered_models() {
         let mut unpriced = model("m");
         unpriced.spec.price = None;
         let catalog = catalog(vec![priced("cheap", "1", "1")], vec![group("default", &["cheap"])], vec![unpriced]);

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn metadata_adds_what_can_be_a_tag_and_the_header_takes_precedence() {
+    fn metadata_adds_valid_tags_and_the_header_takes_precedence() {
         let mut tags = Tags::parse_header([b"project=web".as_slice()]).unwrap();
         tags.add_metadata(&pairs(&[
             ("project", "other"),
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn added_tags_yield_to_those_that_are_there() {
+    fn existing_tags_take_precedence_over_added_ones() {
         let parsed = |line: &str| Tags::parse_header([line.as_bytes()]).unwrap();
         let mut tags = parsed("team=search,cost=42");
         tags.add(parsed("team=mine,run=7"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn pair_is_a_name_and_a_value() {
+    fn tag_pair_is_parsed_into_name_and_value() {
         let project = TagName::parse("project").unwrap();
         assert_eq!(TagName::of_pair(" project = größe=1 "), Some((project, "größe=1")));
         assert_eq!(project.as_str(), "project");

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_one_key_blocked_the_field_for_all() {
+    fn refusals_of_one_key_block_the_field_only_for_that_key() {
         let fields = list(&["logit_bias"]);
         let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
         let blocks = |learned: &UnsupportedFields, key| !learned.unsupported_in(Protocol::OpenAi, &fields, key, NOW).is_empty();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_one_member_blocked_the_field_for_all() {
+    fn refusals_of_one_member_block_the_field_only_for_that_member() {
         let fields = list(&["logit_bias"]);
         let mut learned = after_refusals(3, "logit_bias", &["logit_bias"]);
         learned.record_refusal(&fields, Protocol::OpenAi, &fields, SIBLING_KEY, Concerned::Key(SIBLING_KEY), NOW);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_or_member_filled_the_remembered_fields() {
+    fn one_key_or_member_cannot_fill_the_remembered_fields() {
         let mut learned = UnsupportedFields::default();
         let mut fill = |by: &dyn Fn(u128) -> Requester| {
             for n in 0..1_000 {

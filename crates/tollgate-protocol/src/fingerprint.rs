@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_of_pieces_are_read_as_words_of_their_bytes() {
+    fn remaining_bytes_of_a_piece_are_hashed_as_a_little_endian_word() {
         let piece: Vec<u8> = (1..40).map(|byte| byte * 5).collect();
         for length in 0..piece.len() {
             let mut expected = Fingerprint::new();

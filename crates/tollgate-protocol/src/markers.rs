@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reasoning_items_of_translation_are_told_from_those_of_services() {
+    fn translated_reasoning_ids_are_distinguished_from_upstream_ids() {
         let own = "rs_01k9v2m5x4r7t8w9y0z1a2b3c4_12";
         assert!(is_translated_reasoning(own) && has_translated_reasoning(format!("{{\"id\":\"{own}\"}}").as_bytes()));
         for id in [

@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_of_callers_has_a_request() {
+    fn every_parameter_has_a_minimal_request() {
         for protocol in Protocol::ALL {
             for field in protocol.spec().parameters {
                 assert!(minimal_request(protocol, field).is_some(), "{field}");

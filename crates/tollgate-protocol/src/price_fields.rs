@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn every_field_of_the_table_is_noticed_in_each_spelling() {
+    fn every_price_field_is_detected_in_every_protocol() {
         for (field, effects) in PRICE_FIELDS {
             let protocols: &[Protocol] = match *field {
                 "cached_content" => &[Protocol::OpenAi, Protocol::Gemini],
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn word_that_leaves_the_choice_to_the_provider_is_one_too() {
+    fn default_fallbacks_count_as_other_routes() {
         assert!(extras("fallbacks", r#""default""#, Protocol::Anthropic).other_routes);
     }
 
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn text_alone_costs_nothing_more() {
+    fn values_with_no_extra_cost_are_ignored() {
         let plain = RequestExtras::default();
         assert_eq!(extras("modalities", r#"["text"]"#, Protocol::OpenAi), plain);
         assert_eq!(extras("speed", r#""standard""#, Protocol::OpenAi), plain);

@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn counts_are_read_and_written_in_one_form() {
+    fn token_count_round_trips() {
         assert_eq!(Responses.decode_count(&Responses.encode_count(12)), Ok(12));
         assert!(Responses.decode_count(b"{}").is_err());
     }

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_in_memory_once_however_often_it_is_repeated() {
+    fn repeated_long_text_is_stored_once() {
         let mut text = SharedPieces::default();
         for _ in 0..1_000 {
             text.extend(&[b'x'; 1_000]);
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn short_outputs_are_one_buffer() {
+    fn short_output_is_one_buffer() {
         let mut item = SharedPieces::written(|out| out.put_slice(b"abc"));
         item.append(&SharedPieces::new(vec![Piece::Own(Bytes::from_static(b"d"))], BytesMut::from("e")));
         assert!(item.pieces.is_empty() && !item.is_empty());

@@ -30,7 +30,7 @@ fn push(relay: &mut dyn StreamRelay, bytes: &str) -> usize {
 }
 
 #[test]
-fn an_event_is_kept_until_it_ends() {
+fn event_is_held_until_it_ends() {
     let all = Protocol::ALL;
     for (upstream, caller) in all.into_iter().flat_map(|upstream| all.map(|caller| (upstream, caller))) {
         let mut relay = if upstream == caller {
@@ -79,7 +79,7 @@ fn arguments(upstream: Protocol, piece: &str, is_first: bool) -> String {
 }
 
 #[test]
-fn calls_that_are_sent_in_one_piece_are_kept_until_they_end() {
+fn call_arguments_written_at_once_are_held_until_the_call_ends() {
     for (upstream, caller) in [
         (Protocol::OpenAi, Protocol::Gemini),
         (Protocol::Anthropic, Protocol::Gemini),
@@ -96,7 +96,7 @@ fn calls_that_are_sent_in_one_piece_are_kept_until_they_end() {
 }
 
 #[test]
-fn text_that_a_responses_stream_repeats_is_kept_once() {
+fn text_repeated_by_a_responses_stream_is_held_once() {
     const PIECES: usize = 1_000;
     let (piece, upstream) = ("quoted \\\" and plain ".repeat(200), Protocol::OpenAi);
     let length = piece.len() * PIECES;

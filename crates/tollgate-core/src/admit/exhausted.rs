@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_are_being_received_fill_the_limits() {
+    fn requests_still_being_received_count_against_the_limits() {
         let meter = Meter { running: 1, ..Meter::default() };
         assert_eq!(kind(exceeded(&limited(0, 3), true, 1, &meter)), None);
         assert_eq!(kind(exceeded(&limited(0, 3), true, 2, &meter)), Some((RateKind::Concurrency, 3, 3)));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn spent_money_refuses_unless_the_request_may_be_free() {
+    fn exhausted_money_refuses_unless_the_request_is_free() {
         let budget = |amount| Budget { amount: NanoUsd(amount), window: Window::Total, action: BudgetAction::Block };
         let meter = Meter { reserved: 100, ..Meter::default() };
         for (amount, costs_money, refused) in [(100, true, true), (101, true, false), (100, false, false)] {

@@ -168,7 +168,7 @@ fn rate_limits_reserve_tokens_and_leave_the_request_unchanged() {
 }
 
 #[test]
-fn alert_budget_bounds_nothing() {
+fn alert_budget_reserves_nothing_and_does_not_limit_output() {
     let reservation = Case::new(|it| it.key.budgets = vec![budget("1", Window::Day, BudgetAction::Alert)]).reservation().unwrap();
     assert_eq!((reservation.limits.len(), reservation.amount, reservation.output), (1, NanoUsd::ZERO, None));
 }

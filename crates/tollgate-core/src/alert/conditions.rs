@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn highest_percentage_of_a_budget_is_told_and_the_others_are_listed() {
+    fn highest_reached_budget_percentage_is_reported_and_the_lower_ones_are_listed() {
         let budgets = [budget(10, Window::Month, BudgetAction::Block)];
         let found = |spent| budget_conditions(&Subject::Gateway, "", &budgets, |_| spent, &[100, 50, 80], NOW);
         assert!(found(usd(4)).is_empty());
@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_that_alerts_is_reported_when_it_is_spent_whatever_the_percentages() {
+    fn alert_budget_is_reported_when_spent_regardless_of_the_percentages() {
         let of = |action, amount| {
             let budgets = [budget(amount, Window::Total, action)];
             budget_conditions(&Subject::Gateway, "", &budgets, |_| usd(10), &[], NOW).len()
@@ -379,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_met_exactly() {
+    fn alert_thresholds_are_exact() {
         let member = MemberId::from_parts(NOW, [1; 10]);
         let poor = |balance| LowBalance { member, name: "lab".to_owned(), balance };
         assert_eq!(balance_conditions([poor(NanoUsd(usd(1).0 - 1)), poor(usd(1))].into_iter(), usd(1)).len(), 1);

@@ -208,7 +208,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stored_rows_without_later_timeouts_are_read() {
+    fn stored_row_without_newer_fields_is_deserialised_with_defaults() {
         let stored = r#"{"name":"c","timeouts":{"connect_ms":1,"first_byte_ms":2,"idle_ms":3}}"#;
         let spec: ChannelSpec = serde_json::from_str(stored).unwrap();
         let expected = Timeouts { connect_ms: 1, first_byte_ms: 2, idle_ms: 3, total_ms: 0 };

@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn model_without_a_factor_of_its_own_has_that_of_the_group() {
+    fn model_without_its_own_factor_uses_the_factor_of_the_group() {
         assert_eq!(of(&[], "gpt-fast"), 7);
         assert_eq!(of(&[("gpt-slow", 1), ("claude-*", 2)], "gpt-fast"), 7);
         assert_eq!(SaleMultipliers::from(Multiplier(3)).of("gpt-fast"), Multiplier(3));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn exact_name_goes_before_patterns() {
+    fn exact_name_takes_precedence_over_patterns() {
         let own = [("gpt-fast*", 1), ("gpt-fast", 2), ("gpt-fas?", 3)];
         assert_eq!((of(&own, "gpt-fast"), of(&own, "gpt-fasx"), of(&own, "gpt-faster")), (2, 3, 1));
         assert_eq!(of(&[("GPT-FAST", 1)], "gpt-fast"), 7, "case matters");
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_that_gives_the_factor_is_named() {
+    fn matching_pattern_is_returned_with_its_factor() {
         let found = multipliers(&[("gpt-*", 1), ("gpt-fast", 2)]);
         let own = |model| found.own(model).map(|(pattern, factor)| (pattern, factor.0));
         assert_eq!((own("gpt-fast"), own("gpt-slow"), own("o3")), (Some(("gpt-fast", 2)), Some(("gpt-*", 1)), None));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn any_factor_of_zero_sells_something_free() {
+    fn multipliers_with_a_zero_factor_are_not_positive() {
         assert!(multipliers(&[("a", 1), ("b*", 1)]).are_positive());
         for own in [[("a", 0), ("b*", 1)], [("a", 1), ("b*", 0)]] {
             assert!(!multipliers(&own).are_positive());

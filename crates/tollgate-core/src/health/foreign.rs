@@ -63,21 +63,21 @@ mod tests {
     }
 
     #[test]
-    fn own_times_are_kept() {
+    fn state_with_plausible_times_is_unchanged() {
         for state in [cooling(-5_000, 5_000), cooling(0, 3_600_000), cooling(-9_000, -1), HealthState::Usable] {
             assert_eq!(state.as_of(NOW), state);
         }
     }
 
     #[test]
-    fn state_of_a_clock_that_was_ahead_lasts_as_long_as_it_was_meant_to() {
+    fn state_from_a_clock_ahead_keeps_its_duration() {
         assert_eq!(cooling(30 * DAY_MS, 30 * DAY_MS + 5_000).as_of(NOW), cooling(0, 5_000));
         assert_eq!(cooling(-1_000, DAY_MS).as_of(NOW), cooling(-1_000, 3_600_000), "no cooling is longer");
         assert_eq!(cooling(1_000, -1_000).as_of(NOW), cooling(0, -1_000), "an end before its beginning is over");
     }
 
     #[test]
-    fn rests_are_bounded_by_a_day_or_by_a_test() {
+    fn resting_states_from_a_clock_ahead_are_limited_to_a_day() {
         let resting = |since_ms: i64, until_ms: Option<i64>| HealthState::Resting {
             why: RestingReason::QuotaSpent,
             since: NOW.plus_ms(since_ms),

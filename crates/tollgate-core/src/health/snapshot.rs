@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn known_latencies_stay_known_and_large_ones_saturate() {
+    fn small_latencies_are_not_rounded_to_unknown_and_large_ones_saturate() {
         let health = AccountHealth { first_token_average_us: 1, whole_answer_average_us: u64::MAX, ..AccountHealth::default() };
         let status = HealthSnapshot::of(&health).status(NOW);
         assert_eq!((status.first_token_us, status.share), (LATENCY_UNIT_US, 1_000));

@@ -238,7 +238,7 @@ fn refused_request_does_not_count_and_completes_a_probe() {
 }
 
 #[test]
-fn with_cooling_off_nothing_cools_or_rests_but_averages_move() {
+fn with_cooling_disabled_accounts_stay_usable_and_averages_are_updated() {
     let mut health = fresh();
     for what in [
         Observation::ConnectFailure,

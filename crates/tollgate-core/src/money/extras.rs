@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn tools_of_the_provider_are_charged_by_request_and_searches_by_number() {
+    fn provider_tools_are_charged_per_request_and_searches_per_search() {
         let both = RequestExtras { web_search: true, server_tools: true, ..RequestExtras::default() };
         let tier = PriceTier { above: 10, price: Price { server_tools: Some(300), ..price("4", "8") } };
         let list =
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn output_with_media_has_a_price_of_its_own_in_every_tier() {
+    fn output_media_price_applies_in_every_tier() {
         let media = RequestExtras { output_media: true, ..RequestExtras::default() };
         let tiers = vec![
             PriceTier { above: 10, price: price("4", "8") },

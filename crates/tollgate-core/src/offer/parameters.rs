@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn only_rule_rejects_other_fields_but_never_structural_ones() {
+    fn only_rule_rejects_unlisted_fields_except_structural_ones() {
         let fields = ["stream", "stream_options", "temperature", "max_tokens", "logit_bias"];
         assert_eq!(only(&["temperature", "max_tokens"], OpenAi, &fields), ["logit_bias"]);
         let fields = ["systemInstruction", "generationConfig", "generationConfig.temperature", "generationConfig.topK", "tools"];

@@ -102,7 +102,7 @@ fn patterns_of_group_and_key_both_apply() {
 }
 
 #[test]
-fn caller_without_groups_is_outside_the_group() {
+fn caller_without_granted_groups_gets_outside_group() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![private("closed", &["c"])], vec![]);
     assert_eq!(request(&catalog, key(&["closed"]), "m").unwrap_err(), NotOffered::OutsideGroup);
 }
@@ -176,7 +176,7 @@ fn embedding_models_embed_and_others_generate() {
 }
 
 #[test]
-fn wrong_method_names_the_supported_ones() {
+fn unsupported_method_error_lists_the_supported_methods() {
     let supports = |name, method| match request_method(name, method, Protocol::OpenAi) {
         Err(NotOffered::Method { supports }) => supports,
         other => panic!("{other:?}"),
@@ -201,7 +201,7 @@ fn wrong_method_names_the_supported_ones() {
 }
 
 #[test]
-fn embeddings_are_offered_beside_responses_where_openais_path_is() {
+fn responses_channel_offers_embeddings_at_openai_addresses() {
     for from in [Protocol::OpenAi, Protocol::Gemini] {
         assert!(request_method("beside", Method::Embeddings, from).is_ok(), "{from:?}");
     }
@@ -253,7 +253,7 @@ fn unknown_model_is_reported_first() {
 }
 
 #[test]
-fn unserved_requests_count_in_the_group_that_offers_their_model_or_the_first() {
+fn refused_requests_count_in_the_group_offering_the_model_or_the_first_group() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("a", &[]), group("b", &["c"])], vec![]);
     let of = |groups: &[&str], model| caller(&catalog, key(groups)).group_of_unserved(&catalog, model).map(|it| it.name.clone());
     assert_eq!(of(&["a", "b"], Some("m")).as_deref(), Some("b"));
@@ -290,7 +290,7 @@ fn lists_are_sorted_without_hidden_models_and_name_protocols() {
 }
 
 #[test]
-fn model_served_only_by_anthropic_is_for_callers_of_messages() {
+fn model_served_only_by_anthropic_lists_only_the_messages_protocol() {
     let anthropic = Channel {
         spec: ChannelSpec { protocol: Protocol::Anthropic, ..channel("a", &["claude"]).spec },
         ..channel("a", &["claude"])
@@ -332,7 +332,7 @@ proptest! {
     /// Lists and offers agree: a listed model can be requested, and a requestable model is listed unless hidden; both name the
     /// same group.
     #[test]
-    fn lists_and_offers_agree(
+    fn listed_models_are_exactly_the_requestable_visible_ones(
         served in proptest::collection::vec(proptest::collection::vec(0usize..5, 0..4), 1..4),
         reach in proptest::collection::vec((proptest::collection::vec(0usize..4, 0..4), 0usize..4, any::<bool>()), 0..4),
         named in proptest::collection::vec(0usize..4, 0..4),
@@ -374,7 +374,7 @@ proptest! {
 }
 
 #[test]
-fn offered_search_is_left_out_where_its_price_is_needed_and_unknown() {
+fn optional_search_without_a_price_is_removed_where_the_price_is_required() {
     use crate::{PriceLimit, PriceLimitMode, PriceLimitOn, samples::price};
     use tollgate_protocol::RequestExtras;
 
@@ -413,7 +413,7 @@ fn offered_search_is_left_out_where_its_price_is_needed_and_unknown() {
 }
 
 #[test]
-fn what_raises_the_price_is_priced_or_refused_where_money_is_limited() {
+fn options_that_raise_the_price_need_a_price_where_money_is_limited() {
     use tollgate_protocol::{RequestExtras, ServiceTier, UnseenInput};
 
     let asked = |extras, field: &str| RequestSummary { extras, fields: vec![field.to_owned()], ..summary("m", Method::Chat) };

@@ -46,7 +46,7 @@ fn states(plan: &ImportPlan) -> Vec<String> {
 }
 
 #[test]
-fn entry_of_the_channels_provider_and_upstream_name_is_taken() {
+fn price_is_matched_by_provider_and_upstream_name() {
     let list = list("model,provider,input\nbig,openai,1\nbig,azure,2\nother,openai,3\n");
     let catalog = catalog_of(vec![serving("main", Provider::OpenAi, "big")], unpriced("m"));
     let found = plan(&list, &catalog, &[], false);
@@ -56,7 +56,7 @@ fn entry_of_the_channels_provider_and_upstream_name_is_taken() {
 }
 
 #[test]
-fn compatible_server_is_known_by_its_host() {
+fn provider_of_a_compatible_server_is_recognised_by_its_host() {
     let list = list("model,provider,input\nbig,groq,1\nbig,openai,2\n");
     let mut groq = serving("fast", Provider::Compatible, "big");
     groq.spec.base_url = "https://api.groq.com/openai/v1".to_owned();
@@ -84,7 +84,7 @@ fn channels_with_different_prices_leave_the_sale_price_to_the_operator() {
 }
 
 #[test]
-fn price_set_by_hand_is_kept_unless_its_model_is_named() {
+fn manually_set_price_is_kept_unless_its_model_is_named() {
     let list = list("model,provider,input,output\nbig,openai,5,6\n");
     let mut main = serving("main", Provider::OpenAi, "big");
     main.spec.serves[0].cost = Some(always(price("1", "2")));
@@ -100,7 +100,7 @@ fn price_set_by_hand_is_kept_unless_its_model_is_named() {
 }
 
 #[test]
-fn same_price_is_no_change_and_rows_of_a_served_file_are_kept() {
+fn equal_price_is_not_a_change_and_rows_of_a_served_file_are_kept() {
     let list = list("model,provider,input,output\nbig,openai,1,2\n");
     let mut main = serving("main", Provider::OpenAi, "big");
     main.owner = Owner::File;

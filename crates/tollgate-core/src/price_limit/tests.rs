@@ -182,7 +182,7 @@ fn only_cost_limits_and_margins_apply_to_cost() {
 }
 
 #[test]
-fn money_is_bounded_by_prepaid_members_and_blocking_budgets() {
+fn money_is_limited_by_prepaid_members_and_blocking_budgets() {
     let (caller, offer) = setting(None, None, None);
     let of = |key: Key, group: Group| {
         money_is_bounded(

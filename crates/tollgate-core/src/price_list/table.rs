@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_with_above_are_tiers() {
+    fn rows_with_an_above_value_become_tiers() {
         let text = "# source: our contract of 2026\n# negotiated\nmodel,provider,above,input,output,priority\n\
                     a,openai,,1.25,10,2\na,openai,200000,2.5,,\nb,,,0,0,\n";
         let list = read(text).unwrap();

@@ -108,7 +108,7 @@ fn unchanged_catalog_changes_nothing() {
 }
 
 #[test]
-fn new_channel_takes_its_share_and_moves_nothing_else() {
+fn new_channel_takes_its_share_and_moves_no_other_requests() {
     let before = over(vec![priced("a", "1"), priced("b", "1")], |_| {});
     let after = over(vec![priced("a", "1"), priced("b", "1"), priced("c", "1")], |_| {});
     let report = replay(&before, &after, &records(200));

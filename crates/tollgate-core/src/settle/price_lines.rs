@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_name_the_tier_and_show_what_is_rounded() {
+    fn price_lines_name_the_tier_and_sum_before_rounding() {
         let long = PriceTier { above: 100, price: price("0.000003", "0") };
         let list = Price { per_request: Some(1), tiers: vec![long], ..price("1", "1") };
         let lines = |input| price_lines(&Tokens { input, ..Tokens::default() }, &list, Multiplier(500_000));
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn amounts_beyond_any_request_have_no_total() {
+    fn overflowing_amounts_have_no_total() {
         let all = Tokens { input: u64::MAX, output: u64::MAX, ..Tokens::default() };
         let lines = price_lines(&all, &price("100000", "100000"), Multiplier(i64::MAX));
         assert_eq!((lines.sum(), lines.total()), (None, None));

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_of_the_callers_protocol_takes_everything_but_what_the_model_refuses() {
+    fn channel_of_the_callers_protocol_supports_all_but_the_excluded_parameters() {
         let all = support(vec![channel("c", &["m"])], group("default", &["c"]), model("m"));
         assert_eq!(all.supported, Protocol::OpenAi.spec().parameters);
         assert!(all.dropped.is_empty() && all.unsupported.is_empty());
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn translators_say_what_another_protocol_takes() {
+    fn channel_of_another_protocol_supports_what_translation_can_express() {
         let translated = support(vec![speaking("c", Protocol::Anthropic)], group("default", &["c"]), model("m"));
         for unsupported in ["logit_bias", "n", "seed", "presence_penalty", "logprobs", "audio"] {
             assert!(translated.unsupported.contains(&unsupported), "{unsupported} in {translated:?}");

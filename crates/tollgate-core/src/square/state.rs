@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_that_fail_at_accounts_in_use_count() {
+    fn failed_requests_degrade_an_available_offer() {
         use OfferCondition::{Available, Degraded, Unavailable};
         let (available, begins) = (OfferState::of(&[usable(Some(3))]), at(60));
         let found = |state: OfferState, answered, failed| state.with_requests(answered, failed, begins);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn available_again_since_more_than_half_of_the_accounts_were() {
+    fn available_since_is_when_more_than_half_of_the_accounts_became_usable() {
         use OfferCondition::Available;
         check(&[usable(Some(3))], Available, Some(3), None);
         check(&[usable(Some(3)), usable(Some(9))], Available, Some(9), None);

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn type_depends_on_whether_repeating_helps() {
+    fn error_type_depends_on_whether_a_retry_can_succeed() {
         let types = |stop| [429, 503, 529].map(|status| error_type(status, stop));
         assert_eq!(types(false), ["rate_limit_error", "overloaded_error", "overloaded_error"]);
         assert_eq!(types(true), ["billing_error", "overloaded_error", "overloaded_error"]);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_that_only_a_message_mentions_is_told_apart() {
+    fn quota_error_recognised_only_by_its_message_is_marked() {
         let read = |status, code: Option<&str>| {
             let message = "Your input was flagged: You have reached your specified API usage limits.";
             let details = code.map(|code| serde_json::json!({"error_code": code}));
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_of_another_account_is_known() {
+    fn thread_not_found_is_recognised_as_stored_under_another_account() {
         let body = |code: &str| {
             format!(r#"{{"type":"error","error":{{"type":"not_found_error","message":"m","details":{{"error_code":"{code}"}}}}}}"#)
         };

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_are_those_of_the_usage_or_of_the_results_so_far() {
+    fn searches_are_taken_from_the_usage_or_counted_from_results() {
         let result = r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":[]}}"#;
         let failed = r#"{"type":"content_block_start","index":1,"content_block":{"type":"web_search_tool_result","tool_use_id":"s","content":{"type":"web_search_tool_result_error"}}}"#;
         let usage = r#"{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":9,"server_tool_use":{"web_search_requests":8}}}"#;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn events_as_the_protocol_writes_them_are_forwarded_without_a_copy() {
+    fn canonical_events_are_forwarded_without_a_copy() {
         let chunk = Bytes::from(stream(EVENTS));
         let mut out = Vec::new();
         relay(Framing::Sse, &ReplyEdits::default()).push(&chunk, &mut out).unwrap();

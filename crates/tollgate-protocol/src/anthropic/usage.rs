@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn summaries_made_first_are_added() {
+    fn compaction_iterations_are_added_to_the_usage() {
         let usage = read(&[r#"{"input_tokens":23,"cache_read_input_tokens":2,"output_tokens":10,"iterations":[
             {"type":"compaction","input_tokens":180,"cache_read_input_tokens":7,"cache_creation_input_tokens":5,"output_tokens":35,
              "cache_creation":{"ephemeral_1h_input_tokens":4}},
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn later_iterations_replace_earlier_ones() {
+    fn later_iteration_lists_replace_earlier_ones() {
         let compaction = r#"{"output_tokens":9,"iterations":[{"type":"compaction","input_tokens":100,"output_tokens":1}]}"#;
         let usage = |texts: &[&str]| read(texts).map(|usage| (usage.prompt_total, usage.completion_total));
         assert_eq!(usage(&[r#"{"input_tokens":5,"output_tokens":0,"iterations":[]}"#, compaction]), Some((105, 10)));

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_has_a_path() {
+    fn upstream_path_is_built_and_escaped_for_every_method() {
         for (method, model, expected) in [
             (Method::Generate, "m", "/models/m:generateContent"),
             (Method::StreamGenerate, "m", "/models/m:streamGenerateContent?alt=sse"),

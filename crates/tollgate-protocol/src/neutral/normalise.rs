@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_two_calls_with_one_id_were_guessed() {
+    fn two_calls_with_one_id_in_a_turn_are_refused() {
         let turns = vec![
             turn(Role::Model, vec![call("a", "f"), call("a", "g")]),
             turn(Role::ToolResults, vec![result("a", ""), result("a", "")]),
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn result_answers_one_call() {
+    fn second_result_for_a_call_is_refused() {
         let turns = vec![turn(Role::Model, vec![call("a", "f")]), turn(Role::ToolResults, vec![result("a", ""), result("a", "")])];
         assert_eq!(normal(turns).unwrap_err().violations[0].field, "result a");
         assert!(normal(vec![turn(Role::ToolResults, vec![result("a", "")])]).is_err());

@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn free_form_map_has_parameters() {
+    fn schema_with_additional_properties_or_a_reference_has_parameters() {
         assert!(has_no_parameters(&json!({"type": "object", "properties": {}, "additionalProperties": false})));
         assert!(has_no_parameters(&json!({})));
         assert!(!has_no_parameters(&json!({"type": "object", "additionalProperties": {"type": "string"}})));

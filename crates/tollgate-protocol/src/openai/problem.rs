@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn quota_that_only_a_message_mentions_is_told_apart() {
+    fn quota_error_recognised_only_by_its_message_is_marked() {
         let read = |status, code: &str, message: &str| {
             let body = json!({"error": {"message": message, "code": code}}).to_string();
             let problem = decode(status, body.as_bytes());
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn request_beyond_the_limit_of_a_minute_is_distinguished_from_a_used_up_minute() {
+    fn request_above_the_minute_limit_is_distinguished_from_an_exhausted_minute() {
         let body =
             |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"tokens","param":null,"code":"rate_limit_exceeded"}}}}"#);
         let large =

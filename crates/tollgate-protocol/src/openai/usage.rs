@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn searches_are_read_where_a_gateway_reports_them() {
+    fn searches_are_read_from_server_tool_use() {
         let usage = r#"{"prompt_tokens":1,"completion_tokens":2,"server_tool_use":{"web_search_requests":3}}"#;
         assert_eq!(searches(usage), Ok(Some(3)));
         assert_eq!([searches("{}"), searches(r#"{"server_tool_use":null}"#)], [Ok(None), Ok(None)]);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_usage_is_not_missing_usage() {
+    fn usage_of_zero_is_distinguished_from_missing_usage() {
         check(r#"{"prompt_tokens":0,"completion_tokens":0,"total_tokens":0}"#, Some(plain(0, 0)));
         for missing in ["null", "{}", "[]", "7", "\"x\"", r#"{"prompt_tokens":null,"completion_tokens":null}"#] {
             check(missing, None);

@@ -299,7 +299,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_those_of_serde() {
+    fn protocol_names_match_their_serialised_form() {
         for protocol in Protocol::ALL {
             assert_eq!(serde_json::to_value(protocol).unwrap(), protocol.as_str());
             assert_eq!(Protocol::parse(protocol.as_str()), Some(protocol));

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn seals_are_opened_as_they_were_made() {
+    fn encrypted_content_values_round_trip() {
         let gemini = |value: &str| Signature { owner: Protocol::Gemini, value: value.to_owned() };
         assert_eq!(open(Some(&of_call("+/8=")), String::new()), Carried::CallSignature(gemini("+/8=")));
         assert_eq!(open(Some(&of_text("a.b")), String::new()), Carried::TextSignature(gemini("a.b")));
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn values_without_a_known_mark_are_openais_or_dropped() {
+    fn value_without_a_marker_belongs_to_openai_and_unknown_markers_are_dropped() {
         assert_eq!(open(Some("gAAAA"), "t".to_owned()), thought("t", Some((Protocol::Responses, ":gAAAA"))));
         for unknown in [Some("tg1.x.y"), Some("tg1."), Some("tg1.gemini"), None] {
             assert_eq!(open(unknown, "t".to_owned()), thought("t", None), "{unknown:?}");

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_of_streams_are_read_in_every_form() {
+    fn stream_errors_are_decoded_in_every_form() {
         for body in [
             r#"{"type":"error","code":"rate_limit_exceeded","message":"slow down","param":null,"sequence_number":3}"#,
             r#"{"type":"error","error":{"type":"rate_limit_error","code":"rate_limit_exceeded","message":"slow down"}}"#,
@@ -91,13 +91,13 @@ mod tests {
     }
 
     #[test]
-    fn failure_without_a_reason_is_the_providers() {
+    fn failure_without_a_reason_is_a_server_error() {
         let problem = decode(200, br#"{"type":"response.failed","response":{"status":"failed","error":null}}"#);
         assert_eq!((problem.status, problem.is_error_object), (500, true));
     }
 
     #[test]
-    fn refused_seals_are_known_by_code_and_by_words() {
+    fn refused_encrypted_content_is_recognised_by_code_and_message() {
         for (error, refused) in [
             (r#"{"code":"invalid_encrypted_content","message":"no"}"#, true),
             (r#"{"code":null,"message":"The encrypted content for item rs_1 could not be verified."}"#, true),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_another_account_keeps_is_known_by_code_and_by_words() {
+    fn missing_stored_response_is_recognised_by_code_and_message() {
         for (error, elsewhere) in [
             (r#"{"code":"previous_response_not_found","message":"no"}"#, true),
             (r#"{"code":null,"message":"Previous response with id 'resp_1' not found."}"#, true),
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn error_bodies_are_those_of_chat() {
+    fn chat_style_error_body_is_decoded() {
         let body = br#"{"error":{"message":"Unsupported parameter: 'x'","type":"invalid_request_error","param":"x","code":"unsupported_parameter"}}"#;
         let problem = decode(400, body);
         assert_eq!((problem.status, problem.param.as_deref()), (400, Some("x")));

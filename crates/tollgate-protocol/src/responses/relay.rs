@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_response_has_the_items_that_were_done_up_to_a_bound() {
+    fn failed_response_contains_completed_items_up_to_a_size_limit() {
         let done = |length: usize| {
             let text = "x".repeat(length);
             format!(
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn usage_of_a_response_that_fails_behind_content_is_read() {
+    fn usage_of_a_response_that_fails_after_content_is_read() {
         let failed = "data: {\"type\":\"response.failed\",\"response\":{\"error\":{\"code\":\"server_error\",\"message\":\"m\"},\"usage\":{\"input_tokens\":5,\"output_tokens\":9}}}\n\n";
         let usage = Usage { prompt_total: 5, completion_total: 9, ..Usage::default() };
         let (_, result, summary) = pass(&format!("{}{failed}", stream(&EVENTS[..3])), None);

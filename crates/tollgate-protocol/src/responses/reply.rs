@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_told_apart() {
+    fn finish_reasons_are_decoded() {
         let finish = |rest: &str| read(&format!("{{\"output\":[],{rest}}}")).unwrap().summary.finish;
         assert_eq!(finish(r#""status":"completed""#), Some(FinishReason::Stop));
         let cut = |reason: &str| format!(r#""status":"incomplete","incomplete_details":{{"reason":"{reason}"}}"#);
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_is_an_answer() {
+    fn compaction_reply_counts_as_content() {
         let body = Bytes::from_static(
             br#"{"id":"resp_1","object":"response.compaction","created_at":1,"output":[{"type":"message","role":"user","content":[
                 {"type":"input_text","text":"hi"}]},{"type":"compaction","id":"cmp_1","encrypted_content":"gAAAA"}],

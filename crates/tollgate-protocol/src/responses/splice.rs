@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn compaction_takes_no_limit() {
+    fn compaction_gets_no_output_limit() {
         let body = Bytes::from_static(br#"{"model":"m","input":"hi"}"#);
         let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
         let summary = Responses.summarise(&target, &body).unwrap();
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn marks_of_other_upstreams_are_removed() {
+    fn markers_of_other_upstreams_are_removed() {
         let edits = RequestEdits::default();
         let own = r#"{"type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
         let foreign = r#"{"type":"reasoning","summary":[],"encrypted_content":"tg1.a.SIG"}"#;
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn thoughts_of_every_other_protocol_are_removed_and_named() {
+    fn reasoning_of_every_other_protocol_is_removed_and_reported() {
         let text = r#"{"role":"user","content":"hi"}"#;
         let own = r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;
         let chat = [ThoughtMember::ReasoningContent, ThoughtMember::Reasoning].map(|member| Some(member.mark()));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn sealed_thoughts_are_removed_with_the_ids_that_are_bound_to_them() {
+    fn encrypted_reasoning_is_removed_with_the_ids_bound_to_it() {
         let edits = RequestEdits { drop_signatures: true, ..RequestEdits::default() };
         let body = |items: &[&str]| format!(r#"{{"model":"m","input":[{}]}}"#, items.join(","));
         let sealed = r#"{"id":"rs_1","type":"reasoning","summary":[],"encrypted_content":"gAAAA"}"#;

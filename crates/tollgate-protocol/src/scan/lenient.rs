@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn invalid_numbers_are_errors_where_a_count_is_read() {
+    fn malformed_numbers_are_errors_in_token_counts() {
         for text in ["00 ", "01 ", "-", "1.}", " ,", ""] {
             assert!(Scanner::answer(text.as_bytes()).unwrap().token_count().is_err(), "{text}");
         }
     }
 
     #[test]
-    fn unexpected_types_and_unread_values_are_skipped() {
+    fn values_of_other_types_and_unread_members_are_skipped() {
         let mut scanner = Scanner::answer(br#"[ null , {"a":[1, {}] ,"b": 7 }, "x"]"#).unwrap();
         let mut seen = Vec::new();
         let length = scanner.elements(|scanner, index| {

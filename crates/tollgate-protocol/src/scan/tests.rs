@@ -105,7 +105,7 @@ fn values_are_counted() {
 }
 
 #[test]
-fn pieces_are_handed_out_with_their_places() {
+fn values_are_returned_with_their_byte_ranges() {
     let body = br#"{ "a": [10, "x\ny"], "\u0062": {"c": true} }"#;
     let mut seen = Vec::new();
     let mut scanner = Scanner::new(body).expect("UTF-8");
@@ -122,7 +122,7 @@ fn pieces_are_handed_out_with_their_places() {
 }
 
 #[test]
-fn text_is_decoded_and_measured() {
+fn strings_are_decoded_and_measured() {
     for (raw, expected) in [
         ("plain", "plain"),
         ("caf\\u00e9 \\ud83d\\ude00", "café 😀"),
@@ -193,7 +193,7 @@ fn infinite_floats_are_detected() {
 }
 
 #[test]
-fn long_strings_end_where_they_end() {
+fn long_strings_end_at_their_first_special_byte() {
     let scan = |bytes: &[u8]| text::scan(bytes, 0, text::next_special(bytes, 0));
     for length in 0..200 {
         for special in ['"', '\\', '\u{1}'] {

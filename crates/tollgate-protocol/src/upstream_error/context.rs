@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn words_of_providers_are_recognised_in_every_protocol() {
+    fn context_length_messages_are_recognised_in_every_protocol() {
         for (message, known) in [
             ("prompt is too long: 210000 tokens > 200000 maximum", true),
             ("input length and `max_tokens` exceed context limit: 190000 + 32000 > 200000, decrease input length", false),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_are_recognised_whatever_the_words() {
+    fn context_length_codes_are_recognised_regardless_of_the_message() {
         for body in [
             r#"{"error":{"message":"no","type":"invalid_request_error","code":"context_length_exceeded"}}"#,
             r#"{"error":{"message":"no","code":400,"type":"exceed_context_size_error"}}"#,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn other_refusals_are_not() {
+    fn other_errors_are_not_context_length_errors() {
         let error = |message: &str| json!({"error": {"message": message, "type": "invalid_request_error"}}).to_string();
         for message in [
             "max_tokens: 32000 > 8192, which is the maximum allowed number of output tokens for m",

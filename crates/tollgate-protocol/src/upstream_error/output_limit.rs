@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusals_of_providers_are_read() {
+    fn output_limits_are_parsed_from_refusal_messages() {
         for (message, found) in [
             (
                 "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.",

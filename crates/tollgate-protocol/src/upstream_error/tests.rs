@@ -11,7 +11,7 @@ fn message(text: &str) -> String {
 }
 
 #[test]
-fn every_shape_is_found() {
+fn error_message_is_found_in_every_body_shape() {
     for (body, message, is_error_object) in [
         (r#"{"error":{"message":"m","type":"t","param":null,"code":null}}"#, "m", true),
         (r#"[{"error":{"code":400,"message":"m","status":"INVALID_ARGUMENT"}}]"#, "m", true),
@@ -48,7 +48,7 @@ fn a_huge_or_deep_body_is_not_parsed() {
 }
 
 #[test]
-fn the_status_of_an_answer_wins_and_inside_a_200_the_object_names_it() {
+fn error_status_is_the_http_status_or_for_a_200_that_of_the_body() {
     for (body, answered, expected) in [
         (r#"{"error":{"message":"m","code":429}}"#, 503, 503),
         (r#"{"error":{"message":"m","code":429}}"#, 200, 429),

@@ -71,7 +71,7 @@ fn relayed(protocol: Protocol, method: Method, text: &[u8], size: usize) -> Resu
 }
 
 #[test]
-fn pieces_give_the_same_bytes_and_facts_as_the_whole() {
+fn answer_in_pieces_gives_the_same_bytes_and_summary_as_the_whole() {
     for (protocol, method, text) in samples() {
         let whole = codec(protocol).read_reply(method, &Bytes::from(text.clone()), &edits()).unwrap();
         for size in [1, 7, 1_000, text.len()] {
@@ -83,7 +83,7 @@ fn pieces_give_the_same_bytes_and_facts_as_the_whole() {
 }
 
 #[test]
-fn outline_stays_small() {
+fn json_outline_is_bounded() {
     for (protocol, _, text) in samples() {
         let mut outline = JsonOutline::new();
         outline.push(text.as_bytes(), |_, _, _| {}).unwrap();
@@ -95,7 +95,7 @@ fn outline_stays_small() {
 }
 
 #[test]
-fn answer_that_is_cut_or_broken_is_not_complete() {
+fn truncated_or_malformed_answer_is_an_error() {
     for (protocol, method, text) in samples() {
         for cut in [4_001, text.len() / 2, text.trim_end().len() - 1] {
             assert_eq!(relayed(protocol, method, &text.as_bytes()[..cut], 999), Err(StreamError::Truncated), "{protocol:?}");
@@ -113,7 +113,7 @@ fn answer_that_is_cut_or_broken_is_not_complete() {
 }
 
 #[test]
-fn beginning_that_is_not_an_answers_is_left_to_be_read_whole() {
+fn body_that_does_not_begin_like_an_answer_is_not_relayed_in_pieces() {
     let begins = |text: String| {
         let mut out = Vec::new();
         let relay =

@@ -217,7 +217,7 @@ fn forced_tool_choice_without_tools_is_malformed() {
 // === other methods ===
 
 #[test]
-fn token_count_refuses_the_same_parts_at_every_upstream() {
+fn token_count_refuses_unsupported_parts_for_every_upstream() {
     let image = json!({"type": "image", "source": {"type": "file", "file_id": "file_1"}});
     let body = json!({"model": "m", "messages": [{"role": "user", "content": [image]}]});
     for to in [OpenAi, Gemini, Responses] {
@@ -228,7 +228,7 @@ fn token_count_refuses_the_same_parts_at_every_upstream() {
 }
 
 #[test]
-fn unknown_member_of_a_token_count_was_left_out_without_a_word() {
+fn unknown_field_of_a_token_count_is_refused() {
     let body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}], "temperature": 0.5, "surprise": 1});
     for to in [OpenAi, Gemini, Responses] {
         let count =
@@ -240,7 +240,7 @@ fn unknown_member_of_a_token_count_was_left_out_without_a_word() {
 }
 
 #[test]
-fn tool_result_named_no_loss_of_its_error_flag() {
+fn lost_error_flag_of_a_tool_result_is_reported() {
     let calls = json!([{"type": "tool_use", "id": "t", "name": "f", "input": {}}]);
     let results = json!([{"type": "tool_result", "tool_use_id": "t", "content": "r", "is_error": true}]);
     let body = json!({"model": "m", "max_tokens": 90, "messages": [

@@ -4,7 +4,7 @@ use super::*;
 
 /// A history that has only thoughts which the upstream does not accept becomes one blank user turn.
 #[test]
-fn history_of_thoughts_alone_is_not_encoded_as_an_empty_list() {
+fn history_with_only_thoughts_becomes_one_blank_user_turn() {
     let claude = json!({"model": "m", "max_tokens": 5, "messages": [
         {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}]}
     ]});
@@ -104,7 +104,7 @@ fn thinking_budget_restricts_sampling_and_forced_tools() {
 }
 
 #[test]
-fn thinking_budget_is_dropped_where_the_last_calls_have_no_thinking_block() {
+fn thinking_budget_is_dropped_if_the_last_calls_have_no_thinking_block() {
     let budget = claude(Thinking::Budget([1_024, 32_000]), CanDisableThinking::Yes);
     let call = json!({"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}});
     let messages = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c", "content": "r"}]);
@@ -114,7 +114,7 @@ fn thinking_budget_is_dropped_where_the_last_calls_have_no_thinking_block() {
 }
 
 #[test]
-fn models_without_thinking_refuse_depth_and_accept_none() {
+fn models_without_thinking_refuse_an_effort_but_accept_none() {
     let gemma = effective_profile("gemini", Gemini, "gemma-3", &Profile::default());
     let try_effort = |effort: &str| {
         let body = openai(json!({"reasoning_effort": effort}));

@@ -40,7 +40,7 @@ fn tools() -> Value {
 }
 
 #[test]
-fn gpt_of_chat_channels_does_not_think_beside_tools() {
+fn reasoning_is_disabled_for_gpt_on_chat_channels_when_tools_are_given() {
     let high = json!({"thinking": {"type": "adaptive"}, "output_config": {"effort": "high"}, "tools": tools()});
     for (model, effort, named) in [
         ("gpt-5.2", Some("high"), vec![]),
@@ -69,7 +69,7 @@ fn gpt_of_chat_channels_does_not_think_beside_tools() {
 }
 
 #[test]
-fn sealed_thoughts_are_only_asked_of_models_that_think() {
+fn encrypted_reasoning_is_requested_only_from_reasoning_models() {
     for (model, include) in [
         ("gpt-4o", json!(null)),
         ("gpt-5-chat-latest", json!(null)),
@@ -82,7 +82,7 @@ fn sealed_thoughts_are_only_asked_of_models_that_think() {
 }
 
 #[test]
-fn output_limits_below_those_of_responses_are_raised_and_named() {
+fn output_limits_below_the_minimum_of_responses_are_raised_and_reported() {
     for (given, sent, named) in [(1, 16, Some("max_tokens=16")), (16, 16, None), (17, 17, None)] {
         let body = messages(&json!({"max_tokens": given}));
         let (body, dropped) = translate(Anthropic, (Responses, "gpt-4o"), &body).expect("a request");
@@ -91,7 +91,7 @@ fn output_limits_below_those_of_responses_are_raised_and_named() {
 }
 
 #[test]
-fn lists_that_ask_for_nothing_are_not_refused() {
+fn empty_lists_are_not_refused() {
     for (to, model) in [(OpenAi, "gpt-4o"), (Gemini, "gemini-3-pro"), (Responses, "gpt-5.5")] {
         let empty = messages(&json!({"mcp_servers": [], "fallbacks": []}));
         assert_eq!(translate(Anthropic, (to, model), &empty).expect("a request").1, Vec::<String>::new(), "{to:?}");
@@ -145,7 +145,7 @@ fn next_turn(content: &Value) -> Value {
 }
 
 #[test]
-fn thoughts_of_chat_upstreams_return_to_them_seen_or_unseen() {
+fn reasoning_of_chat_upstreams_returns_to_them_shown_or_hidden() {
     for (shown, streams) in [(true, true), (true, false), (false, true), (false, false)] {
         let content = received(Anthropic, "reasoning_content", shown, streams)["content"].clone();
         let thinking = content[0]["thinking"].as_str();
@@ -164,7 +164,7 @@ fn thoughts_of_chat_upstreams_return_to_them_seen_or_unseen() {
 
 /// Groq and Cerebras send `reasoning` and refuse a history with `reasoning_content`.
 #[test]
-fn thoughts_in_reasoning_return_only_where_the_profile_says_so() {
+fn reasoning_member_is_sent_back_only_if_the_profile_says_so() {
     let says = |field: &str| Profile { thought_field: Some(field.to_owned()), ..Profile::default() };
     for (shown, streams) in [(true, true), (true, false), (false, true), (false, false)] {
         let content = received(Anthropic, "reasoning", shown, streams)["content"].clone();
@@ -198,7 +198,7 @@ fn thoughts_in_reasoning_return_only_where_the_profile_says_so() {
 }
 
 #[test]
-fn thoughts_stay_behind_where_the_upstream_takes_none() {
+fn reasoning_is_not_sent_back_to_upstreams_that_accept_none() {
     let body = next_turn(&received(Anthropic, "reasoning_content", true, false)["content"]);
     let none = Profile { thought_field: Some("none".to_owned()), ..Profile::default() };
     for (model, stated) in [("gpt-4o", Profile::default()), ("o3", Profile::default()), ("qwen3", none)] {
@@ -221,7 +221,7 @@ fn tools_without_properties_get_empty_ones_for_openai() {
 
 /// Claude refuses `anyOf`, `oneOf` and `allOf` at the root, which tools of MCP servers have.
 #[test]
-fn choices_at_the_root_of_a_tool_do_not_reach_claude_and_are_named() {
+fn choices_at_the_root_of_a_tool_schema_are_merged_for_claude_and_reported() {
     let parameters = json!({"type": "object", "properties": {"a": {"type": "string"}}, "oneOf": [{"required": ["a"]}, {"properties": {"b": {"type": "string"}}}]});
     let body = json!({"model": "m", "input": "hi", "store": false, "tools": [{"type": "function", "name": "f", "parameters": parameters}]});
     let (sent, dropped) = translate(Responses, (Anthropic, "claude-opus-4-7"), &body).expect("a request");
@@ -230,7 +230,7 @@ fn choices_at_the_root_of_a_tool_do_not_reach_claude_and_are_named() {
 }
 
 #[test]
-fn ids_of_calls_have_only_characters_that_claude_takes() {
+fn call_ids_contain_only_characters_accepted_by_claude() {
     let call = json!({"index": 0, "id": "functions.Read:0", "type": "function", "function": {"name": "Read", "arguments": "{}"}});
     let message = json!({"role": "assistant", "content": null, "tool_calls": [call]});
     let answer = json!({"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}]});
@@ -247,7 +247,7 @@ fn ids_of_calls_have_only_characters_that_claude_takes() {
 }
 
 #[test]
-fn efforts_that_variants_of_gpt_5_do_not_know_become_the_nearest() {
+fn efforts_unsupported_by_gpt_5_variants_become_the_nearest_supported() {
     for (model, expected) in [
         ("gpt-5-pro", "high"),
         ("gpt-5.2-chat-latest", "medium"),
@@ -264,7 +264,7 @@ fn efforts_that_variants_of_gpt_5_do_not_know_become_the_nearest() {
 }
 
 #[test]
-fn messages_of_the_assistant_that_follow_each_other_stay_apart() {
+fn consecutive_assistant_messages_are_joined_with_a_blank_line() {
     let said = |text: &str| json!({"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": text}]});
     let body = json!({"model": "m", "store": false, "input": [{"role": "user", "content": "hi"}, said("One."), said("Two."), {"role": "user", "content": "x"}]});
     let (chat, _) = translate(Responses, (OpenAi, "gpt-4o"), &body).expect("a request");
@@ -274,14 +274,14 @@ fn messages_of_the_assistant_that_follow_each_other_stay_apart() {
 }
 
 #[test]
-fn metadata_that_no_upstream_has_a_place_for_is_named() {
+fn metadata_that_gemini_cannot_express_is_reported() {
     let body = messages(&json!({"metadata": {"user_id": "u", "project": "p"}}));
     let (_, dropped) = translate(Anthropic, (Gemini, "gemini-3-pro"), &body).expect("a request");
     assert_eq!(dropped, ["metadata", "metadata.project"]);
 }
 
 #[test]
-fn refusal_of_a_forced_call_says_why() {
+fn refused_forced_tool_choice_has_a_reason() {
     let unforced = Profile { forced_tools: Some(false), ..Profile::default() };
     let body = messages(&json!({"tools": tools(), "tool_choice": {"type": "any"}}));
     let profile = effective_profile("compatible", OpenAi, "m", &unforced);
@@ -293,7 +293,7 @@ fn refusal_of_a_forced_call_says_why() {
 }
 
 #[test]
-fn thought_without_an_answer_ends_in_a_block_of_its_own() {
+fn reasoning_without_an_answer_ends_in_its_own_block() {
     let context = ReplyContext { include_thoughts: false, carry_thinking: true, stream: true, ..ReplyContext::new("r", 7, "m") };
     let chunk = json!({"choices": [{"index": 0, "delta": {"reasoning_content": "hm"}, "finish_reason": "length"}]});
     let (out, fault) = relay((OpenAi, Anthropic), &context, [&framed(OpenAi, &[chunk, json!("[DONE]")])[..]]);
@@ -303,7 +303,7 @@ fn thought_without_an_answer_ends_in_a_block_of_its_own() {
 }
 
 #[test]
-fn signature_of_gemini_behind_a_chat_endpoint_returns_to_it() {
+fn gemini_signature_from_a_chat_endpoint_is_sent_back_to_it() {
     let signed = json!({"index": 0, "id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"},
         "extra_content": {"google": {"thought_signature": "QUJD"}}});
     let chunk = |delta: Value, finish: Value| json!({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]});
@@ -336,7 +336,7 @@ fn signature_of_gemini_behind_a_chat_endpoint_returns_to_it() {
 
 /// Claude Code names files after the ids of calls; signatures of Gemini have hundreds of bytes.
 #[test]
-fn long_signature_of_a_call_returns_in_a_thinking_block_where_the_caller_asked_for_thinking() {
+fn long_signature_of_a_call_is_carried_in_a_thinking_block_if_thinking_was_requested() {
     let signature = "QUJD".repeat(100);
     let part = json!({"functionCall": {"name": "f", "args": {}, "id": "c1"}, "thoughtSignature": signature});
     let answer = json!({"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]});
@@ -366,7 +366,7 @@ fn long_signature_of_a_call_returns_in_a_thinking_block_where_the_caller_asked_f
 }
 
 #[test]
-fn signature_that_only_its_account_accepts_is_left_out_behind_a_chat_endpoint_and_named() {
+fn account_bound_signature_is_removed_for_a_chat_endpoint_and_reported() {
     let bound = Profile { signature_required: Some(true), signatures_bound: Some(true), ..Profile::default() };
     let id = "c1__sig1_QUJD";
     let call = json!({"type": "tool_use", "id": id, "name": "f", "input": {}});
@@ -381,7 +381,7 @@ fn signature_that_only_its_account_accepts_is_left_out_behind_a_chat_endpoint_an
 }
 
 #[test]
-fn item_with_the_signature_of_a_call_is_not_named_where_it_is_used() {
+fn item_carrying_a_call_signature_is_reported_as_dropped_only_if_unused() {
     let gemini = Profile { signature_required: Some(true), ..Profile::default() };
     let body = json!({"model": "m", "store": false, "tools": [{"type": "function", "name": "f"}], "input": [
         {"role": "user", "content": "hi"},
@@ -397,7 +397,7 @@ fn item_with_the_signature_of_a_call_is_not_named_where_it_is_used() {
 }
 
 #[test]
-fn thought_that_is_too_long_returns_with_its_beginning() {
+fn too_long_reasoning_is_truncated_and_sent_back() {
     const LIMIT: usize = 1024 * 1024;
     let context = ReplyContext { include_thoughts: false, carry_thinking: true, stream: true, ..ReplyContext::new("r", 7, "m") };
     let chunk = |text: &str, finish: Value| json!({"choices": [{"index": 0, "delta": {"reasoning_content": text}, "finish_reason": finish}]});

@@ -33,7 +33,7 @@ fn messages(messages: &Value) -> Value {
 const MODEL: &str = "claude-sonnet-4-5";
 
 #[test]
-fn objects_of_a_response_schema_are_closed() {
+fn objects_of_a_response_schema_disallow_additional_properties() {
     let native = json!({
         "contents": [{"parts": [{"text": "hi"}]}],
         "generationConfig": {"responseMimeType": "application/json", "responseSchema": {
@@ -68,7 +68,7 @@ fn objects_of_a_response_schema_are_closed() {
 }
 
 #[test]
-fn parameters_of_strict_tools_are_closed_and_others_are_not() {
+fn only_parameters_of_strict_tools_disallow_additional_properties() {
     let parameters = json!({"type": "object", "properties": {"a": {"type": "integer", "maximum": 9}}});
     let tool = |strict: bool| json!({"type": "function", "function": {"name": "f", "strict": strict, "parameters": parameters}});
     let (body, dropped) = translate(Protocol::OpenAi, MODEL, &chat(&json!({"tools": [tool(true)]}))).expect("a valid case");
@@ -122,7 +122,7 @@ fn blank_text_is_never_sent() {
 }
 
 #[test]
-fn blank_result_of_a_tool_has_no_content_unless_it_is_an_error() {
+fn blank_tool_result_has_no_content_unless_it_is_an_error() {
     let result = |response: Value| {
         let call = json!({"role": "model", "parts": [{"functionCall": {"name": "f", "args": {}}}]});
         let answer = json!({"role": "user", "parts": [{"functionResponse": {"name": "f", "response": response}}]});
@@ -141,20 +141,20 @@ fn blank_result_of_a_tool_has_no_content_unless_it_is_an_error() {
 }
 
 #[test]
-fn history_that_begins_with_the_assistant_gets_a_user_turn_in_front() {
+fn history_starting_with_the_assistant_is_prefixed_with_a_user_turn() {
     let body = messages(&json!([{"role": "assistant", "content": "Hello!"}, {"role": "user", "content": "hi"}]));
     assert_eq!(body["messages"][0], json!({"role": "user", "content": "."}));
     assert_eq!(body["messages"][1]["role"], "assistant");
 }
 
 #[test]
-fn text_to_continue_has_no_white_space_at_its_end() {
+fn trailing_white_space_is_removed_from_an_assistant_prefill() {
     let body = messages(&json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": "The answer is \n"}]));
     assert_eq!(body["messages"][1]["content"], "The answer is");
 }
 
 #[test]
-fn thinking_leaves_room_for_the_answer_and_names_what_it_clamps() {
+fn thinking_budget_leaves_tokens_for_the_answer_and_reports_clamping() {
     let model = "claude-sonnet-4-5";
     let cases = [
         (json!({"reasoning_effort": "high"}), 32_000, 24_576, vec![]),
@@ -175,7 +175,7 @@ fn thinking_leaves_room_for_the_answer_and_names_what_it_clamps() {
 }
 
 #[test]
-fn clamped_budget_is_named_once() {
+fn clamped_thinking_budget_is_reported_once() {
     let native = |budget: u64, limit: Option<u64>| {
         let mut config = json!({"thinkingConfig": {"thinkingBudget": budget}});
         if let Some(limit) = limit {
@@ -214,7 +214,7 @@ fn temperature_and_top_p_are_not_sent_together_to_models_that_take_one() {
 }
 
 #[test]
-fn names_and_resolutions_without_a_counterpart_are_reported() {
+fn names_and_media_resolutions_without_a_counterpart_are_reported() {
     let named = json!({"model": "m", "messages": [{"role": "user", "name": "ann", "content": "hi"}]});
     assert_eq!(translate(Protocol::OpenAi, MODEL, &named).expect("a valid case").1, ["messages[0].name"]);
     let part =

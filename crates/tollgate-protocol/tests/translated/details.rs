@@ -92,7 +92,7 @@ fn first_id_and_name_of_a_call_are_used() {
 }
 
 #[test]
-fn both_reasoning_members_are_read_and_content_parts_joined() {
+fn reasoning_is_read_from_both_members_and_content_parts_are_joined() {
     let content = json!([{ "type": "text", "text": "a" }, { "type": "image" }, { "type": "text", "text": "b" }]);
     let body = completion(&json!({ "content": content, "reasoning": "hm", "reasoning_content": null }), "stop");
     let parts = reply(GEMINI_TO_OPENAI, &context(), &body)["candidates"][0]["content"]["parts"].clone();
@@ -259,7 +259,7 @@ fn executed_code_is_fenced() {
 }
 
 #[test]
-fn non_object_arguments_are_wrapped_for_anthropic_callers() {
+fn malformed_call_arguments_are_wrapped_for_anthropic_callers() {
     let call = json!({ "id": "a", "function": { "name": "f", "arguments": "{\"x\":" } });
     let direction = (Protocol::OpenAi, Protocol::Anthropic);
     let broken = completion(&json!({ "tool_calls": [call] }), "tool_calls");
@@ -281,7 +281,7 @@ fn truncated_call_does_not_drop_complete_calls() {
 }
 
 #[test]
-fn pending_signatures_end_on_an_empty_text() {
+fn pending_signature_is_sent_with_an_empty_text() {
     let body = json!({ "type": "message", "stop_reason": "end_turn", "content": [
         { "type": "text", "text": "a" },
         { "type": "thinking", "thinking": "", "signature": "SIG" },

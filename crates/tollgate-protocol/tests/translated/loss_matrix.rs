@@ -178,7 +178,7 @@ fn every_example_has_the_stated_verdict() {
 }
 
 #[test]
-fn every_direction_has_rows_and_each_field_once() {
+fn every_direction_lists_each_field_once() {
     for from in PROTOCOLS {
         for to in PROTOCOLS.into_iter().filter(|to| *to != from) {
             let rows = rows((from, to));
@@ -218,7 +218,7 @@ fn exemplified(direction: Direction) -> BTreeSet<String> {
 }
 
 #[test]
-fn all_directions_of_a_caller_have_examples_of_the_same_fields() {
+fn all_upstreams_of_a_caller_have_examples_of_the_same_fields() {
     for from in PROTOCOLS {
         let mut directions = PROTOCOLS.into_iter().filter(|to| *to != from).map(|to| exemplified((from, to)));
         let one = directions.next().expect("several upstreams");
@@ -275,7 +275,7 @@ fn properties(root: &Value, schema: &Value, found: &mut BTreeSet<String>) {
 
 /// `ProtocolSpec::parameters` lists the optional fields of the request schemas.
 #[test]
-fn parameters_are_those_of_the_request_schemas() {
+fn parameters_match_the_request_schemas() {
     const OPENAI: &str = include_str!("../../fixtures/schemas/openai-chat-request.schema.json");
     const GEMINI: &str = include_str!("../../fixtures/schemas/gemini-generate-content-request.schema.json");
     const ANTHROPIC: &str = include_str!("../../fixtures/schemas/anthropic-messages-request.schema.json");

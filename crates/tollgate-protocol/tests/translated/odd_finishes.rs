@@ -167,7 +167,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn everything_sent_arrives_wherever_the_finish_is(
+    fn all_text_is_delivered_wherever_the_finish_reason_stands(
         texts in texts(),
         finishes in finishes(),
         cuts in proptest::collection::vec(any::<prop::sample::Index>(), 0..8),
@@ -235,7 +235,7 @@ proptest! {
 }
 
 #[test]
-fn finish_in_every_event_of_a_native_stream_ends_nothing() {
+fn finish_reason_in_every_native_event_does_not_end_the_stream() {
     let texts = ["Once ", "upon ", "a time"].map(|text| (0, text.to_owned())).to_vec();
     let bytes = framed(Protocol::Gemini, &events(Protocol::Gemini, &texts, Finishes::Every));
     for caller in [Protocol::OpenAi, Protocol::Gemini] {
@@ -245,7 +245,7 @@ fn finish_in_every_event_of_a_native_stream_ends_nothing() {
 }
 
 #[test]
-fn candidates_of_a_native_stream_may_come_one_after_the_other() {
+fn candidates_of_a_native_stream_may_arrive_one_after_the_other() {
     let texts = [(0, "A1"), (0, "A2"), (1, "B1"), (1, "B2")].map(|(candidate, text)| (candidate, text.to_owned())).to_vec();
     let events = events(Protocol::Gemini, &texts, Finishes::Last);
     for caller in [Protocol::OpenAi, Protocol::Gemini] {
@@ -261,7 +261,7 @@ fn candidates_of_a_native_stream_may_come_one_after_the_other() {
 }
 
 #[test]
-fn what_follows_the_finish_of_a_native_stream_arrives() {
+fn content_after_the_finish_reason_of_a_native_stream_is_delivered() {
     let events = [
         json!({ "candidates": [{ "index": 0, "content": { "parts": [{ "text": "" }] }, "finishReason": "STOP" }] }),
         json!({ "candidates": [{ "index": 0, "content": { "parts": [{ "text": "as it is" }] }, "finishReason": "MAX_TOKENS",
@@ -302,7 +302,7 @@ fn chunk(tool_calls: &Value, finish: Option<&str>) -> Value {
 }
 
 #[test]
-fn calls_that_share_an_index_stay_apart() {
+fn calls_with_different_ids_at_one_index_are_separate() {
     let call = |id: &str, name: &str, args: &str| json!([{ "index": 0, "id": id, "type": "function", "function": { "name": name, "arguments": args } }]);
     let rest = json!([{ "index": 0, "function": { "arguments": "\"y\":2}" } }]);
     for (second, expected) in [("{}", "{}"), ("", "{}")] {
@@ -321,7 +321,7 @@ fn calls_that_share_an_index_stay_apart() {
 }
 
 #[test]
-fn fragments_of_one_call_may_have_ids_of_their_own() {
+fn fragments_of_one_call_may_have_different_ids() {
     let first = json!([{ "index": 0, "id": "a", "function": { "name": "f", "arguments": "{\"x\":" } }]);
     let second = json!([{ "index": 0, "id": "b", "function": { "arguments": "1}" } }]);
     let events = [chunk(&first, None), chunk(&second, Some("tool_calls")), json!("[DONE]")];

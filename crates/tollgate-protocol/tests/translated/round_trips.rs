@@ -262,7 +262,7 @@ proptest! {
     }
 
     #[test]
-    fn history_of_any_upstream_is_accepted_by_every_other(answer in answer()) {
+    fn history_of_any_upstream_is_accepted_by_every_other_protocol(answer in answer()) {
         let answer = distinct_ids(answer);
         for direction in DIRECTIONS {
             let reply = normalised(direction.1, whole(direction, &answer, &context(true)));

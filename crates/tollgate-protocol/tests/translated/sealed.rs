@@ -149,7 +149,7 @@ fn answered_items(output: &[Value]) -> Vec<Value> {
 }
 
 #[test]
-fn sealed_thoughts_of_two_turns_with_calls_return() {
+fn encrypted_reasoning_of_two_turns_is_sent_back_in_order() {
     let first =
         [thought("rs_1", "think one"), thought("rs_2", ""), message("text"), call("a"), thought("rs_3", "again"), call("b")];
     let second = [thought("rs_4", ""), call("c")];
@@ -168,7 +168,7 @@ fn sealed_thoughts_of_two_turns_with_calls_return() {
 }
 
 #[test]
-fn seals_return_without_the_text_of_thoughts_that_are_not_shown() {
+fn encrypted_reasoning_is_sent_back_without_hidden_text() {
     let output = [thought("rs_1", "hidden"), call("a")];
     for caller in [Protocol::Gemini, Protocol::Anthropic] {
         for streams in [false, true] {
@@ -183,7 +183,7 @@ fn seals_return_without_the_text_of_thoughts_that_are_not_shown() {
 
 /// Callers of Messages that did not ask for thinking take the first block for the answer.
 #[test]
-fn messages_callers_without_thinking_get_no_blocks_of_it() {
+fn messages_callers_without_thinking_get_no_thinking_blocks() {
     let context = ReplyContext { include_thoughts: false, carry_thinking: false, ..context(false) };
     for streams in [false, true] {
         let turn = received(Protocol::Anthropic, &[thought("rs_1", "hm"), message("text")], &context, streams);
@@ -192,7 +192,7 @@ fn messages_callers_without_thinking_get_no_blocks_of_it() {
 }
 
 #[test]
-fn chat_callers_get_thoughts_with_calls_alone() {
+fn chat_callers_get_encrypted_reasoning_only_with_calls() {
     let context = context(true);
     for streams in [false, true] {
         let plain = received(Protocol::OpenAi, &[thought("rs_1", "hm"), message("text")], &context, streams);
@@ -213,7 +213,7 @@ fn chat_callers_get_thoughts_with_calls_alone() {
 }
 
 #[test]
-fn chat_callers_may_send_a_thought_without_an_id_and_a_list_of_one() {
+fn chat_callers_may_send_reasoning_without_an_id_or_as_a_list() {
     let call = |reasoning: &Value| {
         json!({ "id": "a", "type": "function", "function": { "name": "f", "arguments": "{}" },
             "extra_content": { "openai": { "reasoning": reasoning } } })
@@ -230,7 +230,7 @@ fn chat_callers_may_send_a_thought_without_an_id_and_a_list_of_one() {
 }
 
 #[test]
-fn thoughts_that_nothing_follows_are_left_out() {
+fn reasoning_not_followed_by_content_is_not_sent() {
     let thinking = json!({ "type": "thinking", "thinking": "cut", "signature": "tg1.r.rs_1:gAAAA" });
     let text = json!({ "type": "text", "text": "text" });
     for (blocks, kept) in [(vec![&thinking], 0), (vec![&text, &thinking], 0), (vec![&thinking, &text], 1)] {
@@ -242,7 +242,7 @@ fn thoughts_that_nothing_follows_are_left_out() {
 }
 
 #[test]
-fn bound_seals_are_dropped_and_named() {
+fn account_bound_encrypted_reasoning_is_dropped_and_reported() {
     let profile = Profile { signatures_bound: Some(true), ..thinking_profile() };
     for (caller, named) in [
         (Protocol::OpenAi, vec!["messages[1].reasoning_content", "messages[1].tool_calls[0].extra_content.openai.reasoning"]),
@@ -279,7 +279,7 @@ fn seals_do_not_reach_upstreams_of_other_protocols() {
 }
 
 #[test]
-fn parts_of_a_summary_are_paragraphs() {
+fn summary_parts_are_separate_paragraphs() {
     let mut item = thought("rs_1", "one");
     item["summary"].as_array_mut().expect("a list").push(json!({ "type": "summary_text", "text": "two" }));
     let output = [item.clone(), message("hi")];

@@ -85,7 +85,7 @@ fn anthropic_citations_become_annotations() {
 }
 
 #[test]
-fn searches_of_translated_answers_are_those_that_the_answer_says() {
+fn searches_are_counted_from_translated_answers() {
     let queries = |queries: &[&str]| json!({ "webSearchQueries": queries });
     let candidate = |index: u64, grounding: Option<Value>| {
         let mut one = json!({ "index": index, "content": { "parts": [{ "text": "a" }] }, "finishReason": "STOP" });

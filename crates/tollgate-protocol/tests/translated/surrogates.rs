@@ -129,7 +129,7 @@ fn received(caller: Protocol, out: &[u8]) -> [String; 3] {
 }
 
 #[test]
-fn character_divided_between_two_events_is_whole_again() {
+fn character_split_between_two_events_is_joined() {
     for (parts, expected) in [
         (["a HIGH", "LOW b"], "a \u{1f600} b"),
         (["HIGH", "LOW"], "\u{1f600}"),

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn older_bucket_fades() {
+fn previous_bucket_counts_by_its_remaining_share_of_the_window() {
     let mut window = SlidingWindow::default();
     window.add(60, 10 * MINUTE + 30_000_000);
     assert_eq!(window.used(10 * MINUTE + 59_999_999), 60);

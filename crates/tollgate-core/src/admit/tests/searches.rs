@@ -9,7 +9,7 @@ fn priced_searches() -> Price {
 }
 
 #[test]
-fn searches_are_reserved_as_many_as_there_may_be() {
+fn most_possible_searches_are_reserved() {
     let reserved = |max_searches: Option<u64>, web_search: bool| {
         let case = Case::new(|it| {
             it.key.budgets = vec![Budget { amount: NanoUsd(1_000_000_000), window: Window::Total, action: BudgetAction::Block }];
@@ -23,7 +23,7 @@ fn searches_are_reserved_as_many_as_there_may_be() {
 }
 
 #[test]
-fn channel_that_does_without_the_search_of_the_caller_reserves_none() {
+fn attempt_reserves_no_search_where_the_channel_does_not_search() {
     let mut channel = channel("c", &["m"]);
     channel.spec.budgets = block("1");
     let planned = PlannedAttempt {

@@ -5,7 +5,7 @@ use tollgate_protocol::UnseenInput;
 use super::*;
 
 #[test]
-fn what_the_body_does_not_show_is_reserved_by_the_context() {
+fn input_not_in_the_body_is_reserved_up_to_the_context_size() {
     let unseen = [
         UnseenInput { cached_content: true, ..UnseenInput::default() },
         UnseenInput { files: true, ..UnseenInput::default() },

@@ -54,7 +54,7 @@ fn shown(rows: &[HealthTransition]) -> Vec<(&'static str, i64, Option<i64>, Opti
 }
 
 #[test]
-fn transition_has_one_row_that_ends_with_the_state() {
+fn state_of_an_account_has_one_row_that_is_closed_when_it_ends() {
     let mut recorded = Recorded::new();
     assert_eq!(shown(&recorded.set(0, HealthState::Usable, 0)), []);
     assert_eq!(shown(&recorded.set(0, cooling(1, 11), 1)), [("cooling", 1, Some(11), None)]);
@@ -67,7 +67,7 @@ fn transition_has_one_row_that_ends_with_the_state() {
 }
 
 #[test]
-fn outage_of_several_transitions_has_one_beginning() {
+fn consecutive_outage_states_share_one_beginning() {
     let mut recorded = Recorded::new();
     recorded.set(0, cooling(1, 11), 1);
     assert_eq!(recorded.standing(0, 5), AccountStanding::Out { since: at(1), until: Some(at(11)) });
@@ -85,7 +85,7 @@ fn outage_of_several_transitions_has_one_beginning() {
 }
 
 #[test]
-fn transitions_of_one_moment_have_rows_of_their_own() {
+fn transitions_at_the_same_moment_get_separate_rows() {
     let mut recorded = Recorded::new();
     recorded.set(0, cooling(1, 11), 1);
     let refused = HealthState::Resting { why: RestingReason::Refused, since: at(0), until: None };
@@ -94,7 +94,7 @@ fn transitions_of_one_moment_have_rows_of_their_own() {
 }
 
 #[test]
-fn channel_follows_its_accounts() {
+fn channel_state_is_derived_from_its_accounts() {
     let mut recorded = Recorded::new();
     assert_eq!(shown(&recorded.channel(0)), []);
     recorded.set(0, cooling(1, 11), 1);
@@ -147,7 +147,7 @@ fn channel_that_ignores_health_is_usable() {
 }
 
 #[test]
-fn words_are_unambiguous() {
+fn reason_state_and_cause_names_round_trip() {
     for reason in HealthReason::ALL {
         assert_eq!(HealthReason::parse(reason.as_str()), Some(reason));
     }

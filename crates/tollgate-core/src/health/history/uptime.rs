@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn cells_have_the_share_of_time_and_the_worst_state() {
+    fn uptime_cells_have_the_usable_share_and_the_worst_state() {
         let span = (NOW, NOW.plus_ms(40_000));
         let shares = |transitions: &[HealthTransition], nodes| -> Vec<(u32, Option<ImpairedState>)> {
             let cells = uptime_cells(transitions, span, 4, nodes, NOW.plus_ms(35_000));

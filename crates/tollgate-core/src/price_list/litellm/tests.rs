@@ -65,7 +65,7 @@ fn tiers_and_service_tiers_are_read() {
 }
 
 #[test]
-fn digits_below_a_nano_usd_are_rounded_with_a_note() {
+fn prices_below_a_nano_usd_are_rounded_with_a_note() {
     let entry =
         json!({"mode": "chat", "input_cost_per_token": 1.234_567_890_12e-07, "output_cost_per_token": 3.000_000_000_000_000_4e-07});
     let (price, notes) = of(&entry).unwrap();
@@ -78,7 +78,7 @@ fn digits_below_a_nano_usd_are_rounded_with_a_note() {
 }
 
 #[test]
-fn what_a_price_cannot_express_is_skipped_whole() {
+fn entry_with_an_unsupported_price_is_skipped_entirely() {
     let with = |key: &str, value: Value| {
         let mut entry = json!({"mode": "chat", "input_cost_per_token": 1e-06, "output_cost_per_token": 2e-06});
         entry[key] = value;

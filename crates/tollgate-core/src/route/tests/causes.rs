@@ -143,7 +143,7 @@ fn missing_required_price_is_unpriced() {
 }
 
 #[test]
-fn missing_cost_of_an_option_is_not_that_of_the_model() {
+fn missing_price_of_an_option_is_reported_as_the_price_of_the_option() {
     let limit = PriceLimit { mode: PriceLimitMode::PricedOnly, on: PriceLimitOn::Cost };
     let searching = |web_search| {
         let mut row = channel("c", &["m"]);
@@ -184,7 +184,7 @@ fn insufficient_margin_is_price_limit() {
 }
 
 #[test]
-fn untranslatable_request_names_the_fewest_fields() {
+fn no_route_reports_the_smallest_set_of_unsupported_fields() {
     let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), foreign("b")]) };
     let fields = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect::<Vec<_>>();
     case.untranslatable.insert("a".to_owned(), fields(&["seed", "logit_bias"]));
@@ -197,7 +197,7 @@ fn untranslatable_request_names_the_fewest_fields() {
 }
 
 #[test]
-fn untranslatable_channel_does_not_count_beside_other_reasons() {
+fn untranslatable_channel_is_not_the_cause_when_another_reason_exists() {
     let mut case = Case::over(vec![foreign("a"), channel("b", &["m"])]).cooling("b/0", CoolingReason::RateLimited, 4);
     case.translates = true;
     case.untranslatable.insert("a".to_owned(), vec!["seed".to_owned()]);
@@ -216,7 +216,7 @@ fn learned_unsupported_fields_exclude_like_untranslatable_ones() {
 }
 
 #[test]
-fn other_protocol_is_excluded_unless_translation_is_enabled() {
+fn channel_of_another_protocol_is_excluded_unless_translation_is_enabled() {
     let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::accounts(1) };
     let no_route = case.fails();
     assert_eq!(case.why(), Exclusion::OtherProtocol(Protocol::OpenAi));
@@ -229,7 +229,7 @@ fn other_protocol_is_excluded_unless_translation_is_enabled() {
 }
 
 #[test]
-fn model_without_compaction_is_offered_where_answers_are_translated() {
+fn refused_compaction_suggests_the_translated_methods() {
     let case = Case { from: Protocol::Responses, summary: summary("m", Method::Compact), ..Case::accounts(1) };
     let methods = case.fails().other_protocol_methods().unwrap();
     assert!(methods[0] == "/v1/responses" && methods.contains(&"/v1/chat/completions"), "{methods:?}");
@@ -237,7 +237,7 @@ fn model_without_compaction_is_offered_where_answers_are_translated() {
 }
 
 #[test]
-fn other_protocol_does_not_count_beside_other_reasons() {
+fn other_protocol_is_not_the_cause_when_another_reason_exists() {
     let mut gemini = Channel { accounts: vec![], ..channel("g", &["m"]) };
     gemini.spec.protocol = Protocol::Gemini;
     let case =
@@ -304,7 +304,7 @@ fn cause_names_match_the_wire() {
 }
 
 #[test]
-fn earliest_recovery_is_of_the_first_candidate_back() {
+fn earliest_recovery_is_the_first_end_of_a_cooldown_or_rest() {
     let case = Case::accounts(3)
         .cooling("c/0", CoolingReason::RateLimited, 9_000)
         .state("c/1", HealthState::Resting { why: RestingReason::QuotaSpent, since: NOW, until: Some(NOW.plus_ms(4_000)) })
@@ -325,7 +325,7 @@ fn trace_is_bounded_and_counts_omitted_entries() {
 }
 
 #[test]
-fn group_without_channels_offers_nothing() {
+fn group_without_channels_gives_outside_group() {
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &[])], vec![]);
     let caller = Caller::of(&catalog, Arc::new(key(&[])));
     let no_route = crate::resolve(&catalog, &caller, &summary("m", Method::Chat), Protocol::OpenAi, NOW);

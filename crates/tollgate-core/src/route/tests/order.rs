@@ -170,7 +170,7 @@ fn last_resort_must_pass_all_other_checks() {
 }
 
 #[test]
-fn account_after_cooling_is_usable_as_the_probe() {
+fn account_whose_cooling_ended_is_usable_as_the_probe() {
     let case = Case::accounts(1).cooling("c/0", CoolingReason::RateLimited, 0);
     assert_eq!(case.planned(), ["c/0"]);
 }

@@ -91,7 +91,7 @@ fn insufficient_budget_still_allows_cheaper_accounts() {
 }
 
 #[test]
-fn skipping_is_bounded() {
+fn number_of_skipped_channels_is_bounded() {
     let (first, mut history) = (Case::accounts(1).run().unwrap().first, AttemptHistory::default());
     let passed = (0..1_000).take_while(|_| history.skip_channel(&first, Exclusion::NoMapping)).count();
     assert!(passed < 100, "{passed}");
@@ -138,7 +138,7 @@ fn rows_disabled_in_the_latest_catalog_are_excluded() {
 }
 
 #[test]
-fn last_resort_is_tried_once() {
+fn last_resort_attempt_is_made_once_per_request() {
     let cools = |case: Case, name: &str| case.cooling(name, CoolingReason::ConnectFailure, 5_000);
     let mut case = (0..3).fold(Case::accounts(3), |case, n| cools(case, &format!("c/{n}")));
     assert!(case.run().unwrap().first.last_resort);

@@ -31,7 +31,7 @@ fn long(outcome: Outcome, attempt: AttemptFacts) -> RequestFacts {
 }
 
 #[test]
-fn usage_beyond_what_was_asked_and_delivered_is_not_billed() {
+fn reported_usage_above_the_possible_maximum_is_replaced_by_an_estimate() {
     let record = settle(bounded(
         Outcome::Completed,
         attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(100, 1_000_000_000))))),
@@ -85,7 +85,7 @@ fn searches_are_charged_by_their_number() {
 }
 
 #[test]
-fn summary_of_the_conversation_is_billed_beyond_the_output_limit() {
+fn compaction_output_above_the_output_limit_is_billed() {
     let mut row = model("m");
     row.spec.max_output = Some(4_000);
     let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
@@ -100,7 +100,7 @@ fn summary_of_the_conversation_is_billed_beyond_the_output_limit() {
 }
 
 #[test]
-fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
+fn input_not_in_the_body_is_billed_up_to_the_context_size() {
     let mut row = model("m");
     let mut asked = tollgate_protocol::RequestSummary { text_bytes: 400, max_output: Some(5), ..summary("m", Method::Chat) };
     asked.extras.unseen.tools = true;
@@ -119,7 +119,7 @@ fn input_that_the_body_does_not_show_is_billed_up_to_the_context() {
 }
 
 #[test]
-fn image_by_address_is_billed_up_to_what_an_image_can_be() {
+fn image_by_url_is_billed_up_to_the_maximum_of_an_image() {
     let asked = tollgate_protocol::RequestSummary { text_bytes: 400, images: 1, max_output: Some(5), ..summary("m", Method::Chat) };
     let bounds = UsageBounds::of_input(&asked).with_output(&asked, &model("m"), 5);
     let answered = attempt(AttemptResult::Answered, Some(reply_summary(2, Some(usage(3_000_000, 5)))));
@@ -152,7 +152,7 @@ fn implausible_usage_is_marked() {
 }
 
 #[test]
-fn caller_that_leaves_behind_the_finish_pays_the_reported_usage() {
+fn caller_leaving_after_the_finish_pays_the_reported_usage() {
     let finished = ReplySummary { finish: Some(FinishReason::Stop), ..reply_summary(68, Some(usage(100, 5_000))) };
     let record = settle(long(Outcome::CallerLeft, attempt(AttemptResult::Cancelled, Some(finished))));
     assert_eq!((record.tokens.output, record.tokens.source), (5_000, Reported));
@@ -160,7 +160,7 @@ fn caller_that_leaves_behind_the_finish_pays_the_reported_usage() {
 }
 
 #[test]
-fn abandoned_answer_of_a_thinking_model_costs_what_it_may_have_thought() {
+fn abandoned_answer_of_a_thinking_model_is_charged_for_possible_thinking() {
     let left = |seconds: u64| {
         let mut attempt = thinking(AttemptResult::Cancelled, Some(reply_summary(2, None)));
         attempt.duration_us = seconds * 1_000_000;
@@ -177,7 +177,7 @@ fn abandoned_answer_of_a_thinking_model_costs_what_it_may_have_thought() {
 }
 
 #[test]
-fn known_thinking_counts_when_the_caller_leaves() {
+fn reported_thinking_is_charged_when_the_caller_leaves() {
     let reported = Usage { reasoning: 700, ..usage(100, 701) };
     let record = settle(long(Outcome::CallerLeft, thinking(AttemptResult::Cancelled, Some(reply_summary(2, Some(reported))))));
     assert_eq!((record.tokens.completion(), record.tokens.thinking), (701, 700));
@@ -185,7 +185,7 @@ fn known_thinking_counts_when_the_caller_leaves() {
 }
 
 #[test]
-fn abandoned_answer_that_was_to_come_as_a_whole_is_sold_for_what_it_is_estimated_to_cost() {
+fn abandoned_non_streamed_answer_is_charged_its_estimated_output() {
     let mut attempt = attempt(AttemptResult::Cancelled, None);
     attempt.duration_us = 3_000_000;
     let mut facts = long(Outcome::CallerLeft, attempt);

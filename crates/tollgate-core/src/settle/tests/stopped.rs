@@ -76,7 +76,7 @@ fn progress_without_content_is_ignored() {
 }
 
 #[test]
-fn reported_usage_applies_under_the_provider_usage_policy() {
+fn provider_usage_policy_charges_the_reported_usage() {
     let reported = StreamProgress { usage: Some(usage(50, 12)), ..progress(10) };
     let sale = |policy| settle_stopped(&[AttemptStart { policy, ..begin() }], Some(&reported)).unwrap().sale;
     assert_eq!(sale(StreamBreak::ProviderUsage), Some(NanoUsd(74_000)));
@@ -94,7 +94,7 @@ fn earlier_attempts_keep_their_settled_records() {
 }
 
 #[test]
-fn attempt_without_recorded_end_counts_as_sent() {
+fn attempt_without_a_recorded_end_is_charged_as_sent() {
     let record = settle_stopped(&[begin(), begin()], None).unwrap();
     assert_eq!(record.attempts.len(), 2);
     assert_eq!(record.cost, Some(NanoUsd(100_000)));

@@ -50,7 +50,7 @@ fn marked_thinking_and_id_suffixes_are_removed() {
 }
 
 #[test]
-fn thinking_budget_goes_with_the_marked_block_in_front_of_the_last_calls() {
+fn thinking_budget_is_removed_with_the_marked_block_before_the_last_calls() {
     let body = |thinking: &str, blocks: &str| {
         format!(
             r#"{{"model":"m","max_tokens":9,{thinking}"messages":[{{"role":"user","content":"hi"}},

@@ -121,7 +121,7 @@ fn invalid_members_are_named() {
 }
 
 #[test]
-fn token_count_needs_no_limit() {
+fn token_count_needs_no_output_limit() {
     let body = r#"{"model":"m","messages":[{"role":"user","content":"foo"}],"tools":[]}"#;
     let summary = read_as(Method::CountTokens, body).expect("well formed");
     assert_eq!((summary.method, summary.max_output, summary.text_bytes), (Method::CountTokens, None, 3 + 2));
@@ -143,7 +143,7 @@ fn tools_that_the_provider_runs_have_a_price() {
 }
 
 #[test]
-fn searches_are_limited_where_every_search_tool_is() {
+fn search_limit_is_known_only_if_every_search_tool_has_one() {
     let limit = |tools: &str| messages(&with(&format!(r#""tools":[{tools}]"#))).unwrap().max_searches;
     let (search, fetch) = (r#"{"max_uses":8,"type":"web_search_20250305"}"#, r#"{"type":"web_fetch_20250910","max_uses":2}"#);
     assert_eq!([limit(search), limit(&format!("{search},{fetch},{search}"))], [Some(8), Some(16)]);
@@ -152,7 +152,7 @@ fn searches_are_limited_where_every_search_tool_is() {
 }
 
 #[test]
-fn tools_that_the_conversation_adds_have_the_price_of_others() {
+fn tools_added_in_the_conversation_are_priced_like_declared_ones() {
     let read = |block: &str, members: &str| {
         let added = format!(r#"{{"role":"system","content":[{block}]}}"#);
         let body = format!(r#"{{"model":"m","max_tokens":9,"messages":[{{"role":"user","content":"a"}},{added}]{members}}}"#);
@@ -190,7 +190,7 @@ fn affinity_depends_on_the_beginning_of_the_conversation() {
 }
 
 #[test]
-fn marks_of_the_gateway_are_noticed() {
+fn gateway_markers_are_detected() {
     for (content, marked) in [
         (r#"[{"type":"thinking","thinking":"","signature":"tg1.openai"}]"#, true),
         (r#"[{"type":"tool_use","id":"c__sig1_QUJD","name":"f","input":{}}]"#, true),

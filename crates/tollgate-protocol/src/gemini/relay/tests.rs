@@ -143,7 +143,7 @@ fn chunks_after_the_finish_count() {
 }
 
 #[test]
-fn event_that_was_cut_after_a_finish_may_have_been_content() {
+fn stream_cut_inside_an_event_after_a_finish_is_truncated() {
     let event = format!("data: {TEXT}");
     for (length, _) in event.char_indices().skip(1) {
         let cut = &event[..length];
@@ -169,7 +169,7 @@ fn text_after_a_finish_does_not_end_the_stream() {
 }
 
 #[test]
-fn usage_may_shrink_disappear_or_be_invalid() {
+fn last_valid_usage_counts_and_invalid_usage_is_ignored() {
     let with = |usage: &str| format!("{{\"usageMetadata\":{usage}}}");
     let last = |events: &[&str]| {
         let chunks: Vec<_> = events.iter().map(|usage| with(usage)).collect();

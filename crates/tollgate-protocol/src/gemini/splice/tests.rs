@@ -132,7 +132,7 @@ fn part() -> impl Strategy<Value = serde_json::Value> {
 
 proptest! {
     #[test]
-    fn no_history_keeps_a_wrapped_signature(turns in proptest::collection::vec(proptest::collection::vec(part(), 0..5), 1..4), pretty in any::<bool>()) {
+    fn forwarded_history_contains_no_wrapped_signature(turns in proptest::collection::vec(proptest::collection::vec(part(), 0..5), 1..4), pretty in any::<bool>()) {
         let contents: Vec<_> = turns.iter().map(|parts| serde_json::json!({"role": "model", "parts": parts})).collect();
         let value = serde_json::json!({"contents": contents});
         let body = if pretty { serde_json::to_string_pretty(&value) } else { serde_json::to_string(&value) }.expect("serialises");
@@ -151,7 +151,7 @@ proptest! {
 }
 
 #[test]
-fn every_signature_is_removed_where_only_the_issuer_accepts_it() {
+fn all_signatures_are_replaced_or_removed_when_bound_to_their_issuer() {
     let edits = RequestEdits { drop_signatures: true, ..RequestEdits::default() };
     let given = r#"{"contents":[{"parts":[{"text":"a","thoughtSignature":"QUJD"},{"functionCall":{"name":"f"},"thoughtSignature":"QUJD"},{"text":"","thought_signature":"QUJD"}]}]}"#;
     let expected = r#"{"contents":[{"parts":[{"text":"a"},{"functionCall":{"name":"f"},"thoughtSignature":"skip/thought/signature/validator"}]}]}"#;

@@ -289,7 +289,7 @@ fn markers_are_detected() {
 }
 
 #[test]
-fn what_changes_the_price_is_noted() {
+fn fields_that_affect_the_price_are_detected() {
     use crate::{RequestExtras, ServiceTier};
 
     let extras = |members: &str| generate(&with(members)).expect(members).extras;
@@ -304,7 +304,7 @@ fn what_changes_the_price_is_noted() {
 }
 
 #[test]
-fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
+fn provider_tools_and_files_by_url_are_classified_by_their_cost() {
     let tool = |name: &str| generate(&with(&format!(r#""tools":[{{"{name}":{{}}}}]"#))).expect(name).extras;
     for name in ["urlContext", "url_context", "codeExecution", "fileSearch", "file_search"] {
         let extras = tool(name);

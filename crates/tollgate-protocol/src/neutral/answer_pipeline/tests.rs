@@ -58,7 +58,7 @@ fn only_the_first_call_is_forwarded_without_parallel_calls() {
 }
 
 #[test]
-fn failure_is_an_error_only_without_usable_content() {
+fn failure_finish_is_an_error_only_without_usable_content() {
     let context = ReplyContext::new("r", 0, "m");
     let think = Event::Think { candidate: 0, text: "hm".to_owned(), redacted: None, signature: None };
     let text = Event::Text { candidate: 0, text: "a".to_owned(), signature: None };
@@ -81,7 +81,7 @@ fn failure_is_an_error_only_without_usable_content() {
 }
 
 #[test]
-fn end_before_every_candidate_finished_is_truncation() {
+fn end_before_every_candidate_finished_is_truncated() {
     let context = ReplyContext::new("r", 0, "m");
     let text = |candidate| Event::Text { candidate, text: "a".to_owned(), signature: None };
     let finish = |candidate| Event::Finish { candidate, finish: FinishReason::Stop, native: None, message: None };

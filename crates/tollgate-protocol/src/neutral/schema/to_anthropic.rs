@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_object_is_closed() {
+    fn every_object_disallows_additional_properties() {
         let closed = to_anthropic(&json!({
             "type": "object",
             "properties": {
@@ -236,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_subset_lacks_moves_into_the_description() {
+    fn unsupported_keywords_move_into_the_description() {
         let closed = to_anthropic(&json!({
             "type": "object",
             "properties": {
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn free_names_and_recursion_are_refused() {
+    fn free_form_maps_and_recursive_references_are_refused() {
         let map = to_anthropic(&json!({"type": "object", "additionalProperties": {"type": "string"}}));
         assert_eq!(map.refused, [(".additionalProperties".to_owned(), "the upstream takes no objects with free names")]);
         for recursive in [
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_an_object_become_one_object() {
+    fn all_of_parts_are_merged_into_one_object() {
         let parts = json!({"allOf": [
             {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"]},
             {"properties": {"b": {"type": "string"}}, "required": ["b"]}

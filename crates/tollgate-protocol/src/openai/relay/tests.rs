@@ -155,7 +155,7 @@ fn missing_done_is_added_and_data_after_it_is_ignored() {
 }
 
 #[test]
-fn event_that_was_cut_after_the_finish_is_ignored_if_it_cannot_have_been_content() {
+fn cut_event_after_the_finish_is_ignored_unless_it_may_contain_content() {
     let choices = USAGE.find("\"choices\":[]").unwrap() + "\"choices\":[]".len();
     for cut in [&USAGE[..choices], &USAGE[..choices + 30], "data: [DO"] {
         let text = format!("{}{cut}", stream(&[TEXT, STOP]));
@@ -168,7 +168,7 @@ fn event_that_was_cut_after_the_finish_is_ignored_if_it_cannot_have_been_content
 }
 
 #[test]
-fn only_the_marker_ends_a_stream_with_text_after_a_finish() {
+fn text_after_a_finish_requires_the_done_marker() {
     let text = stream(&[STOP, TEXT, STOP]);
     assert_eq!(pass(&text).1, Err(StreamError::Truncated));
     let whole = stream(&[STOP, TEXT, STOP, DONE_LINE]);

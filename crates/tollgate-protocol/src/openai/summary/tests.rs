@@ -348,7 +348,7 @@ fn embeddings_require_model_and_input() {
 }
 
 #[test]
-fn what_changes_the_price_is_noted() {
+fn fields_that_affect_the_price_are_detected() {
     use crate::{RequestExtras, ServiceTier};
 
     let extras = |members: &str| chat(&with(members)).expect(members).extras;
@@ -395,7 +395,7 @@ fn what_changes_the_price_is_noted() {
 }
 
 #[test]
-fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
+fn provider_tools_and_files_by_url_are_classified_by_their_cost() {
     let extras = |members: &str| chat(&with(members)).expect(members).extras;
     for search in [
         r#""tools":[{"type":"web_search"}]"#,
@@ -441,7 +441,7 @@ fn tools_of_the_provider_and_files_by_address_are_noted_by_what_they_cost() {
 }
 
 #[test]
-fn short_texts_of_metadata_are_noted() {
+fn short_metadata_strings_are_recorded() {
     let metadata = |value: &str| chat(&with(&format!(r#""metadata":{value}"#))).expect(value).metadata;
     let entry = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     assert_eq!(metadata(r#"{"project":"web","n":1,"b\u0061d":"a\"b","l":["x"]}"#), [entry("project", "web"), entry("bad", "a\"b")]);

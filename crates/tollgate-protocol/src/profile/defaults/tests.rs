@@ -26,7 +26,7 @@ fn unknown_claude_models_get_the_protocol_defaults() {
 }
 
 #[test]
-fn stated_kind_of_thinking_selects_the_defaults_of_its_kind() {
+fn configured_kind_of_thinking_selects_its_defaults() {
     let stated = Profile { thinking: Some(Thinking::Budget([1_024, 9_000])), ..Profile::default() };
     let profile = effective_profile("anthropic", Protocol::Anthropic, "my-alias", &stated);
     assert_eq!(profile.thinking, Some(Thinking::Budget([1_024, 9_000])));

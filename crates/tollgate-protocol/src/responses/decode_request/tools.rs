@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_names_are_cut_and_told_apart_by_a_hash() {
+    fn long_namespaced_names_are_truncated_with_a_distinguishing_hash() {
         let (space, name) = ("n".repeat(40), "t".repeat(40));
         let flat = joined(&space, &name);
         assert_eq!(flat.len(), 64);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn tool_of_a_namespace_gets_out_of_the_way() {
+    fn namespaced_tool_is_numbered_when_its_name_is_taken() {
         let mut names = ToolNames::default();
         let mut used = HashSet::from(["a__b".to_owned()]);
         assert_eq!(names.declare("a", "b", &mut used), "a__b_2");

@@ -13,7 +13,7 @@ fn summary(body: &str) -> RequestSummary {
 }
 
 #[test]
-fn everything_that_is_needed_is_read() {
+fn summary_has_all_fields() {
     let body = r#"{"model":"m","stream":true,"instructions":"äb","input":[
         {"type":"message","role":"developer","content":[{"type":"input_text","text":"c"}]},
         {"role":"user","content":[{"type":"input_text","text":"de"},{"type":"input_image","image_url":"data:image/png;base64,AAAA"},
@@ -37,7 +37,7 @@ fn everything_that_is_needed_is_read() {
 }
 
 #[test]
-fn wrong_bodies_are_refused_by_place() {
+fn invalid_bodies_are_refused_with_the_path_of_the_field() {
     use MalformedKind::{InvalidValue, Missing, NotJson, WrongType};
     for (rest, kind, field) in [
         ("", Missing, "input"),
@@ -78,7 +78,7 @@ fn chat_body_gets_a_hint() {
 }
 
 #[test]
-fn what_costs_more_is_noticed() {
+fn fields_that_affect_the_price_are_detected() {
     let extras = |rest: &str| summary(&format!("{{\"model\":\"m\",\"input\":\"x\",{rest}}}")).extras;
     assert_eq!(extras(r#""service_tier":"flex""#).tier, ServiceTier::Flex);
     let offered = extras(r#""tools":[{"type":"web_search_preview"}]"#);
@@ -117,7 +117,7 @@ fn what_costs_more_is_noticed() {
 }
 
 #[test]
-fn screen_of_a_computer_is_a_picture() {
+fn computer_screenshot_counts_as_an_image() {
     let read = |output: &str| {
         summary(&format!(r#"{{"model":"m","input":[{{"type":"computer_call_output","call_id":"c","output":{output}}}]}}"#))
     };
@@ -131,7 +131,7 @@ fn screen_of_a_computer_is_a_picture() {
 }
 
 #[test]
-fn search_that_cannot_happen_costs_nothing_and_one_that_is_demanded_stays() {
+fn impossible_search_is_free_and_required_search_is_not_optional() {
     let read = |rest: &str| summary(&format!("{{\"model\":\"m\",\"input\":\"x\",{rest}}}"));
     let function = r#"{"type":"function","name":"f"}"#;
     let both = format!(r#""tools":[{function},{{"type":"web_search","external_web_access":false}}]"#);
@@ -159,7 +159,7 @@ fn search_that_cannot_happen_costs_nothing_and_one_that_is_demanded_stays() {
 }
 
 #[test]
-fn compaction_is_whole_and_may_be_of_what_is_kept() {
+fn compaction_is_not_streamed_and_may_reference_a_stored_response() {
     let target = Target { method: Method::Compact, model: None, framing: Framing::Sse };
     let read = |body: &str| summarise(&target, body.as_bytes());
     let given = read(r#"{"model":"m","input":"a","stream":true}"#).unwrap();
@@ -173,7 +173,7 @@ fn compaction_is_whole_and_may_be_of_what_is_kept() {
 }
 
 #[test]
-fn conversation_stays_together() {
+fn affinity_is_stable_within_a_conversation() {
     let affinity = |rest: &str| summary(&format!("{{\"model\":\"m\",{rest}}}")).affinity;
     let first = affinity(r#""instructions":"i","input":"a""#);
     let second = affinity(
@@ -188,7 +188,7 @@ fn conversation_stays_together() {
 }
 
 #[test]
-fn marks_are_found() {
+fn gateway_markers_are_detected() {
     let marked = |sealed: &str| {
         summary(&format!(r#"{{"model":"m","input":[{{"type":"reasoning","encrypted_content":"{sealed}"}}]}}"#)).splices.markers
     };
@@ -196,7 +196,7 @@ fn marks_are_found() {
 }
 
 #[test]
-fn tools_that_the_conversation_adds_have_the_price_of_others() {
+fn tools_added_in_the_conversation_are_priced_like_declared_ones() {
     let read = |item: &str| summary(&format!(r#"{{"model":"m","input":[{{"role":"user","content":"a"}},{item}]}}"#));
     let adds = |tools: &str| read(&format!(r#"{{"type":"additional_tools","role":"developer","tools":[{tools}]}}"#));
     let searches = adds(r#"{"type":"web_search"}"#);
