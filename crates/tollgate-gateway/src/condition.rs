@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn readiness_in_order() {
+    fn readiness_changes_with_the_condition() {
         let condition = Condition::default();
         assert_eq!(condition.readiness(), Readiness::Starting);
         condition.listening();

@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn not_found_service_knows_no_path() {
+    async fn not_found_service_answers_not_found() {
         assert!(matches!(NotFound.call(request()).await, FallbackResponse::NotFound));
     }
 }

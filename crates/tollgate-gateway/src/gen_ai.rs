@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn providers_have_the_names_of_the_conventions() {
+    fn provider_names_follow_the_semantic_conventions() {
         for (kind, base_url, name) in [
             (Provider::OpenAi, "https://api.openai.com/v1", "openai"),
             (Provider::OpenAi, "https://team.openai.azure.com/openai/v1", "azure.ai.openai"),
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_are_those_of_the_protocol() {
+    fn operation_name_depends_on_the_upstream_protocol() {
         assert_eq!(operation(Method::Chat, Protocol::OpenAi), "chat");
         assert_eq!(operation(Method::Chat, Protocol::Gemini), "generate_content", "a chat that was translated");
         assert_eq!(operation(Method::StreamGenerate, Protocol::Gemini), "generate_content");

@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_pause_ends_with_the_answer_of_the_usage_writer() {
+    async fn pause_ends_when_the_usage_writer_answers() {
         let hand_over = HandOver::default();
         let mut phase = hand_over.subscribe();
         let writer = async {

@@ -55,7 +55,7 @@ mod tests {
     use crate::testing::{after_journal::AfterJournal, usage_record};
 
     #[tokio::test]
-    async fn entries_of_a_turn_are_written_after_giving_way_once() {
+    async fn collected_entries_are_written_after_yielding_once() {
         let (_peer, writer) = AfterJournal::new();
         let mut turn = JournalTurn::new(Some(Arc::clone(&writer)));
         for _ in 0..2 {

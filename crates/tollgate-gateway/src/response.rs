@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_large_body_comes_in_pieces_and_its_memory_is_released_before_the_last_are_read() {
+    async fn large_body_is_read_in_pieces_and_its_memory_is_released_before_the_last() {
         let bytes: Bytes = (0..PIECE_BYTES * 10 + 7).map(|at| u8::try_from(at % 251).unwrap()).collect();
         let expected = bytes.to_vec();
         let mut body = whole(bytes.clone());

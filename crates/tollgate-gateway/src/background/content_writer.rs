@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn room_is_made_before_contents_are_stored() {
+    async fn oldest_contents_are_removed_before_new_ones_are_stored() {
         let (kept, (_, mut writer)) = (Kept::default(), ContentWriter::new());
         let max = 10_000;
         for batch in 0..50 {
@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_other_nodes_store_is_counted_from_time_to_time() {
+    async fn contents_stored_by_other_nodes_are_recounted_periodically() {
         let (kept, (_, mut one), (_, mut other)) = (Kept::default(), ContentWriter::new(), ContentWriter::new());
         let max = 100_000;
         for number in 0..200 {
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_tasks_run_while_contents_are_redacted() {
+    async fn redaction_yields_to_other_tasks() {
         let text = |number| contents(number, 200_000);
         let redaction = Redaction::new("x{3}|[a-z]+@[a-z]+").unwrap();
         let work = tokio_util::task::TaskTracker::new().spawn(redacted((0..10).map(text).collect(), Some(redaction)));

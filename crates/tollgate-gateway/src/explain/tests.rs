@@ -138,7 +138,7 @@ fn priced() -> Catalog {
 }
 
 #[test]
-fn account_that_sells_below_cost_is_named() {
+fn account_sold_below_cost_is_named() {
     let catalog = priced();
     let price = Price { output: Some(2_000_000_000), ..Price::free() };
     let price = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));

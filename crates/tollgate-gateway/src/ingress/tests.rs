@@ -191,7 +191,7 @@ fn similar(method: &HttpMethod, path: &str) -> Option<(String, Option<&'static s
 }
 
 #[test]
-fn hints_are_valid_paths() {
+fn path_hints_are_valid_paths() {
     for (method, path, expected) in [
         (HttpMethod::POST, "/chat/completions", Some("/v1/chat/completions")),
         (HttpMethod::POST, "/chat/completions/", Some("/v1/chat/completions")),
@@ -279,7 +279,7 @@ fn apis_that_are_not_offered_are_named() {
 }
 
 #[test]
-fn alternatives_to_apis_that_are_not_offered_exist() {
+fn suggested_alternatives_to_unsupported_apis_are_valid_paths() {
     for (prefix, api) in not_offered::APIS {
         let Some((method, path)) = api.instead.map(|instead| instead.split_once(' ').unwrap()) else { continue };
         let target = path.replace("{model}", "m");

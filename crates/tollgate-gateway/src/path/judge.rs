@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_sent_is_free_and_everything_unanswered_is_uncertain() {
+    fn unsent_attempt_is_free_and_unanswered_attempt_is_uncertain() {
         let closed = Failure::NoAnswer(UpstreamError::NotSent(ConnectFault::Refused));
         check(&closed, "E50", NextStep::FreeAttempt, Some(Observation::ConnectFailure), AttemptResult::NotSent);
         let lost = Failure::NoAnswer(UpstreamError::Lost);
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn own_limits_blame_no_account() {
+    fn limits_of_the_gateway_are_not_blamed_on_the_account() {
         let not_sent = |fault| Failure::NoAnswer(UpstreamError::NotSent(fault));
         let abandoned = Some(Observation::Abandoned);
         check(&not_sent(ConnectFault::OwnLimit), "E63", NextStep::Stop, abandoned, AttemptResult::NotSent);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn expired_request_is_not_retried_and_blames_no_account() {
+    fn expired_request_is_not_retried_and_not_blamed_on_the_account() {
         for (sent, result) in [(true, AttemptResult::Failed), (false, AttemptResult::NotSent)] {
             let over = Failure::OutOfTime { limit_ms: 600_000, sent };
             check(&over, "E51", NextStep::Stop, Some(Observation::Abandoned), result);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_answers_are_e58() {
+    fn invalid_answers_are_reported_as_e58() {
         for (failure, next) in [
             (Failure::NoAnswer(UpstreamError::Unreadable("garbage")), NextStep::UncertainAttempt),
             (Failure::BadAnswer("HTML"), NextStep::UncertainAttempt),
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn every_status_has_its_row() {
+    fn every_upstream_status_has_a_verdict() {
         use NextStep::{Attempt, Stop, UncertainAttempt};
         let (error, timeout) = (Some(Observation::ServerError), Some(Observation::Timeout));
         let (refused, fine) = (Some(Observation::Refused), Some(Observation::RequestRefused));
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_seals_leave_the_account_a_second_attempt() {
+    fn refused_encrypted_reasoning_is_retried_without_it() {
         let sealed = |status| UpstreamProblem { status, seals_refused: true, ..UpstreamProblem::default() };
         let fine = Some(Observation::RequestRefused);
         check(&problem(sealed(400), None), "E52", NextStep::WithoutSeals, fine, AttemptResult::Refused);
@@ -295,14 +295,14 @@ mod tests {
     }
 
     #[test]
-    fn what_an_account_does_not_keep_another_may_have() {
+    fn missing_stored_response_is_looked_for_at_another_account() {
         let missing = UpstreamProblem { status: 400, kept_elsewhere: true, ..UpstreamProblem::default() };
         let fine = Some(Observation::RequestRefused);
         check(&problem(missing, None), "E52", NextStep::Attempt, fine, AttemptResult::Refused);
     }
 
     #[test]
-    fn spent_money_is_never_the_callers_fault_whatever_the_status() {
+    fn exhausted_quota_is_e40_for_every_status() {
         let said = Some(NOW.plus_ms(9_000_000));
         for code in [400, 402, 403, 429] {
             let spent = UpstreamProblem { status: code, quota_exhausted: true, ..UpstreamProblem::default() };
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn intermediary_errors_blame_the_address() {
+    fn error_page_of_an_intermediary_counts_as_a_bad_answer() {
         let page = |status| problem(UpstreamProblem { status, from_intermediary: true, ..UpstreamProblem::default() }, None);
         let (bad, refused) = (Some(Observation::BadAnswer), AttemptResult::Refused);
         for code in [400, 403, 404, 405, 409, 410, 415, 421, 422, 426] {

@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_that_was_sent_is_removed_whatever_it_looks_like() {
+    fn sent_secret_is_removed_whatever_its_format() {
         let shown = super::redact_secrets(
             "the key 'correct horse' is wrong, and sk-abcdef0123456789 too",
             ["correct horse", ""].into_iter(),

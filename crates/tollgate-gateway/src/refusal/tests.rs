@@ -63,7 +63,7 @@ fn check_head(row: &RefusalRow, parts: &http::response::Parts, head: &Head) {
 }
 
 #[tokio::test]
-async fn every_row_on_chat() {
+async fn every_refusal_has_its_openai_form() {
     let head = caller(CHAT);
     for row in rows::all() {
         let (parts, body) = written(&row.refusal, &head).await;
@@ -79,7 +79,7 @@ async fn every_row_on_chat() {
 }
 
 #[tokio::test]
-async fn every_row_on_native() {
+async fn every_refusal_has_its_native_form() {
     let head = caller(NATIVE);
     for row in rows::all() {
         // A blocked prompt is an answer on native and has its own test.
@@ -137,7 +137,7 @@ async fn hidden_model_is_answered_like_an_unknown_one() {
 }
 
 #[tokio::test]
-async fn details_of_the_native_protocol() {
+async fn native_errors_have_their_details() {
     let head = caller(NATIVE);
     let (_, body) = written(&Refusal::ModelNotFound { model: "m".to_owned(), hidden: false }, &head).await;
     assert_eq!(body["error"]["details"][0]["metadata"]["model"], "m");
@@ -190,7 +190,7 @@ async fn headers_of_specific_refusals() {
 }
 
 #[test]
-fn retryable_causes() {
+fn only_transient_causes_are_retryable() {
     let head = caller(NATIVE);
     for (cause, retryable) in [
         (NoRouteCause::NoneConfigured, "false"),
@@ -209,7 +209,7 @@ fn retryable_causes() {
 }
 
 #[tokio::test]
-async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
+async fn permanent_refusal_asks_the_client_not_to_retry() {
     use NoRouteCause::{Credential, Disabled, NoPrice, PriceLimit};
     for head in [caller(CHAT), caller(NATIVE)] {
         for cause in [Disabled, Credential, PriceLimit, NoPrice] {
@@ -223,7 +223,7 @@ async fn refusal_that_no_waiting_cures_asks_for_no_retry() {
 }
 
 #[tokio::test]
-async fn retries_of_a_model_without_accounts_wait() {
+async fn refusal_of_a_model_without_accounts_has_a_long_retry_after() {
     for head in [caller(CHAT), caller(NATIVE)] {
         let (parts, _) = written(&rows::no_route(NoRouteCause::NoneConfigured), &head).await;
         assert_eq!((header(&parts, "x-should-retry"), header(&parts, "retry-after")), (None, Some("30")));
@@ -231,7 +231,7 @@ async fn retries_of_a_model_without_accounts_wait() {
 }
 
 #[test]
-fn messages_callers_are_told_to_stop_by_the_type_too() {
+fn permanent_refusals_have_a_non_retryable_error_type_on_messages() {
     use NoRouteCause::{Cooldown, Credential, Disabled, NoneConfigured};
     let head = caller("/v1/messages");
     let kind = |cause| rows::no_route(cause).problem(&head).anthropic.kind;
@@ -306,7 +306,7 @@ fn upstream_message_is_forwarded_redacted() {
 }
 
 #[test]
-fn a_404_about_an_object_of_the_provider_stays_for_callers_of_its_protocol() {
+fn upstream_404_about_another_object_keeps_its_status_for_callers_of_the_protocol() {
     let found = |protocol, path: &str, status, body: &str| {
         let problem = tollgate_protocol::codec(protocol).decode_problem(status, body.as_bytes());
         rejected(protocol, problem).problem(&caller(path))
@@ -329,7 +329,7 @@ fn a_404_about_an_object_of_the_provider_stays_for_callers_of_its_protocol() {
 }
 
 #[test]
-fn only_a_404_about_a_model_is_the_callers_fault() {
+fn only_an_upstream_404_about_a_model_is_returned_as_404() {
     for (message, code, status) in [
         ("The model `x` does not exist", None, 404),
         ("no", Some("model_not_found"), 404),

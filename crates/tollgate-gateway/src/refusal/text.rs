@@ -75,13 +75,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn path_shows_no_key() {
+    fn key_in_a_path_is_masked() {
         assert_eq!(quoted_path("/v1/sk-proj-AbCdEf0123456789AbCdEf/chat"), "/v1/sk-…/chat");
         assert_eq!(quoted_path("/v1beta/models:generateContents"), "/v1beta/models:generateContents");
     }
 
     #[test]
-    fn a_key_shows_three_and_four_characters() {
+    fn masked_key_shows_its_first_three_and_last_four_characters() {
         assert_eq!(masked(Some(&Secret::new("abcdefghijklmnopwxyz".to_owned()))), "abc***wxyz");
         assert_eq!(masked(Some(&Secret::new("short".to_owned()))), "***");
         assert_eq!(masked(Some(&Secret::new("äöü\r\n-secret-wxyz".to_owned()))), "???***wxyz");

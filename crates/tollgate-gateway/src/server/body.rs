@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_reader_is_as_late_as_it_is_behind_the_least_rate() {
+    async fn latest_read_is_earlier_by_the_time_behind_the_minimum_rate() {
         let began = Instant::now();
         let secs = |secs| began + Duration::from_secs(secs);
         let mut pace = ReadingPace { began, read: 0, min_rate: 1_000 };

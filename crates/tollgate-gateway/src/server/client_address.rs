@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn trusted_proxy_that_names_no_caller_is_not_the_caller() {
+    fn caller_is_unknown_if_a_trusted_proxy_names_none() {
         let trusted = ["10.0.0.0/8", "127.0.0.0/8"];
         for fields in
             [&[][..], &[""], &["unknown"], &["203.0.113.9, , 10.2.3.4"], &["203.0.113.9, \u{fc}"], &["127.0.0.1"], &["::1"]]
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_inside_a_trusted_network_is_known() {
+    fn caller_inside_a_trusted_network_is_recognised() {
         assert_eq!(client("10.0.0.1", &["10.2.3.4"], &["10.0.0.0/8"]), "10.2.3.4");
         assert_eq!(client("127.0.0.1", &[], &["10.0.0.0/8"]), "127.0.0.1", "a direct peer that is no proxy");
     }

@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn address_with_the_most_connections_at_rest_loses_those_at_rest_for_longest() {
+    async fn longest_idle_connections_of_the_address_with_the_most_are_evicted() {
         let all: &[(_, &[u64])] = &[("few", &[1, 2]), ("many", &[14, 13, 12, 11, 10])];
         assert_eq!(selected(all, 0), []);
         assert_eq!(selected(all, 2), [("many", 10), ("many", 11)]);
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn addresses_with_as_many_lose_alike_and_no_more_are_closed_than_there_are() {
+    async fn addresses_with_equally_many_connections_are_evicted_from_evenly() {
         let all: &[(_, &[u64])] = &[("one", &[1, 2, 3]), ("other", &[4, 5, 6])];
         assert_eq!(selected(all, 2), [("one", 1), ("other", 4)]);
         assert_eq!(selected(all, 3), [("one", 1), ("one", 2), ("other", 4)], "the longest at rest of those with as many");
@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn connections_close_from_seven_eighths_of_the_limit_on() {
+    fn eviction_begins_at_seven_eighths_of_the_limit() {
         assert_eq!([0, 140, 141, 160].map(|open| excess(160, open)), [0, 0, 11, 30]);
         assert_eq!([2, 3].map(|open| excess(2, open)), [0, 1], "a small limit has no reserve");
         assert_eq!(excess(usize::MAX, 1_000_000), 0);
     }
 
     #[test]
-    fn reserve_is_for_addresses_that_hold_few_connections() {
+    fn last_eighth_is_reserved_for_addresses_with_few_connections() {
         let admits = |all, of_address, evicted| admits(160, Open { all, of_address, evicted_of_address: evicted });
         assert!(admits(139, 139, 0), "an address that is alone has seven eighths");
         assert!(!admits(140, 140, 0) && !admits(140, 58, 0));

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn pages_have_connections_of_their_own_and_no_address_takes_them_all() {
+    async fn page_connections_have_their_own_limit_and_a_share_per_address() {
         let callers = Callers::new(1, 1);
         let served = callers.served("203.0.113.7").unwrap();
         let pages: Vec<_> = std::iter::from_fn(|| callers.enter("203.0.113.7").permit).collect();
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connections_at_rest_are_asked_to_close_near_the_limit_and_those_with_requests_are_not() {
+    async fn idle_connections_are_evicted_near_the_limit_and_busy_ones_are_not() {
         let callers = Callers::new(16, 16);
         let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
         timers[0].begin(callers.now);
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn address_near_its_own_limit_makes_room_for_itself() {
+    async fn address_near_its_own_limit_evicts_its_own_connections() {
         let callers = Callers::new(1_000, 16);
         let _others: Vec<_> = (0..14).map(|_| callers.served("203.0.113.8").unwrap()).collect();
         let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn full_of_requests_connections_are_searched_now_and_then_and_reported_once_a_minute() {
+    async fn busy_connections_are_searched_at_intervals_and_reported_once_a_minute() {
         let callers = Callers::new(16, 16);
         let timers: Vec<_> = (0..14).map(|_| Arc::new(ConnectionTimers::new(callers.now))).collect();
         for busy in &timers {

@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn unread_response_is_detected_among_others() {
+    async fn unread_response_among_several_is_detected() {
         let (limits, start) = (HttpLimits::default(), Instant::now());
         let timers = ConnectionTimers::new(start);
         timers.begin(start);
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn connection_closes_for_others_only_without_a_request() {
+    async fn evicted_connection_closes_only_without_a_request_in_progress() {
         let start = Instant::now();
         let timers = ConnectionTimers::new(start);
         assert_eq!(timers.rest_since(), Some(start), "silent since it was accepted");

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_console_are_allowed_everywhere_and_no_others() {
+    fn only_the_console_origin_is_allowed_by_default() {
         let console = settings(Some("https://console.example.com"), CorsOrigins::default());
         for path in ["/v1/chat/completions", "/models.json"] {
             check(&console, path, "https://console.example.com", Some("https://console.example.com"));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn origins_of_the_settings_are_allowed_for_the_model_api_alone() {
+    fn configured_origins_are_allowed_only_for_the_model_api() {
         let origins = ["https://app.example.com", "http://localhost:3000"].map(HeaderValue::from_static);
         let listed = settings(Some("https://console.example.com"), CorsOrigins::Of(origins.to_vec()));
         for path in
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn browsers_that_ask_are_answered_and_other_requests_are_not() {
+    fn preflight_requests_are_answered_and_other_requests_are_not() {
         let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-api-key, content-type")];
         let response = preflight(&parts("OPTIONS", "/v1/messages", &asked)).unwrap();
         assert_eq!(response.status(), StatusCode::NO_CONTENT);
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn only_short_lists_of_names_are_repeated() {
+    fn only_short_valid_header_lists_are_echoed() {
         let names = "x-stainless-lang,".repeat(200);
         for wrong in [names.as_str(), "a b", "x-api-key, ", "x\t\u{e9}", "<script>", "x:y"] {
             let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", wrong)];

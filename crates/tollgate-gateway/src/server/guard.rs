@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_hosts_are_a_part_of_the_well_formed_ones() {
+    fn plain_hosts_are_a_subset_of_the_well_formed_ones() {
         for (host, plain) in [
             ("example.com", true),
             ("a-b.c:8080", true),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_loopback_are_told_from_others() {
+    fn loopback_host_names_are_recognised() {
         for (hosts, loopback) in [
             (&["127.0.0.1:8080"][..], true),
             (&["LOCALHOST"], true),

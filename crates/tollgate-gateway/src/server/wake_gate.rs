@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn future_is_polled_when_it_was_woken() {
+    async fn future_is_polled_only_after_it_was_woken() {
         let (other, signal, mut polls) = (Notify::new(), Notify::new(), 0);
         let gate = WakeGate::of_task().await;
         let mut signalled = pin!(signal.notified());

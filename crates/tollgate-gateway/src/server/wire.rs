@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn caller_that_never_stops_sending_is_read_slowly_and_not_for_long() {
+    async fn caller_that_keeps_sending_is_drained_slowly_for_a_limited_time() {
         let shared = shared(Settings::default(), Catalog::default());
         let timers = Arc::new(ConnectionTimers::new(shared.clock.instant()));
         let mut wire = Wire::new(Endless::default(), Bytes::new(), timers, &shared, Watch::Heads);

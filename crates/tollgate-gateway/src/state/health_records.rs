@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn full_queue_leaves_out_changes_and_says_so() {
+    fn full_queue_drops_changes_and_reports_it() {
         let changes = HealthChanges::default();
         let change = HealthChange {
             account: AccountId::from_parts(Timestamp(1), [1; 10]),

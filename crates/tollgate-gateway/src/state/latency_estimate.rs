@@ -179,7 +179,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bucket_end_is_above_its_times_by_at_most_an_eighth(micros in 1u64..(1 << 40)) {
+        fn bucket_end_exceeds_its_times_by_at_most_an_eighth(micros in 1u64..(1 << 40)) {
             let end = end_of(bucket(micros));
             prop_assert!(end > micros || micros < 8, "{micros} {end}");
             prop_assert!(end <= micros + micros / 8 + 1, "{micros} {end}");

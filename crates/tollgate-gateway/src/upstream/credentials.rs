@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn features_that_a_caller_asks_for_are_passed_on() {
+    fn feature_headers_of_the_caller_are_forwarded() {
         let mut given = HeaderMap::new();
         for (name, value) in [
             ("anthropic-version", "2026-10-21"),

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn resets_are_ignored_for_other_failures() {
+    fn rate_limit_resets_are_ignored_for_other_failures() {
         let reset = [("x-ratelimit-reset", "45"), ("x-ratelimit-remaining-requests", "0"), ("x-ratelimit-reset-requests", "45")];
         for status in [400, 500, 503] {
             check_problem(&reset, &UpstreamProblem { status, ..UpstreamProblem::default() }, None);

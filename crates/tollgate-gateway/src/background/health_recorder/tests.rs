@@ -121,7 +121,7 @@ async fn each_transition_is_one_row_with_its_cause() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn failures_of_one_key_are_no_transition() {
+async fn failures_of_one_key_record_no_transition() {
     let rig = Rig::start().await;
     let by = |number: u8| {
         let id = |prefix: u8| [prefix + number; 10];
@@ -145,7 +145,7 @@ async fn failures_of_one_key_are_no_transition() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn switches_and_changes_that_found_no_space_are_recorded_too() {
+async fn disabled_accounts_and_changes_dropped_by_a_full_queue_are_recorded() {
     let rig = Rig::start().await;
     rig.shared.replace_catalog(Arc::new(catalog(2, false)));
     rig.tick().await;
@@ -168,7 +168,7 @@ async fn switches_and_changes_that_found_no_space_are_recorded_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn recorder_goes_on_where_the_last_one_ended() {
+async fn recorder_resumes_where_the_previous_one_ended() {
     let mut rig = Rig::start().await;
     let began = rig.now();
     rig.observe(1, &Observation::Refused);

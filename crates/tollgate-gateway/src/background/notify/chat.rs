@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_without_a_code_is_not_that_of_the_service() {
+    fn answer_without_the_code_of_the_service_is_an_error() {
         assert_eq!(accepted(br#"{"errcode":0,"errmsg":"ok"}"#, "errcode", "WeCom"), Ok(()));
         let refused = accepted(br#"{"errcode":93000,"errmsg":"invalid webhook url"}"#, "errcode", "WeCom");
         assert_eq!(refused, Err("WeCom refused it with the code 93000".to_owned()));

@@ -101,7 +101,7 @@ async fn refused_account_is_probed_every_ten_minutes_until_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_that_one_request_saw_is_probed_at_once() {
+async fn refusal_of_one_request_is_probed_at_once() {
     let rig = Rig::start(lists(Script::new()), 1, |_| {});
     pass(1).await;
     rig.request_of(1, &Observation::Refused);
@@ -113,7 +113,7 @@ async fn refusal_that_one_request_saw_is_probed_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn dead_credential_is_found_with_its_first_refused_request() {
+async fn refused_credential_rests_after_its_first_refused_request() {
     for status in [401, 402, 403] {
         let rig = Rig::start(lists(Script::new().refuses(status, &[])), 1, |_| {});
         pass(1).await;
@@ -128,7 +128,7 @@ async fn dead_credential_is_found_with_its_first_refused_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn probes_of_provoked_refusals_are_bounded() {
+async fn number_of_probes_for_repeated_refusals_is_bounded() {
     let script = || (0..40).fold(Script::new(), |script, _| lists(script));
     let rig = Rig::start(script(), 1, |_| {});
     for _ in 0..600 {
@@ -173,7 +173,7 @@ async fn account_is_probed_by_one_probe_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn credential_that_may_not_list_models_is_not_refused_while_it_answers() {
+async fn credential_that_cannot_list_models_does_not_rest_while_requests_succeed() {
     let rig = Rig::start(Script::new(), 1, |_| {});
     let (channel, account) = (Arc::new(testing::channel("http://127.0.0.1:1/v1")), Arc::new(testing::account(1)));
     let due = DueProbe { channel, account, unproven: true };
@@ -188,7 +188,7 @@ async fn credential_that_may_not_list_models_is_not_refused_while_it_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rest_from_before_the_start_counts_from_its_beginning() {
+async fn rest_loaded_at_the_start_keeps_its_beginning() {
     let rig = Rig::start(lists(Script::new()), 1, |_| {});
     let since = rig.shared.clock.now().plus_ms(-3_600_000);
     let rested = AccountHealth {
@@ -267,7 +267,7 @@ async fn test_passed_in_another_process_ends_a_rest_and_a_cooling() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn test_passed_after_the_refused_request_was_sent_ends_the_rest() {
+async fn test_passed_after_the_refused_request_ends_the_rest() {
     let rig = Rig::start(Script::new(), 1, |_| {});
     let sent = rig.shared.clock.now();
     pass(2).await;
@@ -280,7 +280,7 @@ async fn test_passed_after_the_refused_request_was_sent_ends_the_rest() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn test_recorded_by_a_wrong_clock_ends_the_rest_it_was_made_in_and_no_later_one() {
+async fn test_recorded_with_a_wrong_clock_ends_the_current_rest_and_no_later_one() {
     let rig = Rig::start(Script::new(), 1, |_| {});
     for wrong_by_ms in [3_600_000, -3_600_000] {
         rig.rest(1);
@@ -297,7 +297,7 @@ async fn test_recorded_by_a_wrong_clock_ends_the_rest_it_was_made_in_and_no_late
 }
 
 #[test]
-fn answers_are_judged() {
+fn probe_answers_are_classified() {
     let error = |text: &str| format!(r#"{{"error":{{"message":"{text}","type":"t","param":null,"code":"c"}}}}"#);
     for (status, body, seen) in [
         (200, LIST.to_owned(), ProbeOutcome::List),

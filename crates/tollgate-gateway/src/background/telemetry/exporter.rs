@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn only_passing_refusals_are_retried() {
+    fn only_transient_refusals_are_retried() {
         let seconds = Duration::from_secs;
         for (status, stated, retry) in [
             (429, Some(3_000), Retry::After(seconds(3))),

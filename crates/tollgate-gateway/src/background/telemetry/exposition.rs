@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn broken_lines_are_left_out() {
+    fn malformed_exposition_lines_are_skipped() {
         let text = "x 1\n# TYPE a counter\na_total{b=\"c} 1\na_total{b} 1\nb_total 1\na_total 2\n# TYPE s summary\ns 1\n# EOF\n";
         let parsed = parse(text);
         assert_eq!(parsed.len(), 1);

@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_of_one_former_name_are_one() {
+    fn metrics_with_one_former_name_are_exported_as_one_metric() {
         let one = |name: &str| {
             format!(
                 "# HELP {name} T.\n# TYPE {name} histogram\n{name}_sum{{m=\"{name}\"}} 1.0\n{name}_count{{m=\"{name}\"}} 1\n{name}_bucket{{le=\"+Inf\",m=\"{name}\"}} 1\n"
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn large_metrics_are_divided() {
+    fn large_metrics_are_split_into_parts() {
         let samples: Vec<String> = (0..=MAX_POINTS * 2).map(|index| format!("a_total{{i=\"{index}\"}} {index}\n")).collect();
         let exposition = format!("# HELP a A.\n# TYPE a counter\n{}# HELP b B.\n# TYPE b gauge\nb 1\n# EOF\n", samples.concat());
         let parts = metrics_of(&exposition, INTERVAL);

@@ -169,7 +169,7 @@ async fn spans_of_many_requests_are_sent_together() {
 }
 
 #[tokio::test]
-async fn end_of_the_process_sends_what_is_left() {
+async fn queued_telemetry_is_sent_at_shutdown() {
     let (server, mut received) = collector(vec![status("200 OK")]).await;
     let shared = shared(Settings::default(), Catalog::default());
     let interval = Some(Duration::from_hours(1));
@@ -187,7 +187,7 @@ async fn end_of_the_process_sends_what_is_left() {
 
 /// Time passes as soon as nothing else is to be done, so the end of the process comes before an answer.
 #[tokio::test(start_paused = true)]
-async fn exports_that_the_end_of_the_process_cuts_off_are_counted() {
+async fn exports_cut_off_by_shutdown_are_counted_as_lost() {
     let server = RawUpstream::start(|_socket, _| std::future::pending()).await;
     let shared = shared(Settings::default(), Catalog::default());
     let interval = Some(Duration::from_hours(1));
@@ -229,7 +229,7 @@ async fn spans_beyond_the_share_of_a_key_are_dropped_and_counted() {
 }
 
 #[tokio::test]
-async fn passing_refusals_are_retried_and_lasting_ones_are_not() {
+async fn transient_refusals_are_retried_and_permanent_ones_are_not() {
     let soon = |line: &str| format!("HTTP/1.1 {line}\r\nretry-after-ms: 10\r\ncontent-length: 0\r\n\r\n").into_bytes();
     let answers = vec![soon("429 Busy"), soon("503 Unavailable"), status("200 OK"), status("400 Bad"), soon("503 Unavailable")];
     let (server, mut received) = collector(answers).await;

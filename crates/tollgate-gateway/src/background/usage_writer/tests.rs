@@ -106,7 +106,7 @@ async fn single_record_waits_at_most_the_batch_interval() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn records_wait_for_others_while_there_are_many() {
+async fn batches_wait_longer_while_many_records_arrive() {
     let mut rig = Rig::new();
     let _running = rig.start();
     rig.end_many(BUSY_BATCH);

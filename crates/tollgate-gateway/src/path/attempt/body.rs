@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_come_out_in_order_whatever_their_size() {
+    fn pieces_of_any_size_are_concatenated_in_order() {
         assert_eq!(gathered(&[]).unwrap(), "");
         assert_eq!(gathered(&[b"a", b"", b"bc"]).unwrap(), "abc");
         let (small, large) = (vec![b'a'; SMALL_BYTES], vec![b'b'; 3 * SMALL_BYTES]);

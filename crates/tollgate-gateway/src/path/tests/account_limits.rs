@@ -170,7 +170,7 @@ async fn exhausted_request_rate_uses_other_accounts_then_refuses() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn token_rate_reserves_the_estimate_and_counts_actual_use() {
+async fn token_rate_reserves_the_estimate_and_counts_the_actual_use() {
     let asks = r#"{"model":"m","max_tokens":500,"messages":[{"role":"user","content":"hello there"}]}"#;
     let mut rig = bounded(Script::new().replies(REPLY).replies(REPLY), 1, 0, 0, 600);
     for _ in 0..2 {

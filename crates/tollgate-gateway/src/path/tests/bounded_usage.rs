@@ -29,7 +29,7 @@ async fn leave_behind_the_finish(rig: &Rig) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn impossible_usage_is_cut_marked_and_counted() {
+async fn impossible_usage_is_capped_marked_and_counted() {
     let lying = REPLY.replace(r#""completion_tokens":1,"#, r#""completion_tokens":1000000000,"#);
     let mut rig = Rig::new(Script::new().replies(&lying), 1);
     let body = CHAT.replacen('{', r#"{"max_tokens":5,"#, 1);
@@ -43,7 +43,7 @@ async fn impossible_usage_is_cut_marked_and_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_that_leaves_behind_the_finish_pays_what_the_provider_charges() {
+async fn caller_leaving_after_the_finish_pays_the_reported_usage() {
     let late = Piece::Wait(Duration::from_millis(200));
     let script = Script::new().streams(vec![role(), chunk("one two three"), finish(), late, usage(5_000), Piece::Stall]);
     let mut rig = Rig::new(script, 1);
@@ -55,7 +55,7 @@ async fn caller_that_leaves_behind_the_finish_pays_what_the_provider_charges() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_that_never_comes_is_awaited_for_half_a_minute() {
+async fn missing_usage_is_awaited_for_half_a_minute_after_the_caller_left() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("one two three"), finish(), Piece::Stall]), 1);
     leave_behind_the_finish(&rig).await;
     tokio::time::sleep(SECOND * 31).await;

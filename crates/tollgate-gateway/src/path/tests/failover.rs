@@ -123,7 +123,7 @@ async fn answers_with_a_missing_or_generic_content_type_are_parsed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_account_that_cools_for_unreadable_answers_is_tried() {
+async fn last_account_cooling_for_unreadable_answers_is_tried() {
     let script = (0..3).fold(Script::new(), |script, _| script.replies("{}")).replies(REPLY);
     let mut rig = Rig::new(script, 1);
     for _ in 0..3 {
@@ -340,7 +340,7 @@ async fn silent_upstream_times_out_at_the_first_byte_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limit_of_the_attempt_lets_another_account_answer() {
+async fn attempt_timeout_fails_over_to_another_account() {
     // No head in time; a body that never ends although it never pauses for long; a stream without content.
     let trickle = || (0..100).flat_map(|_| [Piece::Wait(SECOND), " ".into()]).collect::<Vec<_>>();
     let json: &[(&str, &str)] = &[("content-type", "application/json")];

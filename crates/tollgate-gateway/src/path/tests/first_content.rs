@@ -59,7 +59,7 @@ fn thinks(protocol: Protocol, minutes: usize) -> Vec<Piece> {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_that_thinks_for_twenty_minutes_is_answered_between_all_protocols() {
+async fn model_thinking_for_twenty_minutes_is_answered_in_every_direction() {
     let all = [Protocol::OpenAi, Protocol::Anthropic, Protocol::Responses, Protocol::Gemini];
     for (upstream, caller) in all.into_iter().flat_map(|upstream| all.map(|caller| (upstream, caller))) {
         let mut rig = Rig::with(Script::new().streams(thinks(upstream, 20)), 2, |channel| speaks(channel, upstream));
@@ -89,7 +89,7 @@ async fn model_that_thinks_for_twenty_minutes_is_answered_between_all_protocols(
 }
 
 #[tokio::test(start_paused = true)]
-async fn signs_of_life_without_content_end_at_the_stall_limit() {
+async fn stream_with_comments_but_no_content_ends_at_the_stall_limit() {
     let script = Script::new().streams([vec![role()], repeated(40, SECOND * 60, COMMENT)].concat()).replies(REPLY);
     let mut rig = Rig::new(script, 2);
     let began = tokio::time::Instant::now();
@@ -103,7 +103,7 @@ async fn signs_of_life_without_content_end_at_the_stall_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_before_content_is_measured_from_the_last_sign_of_life() {
+async fn idle_limit_before_content_counts_from_the_last_comment() {
     // Before the status is sent another account answers, afterwards the stream breaks.
     for (signs, secs, answered) in [(1, 15 + 120, true), (3, 45 + 120, false)] {
         let stalls = [vec![role()], repeated(signs, SECOND * 15, COMMENT), vec![Piece::Stall]].concat();
@@ -120,7 +120,7 @@ async fn silence_before_content_is_measured_from_the_last_sign_of_life() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn longer_idle_limit_applies_before_content_too() {
+async fn longer_idle_limit_applies_before_content() {
     let pieces = vec![role(), Piece::Wait(SECOND * 240), chunk("late"), tail()];
     let mut rig = Rig::with(Script::new().streams(pieces), 1, |channel| channel.spec.timeouts.idle_ms = 300_000);
     let got = rig.ask(STREAM).await;
@@ -129,7 +129,7 @@ async fn longer_idle_limit_applies_before_content_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_early_answers_signs_of_life_are_accepted_until_the_total_limit() {
+async fn without_early_answers_comments_extend_the_wait_until_the_total_limit() {
     for (minutes, completes) in [(9, true), (11, false)] {
         let script = Script::new().streams(thinks(Protocol::OpenAi, minutes)).streams(vec![role(), chunk("hi"), tail()]);
         let mut rig = Rig::new(script, 2);
@@ -159,7 +159,7 @@ async fn failure_after_an_early_answer_ends_the_stream_and_costs_the_caller_noth
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_that_is_too_long_is_told_after_the_status_too() {
+async fn context_length_error_after_the_status_keeps_its_code() {
     let failed = "event: response.failed\ndata: {\"type\":\"response.failed\",\"sequence_number\":9,\"response\":{\"error\":{\"code\":\"context_length_exceeded\",\"message\":\"Your input exceeds the context window of account canary.\"}}}\n\n";
     for caller in [Protocol::Responses, Protocol::OpenAi, Protocol::Anthropic] {
         let mut pieces = thinks(Protocol::Responses, 1);
@@ -178,7 +178,7 @@ async fn request_that_is_too_long_is_told_after_the_status_too() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limits_of_the_upstream_lost_their_codes_after_the_status() {
+async fn upstream_limits_reported_after_the_status_keep_their_codes() {
     for (code, ours, id) in
         [("rate_limit_exceeded", "upstream_rate_limited", "E54"), ("server_is_overloaded", "upstream_overloaded", "E56")]
     {
@@ -199,7 +199,7 @@ async fn limits_of_the_upstream_lost_their_codes_after_the_status() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn document_that_trickles_is_no_sign_of_thinking() {
+async fn trickling_document_is_not_treated_as_thinking() {
     let pieces =
         [vec!["{\"error\":".into()], repeated(4, SECOND * 15, " "), vec!["{\"message\":\"x\",\"code\":503}}".into()]].concat();
     let mut rig = Rig::new(Script::new().streams(pieces).streams(vec![role(), chunk("hi"), tail()]), 2);
@@ -213,7 +213,7 @@ const LIMITED: &str =
     r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"PUP_LIMITED_DISABLED","index":0}]}"#;
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_reports_an_exhausted_account_is_delivered_and_rests_the_account() {
+async fn answer_reporting_an_exhausted_account_is_delivered_and_the_account_rests() {
     let generate = r#"{"contents":[{"parts":[{"text":"hello"}]}]}"#;
     for (method, body) in
         [(Method::Chat, CHAT), (Method::Chat, STREAM), (Method::Generate, generate), (Method::StreamGenerate, generate)]

@@ -48,7 +48,7 @@ async fn late_first_token_starts_a_hedge_and_the_first_answer_wins() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn model_that_thinks_does_not_win_before_the_hedge_had_its_time() {
+async fn thinking_model_does_not_win_against_a_hedge_that_answers_first() {
     // The first attempt shows life all the time, the second begins after 25 s and needs 29 s.
     let thinks: Vec<_> = (0..200).flat_map(|_| [Piece::Wait(SECOND), ": thinking\n\n".into()]).collect();
     let mut rig = Rig::grouped(Script::new().streams(thinks).streams(late(SECOND * 29)), 2, |group| {

@@ -109,7 +109,7 @@ fn call(upstream: Protocol, pieces: usize, bytes: usize) -> (String, Vec<String>
 }
 
 #[tokio::test(start_paused = true)]
-async fn call_of_two_mebibytes_is_delivered_in_every_direction() {
+async fn tool_call_of_two_mebibytes_is_delivered_in_every_direction() {
     for (caller, upstream) in PROTOCOLS.iter().flat_map(|caller| PROTOCOLS.map(|upstream| (*caller, upstream))) {
         let (begin, pieces, end) = call(upstream, 2 * 1024 * 1024 / PIECE, PIECE);
         let pieces = [begin].into_iter().chain(pieces).chain([end]).map(|text| Piece::from(text.as_str())).collect();
@@ -123,7 +123,7 @@ async fn call_of_two_mebibytes_is_delivered_in_every_direction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn slow_call_is_delivered_in_every_direction() {
+async fn slow_tool_call_is_delivered_in_every_direction() {
     for (caller, upstream) in PROTOCOLS.iter().flat_map(|caller| PROTOCOLS.map(|upstream| (*caller, upstream))) {
         let (begin, pieces, end) = call(upstream, 150, 4);
         let slow = pieces.iter().flat_map(|piece| [Piece::Wait(2 * SECOND), piece.as_str().into()]);
@@ -136,7 +136,7 @@ async fn slow_call_is_delivered_in_every_direction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn messages_caller_gets_headers_and_pings_while_a_call_is_streamed() {
+async fn messages_caller_gets_headers_and_pings_while_a_tool_call_is_streamed() {
     for upstream in [Protocol::OpenAi, Protocol::Responses] {
         let (begin, pieces, end) = call(upstream, 30, 4);
         let slow = pieces.iter().flat_map(|piece| [Piece::Wait(2 * SECOND), piece.as_str().into()]);
@@ -155,7 +155,7 @@ async fn messages_caller_gets_headers_and_pings_while_a_call_is_streamed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thoughts_that_are_not_shown_are_progress() {
+async fn hidden_reasoning_counts_as_progress() {
     let chunk = |delta: serde_json::Value| {
         let data = json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "up-m",
             "choices": [{ "index": 0, "delta": delta, "finish_reason": null }] });
@@ -171,7 +171,7 @@ async fn thoughts_that_are_not_shown_are_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn thoughts_that_are_not_shown_end_with_the_time_of_a_request_that_is_not_answered_before() {
+async fn hidden_reasoning_without_an_early_answer_ends_at_the_total_limit() {
     let thought = json!({ "id": "x", "object": "chat.completion.chunk", "created": 1, "model": "up-m",
         "choices": [{ "index": 0, "delta": { "reasoning_content": "y" }, "finish_reason": null }] });
     let thought = event(Protocol::OpenAi, &thought);
@@ -190,7 +190,7 @@ async fn thoughts_that_are_not_shown_end_with_the_time_of_a_request_that_is_not_
 }
 
 #[tokio::test(start_paused = true)]
-async fn arguments_of_a_call_that_breaks_are_not_charged_to_a_caller_who_never_got_them() {
+async fn undelivered_arguments_of_a_broken_tool_call_are_not_charged() {
     let output = |caller: Protocol, pieces: usize| async move {
         let (begin, pieces, _) = call(Protocol::OpenAi, pieces, 400);
         let pieces = [begin].iter().chain(&pieces).map(|text| Piece::from(text.as_str())).chain([Piece::Break]).collect();
@@ -204,7 +204,7 @@ async fn arguments_of_a_call_that_breaks_are_not_charged_to_a_caller_who_never_g
 }
 
 #[tokio::test(start_paused = true)]
-async fn echo_of_long_instructions_is_no_endless_prelude() {
+async fn echoed_long_instructions_do_not_exceed_the_prelude_limit() {
     let instructions = "z".repeat(600_000);
     let body = json!({ "model": "m", "stream": true, "instructions": instructions, "input": "hello there" }).to_string();
     let (begin, pieces, end) = call(Protocol::Responses, 2, 4);

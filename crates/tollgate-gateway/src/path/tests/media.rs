@@ -102,7 +102,7 @@ async fn private_address_is_refused(private_network: bool) {
 }
 
 #[tokio::test]
-async fn media_that_a_limit_of_the_gateway_keeps_from_being_fetched_is_not_the_callers_fault() {
+async fn media_refused_for_lack_of_memory_is_reported_as_overload() {
     let mut answer = b"HTTP/1.1 200 OK\r\ncontent-length: 300000\r\n\r\n".to_vec();
     answer.extend_from_slice(PNG);
     answer.resize(answer.len() + 300_000 - PNG.len(), b'.');

@@ -23,7 +23,7 @@ const SALE: i64 = 3 * 1_000 + 2_000;
 // === Rates ===
 
 #[tokio::test(start_paused = true)]
-async fn token_counts_leave_the_requests_of_a_key_and_have_a_limit_of_their_own() {
+async fn token_counts_have_their_own_limit_and_do_not_use_the_request_rate() {
     let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits.rpm = 1);
     let count = async || {
         let mut incoming = rig.messages(r#"{"model":"m","messages":[{"role":"user","content":"foo"}],"tools":[]}"#);

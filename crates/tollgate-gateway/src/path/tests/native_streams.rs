@@ -59,7 +59,7 @@ async fn text_and_usage_after_a_finish_reason_are_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn break_after_a_finish_reason_is_the_end_only_where_finish_reasons_tell_it() {
+async fn break_after_a_finish_reason_completes_only_if_finish_reasons_mark_the_end() {
     let endings: [(Vec<Piece>, bool); 5] = [
         (vec![text("a", false), text("b", true), Piece::Break], true),
         (vec![text("a", true), text("b", true), Piece::Break], false),
@@ -93,7 +93,7 @@ fn of_two(protocol: Protocol) -> [Piece; 2] {
 }
 
 #[tokio::test(start_paused = true)]
-async fn break_before_a_requested_candidate_began_is_not_the_end() {
+async fn break_before_a_requested_candidate_began_is_an_error() {
     let chat = STREAM.replace("\"stream\"", "\"n\":2,\"stream\"");
     let native = r#"{"contents":[{"parts":[{"text":"hello"}]}],"generationConfig":{"candidateCount":2}}"#;
     for (upstream, caller) in [
@@ -125,7 +125,7 @@ async fn break_before_a_requested_candidate_began_is_not_the_end() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_that_does_not_end_is_awaited_for_the_idle_limit() {
+async fn unfinished_body_is_awaited_for_the_idle_limit() {
     for (pieces, completes) in [
         (vec![text("a", false), text("b", true), Piece::Stall], true),
         (vec![text("a", true), text("b", true), Piece::Stall], false),
@@ -143,7 +143,7 @@ async fn body_that_does_not_end_is_awaited_for_the_idle_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn last_event_waits_a_moment_for_the_end_of_the_body() {
+async fn last_event_is_held_briefly_for_the_end_of_the_body() {
     let rig = rig(vec![text("a", false), Piece::Wait(SECOND), text("b", true), Piece::Wait(SECOND)], 90_000);
     let [_, native] = asked(&rig);
     let began = tokio::time::Instant::now();

@@ -24,7 +24,7 @@ async fn refusals_after_authentication_leave_one_record_with_their_reason() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusal_before_the_body_counts_in_the_first_group_of_the_key() {
+async fn refusal_before_the_body_is_read_counts_in_the_first_group_of_the_key() {
     let limits = tollgate_core::Limits { rpm: 1, ..tollgate_core::Limits::default() };
     let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits = limits);
     assert_eq!((rig.ask(CHAT).await.status, rig.ask(CHAT).await.status), (200, 429));
@@ -33,7 +33,7 @@ async fn refusal_before_the_body_counts_in_the_first_group_of_the_key() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_that_are_wrong_themselves_do_not_count_against_the_minute() {
+async fn invalid_requests_do_not_count_against_the_request_rate() {
     let limits = tollgate_core::Limits { rpm: 1, ..tollgate_core::Limits::default() };
     let mut rig = Rig::keyed(Script::new().replies(REPLY), |key| key.limits = limits);
     for body in ["{", r#"{"model":"m","messages":[]}"#, r#"{"model":"none","messages":[{"role":"user","content":"x"}]}"#] {

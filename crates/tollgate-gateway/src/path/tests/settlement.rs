@@ -92,14 +92,14 @@ async fn complete_answer_without_usage_or_with_zeros_is_counted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn disconnect_after_the_first_byte() {
+async fn disconnect_after_the_first_byte_charges_input_and_delivered_output() {
     let script = || Script::new().streams(vec![role(), content(), Piece::Stall]);
     let ending = (Outcome::CallerLeft, Some("E64"));
     check(script, STREAM, Caller::LeavesAfterContent, ending, [INPUT + OUTPUT; 3], true).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn disconnect_before_the_first_byte() {
+async fn disconnect_before_the_first_byte_charges_by_the_policy() {
     let ending = (Outcome::CallerLeft, Some("E64"));
     check(|| Script::new().silent(), STREAM, Caller::LeavesBefore, ending, [INPUT, INPUT, 0], true).await;
     // A provider seldom notices that an answer that comes as a whole is not wanted any more: 100 tokens for the second begun.
@@ -109,7 +109,7 @@ async fn disconnect_before_the_first_byte() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn broken_stream() {
+async fn broken_stream_charges_by_the_policy() {
     let cut = || Script::new().streams(vec![role(), content(), Piece::Break]);
     let ending = (Outcome::UpstreamBroke, Some("E59"));
     check(cut, STREAM, Caller::Stays, ending, [INPUT + OUTPUT; 3], true).await;
@@ -120,7 +120,7 @@ async fn broken_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn error_event_during_a_stream() {
+async fn error_event_during_a_stream_charges_the_delivered_output() {
     let error = || {
         let event = "data: {\"error\":{\"message\":\"overloaded\",\"type\":\"server_error\",\"code\":\"x\"}}\n\n";
         Script::new().streams(vec![role(), content(), event.into()])
@@ -129,7 +129,7 @@ async fn error_event_during_a_stream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn idle_stream_and_silent_upstream() {
+async fn idle_stream_charges_the_delivered_output_and_silent_upstream_nothing() {
     let silent = || Script::new().streams(vec![role(), content(), Piece::Stall]);
     check(silent, STREAM, Caller::Stays, (Outcome::UpstreamBroke, Some("E60")), [INPUT + OUTPUT; 3], true).await;
     let never_answers = || Script::new().silent().silent();
@@ -138,13 +138,13 @@ async fn idle_stream_and_silent_upstream() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_rejected_by_the_upstream() {
+async fn request_rejected_by_the_upstream_is_free() {
     let refused = || Script::new().refuses(400, &[]);
     check(refused, CHAT, Caller::Stays, (Outcome::Refused, Some("E52")), [0; 3], false).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn empty_answer() {
+async fn empty_answer_is_free() {
     let empty = || Script::new().replies("{\"choices\":[]}").replies("{\"choices\":[]}");
     let records = check(empty, CHAT, Caller::Stays, (Outcome::UpstreamBroke, Some("E58")), [0; 3], true).await;
     assert!(records.iter().all(|record| record.attempts.iter().all(|attempt| attempt.error.as_deref() == Some("E58"))));

@@ -20,7 +20,7 @@ pub(super) fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>
 }
 
 #[tokio::test(start_paused = true)]
-async fn complete_answers_counted_against_no_memory() {
+async fn complete_answer_counts_against_the_memory_until_it_is_read() {
     let mut rig = Rig::new(Script::new().replies(&large(600_000)).replies(&large(600_000)).replies(REPLY), 1);
     let condition = Arc::clone(&rig.core.shared.condition);
     let (first, first_request) = within(&rig, 1_000_000);
@@ -45,7 +45,7 @@ async fn complete_answers_counted_against_no_memory() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_without_memory_is_refused_and_blames_no_account() {
+async fn answer_without_memory_is_refused_and_not_blamed_on_the_account() {
     let mut rig = Rig::new((0..4).fold(Script::new(), |script, _| script.replies(&large(600_000))).replies(REPLY), 1);
     for _ in 0..4 {
         let (incoming, _request) = within(&rig, 300_000);
@@ -58,7 +58,7 @@ async fn an_answer_without_memory_is_refused_and_blames_no_account() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn delayed_refusal_takes_no_place_among_the_requests_in_progress() {
+async fn delayed_refusal_does_not_count_as_a_request_in_progress() {
     let rig = Rig::new(Script::new(), 1);
     let condition = Arc::clone(&rig.core.shared.condition);
     // The first ten refusals of a minute are recorded each and sent at once; the next is delayed.
@@ -81,7 +81,7 @@ async fn delayed_refusal_takes_no_place_among_the_requests_in_progress() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_above_the_bound_of_those_in_progress_is_refused() {
+async fn request_above_the_limit_of_requests_in_progress_is_refused() {
     let mut rig = Rig::new(Script::new().replies(REPLY).replies(REPLY), 1);
     let among = |max: usize| {
         let request = rig.core.shared.condition.enter(max, 1_000_000);
@@ -103,7 +103,7 @@ async fn request_above_the_bound_of_those_in_progress_is_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_drain_waits_for_requests_that_wait_for_a_busy_core() {
+async fn drain_waits_for_requests_queued_at_a_busy_core() {
     let mut rig = Rig::new((0..100).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
     let condition = Arc::clone(&rig.core.shared.condition);
     let mut waiting = Vec::new();
@@ -168,7 +168,7 @@ async fn large_answer_that_breaks_in_the_middle_is_aborted_and_recorded_as_broke
 }
 
 #[tokio::test(start_paused = true)]
-async fn answer_that_breaks_before_it_is_passed_on_fails_over() {
+async fn answer_that_breaks_before_it_is_forwarded_fails_over() {
     let answer = large(1_000_000);
     let early = pieces(&answer[..200_000], 50_000).into_iter().chain([Piece::Break]).collect();
     let error = answer.replace("{\"id\"", "{\"error\":{\"message\":\"m\"},\"id\"");
@@ -180,7 +180,7 @@ async fn answer_that_breaks_before_it_is_passed_on_fails_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn usage_of_a_large_answer_is_read_for_a_caller_that_left() {
+async fn usage_of_a_large_answer_is_read_after_the_caller_left() {
     let answer = large(1_000_000);
     let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, pieces(&answer, 50_000)), 1);
     let mut answered = serve(&rig.core, rig.incoming(CHAT)).await;
@@ -224,7 +224,7 @@ async fn copies_of_a_request_count_against_the_memory_of_bodies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn request_without_a_connection_of_its_own_tries_another_channel_and_blames_no_account() {
+async fn request_without_a_connection_tries_another_channel_and_is_not_blamed_on_the_account() {
     let script = (0..4).fold(Script::new(), |script, _| script.fails_to_connect(ConnectFault::AllTaken));
     let mut rig = Rig::new(script.fails_to_connect(ConnectFault::AllTaken).replies(REPLY).replies(REPLY), 3);
     for _ in 0..4 {
@@ -248,7 +248,7 @@ const TAKERS: [&[(u8, u8)]; 2] = [&[(1, 1)], &[(1, 1), (2, 1), (3, 1), (4, 1), (
 const OTHER: (u8, u8) = (99, 99);
 
 #[tokio::test(start_paused = true)]
-async fn one_key_or_member_whose_requests_are_retried_leaves_retries_to_others() {
+async fn one_key_or_member_cannot_use_all_retries() {
     const REQUESTS: usize = 21;
     for takers in TAKERS {
         // Each request fails and may be retried once, with the other account.
@@ -265,7 +265,7 @@ async fn one_key_or_member_whose_requests_are_retried_leaves_retries_to_others()
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_or_member_that_fills_the_memory_of_a_full_journal_leaves_some_to_others() {
+async fn one_key_or_member_cannot_fill_the_memory_of_a_full_journal() {
     const FREE: usize = 8;
     for takers in TAKERS {
         let rig = Rig::new((0..=FREE).fold(Script::new(), |script, _| script.replies(REPLY)), 1);
@@ -288,7 +288,7 @@ async fn one_key_or_member_that_fills_the_memory_of_a_full_journal_leaves_some_t
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_or_member_whose_fields_are_refused_teaches_the_gateway_nothing_about_others() {
+async fn unsupported_fields_learned_from_one_key_or_member_do_not_apply_to_others() {
     const BIASED: &str = r#"{"model":"m","logit_bias":{"1":2},"messages":[{"role":"user","content":"hello there"}]}"#;
     const REFUSED: &str =
         r#"{"error":{"message":"m","type":"invalid_request_error","param":"logit_bias","code":"unsupported_parameter"}}"#;

@@ -37,7 +37,7 @@ async fn read_counting(rig: &Rig, answer: Response<AnswerBody>) -> (Got, usize) 
 }
 
 #[tokio::test(start_paused = true)]
-async fn event_of_a_stream_counts_while_it_is_received_and_no_longer() {
+async fn stream_event_counts_against_the_memory_only_while_it_is_received() {
     let (before, after) = {
         let mut pieces = large_event(600_000);
         let after = pieces.split_off(11);
@@ -75,7 +75,7 @@ async fn event_of_a_stream_counts_while_it_is_received_and_no_longer() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn ordinary_stream_touches_no_shared_counter() {
+async fn ordinary_stream_reserves_no_memory() {
     let chunks = (0..2_000).map(|number| chunk(&format!("{number} {}", "word ".repeat(20)))).collect();
     // And one that many chunks of arrive in one read.
     let Piece::Data(one) = chunk("word") else { unreachable!("a chunk is data") };
@@ -91,7 +91,7 @@ async fn ordinary_stream_touches_no_shared_counter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_without_memory_ends_with_an_error_event_and_blames_no_account() {
+async fn stream_without_memory_ends_with_an_error_event_and_is_not_blamed_on_the_account() {
     let rest = large_event(600_000);
     let script = (0..4).fold(Script::new(), |script, _| script.streams(stream([rest.clone(), vec![tail()]])));
     let mut rig = Rig::new(script.replies(REPLY), 1);
@@ -114,7 +114,7 @@ async fn stream_without_memory_ends_with_an_error_event_and_blames_no_account() 
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_waits_for_memory_and_the_wait_is_not_the_upstreams_silence() {
+async fn waiting_for_memory_does_not_count_as_upstream_silence() {
     let pieces = || stream([large_event(600_000), vec![Piece::Wait(SECOND * 8)], vec![tail()]]);
     let mut rig = Rig::with(Script::new().streams(pieces()).streams(pieces()), 1, |channel| {
         channel.spec.timeouts.idle_ms = 9_000;
@@ -140,7 +140,7 @@ async fn stream_waits_for_memory_and_the_wait_is_not_the_upstreams_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn stream_whose_beginning_finds_no_memory_is_refused_and_blames_no_account() {
+async fn stream_without_memory_for_its_beginning_is_refused_and_not_blamed_on_the_account() {
     // A comment that does not end is no content.
     let beginning = || vec![Piece::Data(Bytes::from(format!(": {}", "x".repeat(900_000))))];
     let script = (0..4).fold(Script::new(), |script, _| script.streams(beginning()));
@@ -156,7 +156,7 @@ async fn stream_whose_beginning_finds_no_memory_is_refused_and_blames_no_account
 }
 
 #[tokio::test(start_paused = true)]
-async fn caller_that_leaves_while_its_stream_waits_for_memory_returns_what_it_holds() {
+async fn caller_leaving_while_its_stream_waits_for_memory_releases_it() {
     let mut rig = Rig::new(Script::new().streams(stream([large_event(600_000), vec![tail()]])), 1);
     let (incoming, request) = asked(&rig, 300_000);
     let mut answer = serve(&rig.core, incoming).await;
@@ -169,7 +169,7 @@ async fn caller_that_leaves_while_its_stream_waits_for_memory_returns_what_it_ho
 }
 
 #[tokio::test(start_paused = true)]
-async fn text_that_a_responses_stream_repeats_counts_once() {
+async fn text_repeated_by_a_responses_stream_counts_once_against_the_memory() {
     const PIECES: usize = 400;
     let text = "x".repeat(10_000);
     let chunks = (0..PIECES).map(|_| chunk(&text)).collect();

@@ -83,7 +83,7 @@ async fn broken_stream_ends_in_an_error_event_and_an_abort() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_is_bridged_by_keep_alives_until_the_idle_limit() {
+async fn keep_alives_are_sent_during_silence_until_the_idle_limit() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]), 1);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
@@ -106,7 +106,7 @@ async fn idle_limit_below_the_keep_alive_interval_applies() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn limit_of_the_attempt_ends_a_stream_as_a_pause_does() {
+async fn attempt_timeout_ends_a_stream_like_the_idle_limit() {
     // A stream that pauses, one that never does, and one whose silence begins before the limit.
     let busy = (0..400).flat_map(|_| [Piece::Wait(Duration::from_millis(50)), chunk("a")]).collect();
     for rest in [vec![Piece::Stall], busy, vec![Piece::Wait(SECOND * 4), chunk("b"), Piece::Stall]] {
@@ -126,7 +126,7 @@ async fn limit_of_the_attempt_ends_a_stream_as_a_pause_does() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn silence_below_the_limit_of_the_attempt_is_told_as_silence() {
+async fn silence_before_the_attempt_timeout_is_reported_as_silence() {
     let script = Script::new().streams(vec![role(), chunk("hello"), Piece::Stall]);
     let mut rig = Rig::with(script, 1, |channel| {
         (channel.spec.timeouts.idle_ms, channel.spec.timeouts.total_ms) = (3_000, 5_000);
@@ -152,7 +152,7 @@ async fn slow_stream_is_kept_alive_and_completes() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn complete_answer_does_not_wait_for_the_upstreams_end() {
+async fn complete_answer_does_not_wait_for_the_upstream_to_close() {
     let mut rig = Rig::new(Script::new().streams(vec![role(), chunk("hi"), tail(), Piece::Stall]), 1);
     let began = tokio::time::Instant::now();
     let got = rig.ask(STREAM).await;
@@ -166,7 +166,7 @@ const FINISH: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\
 const USAGE: &str = "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":2,\"total_tokens\":5}}\n\n";
 
 #[tokio::test(start_paused = true)]
-async fn answer_without_its_terminator_is_complete() {
+async fn answer_with_a_finish_reason_but_no_end_marker_is_complete() {
     let endings: [(Vec<Piece>, u64); 6] = [
         (vec![FINISH.into(), USAGE.into(), Piece::Stall], 5),
         (vec![USAGE.into(), FINISH.into(), Piece::Stall], 5),
@@ -236,7 +236,7 @@ async fn comments_and_empty_deltas_after_a_finish_reason_count_as_silence() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn comments_and_empty_deltas_before_a_finish_reason_last_for_the_stall_limit() {
+async fn comments_and_empty_deltas_before_a_finish_reason_extend_the_stream_to_the_stall_limit() {
     for nothing in NOTHING {
         let thinks = [vec![role(), chunk("hello")], drip(nothing, 1_000), vec![chunk("and"), tail()]].concat();
         let mut rig = Rig::with(Script::new().streams(thinks), 1, |channel| channel.spec.timeouts.idle_ms = 1_500);

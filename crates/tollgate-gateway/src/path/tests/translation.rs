@@ -170,7 +170,7 @@ async fn model_that_drops_unsupported_fields_drops_nested_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn codex_uses_another_model_under_a_name_that_it_knows_if_the_model_drops_unsupported_fields() {
+async fn codex_request_with_an_unsupported_field_is_served_if_the_model_drops_such_fields() {
     let sample = "../tollgate-protocol/fixtures/schemas/samples/openai-responses-request--ok-codex-tools-history.json";
     let sample = std::fs::read_to_string(format!("{}/{sample}", env!("CARGO_MANIFEST_DIR"))).unwrap();
     let body = sample.replace("\"gpt-5.5\"", "\"m\"");
@@ -274,7 +274,7 @@ async fn later_system_messages_are_hoisted_if_the_channel_asks() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn second_call_was_left_out_without_a_word() {
+async fn omitted_second_tool_call_is_reported() {
     const CALLS: &str = r#"{"candidates":[{"content":{"role":"model","parts":[{"functionCall":{"name":"f","args":{}}},{"functionCall":{"name":"f","args":{"a":1}}}]},"finishReason":"STOP","index":0}],"usageMetadata":{"promptTokenCount":3,"candidatesTokenCount":1,"totalTokenCount":4}}"#;
     let tools = "\"m\",\"parallel_tool_calls\":false,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\"}}],";
     let functions = "\"m\",\"functions\":[{\"name\":\"f\"}],";
@@ -324,7 +324,7 @@ async fn user_is_passed_if_the_channel_allows_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn signatures_in_tool_call_ids_follow_group_and_key() {
+async fn signatures_in_tool_call_ids_are_configured_by_group_and_key() {
     let whole = |group: bool| async move {
         let mut rig = Rig::with(Script::new().replies(SIGNED_CALL), 1, gemini);
         rig.change_group(|row| row.signatures_in_ids = group);
@@ -371,7 +371,7 @@ async fn attempt_that_cannot_express_the_request_is_skipped() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn body_only_other_protocols_cannot_read_passes_to_the_callers_protocol() {
+async fn untranslatable_body_is_sent_to_a_channel_of_the_callers_protocol() {
     // A tool result that answers no call is found by reading the request whole.
     let orphan = r#"{"model":"m","messages":[{"role":"user","content":"a"},{"role":"tool","tool_call_id":"x","content":"r"}]}"#;
     let mut rig = Rig::with(Script::new().replies(REPLY), 1, |channel| channel.spec.priority = 0);
@@ -438,7 +438,7 @@ async fn channel_profile_overrides_the_known_profile() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_limit_of_the_catalog_is_sent_where_the_caller_gave_none() {
+async fn output_limit_of_the_catalog_is_sent_if_the_caller_gave_none() {
     for (stated, of_model, sent_limit) in [(None, Some(64_000), 64_000), (Some(77), Some(64_000), 77), (None, None, 16_384)] {
         let mut rig = Rig::with(Script::new().replies(ANTHROPIC_REPLY), 1, |channel| {
             anthropic(channel);

@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_paths_stay_as_they_are() {
+    fn ordinary_paths_are_not_encoded() {
         let entries = ["reasoning_effort=low", "generationConfig.topK", "messages[3].reasoning_content"];
         assert_eq!(list(&entries), entries);
     }
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn names_no_header_could_carry_are_encoded() {
+    fn characters_not_allowed_in_the_header_are_encoded() {
         assert_eq!(
             list(&["größe", "a,b", "a b", "50%", "a\r\nb", ""]),
             ["gr%C3%B6%C3%9Fe", "a%2Cb", "a%20b", "50%25", "a%0D%0Ab", ""]

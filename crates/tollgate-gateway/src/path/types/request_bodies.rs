@@ -453,7 +453,7 @@ mod tests {
     use super::is_googles;
 
     #[test]
-    fn googles_own_endpoints_are_told_from_look_alikes() {
+    fn google_hosts_are_distinguished_from_look_alikes() {
         for own in [
             "https://generativelanguage.googleapis.com/v1beta/openai",
             "https://EU-aiplatform.googleapis.com:443/v1/projects/p/locations/eu/endpoints/openapi",

@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn codes_and_counts_and_no_names() {
+    fn trace_header_has_codes_and_counts_and_no_names() {
         let cooling = entry("cooling", Some("connect_failure until 2026-11-21T00:00:00Z"));
         let candidates = [entry("planned", None), cooling.clone(), entry("planned", None), entry("rate", None), cooling];
         check(&candidates, &[Some("E55"), None], "planned=2, cooling=2, rate=1; attempts: E55, ok");

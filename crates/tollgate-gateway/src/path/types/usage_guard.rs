@@ -410,7 +410,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_written_as_usual() {
+    fn address_text_equals_the_standard_form() {
         for text in ["0.0.0.0", "127.0.0.1", "10.20.30.40", "255.100.99.9", "203.0.113.200", "2001:db8::1"] {
             assert_eq!(address_text(text.parse().unwrap()), text);
         }

@@ -30,7 +30,7 @@ fn kind_of(row: &RefusalRow) -> &'static str {
 }
 
 #[tokio::test]
-async fn every_row_on_messages() {
+async fn every_refusal_has_its_messages_form() {
     let head = caller(MESSAGES);
     for mut row in rows::all() {
         // The SDKs repeat 401 and do not know 422.
@@ -50,7 +50,7 @@ async fn every_row_on_messages() {
 }
 
 #[tokio::test]
-async fn limits_are_told_in_anthropics_headers() {
+async fn rate_limits_are_sent_in_anthropics_headers() {
     let head = caller(MESSAGES);
     let (parts, _) = written(&rows::rate_limit(), &head).await;
     assert_eq!(header(&parts, "anthropic-ratelimit-requests-limit"), Some("60"));
@@ -61,7 +61,7 @@ async fn limits_are_told_in_anthropics_headers() {
 }
 
 #[tokio::test]
-async fn thread_is_refused_with_the_code_that_its_clients_know() {
+async fn unsupported_thread_is_refused_with_its_error_code() {
     let refused = |fields: &[&str]| {
         let fields = fields.iter().map(|field| (*field).to_owned()).collect();
         Refusal::Unsupported { fields, model: "m".to_owned(), reason: None }
@@ -78,7 +78,7 @@ async fn thread_is_refused_with_the_code_that_its_clients_know() {
 
 /// Claude Code repairs its request by the words of an upstream's error.
 #[test]
-fn upstreams_words_about_a_request_stay_as_they_are() {
+fn upstream_messages_about_a_request_are_unchanged() {
     for text in [
         "adaptive thinking is not supported on this model",
         "messages.1.role: Input should be 'user' or 'assistant'",
@@ -106,7 +106,7 @@ fn upstreams_words_about_a_request_stay_as_they_are() {
 
 /// Claude Code lowers its own limit at Anthropic's words only.
 #[test]
-fn refused_output_limit_of_another_provider_is_put_into_words_that_claude_code_knows() {
+fn refused_output_limit_of_another_provider_is_reworded_for_claude_code() {
     let text = "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.";
     let said = |status| UpstreamProblem { status, message: text.to_owned(), is_error_object: true, ..UpstreamProblem::default() };
     let known = "max_tokens: 32000 > 16384, which is the maximum allowed number of output tokens for this model: ";
@@ -123,7 +123,7 @@ fn refused_output_limit_of_another_provider_is_put_into_words_that_claude_code_k
 }
 
 #[test]
-fn missing_thread_of_an_upstream_is_passed_on() {
+fn thread_not_found_of_an_upstream_is_returned_as_404() {
     let said = UpstreamProblem {
         status: 404,
         message: "thread not found".to_owned(),

@@ -75,7 +75,7 @@ async fn first_end(mut held: Vec<Caller>) -> String {
 }
 
 #[tokio::test]
-async fn silent_connections_of_one_address_left_none_to_others() {
+async fn silent_connections_of_one_address_are_evicted_for_other_callers() {
     let gate = gate(None);
     let held = gate.held("").await;
     gate.others_are_served().await;
@@ -85,7 +85,7 @@ async fn silent_connections_of_one_address_left_none_to_others() {
 }
 
 #[tokio::test]
-async fn idle_connections_of_one_address_left_none_to_others() {
+async fn idle_connections_of_one_address_are_evicted_for_other_callers() {
     let gate = gate(None);
     // Its answer has arrived before the others connect, so it is at rest for longest.
     let mut first = gate.connect_from(ONE).await;
@@ -99,7 +99,7 @@ async fn idle_connections_of_one_address_left_none_to_others() {
 }
 
 #[tokio::test]
-async fn heads_that_drip_left_no_connection_to_others() {
+async fn connections_with_a_dripping_head_are_evicted_for_other_callers() {
     let gate = gate(None);
     let mut held = gate.held("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n").await;
     for caller in &mut held {
@@ -112,7 +112,7 @@ async fn heads_that_drip_left_no_connection_to_others() {
 }
 
 #[tokio::test]
-async fn http2_connections_without_streams_left_none_to_others() {
+async fn http2_connections_without_streams_are_evicted_for_other_callers() {
     let gate = gate(None);
     // The preface and empty settings, and never an answer to a ping.
     let held = gate.held(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await;
@@ -126,7 +126,7 @@ async fn http2_connections_without_streams_left_none_to_others() {
 }
 
 #[tokio::test]
-async fn unfinished_tls_handshakes_left_no_connection_to_others() {
+async fn unfinished_tls_handshakes_are_evicted_for_other_callers() {
     let fixture = |name| std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name);
     let gate = gate(Some(TlsFiles { certificate: fixture("localhost.cert.pem"), key: fixture("localhost.key.pem") }));
     // The beginning of a TLS record.
@@ -140,7 +140,7 @@ async fn unfinished_tls_handshakes_left_no_connection_to_others() {
 }
 
 #[tokio::test]
-async fn caller_of_the_same_address_replaces_the_connection_at_rest_for_longest() {
+async fn caller_of_the_same_address_replaces_its_longest_idle_connection() {
     let gate = gate(None);
     let mut held = gate.held("").await;
     let mut caller = gate.connect_from(ONE).await;
@@ -153,7 +153,7 @@ async fn caller_of_the_same_address_replaces_the_connection_at_rest_for_longest(
 }
 
 #[tokio::test]
-async fn connections_that_carry_requests_stay_open_under_pressure() {
+async fn connections_with_requests_in_progress_are_not_evicted() {
     let gate = gate(None);
     let mut streaming = gate.connect_from(ONE).await;
     streaming.send(chat("X-Script: hang midway\r\n", "")).await;
@@ -204,7 +204,7 @@ async fn address_with_few_idle_connections_keeps_them() {
 }
 
 #[tokio::test]
-async fn address_whose_connections_all_carry_requests_left_none_to_others() {
+async fn one_address_with_busy_connections_cannot_hold_all_connections() {
     let gate = gate(None);
     let mut busy = Vec::new();
     for _ in 0..LIMIT - LIMIT / 8 {

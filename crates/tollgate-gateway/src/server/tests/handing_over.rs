@@ -24,7 +24,7 @@ async fn ended(gate: Gate) {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_read_slowly_is_not_cut_by_a_hand_over() {
+async fn hand_over_does_not_cut_an_answer_that_is_read_slowly() {
     let settings = Settings { listen: SocketAddr::from(([127, 0, 0, 1], 0)), cores: 1, ..Settings::default() };
     let listening = listen(&settings).unwrap();
     for socket in listening.duplicates().unwrap() {
@@ -52,7 +52,7 @@ async fn an_answer_that_is_read_slowly_is_not_cut_by_a_hand_over() {
 }
 
 #[tokio::test]
-async fn a_connection_that_closes_after_its_answer_does_not_move() {
+async fn connection_that_closes_after_its_answer_is_not_handed_over() {
     let unframed = chat("Transfer-Encoding: chunked\r\n", "0\r\n\r\n");
     for first in [chat("Connection: close\r\n", ""), unframed] {
         let gate = Gate::open(Settings::default());

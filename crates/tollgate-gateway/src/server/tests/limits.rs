@@ -157,7 +157,7 @@ async fn total_body_memory_is_limited() {
 }
 
 #[tokio::test]
-async fn health_was_refused_when_all_connections_were_taken() {
+async fn health_is_answered_while_all_connections_are_taken() {
     let gate = Gate::open(settings(|http, _| http.connections = 1));
     let mut first = gate.connect().await;
     first.send(chat("X-Script: hang midway\r\n", "")).await;
@@ -174,7 +174,7 @@ async fn health_was_refused_when_all_connections_were_taken() {
 }
 
 #[tokio::test]
-async fn a_body_that_trickles_in_is_too_slow_however_short_its_pauses() {
+async fn body_below_the_minimum_rate_is_refused_despite_short_pauses() {
     for paced in [
         (|bounds: &mut crate::settings::Bounds| bounds.body_total_timeout = SOON * 4) as fn(&mut crate::settings::Bounds),
         |bounds| (bounds.body_timeout, bounds.min_rate) = (SOON * 2, 1_000_000),
@@ -202,7 +202,7 @@ async fn a_body_that_trickles_in_is_too_slow_however_short_its_pauses() {
 }
 
 #[tokio::test]
-async fn answer_before_the_body_says_whether_the_connection_closes() {
+async fn answer_before_the_body_states_whether_the_connection_closes() {
     let gate = Gate::open(Settings::default());
     let refused =
         |lines: &str| format!("POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer wrong\r\n{lines}\r\n");

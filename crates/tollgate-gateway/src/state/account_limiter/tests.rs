@@ -203,7 +203,7 @@ async fn waiting_keys_take_turns() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_keys_of_a_member_are_not_served_before_another_member() {
+async fn many_keys_of_one_member_are_not_preferred_over_another_member() {
     assert_eq!(served(&[201, 201, 202, 203, 1, 1]).await, [201, 1, 202, 1, 203, 201]);
 }
 
@@ -303,7 +303,7 @@ async fn removed_account_is_dropped_once_it_is_unused() {
 proptest! {
     /// Acquires and drops in any order: the limit is never exceeded, and nothing is left at the end.
     #[test]
-    fn no_order_of_events_loses_or_doubles_a_permit(bound in 1u32..5, steps in proptest::collection::vec((0u8..4, 0usize..6), 0..60)) {
+    fn permits_are_neither_lost_nor_duplicated_in_any_order_of_events(bound in 1u32..5, steps in proptest::collection::vec((0u8..4, 0usize..6), 0..60)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
         runtime.block_on(async {
             let (limiters, account) = (limiters(), account(1, bound, 0, 0));

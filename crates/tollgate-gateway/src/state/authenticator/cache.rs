@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_keys_stay_within_the_cache_bound() {
+    fn cache_of_a_million_keys_stays_within_its_bound() {
         const KEYS: u64 = 1_000_000;
         const BOUND: u64 = 100_000;
         let cache = KeyCache::new(BOUND, Duration::from_secs(10));

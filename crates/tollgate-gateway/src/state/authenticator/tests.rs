@@ -192,7 +192,7 @@ async fn too_many_wrong_keys_block_only_wrong_keys() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_of_the_last_request_is_recognised_on_its_connection_only() {
+async fn key_of_the_last_request_is_cached_per_connection() {
     let rig = rig(Some(key()), &Settings::default());
     let (one, other) = (Arc::default(), Arc::default());
     assert_eq!(rig.id_on(Some(&one), SECRET).await, "in");
@@ -209,7 +209,7 @@ async fn key_of_the_last_request_is_recognised_on_its_connection_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn changes_of_a_key_are_seen_at_once_on_a_connection_that_had_it() {
+async fn key_changes_apply_at_once_on_a_connection_that_used_it() {
     let rig = rig(Some(Key { expires_at: Some(Timestamp(1_795_000_060_000_000)), ..key() }), &Settings::default());
     let connection = Arc::default();
     let ask = || rig.id_on(Some(&connection), SECRET);
@@ -241,7 +241,7 @@ async fn revoked_key_is_refused_at_once_on_a_connection_that_had_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn reported_block_holds_until_it_is_lifted_or_read_from_the_database() {
+async fn reported_block_holds_until_it_is_lifted_or_reread_from_the_database() {
     let member = Subject::Member(key().member.id);
     for (subject, refused) in [(Subject::Key(key().id), "E4"), (member, "E6")] {
         let rig = rig(Some(key()), &Settings::default());
@@ -267,7 +267,7 @@ async fn reported_block_holds_until_it_is_lifted_or_read_from_the_database() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn key_read_from_the_cache_during_a_change_is_read_again() {
+async fn evicting_a_key_invalidates_reads_in_progress() {
     let cache = KeyCache::new(10, Duration::from_secs(10));
     let before = cache.generation();
     cache.evict(key().id);

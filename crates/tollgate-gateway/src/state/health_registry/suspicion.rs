@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_bars_its_key_then_its_member_and_everyone_only_with_a_second_member() {
+    fn refusal_bars_its_key_then_its_member_and_everyone_only_from_a_second_member() {
         let suspicion = Suspicion::default();
         let (one, sibling, third, other) = (requester(1, 1), requester(2, 1), requester(3, 1), requester(4, 2));
         let barred = || [one, sibling, third, other].map(|by| is_barred(&suspicion, by, NOW));
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_in_between_shows_that_the_account_serves() {
+    fn answered_request_clears_earlier_refusals() {
         let suspicion = Suspicion::default();
         let (one, other) = (requester(1, 1), requester(2, 2));
         let mentioned = Observation::QuotaMentioned { until: Some(at(86_400)) };
@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn different_answers_of_two_members_are_no_common_evidence() {
+    fn different_refusals_of_two_members_do_not_bar_everyone() {
         let suspicion = Suspicion::default();
         assert_eq!(suspicion.judge(&LIMITED, requester(1, 1), NOW), Reach::Some);
         assert_eq!(suspicion.judge(&Observation::Refused, requester(2, 2), NOW), Reach::Some);
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn passed_probe_lets_the_key_in_and_makes_refusals_count_less_while_requests_are_answered() {
+    fn passed_probe_lifts_the_bar_and_weakens_refusals_while_requests_are_answered() {
         let (suspicion, one) = (Suspicion::default(), requester(1, 1));
         suspicion.judge(&Observation::Refused, one, NOW);
         assert!(!suspicion.probe_passed(at(-1), at(1)), "it was sent before the refused request");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_end_by_themselves_and_with_another_credential() {
+    fn bars_expire_and_are_reset_by_a_new_credential() {
         let (suspicion, one) = (Suspicion::default(), requester(1, 1));
         suspicion.judge(&Observation::Refused, one, NOW);
         assert!(is_barred(&suspicion, one, at(599)) && !is_barred(&suspicion, one, at(600)));

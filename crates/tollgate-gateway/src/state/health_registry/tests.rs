@@ -12,7 +12,7 @@ fn account(number: u8) -> AccountId {
 }
 
 #[test]
-fn later_end_of_two_nodes_wins() {
+fn later_end_applies_when_two_nodes_merge() {
     let (one, other) = (HealthRegistry::default(), HealthRegistry::default());
     one.observe(account(1), &Observation::ConnectFailure, true, NOW);
     other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
@@ -25,7 +25,7 @@ fn later_end_of_two_nodes_wins() {
 }
 
 #[test]
-fn probe_of_the_last_process_is_void_after_a_start() {
+fn probe_of_the_previous_process_is_due_again_after_a_start() {
     let state = HealthState::Probing { since: NOW, why: Some(CoolingReason::ServerError) };
     let registry = HealthRegistry::from_saved([(account(1), AccountHealth { state, ..AccountHealth::default() })], NOW);
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::ProbeDue);
@@ -135,7 +135,7 @@ fn refusal_counts_against_the_credential_it_was_observed_with() {
 }
 
 #[test]
-fn other_failures_count_for_any_credential_and_a_stale_probe_is_repeated() {
+fn other_failures_count_for_any_credential_and_a_stale_probe_is_due_again() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&new]);
@@ -184,7 +184,7 @@ fn saved_or_merged_refusal_of_a_replaced_credential_is_ignored() {
 }
 
 #[test]
-fn state_of_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
+fn state_from_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
     const DAY_MS: i64 = 86_400_000;
     let ahead = HealthRegistry::default();
     ahead.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(30 * DAY_MS));
@@ -203,7 +203,7 @@ fn state_of_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
 }
 
 #[test]
-fn test_on_another_node_ends_what_began_before_it() {
+fn test_passed_on_another_node_ends_earlier_states() {
     let registry = HealthRegistry::default();
     registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
     registry.end([(account(1), NOW.plus_ms(-1)), (account(2), NOW)]);
@@ -223,7 +223,7 @@ fn requester(key: u8, member: u8) -> Requester {
 }
 
 #[test]
-fn failures_of_one_key_concerned_all_keys() {
+fn failures_of_one_key_affect_only_that_key() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
     let key = |number| requester(number, number);
     let fails = |by| registry.observe_request(account, &Observation::Timeout, true, NOW, NOW, Some(key(by)));
@@ -246,7 +246,7 @@ fn failures_of_one_key_concerned_all_keys() {
 }
 
 #[test]
-fn failures_of_one_member_concerned_all_members() {
+fn failures_of_one_member_affect_only_that_member() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
     let fails = |by| registry.observe_request(account, &Observation::BadAnswer, true, NOW, NOW, Some(by));
     let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
@@ -262,7 +262,7 @@ fn failures_of_one_member_concerned_all_members() {
 }
 
 #[test]
-fn refusals_limits_and_spent_quotas_of_one_key_concerned_all_keys() {
+fn refusals_limits_and_spent_quotas_of_one_key_affect_only_that_key() {
     let mentioned = Observation::QuotaMentioned { until: Some(NOW.plus_ms(60_000)) };
     for what in [Observation::Refused, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }, mentioned]
     {
@@ -293,7 +293,7 @@ fn refusals_limits_and_spent_quotas_of_one_key_concerned_all_keys() {
 }
 
 #[test]
-fn limit_with_an_end_is_about_the_account() {
+fn rate_limit_with_a_stated_end_affects_all_keys() {
     let end = Some(NOW.plus_ms(60_000));
     for what in [
         Observation::RateLimited { until: end },
@@ -308,7 +308,7 @@ fn limit_with_an_end_is_about_the_account() {
 }
 
 #[test]
-fn provoked_refusal_of_a_probing_request_lets_the_next_one_probe() {
+fn probe_refused_for_one_key_leaves_the_probe_due_for_others() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
     let (one, other) = (requester(1, 1), requester(2, 2));
     registry.observe(account.id, &Observation::ConnectFailure, true, NOW);
@@ -321,7 +321,7 @@ fn provoked_refusal_of_a_probing_request_lets_the_next_one_probe() {
 }
 
 #[test]
-fn another_credential_ends_what_one_key_saw_of_the_last_one() {
+fn new_credential_clears_refusals_seen_by_one_key() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&old]);

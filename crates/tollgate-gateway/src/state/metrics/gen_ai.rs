@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn attempts_and_requests_have_the_attributes_of_the_conventions() {
+    fn attempt_and_request_metrics_have_the_conventional_attributes() {
         let (metrics, mut handles) = (GenAiMetrics::new(), GenAiHandles::default());
         let mut record = usage_record("m");
         record.attempts[0].tokens.cache_read = 5;
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn embeddings_are_counted_apart_and_token_counts_not_at_all() {
+    fn embeddings_are_counted_separately_and_token_counts_are_not_counted() {
         let (metrics, mut handles) = (GenAiMetrics::new(), GenAiHandles::default());
         let mut record = usage_record("m");
         record.method = tollgate_protocol::Method::CountTokens;

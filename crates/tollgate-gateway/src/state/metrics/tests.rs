@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn metric_names_are_documented_ones() {
+fn metric_names_match_the_documentation() {
     let metrics = Metrics::new("1.2.3");
     metrics.refused("E10");
     metrics.account_usable("main", "a", true);
@@ -57,7 +57,7 @@ fn unknown_names_are_counted_as_other() {
 }
 
 #[test]
-fn names_are_those_of_the_catalog_in_force() {
+fn metric_labels_use_the_names_of_the_current_catalog() {
     let (metrics, handles) = (Metrics::new("1.2.3"), MetricHandles::default());
     let mut record = crate::testing::usage_record("m");
     let count = |record: &UsageRecord, catalog: &Arc<Catalog>| {

@@ -54,7 +54,7 @@ fn is_logged(edit: impl FnOnce(&mut UsageRecord)) -> bool {
 }
 
 #[test]
-fn another_selection_applies_from_then_on() {
+fn changed_log_selection_applies_to_later_requests() {
     let log_one = |log: &RequestLog| {
         let _ = log.ended(&usage_record("m"), || NOW);
     };
@@ -110,7 +110,7 @@ fn refusals_without_a_record_are_problems_too() {
 }
 
 #[test]
-fn a_line_in_json_has_the_documented_fields() {
+fn json_line_has_the_documented_fields() {
     let mut record = usage_record("a \"model\"\n\\ ü");
     (record.sale, record.cost) = (Some(NanoUsd(45_600)), Some(NanoUsd(-38_000)));
     let text = written(options(LoggedRequests::All, LineFormat::Json), |log| {
@@ -138,7 +138,7 @@ fn a_line_in_json_has_the_documented_fields() {
 }
 
 #[test]
-fn a_line_for_people_has_the_same_fields() {
+fn text_line_has_the_same_fields() {
     let record = usage_record("fast \"one\"");
     let text = written(options(LoggedRequests::All, LineFormat::Text), |log| {
         assert_eq!(log.ended(&record, || NOW), Logged::Yes);

@@ -275,7 +275,7 @@ fn is_within_minute(bound: Bound, kind: HolderKind, taken: usize) -> bool {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_key_that_takes_all_of_a_bound_leaves_some_to_others() {
+async fn one_key_cannot_take_all_of_a_bound() {
     for bound in Bound::ALL {
         let registry = ShareRegistry::default();
         let mut take = take_of(*bound);
@@ -287,7 +287,7 @@ async fn one_key_that_takes_all_of_a_bound_leaves_some_to_others() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_others() {
+async fn one_member_cannot_take_all_of_a_bound_with_many_keys() {
     for bound in Bound::ALL {
         let registry = ShareRegistry::default();
         let mut take = take_of(*bound);
@@ -301,7 +301,7 @@ async fn one_member_that_takes_all_of_a_bound_with_many_keys_leaves_some_to_othe
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_caller_that_fills_the_list_of_those_who_wait_leaves_places_to_others() {
+async fn one_caller_cannot_fill_a_wait_queue() {
     let semaphores: [(_, _, _, Holders); 4] = [
         (Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS, address_of),
         (Bound::Media, MAX_AT_ONCE, MAX_WAITING, callers_of),

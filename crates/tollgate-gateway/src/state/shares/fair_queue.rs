@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_leave_from_any_place() {
+    fn waiters_can_leave_from_any_position() {
         let mut queue = FairQueue::new(Bound::AccountQueue, 100);
         let numbers: Vec<_> = [(1, 1), (1, 1), (2, 1), (3, 2)].map(|(key, member)| queue.join(&caller(key, member), key)).into();
         assert_eq!((queue.held(&caller(1, 1)), queue.held(&caller(9, 9))), ([2, 3], [0, 0]));
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_that_may_not_be_served_keep_their_turn() {
+    fn skipped_waiters_keep_their_position() {
         let mut queue = FairQueue::new(Bound::AccountQueue, 100);
         for key in [1, 2, 3, 1, 2, 3] {
             queue.join(&caller(key, key), key).unwrap();

@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_key_used_up_the_retries_of_all() {
+    fn one_key_cannot_use_all_retries() {
         let (hostile, member) = (RecentUse::default(), RecentUse::default());
         let mut left = 100_u64;
         while left > 0 && try_retry([&hostile, &member], RetriesLeft { period: 7, left }) {
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn one_member_used_up_the_retries_of_all() {
+    fn one_member_cannot_use_all_retries() {
         let (keys, member) = ((0..100).map(|_| RecentUse::default()).collect::<Vec<_>>(), RecentUse::default());
         let mut left = 100_u64;
         for key in &keys {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_key_or_member_held_all_memory_of_a_full_journal() {
+    fn one_key_or_member_cannot_fill_the_memory_of_a_full_journal() {
         let (hostile, sibling, member) = (RecentUse::default(), RecentUse::default(), RecentUse::default());
         let held = (1..=HELD_REQUESTS).take_while(|held| may_record([&hostile, &member], 1, *held)).count();
         assert_eq!(held, HELD_REQUESTS / 4 * 3);

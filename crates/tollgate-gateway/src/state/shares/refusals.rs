@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_of_several_models_did_share_a_record() {
+    fn refusals_of_different_models_have_separate_records() {
         let (key, member) = (RefusalWindows::default(), RefusalWindows::default());
         let now = Instant::now();
         assert_eq!(refuse([&key, &member], Some("a"), 15, now), [10, 1, 4]);

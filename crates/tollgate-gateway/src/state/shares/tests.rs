@@ -29,7 +29,7 @@ fn requests(condition: &Arc<Condition>, share: &Arc<KeyShare>, total: usize) -> 
 }
 
 #[test]
-fn one_key_held_all_requests_in_progress() {
+fn one_key_cannot_hold_all_requests_in_progress() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
     let hostile = requests(&condition, &share(&registry, 1, 1), 1_000);
     assert_eq!(hostile.len(), 750, "three times what is free");
@@ -45,7 +45,7 @@ fn one_key_held_all_requests_in_progress() {
 }
 
 #[test]
-fn a_key_that_is_read_again_has_the_share_it_had() {
+fn reloaded_key_keeps_its_share() {
     let registry = ShareRegistry::default();
     let first = share(&registry, 1, 1);
     assert!(Arc::ptr_eq(&first, &share(&registry, 1, 1)));
@@ -60,7 +60,7 @@ fn a_key_that_is_read_again_has_the_share_it_had() {
 }
 
 #[test]
-fn one_key_held_all_memory_of_bodies() {
+fn one_key_cannot_hold_all_body_memory() {
     const TOTAL: usize = 1 << 30;
     const BODY: usize = 32 << 20;
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
@@ -82,7 +82,7 @@ fn one_key_held_all_memory_of_bodies() {
 }
 
 #[test]
-fn the_only_body_of_a_key_may_be_larger_than_its_share() {
+fn only_body_of_a_key_may_exceed_its_share() {
     let (condition, registry) = (Arc::new(Condition::default()), ShareRegistry::default());
     let request = condition.enter(10, 1_000_000);
     request.claim(&share(&registry, 1, 1)).unwrap();
@@ -94,7 +94,7 @@ fn the_only_body_of_a_key_may_be_larger_than_its_share() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_answer_waits_for_memory_and_returns_it_when_its_attempt_fails() {
+async fn answer_waits_for_memory_and_releases_it_when_its_attempt_fails() {
     let condition = Arc::new(Condition::default());
     let charge = || MemoryCharge::new(condition.enter(10, 1_000_000));
     let mut first = charge();
@@ -137,7 +137,7 @@ async fn take_all(semaphore: &Arc<FairSemaphore>, holders: &[Holder]) -> Vec<Fai
 }
 
 #[tokio::test(start_paused = true)]
-async fn addresses_that_never_answer_held_all_downloads() {
+async fn one_key_cannot_hold_all_media_downloads() {
     let semaphore = FairSemaphore::new(Bound::Media, MAX_AT_ONCE, MAX_WAITING);
     let hostile = take_all(&semaphore, &holders(1)).await;
     assert_eq!(hostile.len(), 48);
@@ -153,7 +153,7 @@ async fn addresses_that_never_answer_held_all_downloads() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn those_that_wait_take_turns_and_leave_no_trace() {
+async fn waiters_take_turns_and_leave_the_semaphore_idle() {
     let semaphore = FairSemaphore::new(Bound::Media, 1, 4);
     let first = semaphore.acquire(&holders(1)).await.unwrap();
     let (one, other) = (holders(1), holders(2));
@@ -172,7 +172,7 @@ async fn those_that_wait_take_turns_and_leave_no_trace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn wrong_keys_of_one_address_held_all_look_ups() {
+async fn wrong_keys_of_one_address_cannot_hold_all_key_lookups() {
     let semaphore = FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS);
     let address = |text: &str| [Holder::Address(crate::address_block::AddressBlock::of(text.parse().unwrap()))];
     let hostile = take_all(&semaphore, &address("203.0.113.7")).await;

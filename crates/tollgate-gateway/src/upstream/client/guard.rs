@@ -126,7 +126,7 @@ mod tests {
     use crate::testing::channel;
 
     #[test]
-    fn channels_whose_address_is_not_permitted_are_known() {
+    fn channels_with_an_address_not_permitted_are_detected() {
         let lists = AddressLists::new(Vec::new(), vec!["10.0.0.0/8".parse().unwrap()]);
         for (base_url, proxy, found) in [
             ("http://10.0.0.1/v1", None, Some(UnlistedAddress::Denied)),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_restrict_what_a_policy_allows_and_allow_nothing_more() {
+    fn address_lists_only_restrict_what_the_policy_allows() {
         let lists = |allowed: &[&str], denied: &[&str]| {
             let networks = |texts: &[&str]| texts.iter().map(|text| text.parse().unwrap()).collect();
             AddressLists::new(networks(allowed), networks(denied))

@@ -122,7 +122,7 @@ mod tests {
     };
 
     #[test]
-    fn names_are_those_of_each_protocol() {
+    fn model_names_are_read_in_every_protocol() {
         let of = |body: &str| names(body.as_bytes()).unwrap();
         assert_eq!(of(r#"{"object":"list","data":[{"id":"b","object":"model"},{"id":"a"},{"id":"a"}]}"#), ["a", "b"]);
         assert_eq!(of(r#"{"models":[{"name":"models/gemini-2.5-flash","version":"1"}]}"#), ["gemini-2.5-flash"]);
@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn list_is_asked_for_and_a_refusal_is_told() {
+    async fn model_list_is_requested_and_a_refusal_is_reported() {
         assert_eq!(ask("200 OK", r#"{"data":[{"id":"m"}]}"#).await.unwrap(), ["m"]);
         let refused = ask("401 Unauthorized", r#"{"error":{"message":"no such key"}}"#).await.unwrap_err();
         assert!(refused.to_string().contains("no such key"), "{refused}");

@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn one_key_that_makes_all_connections_leaves_some_to_others() {
+    async fn one_key_cannot_take_all_connection_attempts() {
         let places = Places::new();
         let mut hostile = Vec::new();
         while let Ok(turn) = places.dial(&holders(1), Instant::now(), false).await {
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn wait_for_an_upstream_that_accepts_no_connection_is_the_upstreams() {
+    async fn wait_for_an_upstream_that_accepts_no_connection_is_a_timeout() {
         let places = Places::new();
         let turn = places.dial(&holders(1), by(), true).await.unwrap();
         assert_eq!(places.dial(&holders(2), by(), true).await.err(), Some(ConnectFault::TimedOut));
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn streams_follow_the_upstreams_limit() {
+    async fn stream_permits_follow_the_stream_limit_of_the_upstream() {
         let places = Places::new();
         places.set_streams(1);
         let mut held = Vec::new();

@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn kept_heads_are_those_that_would_be_built() {
+    fn cached_heads_equal_newly_built_ones() {
         let heads = RequestHeads::default();
         let first = call("http://127.0.0.1:9/v1");
         let mut calls = vec![first.clone()];
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn few_heads_are_kept() {
+    fn number_of_cached_heads_is_bounded() {
         let heads = RequestHeads::default();
         for number in 0..MAX_HEADS + 5 {
             let call = UpstreamCall { path: format!("/models/{number}"), ..call("http://127.0.0.1:9/v1") };

@@ -59,7 +59,7 @@ fn begun(waits: &mut Vec<Wait>) -> usize {
 }
 
 #[test]
-fn a_burst_begins_at_once_after_the_core_was_idle() {
+fn burst_is_admitted_at_once_after_the_core_was_idle() {
     let mut burst = Burst::default();
     let admitted = |burst: &mut Burst, idle_count| (0..2 * BURST).filter(|_| burst.admits(idle_count)).count();
     assert_eq!(admitted(&mut burst, 0), BURST as usize);
@@ -68,7 +68,7 @@ fn a_burst_begins_at_once_after_the_core_was_idle() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn busy_core_begins_a_few_at_a_time() {
+async fn busy_core_admits_a_few_requests_each_pass() {
     let queue = busy();
     let mut requests: Vec<_> = (0..3 * REQUESTS_EACH_PASS).map(|_| waiting(&queue, 1)).collect();
     assert_eq!(queue.waiting_gauge.get(), 24);
@@ -87,7 +87,7 @@ async fn busy_core_begins_a_few_at_a_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_thousand_requests_of_a_key_delayed_the_only_one_of_another() {
+async fn single_request_is_not_delayed_by_a_thousand_of_another_key() {
     let queue = busy();
     let mut flood: Vec<_> = (0..1_000).map(|_| waiting(&queue, 1)).collect();
     assert_eq!(waiting(&queue, 2).await, Ok(()));
@@ -95,7 +95,7 @@ async fn a_thousand_requests_of_a_key_delayed_the_only_one_of_another() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_took_the_time_of_requests() {
+async fn refusals_do_not_delay_requests() {
     let queue = busy();
     let refusal = || {
         let (queue, share) = (Arc::clone(&queue), share(1));
@@ -127,7 +127,7 @@ async fn requests_whose_callers_have_left_take_no_turn() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_key_may_not_fill_the_queue() {
+async fn one_key_cannot_fill_the_start_queue() {
     let queue = busy();
     let mut held = Vec::new();
     let refused = loop {
@@ -143,7 +143,7 @@ async fn a_key_may_not_fill_the_queue() {
 
 /// A core that never runs a pass: its queue has a request, but no task serves it.
 #[tokio::test(start_paused = true)]
-async fn request_waits_no_longer_than_it_may() {
+async fn queued_request_is_refused_after_the_maximum_wait() {
     let queue = busy();
     queue.waiting().is_running = true;
     let (wait, began) = (waiting(&queue, 1), Instant::now());
@@ -152,7 +152,7 @@ async fn request_waits_no_longer_than_it_may() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_of_a_busy_core_were_refused_when_a_place_was_about_to_be_free() {
+async fn request_waits_for_a_place_that_is_about_to_be_released() {
     let (queue, condition) = (busy(), Arc::new(Condition::default()));
     let enter = || condition.enter(8, 1_000_000);
     let (flood, other) = (share(1), share(2));

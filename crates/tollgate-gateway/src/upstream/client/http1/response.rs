@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_read_and_what_follows_is_left() {
+    fn head_is_parsed_and_following_bytes_are_left() {
         let text = "HTTP/1.1 429 Slow Down\r\nRetry-After: 3\r\nx-a: 1\r\nX-A:  2 \r\ncontent-length: 2\r\n\r\n{}";
         for first in 0..text.len() {
             let (mut scanner, mut received) = (HeadScanner::default(), BytesMut::from(&text[..first]));
@@ -289,7 +289,7 @@ mod tests {
     }
     proptest! {
         #[test]
-        fn any_bytes_are_a_head_or_refused_wherever_they_are_cut(
+        fn any_bytes_are_parsed_or_refused_regardless_of_chunk_boundaries(
             start in prop::sample::select(vec!["", "HTTP/1.1 200 OK\r\n", "HTTP/1.0 204 x\n", "HTTP/1.1 200 OK\r\ncontent-length: 3"]),
             rest in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"\r\n: ,;a0".to_vec())], 0..60),
             cut in any::<prop::sample::Index>(),

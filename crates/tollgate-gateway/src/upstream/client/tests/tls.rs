@@ -114,7 +114,7 @@ async fn http1_is_used_over_tls_without_http2() {
 
 /// The excess bytes are decrypted with the response, so that the TCP connection does not show them.
 #[tokio::test]
-async fn bytes_after_a_response_over_tls_are_not_the_next_response() {
+async fn excess_bytes_after_a_tls_response_are_not_used_as_the_next_response() {
     // Around the size of the first read, which leaves the rest decrypted.
     for length in 4_095..=4_097 {
         let padding = length - ok(&" ".repeat(4_000)).len() + 4_000;
@@ -179,7 +179,7 @@ fn identified_call(url: &str, certificate: &str, key: &str) -> UpstreamCall {
 }
 
 #[tokio::test]
-async fn server_that_asks_for_a_client_certificate_gets_that_of_the_channel() {
+async fn client_certificate_of_the_channel_is_sent_on_request() {
     for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
         for (alpn, spoken) in [(b"h2".as_slice(), "h2"), (b"http/1.1", "http/1.1")] {
             let (url, mut told) = answering(demanding_acceptor(&[version], &[alpn])).await;
@@ -191,7 +191,7 @@ async fn server_that_asks_for_a_client_certificate_gets_that_of_the_channel() {
 }
 
 #[tokio::test]
-async fn refused_client_certificate_is_told_and_nothing_was_sent() {
+async fn refused_client_certificate_is_reported_and_nothing_was_sent() {
     let refused = UpstreamError::NotSent(ConnectFault::Tls(TlsFault::ClientRefused));
     // Another authority signed the certificate of the server itself.
     for (certificate, key) in [("", ""), ("server.pem", "server.key")] {
@@ -213,7 +213,7 @@ async fn refused_client_certificate_is_told_and_nothing_was_sent() {
 }
 
 #[tokio::test]
-async fn another_client_certificate_is_used_from_the_next_connection_on() {
+async fn changed_client_certificate_is_used_for_new_connections() {
     let (url, mut told) = answering(demanding_acceptor(&[&rustls::version::TLS12], &[b"http/1.1"])).await;
     let (client, call) = (client(), identified_call(&url, "client.pem", "client.key"));
     read(ask(&client, &call).await.unwrap().body).await.unwrap();

@@ -67,7 +67,7 @@ async fn wait_for_held(held: &Held, count: usize) {
 }
 
 #[tokio::test]
-async fn one_key_leaves_streams_to_others_and_its_wait_is_not_the_upstreams() {
+async fn one_key_cannot_hold_all_streams_and_its_wait_is_not_upstream_time() {
     let (url, held) = upstream().await;
     let client = &client();
     learn_limit(client, &url).await;
@@ -97,7 +97,7 @@ async fn one_key_leaves_streams_to_others_and_its_wait_is_not_the_upstreams() {
 }
 
 #[tokio::test]
-async fn requests_that_wait_for_a_stream_are_sent_when_one_ends() {
+async fn requests_waiting_for_a_stream_are_sent_when_one_ends() {
     let (url, held) = upstream().await;
     let client = client();
     learn_limit(&client, &url).await;
