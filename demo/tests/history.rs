@@ -30,7 +30,7 @@ async fn written(data: &Path) -> (Store, HistorySummary) {
 }
 
 #[tokio::test]
-async fn history_is_consistent_and_shows_what_gateways_see() {
+async fn generated_history_is_consistent_and_contains_every_kind_of_record() {
     let folder = tempfile::tempdir().unwrap();
     let (store, summary) = written(folder.path()).await;
     everything_agrees(&store, &summary).await;

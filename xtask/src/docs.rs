@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn wire_names_are_set_as_code() {
+    fn wire_names_are_formatted_as_code() {
         for (words, shown) in [
             ("n above 1", "`n` above 1"),
             ("messages[].content[] image_url, data URL", "`messages[].content[]` `image_url`, data URL"),

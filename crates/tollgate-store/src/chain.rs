@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn values_do_not_run_into_each_other() {
+    fn adjacent_values_are_separated_in_the_mac() {
         let mac = |texts: &[&str]| {
             let mut mac = key().link(LEDGER, 1, 2, "");
             for text in texts {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn links_depend_on_key_chain_place_and_the_link_before() {
+    fn link_depends_on_key_chain_position_and_previous_link() {
         let other = ChainKey::of(&KeyHasher::new(&[8; 32]));
         let links = [
             key().link(LEDGER, 1, 2, "x"),

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn certificate_and_its_key_are_a_pair() {
+    fn certificate_and_key_must_belong_together() {
         let (chain, key) = (fixture("client.pem"), fixture("client.key"));
         assert_eq!(check_pair(&chain, &key), Ok(()));
         let longer = format!("a comment\r\n{}{}", chain.replace('\n', "\r\n"), fixture("client-ca.pem"));
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_texts_are_told_apart() {
+    fn unreadable_certificates_and_keys_are_reported_separately() {
         let (chain, key) = (fixture("client.pem"), fixture("client.key"));
         let damaged = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
         for (chain, part) in

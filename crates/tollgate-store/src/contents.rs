@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn contents_are_packed_small_and_come_back() {
+    fn packed_contents_are_small_and_round_trip() {
         let excerpt = |text: &str| Excerpt { text: text.repeat(1_000), bytes: 7, is_cut: true };
         let contents = RequestContents {
             id: RequestId::from_parts(Timestamp(0), [1; 10]),

@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reserve_takes_its_space_and_is_made_again() {
+    fn reserve_occupies_its_space_and_is_recreated() {
         let folder = tempfile::TempDir::new().unwrap();
         let reserve = DiskReserve::new(folder.path(), 1 << 20);
         assert_eq!(reserve.update(), DiskSpace::Enough);

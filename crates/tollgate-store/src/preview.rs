@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn served_file_removes_rows_it_no_longer_names_and_an_applied_one_does_not() {
+    async fn served_file_removes_rows_it_no_longer_names_and_an_applied_file_does_not() {
         let keyless = &NOW_THERE[..NOW_THERE.find("[[key]]").unwrap()];
         let served = store(NOW_THERE, ApplyMode::Served, ChangeOrigin::File).await;
         assert_eq!(previewed(&served, keyless).await.unwrap().keys.len(), 0);

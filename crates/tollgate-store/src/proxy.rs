@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_proxys_password_is_hidden_and_nothing_else() {
+    fn only_the_password_of_a_proxy_url_is_masked() {
         assert_eq!(redacted_proxy("http://me:secret@proxy:3128"), "http://me:***@proxy:3128");
         assert_eq!(redacted_proxy("socks5://me:s%40@[::1]:1080/"), "socks5://me:***@[::1]:1080/");
         for plain in ["http://proxy:3128", "socks5://me@proxy:1080", "http://me:***@proxy:3128"] {
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_shown_and_comes_back_is_not_a_password() {
+    fn masked_secrets_sent_back_keep_the_stored_ones() {
         let there = spec("http://me:***@proxy:1", &[("Api-Key", STARS)]);
         let kept = ChannelSecrets {
             proxy: Some("http://me:x@proxy:1".to_owned()),

@@ -249,7 +249,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn buckets_of_months_are_those_of_the_calendar() {
+    fn month_buckets_follow_the_calendar() {
         let day = |text: &str| text.parse::<jiff::Timestamp>().unwrap().as_microsecond();
         let (november, december) = (day("2026-11-01T00:00:00Z"), day("2026-12-01T00:00:00Z"));
         assert_eq!(bucket(Timestamp(december - 1), MONTH), november);

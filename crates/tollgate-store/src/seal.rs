@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn secret_opens_only_at_its_place_with_its_key() {
+    fn sealed_secret_opens_only_in_its_context_with_its_key() {
         let sealed = sealer(1).seal(PLACE, b"sk-upstream");
         assert_eq!(sealer(1).open(PLACE, &sealed).unwrap().as_slice(), b"sk-upstream");
         assert!(!sealed.windows(4).any(|part| part == b"sk-u"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn replaced_key_still_opens_and_clones_follow() {
+    fn replaced_key_still_opens_and_clones_share_the_keys() {
         let (one, two) = (Zeroizing::new([1; 32]), Zeroizing::new([2; 32]));
         let (first, clone) = (sealer(1), sealer(1));
         let shared = first.clone();

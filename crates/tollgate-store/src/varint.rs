@@ -41,7 +41,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_read_as_they_were_written(numbers: Vec<u64>, signs: Vec<i64>) {
+        fn numbers_round_trip(numbers: Vec<u64>, signs: Vec<i64>) {
             let mut bytes = Vec::new();
             for number in &numbers {
                 push(&mut bytes, *number);

@@ -98,7 +98,7 @@ mod tests {
     use crate::compose;
 
     #[test]
-    fn reports_that_take_access_away_are_not_crowded_out() {
+    fn blocking_reports_take_precedence_in_a_full_queue() {
         let (queue, mut queued) = mpsc::channel(QUEUE_CAPACITY);
         let report = |number: u32, state| {
             let mut random = [0; 10];

@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn file_is_read_when_it_no_longer_changes() {
+    fn changed_file_is_read_once_it_has_settled() {
         let at = |seconds, bytes| Some((SystemTime::UNIX_EPOCH + Duration::from_secs(seconds), bytes));
         let mut watch = FileWatch::new(at(1, 500));
         assert!(!watch.has_settled(at(1, 500)));

@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bounds_are_lowered_until_they_fit() {
+    fn connection_and_request_limits_fit_the_descriptor_limit() {
         let bounds = |limit, connections, requests| {
             let fitted = DescriptorBounds::fit(limit, connections, requests);
             (fitted.connections, fitted.requests)

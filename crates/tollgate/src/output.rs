@@ -90,7 +90,7 @@ mod tests {
     use super::counted;
 
     #[test]
-    fn one_of_a_thing_is_singular() {
+    fn count_of_one_is_singular() {
         assert_eq!(counted(1_usize, "balance", "balances"), "1 balance");
         assert_eq!(
             (counted(0_u64, "entry", "entries"), counted(2_i64, "entry", "entries")),

@@ -206,14 +206,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_is_measured_at_most_at_half_of_the_slowest_capacity() {
+    fn steady_rate_is_at_most_half_of_the_slowest_capacity() {
         for (slowest, rate) in [(50_000.0, "100"), (200.0, "100"), (199.0, "50"), (45.0, "20"), (1.0, "10")] {
             assert_eq!(steady_rate(slowest), rate, "{slowest}");
         }
     }
 
     #[test]
-    fn latency_is_what_a_target_adds_to_the_upstream_and_errors_of_all_scenarios_count() {
+    fn latency_is_relative_to_the_upstream_and_errors_of_all_scenarios_count() {
         let row = |base: f64, errors: u64| json!({"per_second": 10.0, "cpu_us_per_request": 20.0, "memory_mb": 30.0, "p50_ms": base, "p99_ms": base * 2.0, "first_p50_ms": base * 3.0, "errors": errors});
         let both = |errors| vec![row(1.0, 7), row(1.5, errors)];
         let figures = Rows { rate: 100, max: both(0), steady: both(1), first: both(2) }.of("x", "1".to_owned(), 1);

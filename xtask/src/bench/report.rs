@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn figure_is_printed_beside_its_bound_met_or_missed() {
+    fn figure_is_printed_with_its_bound_and_whether_it_is_met() {
         let ratio = |own: f64| json!({"max": {"tollgate": {"cpu_us_per_request": own}, "nginx": {"cpu_us_per_request": 10.0}}});
         let description = "max: CPU a request, × nginx";
         assert_eq!(line(description, &ratio(16.0)).unwrap(), format!("{description} 1.60 ≤ 1.6 met"));

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn doc_comment_that_begins_empty_is_found() {
+    fn doc_comment_that_begins_with_an_empty_line_is_found() {
         let text = "//! A module.\n//!\n//! More.\n\nstruct A;\n    ///\n    /// Text.\n    fn a() {}\n";
         let tree = SourceTree::of(&[("a.rs", text), ("b.rs", "//!\n//! Text.\n/// A.\n///\n/// B.\n"), ("a.md", "///\n")]);
         let violation = "the doc comment begins with an empty line";

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_disagree_are_found() {
+    fn disagreeing_stage_numbers_are_found() {
         let docs = format!(
             "{HEADING}\n\n1. **Receive** (`path/receive.rs`). Reads.\n2. **Admit**\n   (`path/admit.rs`). Admits.\n\n## Next\n\n3. no\n"
         );

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_words_and_longer_names_pass() {
+    fn ordinary_words_and_longer_names_are_not_reported() {
         for text in [
             "// Elsewhere, in terms of the past.\n",
             "enum Site { Here, Outside }\nstruct TermsOfUse;\n",

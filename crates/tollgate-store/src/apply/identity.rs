@@ -396,7 +396,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn email_addresses_are_told_from_names() {
+    fn email_addresses_are_distinguished_from_names() {
         for good in ["a@example.com", "first.last+tag@mail.example.co"] {
             assert!(is_email(good), "{good}");
         }

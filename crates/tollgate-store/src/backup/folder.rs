@@ -119,7 +119,7 @@ mod tests {
     const NOW: Timestamp = Timestamp(1_795_000_000_000_000);
 
     #[test]
-    fn only_names_that_the_folder_makes_are_names() {
+    fn only_generated_backup_names_are_accepted() {
         assert_eq!(made_at(&name_of(NOW)), Some(NOW));
         for name in [
             "",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_outside_the_folder_is_opened_or_removed() {
+    fn files_outside_the_folder_are_neither_opened_nor_removed() {
         let data = tempfile::TempDir::new().unwrap();
         let folder = BackupFolder::of(data.path());
         assert_eq!(folder.list().unwrap(), []);

@@ -128,7 +128,7 @@ channels = ["a", "b"]
     }
 
     #[tokio::test]
-    async fn shown_channel_that_is_saved_again_changes_nothing() {
+    async fn unchanged_channel_text_changes_nothing() {
         let dir = TempDir::new().unwrap();
         let store = filled(&dir).await;
         let rows = current(&store).await;
@@ -141,7 +141,7 @@ channels = ["a", "b"]
     }
 
     #[tokio::test]
-    async fn edited_text_is_the_whole_channel_and_nothing_else() {
+    async fn edited_text_replaces_the_whole_channel_and_nothing_else() {
         let dir = TempDir::new().unwrap();
         let store = filled(&dir).await;
         let rows = current(&store).await;
@@ -162,7 +162,7 @@ channels = ["a", "b"]
     }
 
     #[tokio::test]
-    async fn other_rows_and_names_are_refused_by_line() {
+    async fn other_rows_and_unknown_names_are_refused_by_line() {
         let dir = TempDir::new().unwrap();
         let rows = current(&filled(&dir).await).await;
         let faults = |text: &str| {

@@ -92,7 +92,7 @@ fn the_example_shows_every_section_and_is_read() {
 }
 
 #[test]
-fn providers_bring_their_addresses() {
+fn providers_have_default_base_urls() {
     let file = good("[[channel]]\nname = \"a\"\nprovider = \"gemini\"\n[[channel]]\nname = \"b\"\nprovider = \"echo\"\n");
     assert_eq!(file.channels[0].row.spec.base_url, "https://generativelanguage.googleapis.com/v1beta");
     assert_eq!(file.channels[1].row.spec.base_url, "");
@@ -167,7 +167,7 @@ fn a_name_given_twice_is_refused_with_both_lines() {
 }
 
 #[tokio::test]
-async fn faults_of_reading_do_not_hide_unknown_rows() {
+async fn parse_errors_do_not_hide_unknown_references() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     let current = current(&store).await;
@@ -219,7 +219,7 @@ name = "new"
 }
 
 #[test]
-fn prices_take_strings_and_numbers_tiers_times_and_free() {
+fn prices_are_read_as_strings_numbers_tiers_schedules_and_free() {
     let price = |text: &str| {
         let file = good(&format!("[[model]]\nname = \"m\"\nprice = {text}\n"));
         file.models[0].spec.price.clone().unwrap().0
@@ -260,7 +260,7 @@ fn prices_take_strings_and_numbers_tiers_times_and_free() {
 }
 
 #[test]
-fn secrets_never_stand_in_messages() {
+fn secrets_do_not_appear_in_messages() {
     for text in [
         "[[key]]\nname = \"k\"\nsecret = \"canary-17\\u0007-secret-of-length\"\n",
         "[[key]]\nname = \"k\"\nsecret = \"canary-17\"\n",

@@ -213,7 +213,7 @@ async fn exceeded_budget_with_least_left_is_reported(fixture: &CounterFixture) {
 }
 
 /// A clock that is set forward and back neither renews a budget nor hides spending from other nodes.
-async fn clock_steps_renew_no_budget(fixture: &CounterFixture) {
+async fn clock_steps_do_not_renew_a_budget(fixture: &CounterFixture) {
     let now = now();
     let caller =
         TestCaller::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
@@ -256,7 +256,7 @@ async fn prepaid_balance_limits_and_postings_raise_it(fixture: &CounterFixture) 
     exceeded_funds(fixture.reserve(&caller.reservation(3, 1), now).await);
 }
 
-async fn free_request_is_served_with_nothing_left(fixture: &CounterFixture) {
+async fn free_request_is_served_with_an_exhausted_budget(fixture: &CounterFixture) {
     let now = now();
     let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
     fixture.counters.settle(&caller.usage(1, 150), now);
@@ -264,7 +264,7 @@ async fn free_request_is_served_with_nothing_left(fixture: &CounterFixture) {
     fixture.reserve(&caller.reservation(3, 0), now).await.unwrap();
 }
 
-async fn crossed_alerting_budget_is_reported_once(fixture: &CounterFixture) {
+async fn crossed_alert_budget_is_reported_once(fixture: &CounterFixture) {
     let now = now();
     let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
     let subject = Subject::Key(caller.key.id);
@@ -438,10 +438,10 @@ conformance! {
     refused_reservation_changes_no_meter,
     exceeded_budget_with_least_left_is_reported,
     two_budgets_of_one_subject_reserve_once,
-    clock_steps_renew_no_budget,
+    clock_steps_do_not_renew_a_budget,
     prepaid_balance_limits_and_postings_raise_it,
-    free_request_is_served_with_nothing_left,
-    crossed_alerting_budget_is_reported_once,
+    free_request_is_served_with_an_exhausted_budget,
+    crossed_alert_budget_is_reported_once,
     requests_and_tokens_per_minute_are_limited_and_corrected,
     permit_is_released_when_its_request_ends,
     active_subjects_exclude_those_that_only_spent,

@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn shown_address_that_comes_back_keeps_the_stored_one() {
+    fn masked_address_sent_back_keeps_the_stored_one() {
         let mut given = row(&json!({"name": "a", "url": "https://x.example.com/canary", "secret": "s"})).unwrap();
         assert_eq!(given.url.take().unwrap().expose(), "https://x.example.com/canary");
         let mut faults = Vec::new();
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_fit_the_kind() {
+    fn fields_are_validated_by_the_kind_of_destination() {
         let mail = json!({"name": "m", "kind": "email", "url": "smtp://mail.example.com", "from": "a@example.com", "to": ["b@example.com"]});
         assert!(row(&mail).is_ok());
         let with = |name: &str, value: Value| {

@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn private_host_is_found_however_it_is_written() {
+    fn private_host_is_detected_in_every_notation() {
         for (url, host) in [
             ("http://127.0.0.1:1/", "127.0.0.1"),
             ("http://2852039166/", "169.254.169.254"),
@@ -455,7 +455,7 @@ mod tests {
     }
 
     #[test]
-    fn upstream_name_cannot_leave_its_path() {
+    fn upstream_name_has_no_dot_segments() {
         for good in ["gpt-5-mini", "models/gemini-2.5-pro", "openai/gpt-4o:free", "a..b", "accounts/x/models/y"] {
             assert_eq!(no_dot_segments(&good.into()), Ok(()), "{good}");
         }
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn base_url_cannot_leave_its_path() {
+    fn base_url_has_no_dot_segments() {
         for good in ["https://x/v1", "https://x/a..b/v1", "https://x/...", "https://x"] {
             assert_eq!(url(good), None, "{good}");
         }

@@ -406,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn misspelt_names_are_matched_and_unrelated_ones_are_not() {
+    fn misspelt_names_are_matched_to_the_nearest_known_name() {
         let known = ["base_url", "protocol", "priority", "rpm", "tpm"];
         assert_eq!(nearest("base_ulr", known), Some("base_url"));
         assert_eq!(nearest("baseurl", known), Some("base_url"));

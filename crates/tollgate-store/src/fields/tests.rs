@@ -30,7 +30,7 @@ fn round_trip<R: Row>() {
 }
 
 #[test]
-fn every_default_is_read_back_as_it_is_shown() {
+fn every_default_round_trips_as_it_is_shown() {
     round_trip::<ChannelSpec>();
     round_trip::<ModelMapping>();
     round_trip::<AccountInput>();
@@ -44,7 +44,7 @@ fn every_default_is_read_back_as_it_is_shown() {
 }
 
 #[test]
-fn names_are_visible_and_not_ids() {
+fn names_with_invisible_characters_or_the_form_of_an_id_are_refused() {
     let faults = |name: &str| check_row(&GroupSpec { name: name.to_owned(), ..GroupSpec::blank() }).len();
     for good in ["default", "größe 組 😀", "a/b", "..", "grp_short", "👨\u{200d}👩\u{200d}👧"] {
         assert_eq!(faults(good), 0, "{good:?}");
@@ -62,7 +62,7 @@ fn header_given_twice_in_another_case_is_refused() {
 }
 
 #[test]
-fn factors_of_models_are_named_by_what_is_wrong_with_them() {
+fn invalid_model_factors_are_reported_with_their_reason() {
     let found = |own: Value| problems::<GroupSpec>(&json!({"name": "g", "model_multipliers": own}));
     assert_eq!(found(json!({"gpt-*": "1.5", "gpt-fast": 2, "a:free": "0"})), Vec::<String>::new());
     assert_eq!(found(json!({"*": "2"})), ["model_multipliers: '*' matches every model; set sale_multiplier instead"]);
@@ -75,7 +75,7 @@ fn factors_of_models_are_named_by_what_is_wrong_with_them() {
 }
 
 #[test]
-fn factors_of_models_have_a_short_form() {
+fn model_factors_have_a_short_form() {
     let field = GroupSpec::OBJECT.field("model_multipliers").unwrap();
     let expected = json!({"gpt-*": "1.5", "a:free": "0", "o3": "2"});
     assert_eq!(parse_text(field, "gpt-*:1.5, a:free:0,o3=2"), Ok(expected.clone()));
@@ -124,7 +124,7 @@ fn problems_name_their_path() {
 }
 
 #[test]
-fn old_spellings_name_the_new_one() {
+fn old_field_names_suggest_the_new_one() {
     assert_eq!(
         problems::<KeyInput>(&json!({"name": "k", "budgets": [], "budget": {"amount_nano_usd": 1, "window": "day"}})),
         [
@@ -157,7 +157,7 @@ fn short_forms_are_read() {
 }
 
 #[test]
-fn every_wrong_short_form_is_answered_with_a_right_one() {
+fn invalid_short_forms_are_answered_with_an_example() {
     let budget = KeyInput::OBJECT.fields.iter().find(|field| field.name == "budget").unwrap();
     for (text, why) in [
         ("5/mo", "'mo' is not one of"),

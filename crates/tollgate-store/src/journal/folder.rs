@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_an_ended_process_come_behind_those_of_the_next_one() {
+    fn segments_of_an_ended_process_are_numbered_after_those_of_its_successor() {
         let data = tempfile::TempDir::new().unwrap();
         let root = data.path().join("journal");
         let first = JournalFolder::claim(&root).unwrap();

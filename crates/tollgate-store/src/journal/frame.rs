@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn frame_of_another_version_is_not_damage() {
+    fn frame_of_a_newer_version_is_not_reported_as_damage() {
         let mut bytes = Vec::new();
         encode(EntryKind::End, &1, &mut bytes).unwrap();
         bytes[PREFIX_LENGTH] = 9;

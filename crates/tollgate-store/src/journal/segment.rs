@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_file_is_damage_and_unwritten_file_is_a_torn_tail() {
+    fn foreign_file_is_damage_and_blank_file_is_a_torn_tail() {
         let path = Path::new("0-00000001.tgj");
         let nothing = &mut |_: RawEntry<'_>| Ok(());
         assert!(matches!(scan(path, b"not a segment at all", nothing), Err(JournalError::Damaged { offset: 0, .. })));

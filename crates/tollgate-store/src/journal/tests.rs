@@ -344,7 +344,7 @@ fn core_has_one_writer_at_a_time() {
 }
 
 #[tokio::test]
-async fn group_commit_flushes_the_ends_of_several_cores() {
+async fn group_commit_flushes_end_entries_of_several_cores() {
     let dir = TempDir::new().unwrap();
     let (journal, _) = Journal::open(JournalOptions { sync: JournalSync::Group, segment_bytes: 4_096, ..options(&dir) }).unwrap();
     let writers: Vec<_> = (0..3).map(|core| journal.writer(core).unwrap()).collect();

@@ -35,7 +35,7 @@ fn files(dir: &Path) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn first_start_creates_the_owner_and_later_ones_find_everything() {
+async fn first_start_creates_the_owner_and_later_starts_reuse_the_data() {
     let dir = TempDir::new().unwrap();
     let nested = OpenOptions { data: dir.path().join("a/b"), ..options(StoreUrl::Sqlite(dir.path().join("a/b/x.db")), &dir) };
     let first = open(nested.clone()).await.unwrap();
@@ -50,7 +50,7 @@ async fn first_start_creates_the_owner_and_later_ones_find_everything() {
 }
 
 #[tokio::test]
-async fn start_is_the_first_until_the_catalog_changes() {
+async fn start_counts_as_the_first_until_the_catalog_changes() {
     let dir = TempDir::new().unwrap();
     open_in(&dir).await.unwrap().close().await;
     let store = open_in(&dir).await.unwrap();
@@ -72,7 +72,7 @@ async fn committed_records_survive_a_kill() {
 }
 
 #[tokio::test]
-async fn second_server_is_refused_and_commands_are_not() {
+async fn second_server_is_refused_and_a_command_is_not() {
     let dir = TempDir::new().unwrap();
     let serve = OpenOptions { access: AccessMode::Serve, ..options(sqlite(&dir), &dir) };
     let first = open(serve.clone()).await.unwrap();
@@ -163,7 +163,7 @@ fn holds_shared_lock(path: &Path) -> bool {
 /// Without its locks, another program that opens the database removes the write-ahead log of the running gateway.
 #[cfg(target_os = "linux")]
 #[tokio::test]
-async fn database_opened_once_more_keeps_the_locks_of_the_running_gateway() {
+async fn opening_a_database_again_keeps_the_locks_of_the_running_gateway() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("tollgate.db");
     let serving = open_in(&dir).await.unwrap();

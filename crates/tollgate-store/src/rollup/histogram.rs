@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_no_histogram() {
+    fn damaged_histogram_is_not_decoded() {
         assert_eq!(Histogram::decode(&[0x80]), None);
         assert_eq!(Histogram::decode(&[5]), None);
         assert_eq!(Histogram::decode(&[0xff; 30]), None);
@@ -157,7 +157,7 @@ mod tests {
         }
 
         #[test]
-        fn encoding_and_merging_lose_nothing(one: Vec<u64>, other: Vec<u64>) {
+        fn encoding_and_merging_histograms_is_lossless(one: Vec<u64>, other: Vec<u64>) {
             let mut merged = of(&one);
             merged.merge(&of(&other));
             prop_assert_eq!(&merged, &of(&[one, other].concat()));

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn damaged_bytes_are_no_cells() {
+    fn damaged_cells_are_an_error_and_cells_before_the_damage_are_kept() {
         assert_eq!(read(&[]), Ok(Rows::new()));
         for damaged in [&[0x80][..], &[3], &[0, 2, 2], &[0, 2, 2, 2, 0x80, 0x40, 2], &[0xff; 40]] {
             assert_eq!(read(damaged), Err(DamagedCells), "{damaged:?}");
@@ -192,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn packing_and_adding_lose_nothing(one in rows(), other in rows()) {
+        fn packing_and_adding_cells_is_lossless(one in rows(), other in rows()) {
             let packed = add_to_cells(&[], one.iter());
             prop_assert_eq!(read(&packed).unwrap(), one.clone());
             let joined = [packed.clone(), add_to_cells(&[], other.iter())].into_iter().filter(|value| !value.is_empty());

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn first_of_several_keys_seals() {
+    fn first_of_several_master_keys_seals() {
         let line = |byte: u8| format!("{PREFIX}{}", STANDARD.encode([byte; 32]));
         let keys = MasterKeys::parse(&format!("{}\n\n{}\n", line(1), line(2)), "here".to_owned()).unwrap();
         assert_eq!(keys.sealing().as_slice(), [1; 32]);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_days_are_read_by_days_and_the_ends_by_hours() {
+    fn whole_days_are_read_from_day_rows_and_the_ends_from_hour_rows() {
         let hours = |hours: i64| Some(hours * HOUR);
         assert_eq!(
             times((hours(20), hours(75)), false),

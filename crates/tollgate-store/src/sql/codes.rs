@@ -57,7 +57,7 @@ mod tests {
     /// The codes are in databases: they never change. A word that is missing here makes this test incomplete, and the `match` of its
     /// type's `as_str` names it.
     #[test]
-    fn codes_are_those_of_stored_rows() {
+    fn stored_codes_never_change() {
         fn codes<T: Coded + std::fmt::Debug>(expected: &[T]) {
             for (code, word) in (0..).zip(expected) {
                 assert_eq!((word.code(), T::of_code(code)), (code, Some(*word)));

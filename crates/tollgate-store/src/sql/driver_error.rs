@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_data_is_told_from_database_failures() {
+    fn invalid_data_is_distinguished_from_database_failures() {
         let invalid = |code| by_code("x", Some(code), String::new()).is_some_and(|error| error.is_invalid_data());
         // Out of range, not a text, a CHECK of either database, a duplicate, NOT NULL.
         assert!(["22003", "22021", "23514", "275", "2067", "1299", "18", "20"].iter().all(|code| invalid(code)));

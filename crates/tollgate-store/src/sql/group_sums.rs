@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_groups_are_kept_of_many() {
+    fn largest_groups_are_kept() {
         let mut sums = GroupSums::new(|figures| figures[2], 10);
         for number in 0..1_000 {
             let mut figures = [0; FIGURES];
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_beyond_the_bound_make_sums_full() {
+    fn groups_beyond_the_maximum_make_the_sums_full() {
         let mut sums = GroupSums::new(|figures| figures[0], 10);
         let add = |sums: &mut GroupSums, numbers: std::ops::Range<usize>| {
             for number in numbers {

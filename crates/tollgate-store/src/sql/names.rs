@@ -199,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_are_told_apart_by_kind_id_and_name() {
+    fn names_are_distinguished_by_kind_id_and_text() {
         let (one, other) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let mut map = NameMap::default();
         let text = |kind, id, name: &str| NameText { kind, id, name: name.to_owned() };
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_are_read_as_they_are_stored() {
+    fn stored_ids_round_trip() {
         use NameKind::{Account, Channel, Code, Group, Key, Member, Model, Trace, UpstreamModel};
         for kind in [Key, Member, Group, Channel, Account] {
             let text = NameText { kind, id: Some(Uuid::from_u128(7)), name: String::new() };

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_range_is_cut_into_whole_buckets() {
+    fn long_range_is_split_at_bucket_boundaries() {
         let range = CellRange {
             table: &super::super::sum_tables::KEY_SUMS,
             width: crate::rollup::DAY,

@@ -324,7 +324,7 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn page_that_searches_too_long_ends_early_and_says_where() {
+    async fn page_ends_early_after_too_many_searches_and_returns_its_position() {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         let count = MAX_SEARCHES + 50;
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages_of_busy_five_minutes_have_no_gap_or_overlap() {
+    async fn pages_within_busy_five_minutes_have_no_gap_or_overlap() {
         let dir = TempDir::new().unwrap();
         let store = open(options(sqlite(&dir), &dir)).await.unwrap();
         // Several in a millisecond.
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn only_times_within_the_range_are_looked_into() {
+    fn search_is_limited_to_times_within_the_range() {
         let hour = MatchingTime { begin: 600 * MINUTE, width: HOUR, records: 1 };
         assert_eq!(parts(hour, FIVE_MINUTES, 0, None), (600, Some(660)));
         assert_eq!(parts(hour, FIVE_MINUTES, 611 * MINUTE, Some(620 * MINUTE)), (610, Some(620)));
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn busy_five_minutes_are_cut_into_parts_of_whole_milliseconds() {
+    fn busy_five_minutes_are_split_at_whole_milliseconds() {
         let busy = MatchingTime { begin: 7 * FIVE_MINUTES, width: FIVE_MINUTES, records: 7 * READ_OF_PART + 3 };
         let parts: Vec<_> = busy.cut().collect();
         assert_eq!((parts.len(), parts[0].begin, parts[0].records), (7, busy.begin, READ_OF_PART));

@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ends_within_a_millisecond_are_compared_by_microseconds() {
+    fn range_ends_within_a_millisecond_are_compared_in_microseconds() {
         let at = |ms: i64, us: i64| Some(ms * 1_000 + us);
         let id = |ms: i64| RequestId::first_at(Timestamp(ms * 1_000));
         let whole = ArrivalRange { from: at(5, 0), to: at(7, 0) };

@@ -265,7 +265,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_about_a_budget_is_over_when_its_subject_cannot_be_any_more() {
+    fn budget_alert_ends_when_its_subject_is_no_longer_valid() {
         let text = |text: &str| text.to_owned();
         let found = BudgetsFound {
             found: Vec::new(),

@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn given_settings_are_in_force_and_all_others_are_comments() {
+    fn given_settings_are_set_and_all_others_are_commented_out() {
         let given = [("server.listen", "127.0.0.1:9".to_owned()), ("console.url", "https://a.example.com".to_owned())];
         let text = with_settings(&config::example(), &given);
         let read: toml::Table = text.parse().unwrap();

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn ended_job_is_a_result_or_the_failure_of_its_command() {
+    fn ended_job_gives_its_result_or_the_failure_of_the_command() {
         assert_eq!(outcome::<Value>(json!({"state": "done", "result": {"a": 1}})).unwrap(), json!({"a": 1}));
         for (code, expected) in [(1, 1), (3, 3), (4, 4)] {
             let (failed, _) = failure(json!({"state": "failed", "exit_code": code, "error": {"message": "no", "faults": []}}));
@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_shown_at_intervals_and_not_at_once() {
+    fn progress_is_printed_at_intervals() {
         let reporter = ProgressReporter::new(&Common::default());
         let start = *reporter.next.lock().unwrap() - PROGRESS_INTERVAL;
         let due: Vec<u64> = (0..9).filter(|second| reporter.is_due(start + Duration::from_secs(*second))).collect();

@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_is_short() {
+    fn job_progress_has_a_short_form() {
         assert_eq!(progress(&json!({"step": "entries", "done": 5, "total": 9})).as_deref(), Some("entries 5/9"));
         assert_eq!(progress(&json!({"step": "effects", "done": 0, "total": null})).as_deref(), Some("effects 0"));
         assert_eq!(progress(&Value::Null), None);

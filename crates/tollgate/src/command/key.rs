@@ -298,7 +298,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn callers_get_the_address_of_browsers_or_where_the_gateway_listens() {
+    fn address_for_callers_is_the_public_url_or_the_listen_address() {
         let address = |settings: &[(&str, &'static str)]| {
             address_for_callers(|name| settings.iter().find(|(known, _)| *known == name).map(|(_, text)| *text))
         };
@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn allowance_was_shown_as_raw_json() {
+    fn allowance_is_shown_as_readable_facts() {
         let allowance = json!({
             "object": "key", "name": "ci", "groups": ["a", "b"], "limits": {"rpm": 60, "tpm": null, "concurrency": 2},
             "member_limits": {"rpm": null, "tpm": null, "concurrency": null},

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_outcome_names_the_idempotency_key() {
+    fn unknown_outcome_of_a_posting_names_the_idempotency_key() {
         let broke = || AdminError::Failed(Failure::Unreachable("it broke".to_owned()));
         assert!(posting_failure(broke(), "cli-1", false).to_string().contains("--idempotency-key cli-1"));
         let own = posting_failure(broke(), "invoice", true);

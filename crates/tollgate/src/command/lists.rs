@@ -86,7 +86,7 @@ mod tests {
     use super::short_budgets;
 
     #[test]
-    fn budgets_are_written_as_the_command_line_takes_them() {
+    fn budgets_are_shown_in_their_short_form() {
         assert_eq!(short_budgets(&json!({"amount": "5", "window": "month", "action": "block"})), "5/month");
         let two = json!([{"amount": "5", "window": "month"}, {"amount": "0.50", "window": "day", "action": "alert"}]);
         assert_eq!(short_budgets(&two), "5/month, 0.50/day:alert");

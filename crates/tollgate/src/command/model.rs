@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latest_started_price_is_price_at() {
+    fn price_at_returns_the_latest_started_price() {
         let schedule = json!([
             {"input": "1"},
             {"valid_from": "2026-01-01T00:00:00Z", "input": "2"},

@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn word_names_a_channel_and_its_proxy() {
+    fn argument_names_a_channel_and_its_proxy() {
         assert_eq!(channel_proxy("a=http://p:1").unwrap(), json!({"channel": "a", "proxy": "http://p:1"}));
         assert_eq!(channel_proxy("a=").unwrap(), json!({"channel": "a", "proxy": null}));
         assert_eq!(channel_proxy("a").unwrap_err().code(), 2);

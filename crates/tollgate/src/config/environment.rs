@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn unrelated_name_is_only_reported() {
+    fn unrelated_variable_is_only_reported() {
         for name in ["CI_KEY", "BACKUP_BUCKET", "FOO", "NAME", "NODE", "ROLE", "STAGE", "CLUSTER", "SERVICE_FOO"]
             .map(|it| format!("TOLLGATE_{it}"))
         {
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn name_that_something_reads_is_accepted() {
+    fn variables_read_elsewhere_and_service_links_are_accepted() {
         for name in ["TOLLGATE_URL", "TOLLGATE_DATA", "TOLLGATE_CONFIG", "TOLLGATE_TEST_POSTGRES"] {
             assert_eq!(judged(name, ""), UnknownNames::default(), "{name}");
         }

@@ -369,14 +369,14 @@ mod tests {
     }
 
     #[test]
-    fn localhost_is_an_address() {
+    fn localhost_is_accepted_as_an_address() {
         let read = check("", &[("TOLLGATE_SERVER__LISTEN", "localhost:5005")]).unwrap();
         assert_eq!(read["server.listen"].text, "127.0.0.1:5005");
         assert!(check("", &[("TOLLGATE_SERVER__LISTEN", "localhost")]).is_err());
     }
 
     #[test]
-    fn shares_are_numbers_from_0_to_1() {
+    fn ratios_are_numbers_from_0_to_1() {
         for text in ["0", "1", "0.25", "1e-3"] {
             let read = check(&format!("[telemetry]\nsample_ratio = {text}\n"), &[]).unwrap();
             assert_eq!(read["telemetry.sample_ratio"].text, text);

@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_value_overrides_the_default_and_nothing_else() {
+    fn stored_value_overrides_only_the_default() {
         let given = config("[log]\nslow_ms = 5\n");
         let (config, faults) = given.with_stored(&stored(&[("log.slow_ms", "7"), ("limits.in_flight", "9")]));
         assert!(faults.is_empty(), "{faults:?}");
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_value_that_is_not_taken_is_left_out_and_named() {
+    fn invalid_stored_values_are_ignored_and_reported() {
         let (config, faults) = config("").with_stored(&stored(&[
             ("limits.in_flight", "0"),
             ("log.level", "debug"),
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn value_to_store_is_checked() {
+    fn value_to_store_is_validated() {
         let config = config("[log]\nlevel = \"warn\"\n");
         let check = |name: &str, value: &str| config.check_stored(name, value);
         assert_eq!(check("log.slow_ms", "9").unwrap(), CheckedSetting { name: "log.slow_ms", value: "9".to_owned() });
@@ -171,7 +171,7 @@ mod tests {
     ];
 
     #[test]
-    fn each_setting_at_run_time_changes_the_settings_of_the_gateway() {
+    fn every_run_time_setting_changes_the_gateway_settings() {
         let before = stored(&[("budget.day", "1")]);
         for setting in SETTINGS.iter().filter(|setting| {
             setting.at_run_time && !APPLIED_ELSEWHERE.contains(&setting.path) && !setting.path.starts_with("alerts.")

@@ -21,7 +21,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_threads_of_the_console_have_its_priority() {
+    fn all_console_threads_have_the_lowered_priority() {
         let runtime = start().unwrap();
         let niceness = || rustix::process::getpriority_process(None).unwrap();
         let own = niceness();

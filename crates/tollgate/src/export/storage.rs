@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn fault_has_the_words_of_the_storage_and_what_to_do() {
+    fn storage_error_has_the_message_of_the_storage_and_a_remedy() {
         let xml = |code: &str, message: &str| {
             format!(
                 "<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>{message}</Message><Region>eu-west-1</Region></Error>"
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again() {
+    fn transient_storage_errors_are_retried() {
         for (status, code, passes) in [
             (500, "InternalError", true),
             (503, "SlowDown", true),

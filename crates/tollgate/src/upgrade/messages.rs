@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_travel_with_their_message() {
+    fn file_descriptors_are_received_with_their_message() {
         let (one, other) = UnixStream::pair().unwrap();
         let (mut one, mut other) = (Conversation::new(one).unwrap(), Conversation::new(other).unwrap());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();

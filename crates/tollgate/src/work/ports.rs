@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn free_taken_and_foreign_addresses_are_told_apart() {
+    fn free_taken_and_foreign_addresses_are_reported() {
         let folder = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -74,7 +74,7 @@ fn remaining_cooldown_survives_a_kill() {
 }
 
 #[test]
-fn account_whose_requests_others_answer_is_in_the_sums_of_attempts() {
+fn failed_attempts_of_other_accounts_are_in_the_attempt_sums() {
     let (first, second) = (Upstream::start(), Upstream::start());
     first.set_default(error(500, "broken"));
     let gateway = TestGateway::builder(PROGRAM).catalog(&catalog_of(&first, &second, "")).spawn();
@@ -115,7 +115,7 @@ fn forbidden() -> ScriptedResponse {
 }
 
 #[test]
-fn request_that_every_upstream_forbids_takes_no_account_from_others() {
+fn request_refused_by_every_upstream_excludes_no_account_for_others() {
     const HOSTILE: &str = "tk-hostile-0123456789abcdef";
     let upstreams = [Upstream::start(), Upstream::start(), Upstream::start()];
     let catalog: String = upstreams
@@ -160,7 +160,7 @@ fn request_that_every_upstream_forbids_takes_no_account_from_others() {
 }
 
 #[test]
-fn upstream_that_repeats_the_callers_words_takes_no_account_from_others() {
+fn error_quoting_the_request_excludes_no_account_for_others() {
     const HOSTILE: &str = "tk-hostile-0123456789abcdef";
     let upstream = Upstream::start();
     let catalog = channel("only", "openai", &upstream.openai_url(), "chat-model", "")

@@ -64,7 +64,7 @@ fn wait_until_told(admin: &Admin, alert: &Value, messages: usize) -> Value {
 }
 
 #[test]
-fn budget_alerts_once_at_each_percentage_with_a_signature() {
+fn budget_alert_is_sent_once_per_percentage_with_a_signature() {
     let (upstream, receiver) = (Upstream::start(), receiver());
     upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = Admin::of(support::builder(&upstream, "cooling = false").spawn());
@@ -108,7 +108,7 @@ fn budget_alerts_once_at_each_percentage_with_a_signature() {
 }
 
 #[test]
-fn channel_that_is_down_is_reported_and_so_is_its_end() {
+fn channel_outage_and_its_end_are_reported() {
     let (upstream, receiver) = (Upstream::start(), receiver());
     upstream.set_default(ScriptedResponse::status(401));
     let admin = Admin::of(support::builder(&upstream, "").spawn());
@@ -131,7 +131,7 @@ fn channel_that_is_down_is_reported_and_so_is_its_end() {
 }
 
 #[test]
-fn rules_about_prices_errors_balances_and_keys_find_what_they_look_for() {
+fn price_error_balance_and_key_rules_raise_alerts() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::status(500));
     let admin = Admin::of(support::builder(&upstream, "cooling = false").spawn());
@@ -336,7 +336,7 @@ fn destinations_are_checked_and_only_admins_may_see_them() {
 }
 
 #[test]
-fn message_that_is_not_accepted_is_sent_again() {
+fn undelivered_message_is_sent_again() {
     let (upstream, receiver) = (Upstream::start(), receiver());
     upstream.set_default(ScriptedResponse::chat("hello"));
     receiver.enqueue(ScriptedResponse::status(503));
@@ -387,7 +387,7 @@ fn one_of_several_nodes_sends_each_message() {
 
 /// The address of the settings gets alerts of every rule, by the same delivery.
 #[test]
-fn destination_of_the_settings_gets_what_requests_show() {
+fn configured_webhook_gets_alerts_raised_by_requests() {
     let (upstream, receiver) = (Upstream::start(), receiver());
     upstream.set_default(ScriptedResponse::chat("hello"));
     let catalog = support::catalog(&upstream, "cooling = false");
@@ -422,8 +422,8 @@ fn destination_of_the_settings_gets_what_requests_show() {
 
 /// The journal grows because the database cannot be reached, so that the alert about it must not need the database.
 #[test]
-fn growing_journal_is_told_while_the_database_is_unreachable() {
-    let Some(mut postgres) = Postgres::start("growing_journal_is_told_while_the_database_is_unreachable") else { return };
+fn journal_growth_is_reported_while_the_database_is_unreachable() {
+    let Some(mut postgres) = Postgres::start("journal_growth_is_reported_while_the_database_is_unreachable") else { return };
     let receiver = receiver();
     let admin = Admin::of(TestGateway::builder(PROGRAM).env("DATABASE_URL", &postgres.url()).without_record_check().spawn());
     let chat = || assert_eq!(admin.gateway.chat(&support::chat("echo")).status, 200);

@@ -125,7 +125,7 @@ fn damaged_backup_or_wrong_passphrase_restores_nothing() {
 }
 
 #[test]
-fn plain_copy_of_a_running_database_is_not_verified() {
+fn verify_refuses_a_plain_copy_of_a_running_database() {
     let gateway = support::echo();
     for _ in 0..20 {
         let _ = gateway.record_of(&gateway.chat(&support::chat("echo")));
@@ -156,7 +156,7 @@ fn plain_copy_of_a_running_database_is_not_verified() {
 }
 
 #[test]
-fn copy_of_a_stopped_gateway_is_verified() {
+fn verify_accepts_a_copy_of_a_stopped_gateway() {
     let mut gateway = support::echo();
     let _ = gateway.record_of(&gateway.chat(&support::chat("echo")));
     assert_eq!(gateway.stop(), Some(0));

@@ -39,8 +39,8 @@ fn readiness(gateway: &TestGateway) -> Value {
 }
 
 #[test]
-fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
-    let Some(services) = Services::start("node_with_a_wrong_clock_takes_no_account_out_elsewhere") else { return };
+fn node_with_a_wrong_clock_excludes_no_account_on_other_nodes() {
+    let Some(services) = Services::start("node_with_a_wrong_clock_excludes_no_account_on_other_nodes") else { return };
     let catalog = support::catalog(&services.upstream, "");
     let folder = TempDir::new().unwrap();
     let clock = folder.path().join("clock");
@@ -115,7 +115,7 @@ fn node_with_a_wrong_clock_takes_no_account_out_elsewhere() {
 }
 
 #[test]
-fn rest_that_began_while_the_clock_was_wrong_ends_in_its_own_time() {
+fn rest_begun_while_the_clock_was_wrong_keeps_its_duration() {
     let upstream = Upstream::start();
     let folder = TempDir::new().unwrap();
     let clock = folder.path().join("clock");

@@ -36,7 +36,7 @@ fn key_made_by_command_works_at_once_and_until_revoked() {
 }
 
 #[test]
-fn lines_for_a_client_name_the_address_of_the_running_gateway() {
+fn client_settings_name_the_address_of_the_running_gateway() {
     // A flag sets it, which the command is not given.
     let gateway = support::echo();
     for (client, line) in [

@@ -33,7 +33,7 @@ fn answered_within(request: &Request, to: SocketAddr) -> Duration {
 }
 
 #[test]
-fn stream_is_complete_and_others_are_served_while_its_address_holds_all_other_connections() {
+fn stream_and_other_callers_are_served_while_one_address_holds_all_other_connections() {
     let upstream = Upstream::start();
     let texts: Vec<String> = (0..20).map(|n| format!("piece{n} ")).collect();
     let texts: Vec<_> = texts.iter().map(String::as_str).collect();
@@ -72,7 +72,7 @@ fn stream_is_complete_and_others_are_served_while_its_address_holds_all_other_co
 }
 
 #[test]
-fn console_is_reachable_while_its_own_address_is_held_by_silent_connections() {
+fn console_is_reachable_while_silent_connections_hold_its_address() {
     let gateway = TestGateway::builder(PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
     let console: SocketAddr = gateway.startup()["console"].as_str().unwrap().parse().unwrap();
     let held: Vec<TcpStream> = (0..520).map(|_| TcpStream::connect(console).unwrap()).collect();

@@ -58,7 +58,7 @@ fn record(admin: &Admin, id: &str) -> Value {
 }
 
 #[test]
-fn contents_of_a_key_that_asks_for_it_are_stored_sealed() {
+fn contents_are_stored_sealed_for_a_key_that_enables_it() {
     let (admin, key) = storing();
     let body = said(SAID);
     let answer = ask(&admin, &key, &body);
@@ -91,7 +91,7 @@ fn contents_of_a_key_that_asks_for_it_are_stored_sealed() {
 }
 
 #[test]
-fn streams_are_stored_as_they_were_sent_and_media_are_cut() {
+fn streams_are_stored_as_sent_and_media_are_cut() {
     let upstream = Upstream::start();
     let catalog = support::catalog(&upstream, "").replace("[[group]]", "[[group]]\nlog_contents = true");
     let admin = Admin::of(TestGateway::builder(PROGRAM).catalog(&catalog).spawn());
@@ -111,7 +111,7 @@ fn streams_are_stored_as_they_were_sent_and_media_are_cut() {
 }
 
 #[test]
-fn contents_are_cut_redacted_and_off_at_first() {
+fn contents_are_off_by_default_and_are_cut_and_redacted() {
     let (admin, key) = storing();
     set(&admin, "contents.redact", &json!(r"[\w.]+@[\w.]+"));
     set(&admin, "contents.max_bytes", &json!("1024"));
@@ -148,7 +148,7 @@ fn wait_for_value<T>(what: &str, mut find: impl FnMut() -> Option<T>) -> T {
 }
 
 #[test]
-fn members_read_their_own_contents_and_reading_by_admins_is_on_record() {
+fn members_read_their_own_contents_and_reading_by_admins_is_audited() {
     let (admin, key) = storing();
     for (name, role) in [("eve", "member"), ("op", "operator")] {
         make_member(&admin, name, role);
@@ -212,7 +212,7 @@ fn command_shows_and_removes_contents() {
 }
 
 #[test]
-fn a_busy_key_makes_room_for_others() {
+fn contents_of_a_busy_key_are_evicted_before_those_of_others() {
     let (admin, busy) = storing();
     set(&admin, "contents.total_bytes", &json!("1048576"));
     let quiet = admin.post("/admin/v1/keys", &json!({"name": "quiet", "log_contents": true}))["key"].as_str().unwrap().to_owned();
@@ -236,7 +236,7 @@ fn a_busy_key_makes_room_for_others() {
 }
 
 #[test]
-fn last_contents_are_stored_at_a_stop() {
+fn pending_contents_are_stored_at_shutdown() {
     let (admin, key) = storing();
     let answered = id(&ask(&admin, &key, &said(SAID)));
     let mut gateway = admin.gateway;

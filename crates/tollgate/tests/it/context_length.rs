@@ -81,7 +81,7 @@ fn check_record(gateway: &TestGateway, answer: &ClientResponse, model: &str, mes
 }
 
 #[test]
-fn stream_of_responses_fails_with_the_code_that_codex_knows() {
+fn responses_stream_fails_with_the_context_length_code_for_codex() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for (model, words, refusal) in refusals().into_iter().chain([(MODELS[3], OPENAI, failed_stream())]) {
@@ -106,7 +106,7 @@ fn stream_of_responses_fails_with_the_code_that_codex_knows() {
 }
 
 #[test]
-fn other_callers_of_openais_protocols_get_the_status_and_the_code() {
+fn other_openai_callers_get_status_400_and_the_context_length_code() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for (model, words, refusal) in refusals() {
@@ -121,7 +121,7 @@ fn other_callers_of_openais_protocols_get_the_status_and_the_code() {
 }
 
 #[test]
-fn stream_of_responses_is_refused_with_a_status_for_anything_else() {
+fn other_errors_of_a_responses_stream_are_sent_with_their_status() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let said = json!({"error": {"message": "Invalid 'input'.", "type": "invalid_request_error", "param": "input", "code": "invalid_value"}});
@@ -135,7 +135,7 @@ const CLAUDE_CODE: [&str; 4] =
     ["prompt is too long", "maximum context length", "exceeds the maximum number of tokens allowed", "exceeds the context window"];
 
 #[test]
-fn callers_of_messages_get_words_that_claude_code_knows() {
+fn messages_callers_get_the_context_length_message_of_claude_code() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let ask = |model: &str, stream: bool| {
@@ -169,7 +169,7 @@ fn callers_of_messages_get_words_that_claude_code_knows() {
 }
 
 #[test]
-fn callers_of_the_native_protocol_get_the_status_and_the_words() {
+fn native_callers_get_status_400_and_the_context_length_message() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for (model, words, refusal) in refusals() {

@@ -142,7 +142,7 @@ fn stages(image: &str) -> Vec<Vec<(String, String)>> {
 }
 
 #[test]
-fn image_holds_what_its_build_makes_and_starts_it() {
+fn image_contains_the_built_binary_and_starts_it() {
     let image = text("docker/Dockerfile");
     let stages = stages(&image);
     let [build, runtime] = &stages[..] else { panic!("{stages:?}") };
@@ -190,7 +190,7 @@ fn image_holds_what_its_build_makes_and_starts_it() {
 }
 
 #[test]
-fn image_is_built_without_files_that_are_left_out() {
+fn files_included_at_build_time_are_sent_to_the_image_build() {
     let root = fs::canonicalize(deploy("..")).unwrap();
     let rules = fs::read_to_string(root.join(".dockerignore")).unwrap();
     let kept: Vec<PathBuf> = rules.lines().filter_map(|rule| rule.strip_prefix('!')).map(|path| root.join(path)).collect();
@@ -221,7 +221,7 @@ fn image_is_built_without_files_that_are_left_out() {
 }
 
 #[test]
-fn image_is_built_from_sources_only() {
+fn only_sources_are_sent_to_the_image_build() {
     let root = deploy("..");
     let rules = fs::read_to_string(root.join(".dockerignore")).expect(".dockerignore");
     let rules: Vec<&str> = rules.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect();
@@ -242,7 +242,7 @@ fn image_is_built_from_sources_only() {
 }
 
 #[test]
-fn balancer_names_the_caller_and_is_the_only_trusted_proxy() {
+fn balancer_forwards_the_client_address_and_is_the_only_trusted_proxy() {
     let compose = yaml("compose.yaml", &text("compose/compose.yaml"));
     let address = compose["services"]["balancer"]["networks"]["default"]["ipv4_address"].as_str().unwrap();
     for (name, service) in gateways(&compose) {

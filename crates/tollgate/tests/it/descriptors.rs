@@ -49,7 +49,7 @@ fn exhaust_descriptors(gateway: &TestGateway) {
 }
 
 #[test]
-fn connections_are_fitted_to_the_limit_of_open_files_and_leave_a_reserve() {
+fn connection_limit_is_lowered_to_the_open_files_limit_with_a_reserve() {
     let (folder, upstream) = (TempDir::new().unwrap(), Upstream::start());
     let program = program_with_limits(&folder, 64, 400);
     let catalog = support::catalog(&upstream, "");
@@ -112,7 +112,7 @@ fn is_overload(answer: &str) -> bool {
 }
 
 #[test]
-fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
+fn lack_of_descriptors_is_reported_as_overload_and_cools_no_account() {
     let upstream = Upstream::start();
     let gateway = support::builder(&upstream, "").spawn();
     let mut kept = Kept::open(&gateway);
@@ -128,7 +128,7 @@ fn own_lack_of_descriptors_is_told_as_overload_and_cools_no_account() {
 }
 
 #[test]
-fn media_that_cannot_be_fetched_without_descriptors_is_told_as_overload() {
+fn media_download_without_descriptors_is_reported_as_overload() {
     let upstream = Upstream::start();
     let gateway = support::builder(&upstream, "fetch_media = true").spawn();
     let mut kept = Kept::open(&gateway);
@@ -142,7 +142,7 @@ fn media_that_cannot_be_fetched_without_descriptors_is_told_as_overload() {
 }
 
 #[test]
-fn valid_key_that_is_not_cached_is_not_refused_as_wrong_without_descriptors() {
+fn uncached_key_without_descriptors_is_reported_as_overload() {
     let upstream = Upstream::start();
     let gateway = support::builder(&upstream, "").spawn();
     let mut kept = Kept::open(&gateway);

@@ -100,8 +100,8 @@ fn gateway_starts_and_serves_on_a_full_disk() {
 }
 
 #[test]
-fn gateway_that_a_full_disk_prevents_from_starting_refuses_and_serves_when_there_is_space() {
-    let test = "gateway_that_a_full_disk_prevents_from_starting_refuses_and_serves_when_there_is_space";
+fn gateway_started_on_a_full_disk_refuses_requests_until_there_is_space() {
+    let test = "gateway_started_on_a_full_disk_refuses_requests_until_there_is_space";
     let Some(disk) = SmallDisk::mount(test) else { return };
     let without_reserve = || builder().env("TOLLGATE_JOURNAL__RESERVE_BYTES", "0");
     let mut gateway = without_reserve().data_folder(TempDir::new_in(disk.path()).unwrap()).spawn();

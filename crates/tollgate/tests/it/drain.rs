@@ -45,7 +45,7 @@ fn rest(mut open: PendingResponse, mut answer: ClientResponse) -> ClientResponse
 }
 
 #[test]
-fn shutdown_deadline_ends_what_runs_with_an_error_in_the_callers_protocol() {
+fn shutdown_deadline_ends_streams_with_an_error_in_the_callers_protocol() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat_stream(&["one"]).stall_after(2));
     let mut gateway = support::builder(&upstream, "cooling = false").env("TOLLGATE_SERVER__DRAIN_TIMEOUT_MS", "500").spawn();

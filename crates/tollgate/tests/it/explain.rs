@@ -68,7 +68,7 @@ fn explain_applies_the_remaining_budget_to_the_request_size() {
 }
 
 #[test]
-fn explain_knows_spending_without_a_running_gateway() {
+fn explain_includes_spending_without_a_running_gateway() {
     let upstream = Upstream::start();
     let builder = || support::builder(&upstream, "cooling = false\nbudget = { amount = \"0.0001\", window = \"total\" }");
     let mut gateway = builder().spawn();
@@ -211,7 +211,7 @@ fn explain_and_gateway_apply_the_key_budget_alike() {
 }
 
 #[test]
-fn callers_of_a_group_and_of_every_protocol_are_explained() {
+fn explain_accepts_a_group_and_every_protocol() {
     let gateway = support::echo();
     let explained = |arguments: &[&str]| {
         let output = gateway.run(&[&["explain", "--model", "echo"], arguments].concat());

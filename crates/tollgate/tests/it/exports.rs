@@ -247,7 +247,7 @@ fn two_gateways_on_one_database_export_each_day_once() {
 }
 
 #[test]
-fn export_goes_on_where_it_failed() {
+fn export_resumes_after_a_failure() {
     let setup = Setup::new();
     let gateway = setup.builder().spawn();
     let first = serve(&gateway, 2);
@@ -279,7 +279,7 @@ fn export_goes_on_where_it_failed() {
 }
 
 #[test]
-fn gateway_exports_by_itself_and_after_it_was_killed() {
+fn gateway_exports_days_automatically_and_after_a_kill() {
     let setup = Setup::new();
     let gateway = setup.exporting().spawn();
     let first = serve(&gateway, 3);
@@ -320,7 +320,7 @@ fn gateway_exports_by_itself_and_after_it_was_killed() {
 }
 
 #[test]
-fn doctor_says_what_is_wrong_with_the_storage() {
+fn doctor_reports_problems_of_the_export_storage() {
     let setup = Setup::new();
     let mut gateway = setup.builder().spawn();
     serve(&gateway, 1);
@@ -363,7 +363,7 @@ fn doctor_says_what_is_wrong_with_the_storage() {
 
 /// The retention clock follows the newest record, so that a gateway that served for a day removes older records.
 #[test]
-fn records_wait_for_their_export() {
+fn records_are_kept_until_they_are_exported() {
     let setup = Setup::new();
     let keep_a_day = |builder: TestGatewayBuilder| builder.env("TOLLGATE_USAGE__RETENTION_DAYS", "1").without_record_check();
     setup.storage.fail(Some(Fault::Answer(403, "AccessDenied")));

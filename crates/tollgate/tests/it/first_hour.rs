@@ -41,7 +41,7 @@ fn check(catalog: &str, environment: &[(&str, &str)]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn check_refuses_what_serve_refuses() {
+fn check_refuses_what_serve_would_refuse() {
     let good =
         support::channel("c", "openai", "https://api.example.com/v1", "m", "") + &support::prices(&["m"]) + &support::group(&["c"]);
     let good = good.replace("{credential}", "sk-a-credential").replace("{key}", "tk-0123456789abcdef");
@@ -96,7 +96,7 @@ fn every_fault_of_settings_and_catalog_is_reported_at_once() {
 }
 
 #[test]
-fn check_warns_of_what_is_probably_not_meant() {
+fn check_warns_of_probable_mistakes() {
     let catalog = support::channel("local", "openai", "http://127.0.0.1:11434/v1", "cheap", "")
         .replace("private_network = true", "")
         + &support::channel("c", "openai", "https://api.example.com/v1", "unpriced", "")
@@ -130,7 +130,7 @@ fn check_warns_of_what_is_probably_not_meant() {
 }
 
 #[test]
-fn check_reports_every_variable_of_the_environment_that_nothing_reads() {
+fn check_reports_every_unread_environment_variable() {
     for (name, value) in [("TOLLGATE_LISTEN", "127.0.0.1:1"), ("TOLLGATE_PORT", "8080"), ("TOLLGATE_HOST", "0.0.0.0")] {
         let (code, said) = check("", &[(name, value)]);
         assert!(code == Some(3) && said.contains(name) && said.contains("did you mean 'TOLLGATE_SERVER__LISTEN'?"), "{said}");
@@ -143,7 +143,7 @@ fn check_reports_every_variable_of_the_environment_that_nothing_reads() {
 }
 
 #[test]
-fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
+fn key_with_a_budget_is_created_by_one_command_and_its_usage_is_shown_by_name() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);
     let made = json(&gateway.run(&[
@@ -187,7 +187,7 @@ fn colleagues_key_with_a_budget_is_one_command_and_its_use_is_shown_by_name() {
 }
 
 #[test]
-fn keys_are_listed_with_what_they_are_now() {
+fn listed_keys_have_their_current_state() {
     let gateway = support::echo();
     let key = json(&gateway.run(&["key", "create", "short", "--json"]))["key"].as_str().unwrap().to_owned();
     let state = |name: &str| {
@@ -231,7 +231,7 @@ fn one_request_is_explained_by_its_id() {
 }
 
 #[test]
-fn bounded_key_on_a_model_without_a_price_is_told_so_and_asked_not_to_wait() {
+fn budgeted_key_on_an_unpriced_model_gets_the_reason_and_no_retry() {
     let upstream = Upstream::start();
     let catalog = support::channel("chat", "openai", &upstream.openai_url(), "chat-model", "")
         + &support::group(&["chat"])
@@ -252,7 +252,7 @@ fn bounded_key_on_a_model_without_a_price_is_told_so_and_asked_not_to_wait() {
 }
 
 #[test]
-fn local_server_needs_no_credential_and_a_loopback_address_names_its_setting() {
+fn local_server_needs_no_credential_and_a_refused_loopback_address_names_its_setting() {
     let upstream = Upstream::start();
     let catalog = support::channel("local", "openai", &upstream.openai_url(), "chat-model", "")
         .replace("credential = \"{credential}\"", "")
@@ -273,7 +273,7 @@ fn local_server_needs_no_credential_and_a_loopback_address_names_its_setting() {
 }
 
 #[test]
-fn unknown_path_names_the_right_one_to_callers() {
+fn unknown_path_error_suggests_the_right_path() {
     let gateway = support::echo();
     for (path, right) in [
         ("/chat/completions", "Did you mean /v1/chat/completions? Your base URL lacks /v1."),
@@ -304,7 +304,7 @@ fn unknown_path_names_the_right_one_to_callers() {
 }
 
 #[test]
-fn caller_behind_a_proxy_that_names_no_caller_is_not_local() {
+fn caller_not_named_by_a_trusted_proxy_is_not_local() {
     let gateway = TestGateway::builder(PROGRAM).env("TOLLGATE_SERVER__TRUSTED_PROXIES", "127.0.0.1").spawn();
     let metrics = |forwarded: Option<&str>| {
         let request = Request::get("/metrics");
@@ -326,7 +326,7 @@ fn caller_behind_a_proxy_that_names_no_caller_is_not_local() {
 }
 
 #[test]
-fn page_whose_name_resolves_to_loopback_reads_no_metrics() {
+fn host_name_resolving_to_loopback_cannot_read_metrics() {
     let own = TestGateway::builder(PROGRAM).env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
     let (direct, console) = (support::echo(), own.startup()["console"].as_str().unwrap().parse::<SocketAddr>().unwrap());
     for address in [direct.address(), console] {
@@ -337,7 +337,7 @@ fn page_whose_name_resolves_to_loopback_reads_no_metrics() {
 }
 
 #[test]
-fn silent_connections_to_the_console_address_lock_no_operator_out() {
+fn silent_connections_do_not_block_the_console_address() {
     let gateway = TestGateway::builder(PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_SERVER__IDLE_TIMEOUT_MS", "500")
@@ -363,7 +363,7 @@ fn read_to_the_end(connection: &mut TcpStream) -> String {
 }
 
 #[test]
-fn commands_of_the_gateways_machine_say_where_to_run_them() {
+fn local_only_commands_given_a_url_state_where_to_run_them() {
     for command in [
         &["doctor", "--repair"][..],
         &["restore", "x.backup"],

@@ -111,7 +111,7 @@ fn outages_are_recorded_in_postgres_as_well() {
 }
 
 #[test]
-fn outage_that_a_request_shows_has_it_as_its_cause() {
+fn outage_detected_by_a_request_has_the_cause_request() {
     let upstream = Upstream::start();
     upstream.set_default(error(429, "slow down").header("retry-after", "600"));
     let gateway = support::builder(&upstream, "").spawn();
@@ -124,7 +124,7 @@ fn outage_that_a_request_shows_has_it_as_its_cause() {
 }
 
 #[test]
-fn probes_and_tests_are_named_and_are_no_traffic() {
+fn probe_transitions_name_their_cause_and_leave_no_usage_records() {
     let upstream = Upstream::start();
     upstream.set_default(error(401, "who are you"));
     let gateway = support::builder(&upstream, "probe_interval_s = 10").spawn();

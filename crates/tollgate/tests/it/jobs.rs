@@ -53,7 +53,7 @@ fn parts(output: &Output) -> (Option<i32>, String, String) {
 }
 
 #[test]
-fn each_kind_of_job_gives_what_its_command_prints() {
+fn each_kind_of_job_has_the_result_its_command_prints() {
     let upstream = Upstream::start();
     let admin = Admin::of(support::gateway_for(&upstream));
     let gateway = &admin.gateway;
@@ -98,7 +98,7 @@ fn each_kind_of_job_gives_what_its_command_prints() {
 }
 
 #[test]
-fn found_differences_are_the_result_of_the_job_with_exit_code_1() {
+fn verify_job_that_finds_differences_is_done_with_exit_code_1() {
     let gateway = TestGateway::builder(PROGRAM).without_record_check().spawn();
     let admin = Admin::of(gateway);
     let _ = admin.gateway.record_of(&admin.gateway.chat(&support::chat("echo")));
@@ -145,7 +145,7 @@ fn is_booked(gateway: &TestGateway) -> bool {
 }
 
 #[test]
-fn job_is_cancelled_within_seconds_and_conflicts_name_the_running_one() {
+fn job_is_cancelled_within_seconds_and_conflict_names_the_running_job() {
     let admin = Admin::of(with_endless_verification());
     let job = admin.post(JOBS, &json!({"kind": "verify"}));
     wait_for("it runs", LONG, || admin.get(&path(&job))["progress"]["step"] == "database");
@@ -169,7 +169,7 @@ fn job_is_cancelled_within_seconds_and_conflicts_name_the_running_one() {
 }
 
 #[test]
-fn events_begin_with_the_state_and_end_with_the_job() {
+fn job_events_begin_with_the_state_and_end_with_the_job() {
     let admin = Admin::of(with_endless_verification());
     let job = admin.post(JOBS, &json!({"kind": "verify"}));
     wait_for("it runs", LONG, || admin.get(&path(&job))["progress"]["step"] == "database");
@@ -327,7 +327,7 @@ fn backups_are_read_and_removed_by_their_names_only() {
 }
 
 #[test]
-fn commands_print_the_same_over_the_api() {
+fn commands_print_the_same_locally_and_over_the_api() {
     let upstream = Upstream::start();
     let admin = Admin::of(support::gateway_for(&upstream));
     let (gateway, folder) = (&admin.gateway, TempDir::new().unwrap());
@@ -441,7 +441,7 @@ fn interrupt_when_it_waits(child: &mut Child) {
 }
 
 #[test]
-fn command_says_that_the_gateway_stopped() {
+fn remote_command_reports_that_the_gateway_stopped() {
     let mut admin = Admin::of(with_endless_verification());
     let folder = TempDir::new().unwrap();
     let mut follower = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
@@ -453,7 +453,7 @@ fn command_says_that_the_gateway_stopped() {
 }
 
 #[test]
-fn upgrade_cancels_the_jobs_of_the_process_that_is_replaced() {
+fn upgrade_cancels_the_jobs_of_the_replaced_process() {
     let mut admin = Admin::of(with_endless_verification());
     let folder = TempDir::new().unwrap();
     let mut follower = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
@@ -469,7 +469,7 @@ fn upgrade_cancels_the_jobs_of_the_process_that_is_replaced() {
 }
 
 #[test]
-fn jobs_end_with_their_process() {
+fn jobs_end_with_the_process() {
     let mut admin = Admin::of(with_endless_verification());
     let job = admin.post(JOBS, &json!({"kind": "verify"}));
     let folder = TempDir::new().unwrap();

@@ -132,7 +132,7 @@ fn stuck_booking_is_shown_at_once() {
 }
 
 #[test]
-fn verify_asks_the_running_gateway_for_what_only_its_memory_holds() {
+fn verify_includes_records_held_only_in_memory() {
     let folder = tempfile::TempDir::new().unwrap();
     let gateway = TestGateway::builder(&journal::program_with_file_size_limit(&folder)).without_record_check().spawn();
     assert_eq!(gateway.chat(&support::chat("echo")).status, 200);

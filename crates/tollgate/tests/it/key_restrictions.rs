@@ -37,7 +37,7 @@ fn record(admin: &Admin, answer: &ClientResponse) -> Value {
 }
 
 #[test]
-fn denied_model_does_not_exist_for_the_key() {
+fn denied_model_is_hidden_from_the_key() {
     let upstream = Upstream::start();
     let admin = Admin::of(support::gateway_for(&upstream));
     let key = make_key(&admin, json!({"name": "narrow", "models": ["*"], "models_deny": ["native-*"]}));
@@ -101,7 +101,7 @@ fn key_is_refused_in_other_protocols_than_its_own() {
 }
 
 #[test]
-fn explanation_names_the_protocols_of_the_key() {
+fn explain_names_the_protocols_of_the_key() {
     let admin = Admin::echo();
     make_key(&admin, json!({"name": "agents", "protocols": ["anthropic"]}));
     let explained = admin.get("/admin/v1/explain?key=agents&model=echo&protocol=openai");
@@ -111,7 +111,7 @@ fn explanation_names_the_protocols_of_the_key() {
 }
 
 #[test]
-fn requests_have_the_tags_of_their_key_before_their_own() {
+fn tags_of_the_key_take_precedence_over_tags_of_the_request() {
     let admin = Admin::echo();
     let key = make_key(&admin, json!({"name": "tagged", "tags": {"team": "search", "cost": "42"}}));
     let send = |request: Request| admin.gateway.send(&request);
@@ -130,7 +130,7 @@ fn requests_have_the_tags_of_their_key_before_their_own() {
 }
 
 #[test]
-fn restrictions_are_fields_of_the_file_and_the_command_line() {
+fn key_restrictions_are_set_by_the_file_and_the_command_line() {
     let gateway: TestGateway = support::echo();
     let run = |arguments: &[&str]| {
         let output = gateway.run(arguments);

@@ -81,8 +81,8 @@ fn without_varying_parts(text: &str) -> String {
 }
 
 #[test]
-fn many_nodes_page_prints_what_it_shows() {
-    const NAME: &str = "many_nodes_page_prints_what_it_shows";
+fn commands_of_the_many_nodes_page_print_the_documented_output() {
+    const NAME: &str = "commands_of_the_many_nodes_page_print_the_documented_output";
     // The page starts its own Redis; this one only decides whether tests with Redis run.
     let (Some(postgres), Some(_)) = (Postgres::start(NAME), Redis::start(NAME)) else { return };
     let folder = TempDir::new().unwrap();

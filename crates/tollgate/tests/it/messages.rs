@@ -88,7 +88,7 @@ fn every_upstream_streams_a_message() {
 }
 
 #[test]
-fn body_and_features_reach_an_upstream_of_the_same_protocol_unchanged() {
+fn body_and_feature_headers_are_forwarded_unchanged_in_the_same_protocol() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let body = br#"{ "model":"messages-model","max_tokens":50, "messages":[{"role":"user","content":[{"type":"text","text":"caf\u00e9","cache_control":{"type":"ephemeral"}}]}],"context_management":{"edits":[]},"member_of_tomorrow":{"n":1.0} }"#;
@@ -117,7 +117,7 @@ fn body_and_features_reach_an_upstream_of_the_same_protocol_unchanged() {
 }
 
 #[test]
-fn sessions_and_agents_of_claude_code_are_tags_of_the_records() {
+fn claude_code_sessions_and_agents_are_recorded_as_tags() {
     let gateway = support::echo();
     let request = || {
         Request::post("/v1/messages", &body("echo"))
@@ -181,7 +181,7 @@ fn tokens_are_counted_by_the_upstream_or_estimated() {
 }
 
 #[test]
-fn models_are_listed_in_the_form_of_the_caller() {
+fn models_are_listed_in_anthropics_format() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let list = |path: &str| {
@@ -201,7 +201,7 @@ fn models_are_listed_in_the_form_of_the_caller() {
 }
 
 #[test]
-fn errors_have_the_form_of_the_protocol() {
+fn errors_have_anthropics_format() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let refused = |path: &str, body: &Value| {
@@ -252,7 +252,7 @@ fn errors_have_the_form_of_the_protocol() {
 }
 
 #[test]
-fn upstreams_words_arrive_unchanged_and_are_not_learned() {
+fn upstream_error_messages_are_forwarded_unchanged_and_not_learned() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let error = json!({"type": "invalid_request_error", "message": "context_management: Extra inputs are not permitted"});
@@ -268,7 +268,7 @@ fn upstreams_words_arrive_unchanged_and_are_not_learned() {
 }
 
 #[test]
-fn upstream_failures_have_the_form_of_the_protocol() {
+fn upstream_failures_have_anthropics_format() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for model in MODELS {
@@ -318,7 +318,7 @@ fn broken_stream_ends_with_an_error_event() {
 }
 
 #[test]
-fn tools_and_signatures_return_to_the_upstream_they_came_from() {
+fn tool_calls_and_signatures_are_sent_back_to_their_upstream() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     upstream.enqueue(ScriptedResponse::json(

@@ -248,7 +248,7 @@ fn with_tools(upstream: &Upstream, model: &str) -> String {
 }
 
 #[test]
-fn tools_of_the_provider_were_served_without_a_price_of_their_use() {
+fn provider_tools_need_a_price_under_a_budget() {
     let upstream = Upstream::start();
     upstream.set_default(reply());
     let body = |tool: &Value| {
@@ -282,7 +282,7 @@ fn tools_of_the_provider_were_served_without_a_price_of_their_use() {
 }
 
 #[test]
-fn audio_in_the_answer_was_served_at_the_price_of_text() {
+fn audio_output_needs_a_price_under_a_budget() {
     let upstream = Upstream::start();
     upstream.set_default(reply());
     let asks = [
@@ -316,7 +316,7 @@ fn audio_in_the_answer_was_served_at_the_price_of_text() {
 }
 
 #[test]
-fn input_that_the_body_does_not_show_overshot_the_budget() {
+fn input_not_in_the_body_does_not_exceed_the_budget() {
     let upstream = Upstream::start();
     // As much as the model's context, at 10 USD per million.
     upstream.set_default(ScriptedResponse::json(&json!({

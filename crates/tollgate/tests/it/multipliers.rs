@@ -39,7 +39,7 @@ fn with_factors(upstream: &Upstream) -> Admin {
 }
 
 #[test]
-fn models_of_a_group_are_charged_with_their_own_factors() {
+fn models_are_charged_with_their_own_factor() {
     let upstream = Upstream::start();
     let admin = with_factors(&upstream);
     let mut last = None;
@@ -69,7 +69,7 @@ fn models_of_a_group_are_charged_with_their_own_factors() {
 }
 
 #[test]
-fn price_limits_and_reservations_take_the_factor_of_the_model() {
+fn price_limits_and_reservations_use_the_factor_of_the_model() {
     let upstream = Upstream::start();
     let admin = with_factors(&upstream);
     let status = |model: &str, bound: &str| {
@@ -95,7 +95,7 @@ fn price_limits_and_reservations_take_the_factor_of_the_model() {
 }
 
 #[test]
-fn square_matrix_and_file_show_the_factors_that_are_charged() {
+fn square_price_matrix_and_file_show_the_charged_factors() {
     let upstream = Upstream::start();
     let admin = with_factors(&upstream);
     let offers = || {

@@ -42,7 +42,7 @@ fn attempts(admin: &Admin, answer: &ClientResponse) -> Vec<String> {
 }
 
 #[test]
-fn denied_address_fails_over_and_is_named_wherever_an_operator_looks() {
+fn denied_address_fails_over_and_is_reported_to_operators() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let elsewhere = upstream.openai_url().replace("127.0.0.1", "127.0.0.2");
@@ -64,7 +64,7 @@ fn denied_address_fails_over_and_is_named_wherever_an_operator_looks() {
 }
 
 #[test]
-fn change_of_the_lists_applies_at_once_also_to_kept_connections() {
+fn changed_address_lists_apply_at_once_also_to_kept_connections() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = admin(&[("only", &upstream.openai_url(), "")]);
@@ -105,7 +105,7 @@ fn addresses_are_checked_in_every_form_and_after_a_name_is_resolved() {
 }
 
 #[test]
-fn lists_do_not_replace_the_box_of_a_channel() {
+fn allowed_address_list_does_not_replace_private_network() {
     let upstream = Upstream::start();
     let closed = channel("only", "openai", &upstream.openai_url(), "chat-model", "").replace("private_network = true\n", "");
     let gateway = TestGateway::builder(PROGRAM)
@@ -119,7 +119,7 @@ fn lists_do_not_replace_the_box_of_a_channel() {
 }
 
 #[test]
-fn proxy_and_alerts_follow_the_lists() {
+fn address_lists_apply_to_proxies_and_alerts() {
     let receiver = Upstream::start();
     receiver.set_default(ScriptedResponse::json(&json!({})));
     let admin = admin(&[("proxied", "https://api.example.com/v1", "proxy = \"http://127.0.0.1:9\"")]);
@@ -154,7 +154,7 @@ fn allowed(answer: &ClientResponse) -> Option<&str> {
 }
 
 #[test]
-fn pages_of_named_origins_call_the_model_api_and_read_every_answer() {
+fn pages_of_configured_origins_can_call_the_model_api() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let admin = admin(&[("only", &upstream.openai_url(), "")]);
@@ -208,7 +208,7 @@ fn pages_of_named_origins_call_the_model_api_and_read_every_answer() {
 }
 
 #[test]
-fn every_origin_may_be_allowed_and_wrong_values_are_refused() {
+fn any_origin_may_be_allowed_and_invalid_origins_are_refused() {
     let admin = Admin::of(support::echo());
     set(&admin, "server.cors_origins", "*");
     for origin in [APP, "null", "chrome-extension://abcdefgh"] {
@@ -243,7 +243,7 @@ fn every_origin_may_be_allowed_and_wrong_values_are_refused() {
 }
 
 #[test]
-fn overlong_list_of_headers_is_not_repeated() {
+fn too_long_preflight_header_list_is_not_echoed() {
     let gateway = TestGateway::builder(PROGRAM).env("TOLLGATE_SERVER__CORS_ORIGINS", APP).spawn();
     let asked = Request::get("/v1/chat/completions").method("OPTIONS").header("origin", APP);
     let asked = asked.header("access-control-request-method", "POST").header("access-control-request-headers", &"x-a,".repeat(900));

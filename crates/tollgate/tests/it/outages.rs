@@ -168,7 +168,7 @@ fn fifty_catalog_changes_under_load_drop_no_request() {
 }
 
 #[test]
-fn catalog_file_that_is_emptied_changes_nothing() {
+fn emptied_catalog_file_is_ignored() {
     let upstream = Upstream::start();
     let catalog =
         channel("chat", "openai", &upstream.openai_url(), "chat-model", "") + &prices(&["chat-model"]) + &group(&["chat"]);

@@ -46,7 +46,7 @@ fn answers(gateway: &TestGateway) -> (Vec<ClientResponse>, ClientResponse) {
 }
 
 #[test]
-fn single_request_of_a_key_waited_for_all_of_another_key() {
+fn single_request_of_a_key_is_not_queued_behind_all_of_another_key() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hi"));
     // Requests that wait for their turn do not count against this bound.

@@ -22,7 +22,7 @@ fn logged(requests: &str) -> (Vec<String>, [String; 2]) {
 }
 
 #[test]
-fn requests_leave_the_lines_that_the_settings_ask_for() {
+fn logged_requests_follow_the_setting() {
     let (lines, [well, refused]) = logged("all");
     assert_eq!(lines, [well, refused]);
     let (lines, [_, refused]) = logged("problems");

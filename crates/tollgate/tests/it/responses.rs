@@ -119,7 +119,7 @@ fn every_upstream_streams() {
 }
 
 #[test]
-fn body_reaches_an_upstream_of_the_same_protocol_unchanged() {
+fn body_is_forwarded_unchanged_in_the_same_protocol() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let body = br#"{ "model":"responses-model", "input":[{"role":"user","content":[{"type":"input_text","text":"caf\u00e9"}]}],"previous_response_id":"resp_1","tools":[{"type":"web_search"}],"member_of_tomorrow":{"n":1.0} }"#;
@@ -139,7 +139,7 @@ fn body_reaches_an_upstream_of_the_same_protocol_unchanged() {
 
 /// A conversation with a call in the first turn and a new turn behind its result, everything of the answers sent back.
 #[test]
-fn calls_and_sealed_thoughts_return_over_every_upstream() {
+fn tool_calls_and_encrypted_reasoning_return_over_every_upstream() {
     let upstream = Upstream::with_model();
     let gateway = gateway_for(&upstream);
     let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]});
@@ -183,7 +183,7 @@ fn calls_and_sealed_thoughts_return_over_every_upstream() {
 }
 
 #[test]
-fn thoughts_of_one_upstream_do_not_reach_another() {
+fn reasoning_of_one_upstream_is_not_sent_to_another() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for seal in ["tg1.a.QUJD", "tg1.g.QUJD", "gAAAAQUJD"] {
@@ -204,7 +204,7 @@ fn thoughts_of_one_upstream_do_not_reach_another() {
 }
 
 #[test]
-fn what_would_be_kept_is_refused_by_name() {
+fn fields_that_need_stored_state_are_refused_by_name() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for model in &MODELS[..3] {
@@ -262,7 +262,7 @@ fn embeddings_are_served_beside_responses() {
 }
 
 #[test]
-fn what_is_kept_elsewhere_is_not_found() {
+fn stored_responses_and_conversations_are_not_found() {
     let gateway = support::echo();
     let get = |path: &str| gateway.send(&Request::get(path).bearer(gateway.key()));
     for (path, code) in [
@@ -280,7 +280,7 @@ fn what_is_kept_elsewhere_is_not_found() {
 }
 
 #[test]
-fn compaction_goes_to_upstreams_that_speak_responses() {
+fn compaction_is_sent_only_to_responses_upstreams() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let compact = |body: &Value| gateway.send(&Request::post("/v1/responses/compact", body).bearer(gateway.key()));
@@ -325,7 +325,7 @@ fn tokens_are_counted_by_the_upstream_or_estimated() {
 }
 
 #[test]
-fn errors_have_the_form_of_the_protocol() {
+fn errors_have_openais_format() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     let user = json!([{"role": "user", "content": "hi"}]);
@@ -350,7 +350,7 @@ fn errors_have_the_form_of_the_protocol() {
 }
 
 #[test]
-fn upstream_failures_have_the_form_of_the_protocol() {
+fn upstream_failures_have_openais_format() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for model in MODELS {
@@ -365,7 +365,7 @@ fn upstream_failures_have_the_form_of_the_protocol() {
 }
 
 #[test]
-fn broken_stream_fails_and_ends_cleanly() {
+fn broken_stream_ends_with_a_failed_response() {
     let upstream = Upstream::start();
     let gateway = gateway_for(&upstream);
     for (model, (stream, after)) in MODELS.into_iter().zip([
@@ -392,7 +392,7 @@ fn broken_stream_fails_and_ends_cleanly() {
 }
 
 #[test]
-fn response_that_another_account_keeps_is_looked_for_there() {
+fn response_stored_under_another_account_is_looked_for_there() {
     let upstream = Upstream::start();
     let accounts = "[[channel.account]]\nname = \"second\"\ncredential = \"{credential}-2\"\n";
     let catalog = channel("responses", "responses", &upstream.openai_url(), MODELS[3], "cooling = false")
@@ -424,7 +424,7 @@ fn response_that_another_account_keeps_is_looked_for_there() {
 }
 
 #[test]
-fn callers_of_other_protocols_use_a_model_that_speaks_responses() {
+fn callers_of_other_protocols_can_use_a_responses_model() {
     let upstream = Upstream::with_model();
     let gateway = gateway_for(&upstream);
     let text = r#"call: weather {"city":"Oslo"}"#;

@@ -212,7 +212,7 @@ fn running_streams_end_with_an_error_event_when_access_is_lost() {
 }
 
 #[test]
-fn key_that_is_enabled_again_has_streams_that_go_on() {
+fn streams_of_a_reenabled_key_continue() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(answer_after(&latch));
@@ -234,7 +234,7 @@ fn key_that_is_enabled_again_has_streams_that_go_on() {
 }
 
 #[test]
-fn running_streams_finish_if_the_setting_says_so() {
+fn running_streams_finish_if_revoked_streams_is_set_to_finish() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(answer_after(&latch));
@@ -260,8 +260,8 @@ fn running_streams_finish_if_the_setting_says_so() {
 }
 
 #[test]
-fn running_streams_end_on_every_node_also_on_one_without_database() {
-    let Some(services) = Services::start("running_streams_end_on_every_node_also_on_one_without_database") else { return };
+fn running_streams_end_on_every_node_including_one_without_a_database() {
+    let Some(services) = Services::start("running_streams_end_on_every_node_including_one_without_a_database") else { return };
     let latch = Latch::default();
     services.upstream.set_default(answer_after(&latch));
     let (first, cut_off, proxy) = two_nodes(&services);

@@ -138,8 +138,8 @@ fn rotate_killed_at_times(environment: &[(&str, String)], data: &Path) -> usize 
 }
 
 #[test]
-fn rotation_waits_for_a_node_with_a_key_file_of_its_own() {
-    let name = "rotation_waits_for_a_node_with_a_key_file_of_its_own";
+fn rotation_waits_for_a_node_with_its_own_key_file() {
+    let name = "rotation_waits_for_a_node_with_its_own_key_file";
     let (Some(postgres), Some(redis)) = (Postgres::start(name), Redis::start(name)) else { return };
     let node = |key: &str| {
         let data = TempDir::new().unwrap();
@@ -164,7 +164,7 @@ fn rotation_waits_for_a_node_with_a_key_file_of_its_own() {
 }
 
 #[test]
-fn single_gateway_rotates_while_it_serves_and_the_audit_log_says_so() {
+fn single_gateway_rotates_while_serving_and_the_rotation_is_audited() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);
     assert_eq!(gateway.chat(&support::chat("chat-model")).status, 200);
@@ -185,7 +185,7 @@ fn single_gateway_rotates_while_it_serves_and_the_audit_log_says_so() {
 }
 
 #[test]
-fn key_from_the_environment_needs_a_second_line_first() {
+fn master_key_from_the_environment_needs_a_second_line_before_rotation() {
     let data = TempDir::new().unwrap();
     let gateway = TestGateway::builder(PROGRAM).data_folder(data).env("TOLLGATE_MASTER_KEY", OLD.trim_end()).spawn();
     let refused = gateway.run(&["master-key", "rotate"]);

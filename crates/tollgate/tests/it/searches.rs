@@ -37,7 +37,7 @@ fn ask(gateway: &TestGateway, body: &Value) -> ClientResponse {
 }
 
 #[test]
-fn offered_search_without_a_price_is_left_out_where_money_or_cost_is_limited() {
+fn optional_search_without_a_price_is_removed_where_money_or_cost_is_limited() {
     let upstream = Upstream::start();
     for (key, of_group) in [(BUDGET, ""), ("", CEILING), (BUDGET, CEILING), ("", "never_below_cost = true")] {
         let gateway = gateway_over(&upstream, "responses", ("", ""), (key, of_group));
@@ -57,7 +57,7 @@ fn offered_search_without_a_price_is_left_out_where_money_or_cost_is_limited() {
 }
 
 #[test]
-fn demanded_search_without_a_price_is_refused_by_name() {
+fn required_search_without_a_price_is_refused_by_name() {
     let upstream = Upstream::start();
     let mut demanded = body();
     demanded["tool_choice"] = json!({"type": "web_search"});
@@ -77,7 +77,7 @@ fn demanded_search_without_a_price_is_refused_by_name() {
 
 /// Tools that a conversation adds to those of the request, in both protocols that have them.
 #[test]
-fn tools_that_the_conversation_adds_are_refused_by_name_or_charged() {
+fn tools_added_in_the_conversation_are_refused_by_name_or_charged() {
     let upstream = Upstream::start();
     let responses = |tool: &str| {
         let tools = json!({"type": "additional_tools", "role": "developer", "tools": [{"type": tool}]});
@@ -116,7 +116,7 @@ fn tools_that_the_conversation_adds_are_refused_by_name_or_charged() {
 }
 
 #[test]
-fn search_that_cannot_happen_needs_no_price() {
+fn impossible_search_needs_no_price() {
     let upstream = Upstream::start();
     let gateway = gateway_over(&upstream, "responses", ("", ""), (BUDGET, CEILING));
     for (member, value) in [("tool_choice", json!("none")), ("max_tool_calls", json!(0))] {
@@ -142,7 +142,7 @@ fn check_charge(gateway: &TestGateway, answer: &ClientResponse, searches: i64) {
 }
 
 #[test]
-fn searches_of_responses_are_charged_by_their_items() {
+fn searches_of_responses_are_counted_by_their_items() {
     let upstream = Upstream::start();
     let gateway = gateway_over(&upstream, "responses", PRICED, (BUDGET, CEILING));
     check_charge(&gateway, &ask(&gateway, &body()), 0);
@@ -173,7 +173,7 @@ fn searches_of_responses_are_charged_by_their_items() {
 }
 
 #[test]
-fn searches_of_messages_are_charged_as_reported() {
+fn searches_of_messages_are_charged_as_reported_in_the_usage() {
     let upstream = Upstream::start();
     let gateway = gateway_over(&upstream, "anthropic", PRICED, (BUDGET, "never_below_cost = true"));
     let mut body = json!({"model": "m", "max_tokens": 100, "messages": [{"role": "user", "content": "prompt-canary hello"}],
@@ -207,7 +207,7 @@ fn searches_of_messages_are_charged_as_reported() {
 }
 
 #[test]
-fn search_is_not_sold_below_its_cost() {
+fn search_below_its_cost_is_refused_if_forbidden() {
     let upstream = Upstream::start();
     let dear = (", web_search = \"0.01\"", ", web_search = \"0.02\"");
     let gateway = gateway_over(&upstream, "anthropic", dear, ("", "never_below_cost = true"));

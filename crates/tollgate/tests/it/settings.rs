@@ -73,7 +73,7 @@ fn every_setting_that_needs_no_restart_changes_while_the_gateway_runs() {
 }
 
 #[test]
-fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken() {
+fn invalid_values_are_refused_with_the_accepted_ones() {
     let admin = plain();
     for setting in admin.get("/admin/v1/settings")["items"].as_array().unwrap() {
         // A text without a bound takes everything.
@@ -114,7 +114,7 @@ fn numbers_out_of_bounds_and_other_wrong_values_are_refused_with_what_is_taken()
 }
 
 #[test]
-fn settings_that_cannot_be_stored_say_where_to_set_them() {
+fn settings_that_cannot_be_stored_name_where_to_set_them() {
     let admin = Admin::of(TestGateway::builder(PROGRAM).env("TOLLGATE_LIMITS__IN_FLIGHT", "77").spawn());
     let put = |name: &str, value: &str| admin.call("PUT", &at(name), Some(&json!({"value": value})));
     for (name, value) in
@@ -196,7 +196,7 @@ fn requests_follow_changed_settings() {
 }
 
 #[test]
-fn log_follows_changed_settings() {
+fn log_level_follows_the_changed_setting() {
     let admin = plain();
     let ask = |model: &str| admin.get(&format!("/admin/v1/prices/{model}/history"));
     let logged = |what: &str| admin.gateway.log().matches(what).count();

@@ -42,7 +42,7 @@ fn ask(gateway: &TestGateway, key: &str, body: &Value) -> u16 {
 }
 
 #[test]
-fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
+fn requests_still_sending_their_body_count_against_the_key_limits() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hi"));
     for limit in ["concurrency = 1", "rpm = 1"] {
@@ -64,7 +64,7 @@ fn slow_bodies_held_places_that_the_keys_limits_did_not_give() {
 }
 
 #[test]
-fn body_of_a_key_without_money_was_read() {
+fn request_of_a_key_without_money_is_refused_before_its_body() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::json(&json!({
         "id": "x", "object": "chat.completion", "created": 1, "model": "upstream-model",
@@ -82,7 +82,7 @@ fn body_of_a_key_without_money_was_read() {
 }
 
 #[test]
-fn timeouts_of_one_key_cooled_the_account_for_all() {
+fn timeouts_of_one_key_cool_the_account_only_for_that_key() {
     let upstream = Upstream::start();
     let two = "first_byte_timeout_ms = 200\n[[channel.account]]\nname = \"second\"\ncredential = \"{credential}\"";
     let gateway = builder(&upstream, two, "").spawn();
@@ -109,7 +109,7 @@ fn timeouts_of_one_key_cooled_the_account_for_all() {
 }
 
 #[test]
-fn refusals_of_one_key_filled_the_database() {
+fn refusals_of_one_key_are_recorded_in_bounded_number() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hi"));
     let mut gateway = builder(&upstream, "cooling = false", "rpm = 1").spawn();
@@ -126,7 +126,7 @@ fn refusals_of_one_key_filled_the_database() {
 }
 
 #[test]
-fn requests_with_a_dead_key_were_recorded_for_ever() {
+fn requests_with_a_disabled_key_are_limited_and_recorded_in_bounded_number() {
     let upstream = Upstream::start();
     let gateway = builder(&upstream, "cooling = false", "status = \"disabled\"")
         .env("TOLLGATE_LIMITS__WRONG_KEYS_PER_MINUTE", "3")

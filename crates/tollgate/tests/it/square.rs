@@ -65,7 +65,7 @@ fn state(gateway: &TestGateway, model: &str) -> Value {
 }
 
 #[test]
-fn viewers_see_what_they_may_use_at_their_prices() {
+fn viewers_see_the_models_they_may_use_at_their_prices() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let gateway = gateway(&upstream).spawn();
@@ -117,7 +117,7 @@ fn viewers_see_what_they_may_use_at_their_prices() {
 }
 
 #[test]
-fn lists_square_and_routing_agree() {
+fn model_lists_square_and_routing_agree() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let gateway = gateway(&upstream).spawn();
@@ -152,7 +152,7 @@ fn lists_square_and_routing_agree() {
 }
 
 #[test]
-fn answers_are_kept_by_clients_and_bounded_by_address() {
+fn answers_are_cacheable_and_limited_by_address() {
     let upstream = Upstream::start();
     let gateway = gateway(&upstream).env("TOLLGATE_SQUARE__REQUESTS_PER_MINUTE", "20").spawn();
     for path in ["/models.json", "/models.atom"] {
@@ -259,7 +259,7 @@ fn feed_says_what_changed() {
 }
 
 #[test]
-fn state_follows_the_accounts() {
+fn state_of_a_model_follows_its_accounts() {
     let upstream = Upstream::start();
     let refused = json!({"error": {"message": "who are you"}});
     upstream.set_default(ScriptedResponse::error(401, &refused));
@@ -280,7 +280,7 @@ fn state_follows_the_accounts() {
 }
 
 #[test]
-fn model_above_the_price_limit_of_its_group_is_not_available_there() {
+fn model_above_the_price_limit_of_its_group_is_unavailable_in_that_group() {
     let upstream = Upstream::start();
     // 15 USD after the multiplier of the group.
     for (limit, expected, status) in [("14.9", "unavailable", 503), ("15", "available", 200)] {
@@ -338,14 +338,14 @@ fn check_traffic(upstream: &Upstream, gateway: &TestGateway) {
 }
 
 #[test]
-fn figures_come_from_real_traffic_without_the_callers_faults() {
+fn figures_are_computed_from_traffic_without_caller_errors() {
     let upstream = Upstream::start();
     check_traffic(&upstream, &support::gateway_for(&upstream));
 }
 
 #[test]
-fn figures_come_from_postgres_as_well() {
-    let Some(postgres) = Postgres::start("figures_come_from_postgres_as_well") else { return };
+fn figures_are_computed_from_traffic_on_postgres() {
+    let Some(postgres) = Postgres::start("figures_are_computed_from_traffic_on_postgres") else { return };
     let upstream = Upstream::start();
     let builder = support::builder(&upstream, "cooling = false").env("DATABASE_URL", &postgres.url());
     check_traffic(&upstream, &builder.spawn());

@@ -81,7 +81,7 @@ fn taken_port_does_not_use_up_the_first_key() {
 }
 
 #[test]
-fn first_key_reaches_the_echo_channel_alone() {
+fn first_key_reaches_only_the_echo_channel() {
     let upstream = Upstream::start();
     let gateway = support::echo();
     let file = gateway.data().join("more.toml");
@@ -124,7 +124,7 @@ fn master_key_file_is_readable_by_its_owner_only() {
 }
 
 #[test]
-fn files_in_a_folder_that_existed_are_their_owners_alone() {
+fn files_in_an_existing_data_folder_are_private_to_the_owner() {
     use std::os::unix::fs::PermissionsExt;
     let mode = |path: &std::path::Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
     let data = TempDir::new().unwrap();
@@ -152,7 +152,7 @@ fn files_in_a_folder_that_existed_are_their_owners_alone() {
 }
 
 #[test]
-fn missing_database_beside_a_master_key_is_refused() {
+fn missing_database_next_to_a_master_key_is_refused() {
     let mut gateway = support::echo();
     assert_eq!(gateway.chat(&support::chat("echo")).status, 200);
     assert_eq!(gateway.stop(), Some(0));

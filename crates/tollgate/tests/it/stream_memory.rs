@@ -23,7 +23,7 @@ fn endless_event() -> ScriptedResponse {
 }
 
 #[test]
-fn events_of_many_streams_take_no_more_memory_than_bodies_may() {
+fn stream_events_stay_within_the_body_memory_limit() {
     let upstream = Upstream::start();
     let gateway = support::builder(&upstream, "cooling = false\nidle_timeout_ms = 4000")
         .env("TOLLGATE_LIMITS__BODY_MEMORY_BYTES", &(64 * MIB).to_string())

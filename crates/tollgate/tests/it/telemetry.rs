@@ -109,7 +109,7 @@ fn sample(gateway: &TestGateway, name: &str) -> u64 {
 }
 
 #[test]
-fn requests_leave_spans_below_those_of_their_callers() {
+fn request_spans_are_children_of_the_callers_spans() {
     let (upstream, collector) = (Upstream::start(), collector());
     upstream.enqueue(ScriptedResponse::chat("well")).enqueue(ScriptedResponse::chat_stream(&["a", "b"]));
     let mut gateway = gateway(&upstream, &collector);
@@ -192,7 +192,7 @@ fn assert_nothing_secret(collector: &Upstream, texts: &[&str]) {
 }
 
 #[test]
-fn fail_over_and_refusals_are_shown() {
+fn fail_over_and_refusals_are_exported() {
     let (first, second, collector) = (Upstream::start(), Upstream::start(), collector());
     first.set_default(ScriptedResponse::error(500, &json!({"error": {"message": "broken"}})));
     second.set_default(ScriptedResponse::chat("well"));
@@ -273,7 +273,7 @@ fn sampling_follows_the_caller_or_the_ratio() {
 }
 
 #[test]
-fn metrics_are_those_of_the_metrics_page_and_of_the_conventions() {
+fn exported_metrics_match_the_metrics_page_and_the_conventions() {
     let (upstream, collector) = (Upstream::start(), collector());
     upstream.set_default(ScriptedResponse::chat("well"));
     let gateway = gateway(&upstream, &collector);
@@ -341,7 +341,7 @@ fn metrics_are_those_of_the_metrics_page_and_of_the_conventions() {
 }
 
 #[test]
-fn log_says_where_telemetry_goes_and_which_variable_said_so() {
+fn log_names_the_telemetry_endpoint_and_its_variable() {
     let (upstream, collector) = (Upstream::start(), collector());
     upstream.set_default(ScriptedResponse::chat("well"));
     let endpoint = format!("http://{}/otlp", collector.address());
@@ -354,7 +354,7 @@ fn log_says_where_telemetry_goes_and_which_variable_said_so() {
 }
 
 #[test]
-fn collector_that_does_not_work_delays_no_request_and_recovers() {
+fn failing_collector_delays_no_request_and_exports_resume() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("well"));
     let collector = collector();
@@ -381,7 +381,7 @@ fn collector_that_does_not_work_delays_no_request_and_recovers() {
 }
 
 #[test]
-fn collector_that_is_down_delays_neither_requests_nor_the_stop() {
+fn unreachable_collector_delays_neither_requests_nor_shutdown() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("well"));
     // A port on which nothing listens, and one on which nothing is answered.

@@ -109,7 +109,7 @@ fn number_in(data: &Path, query: &'static str) -> i64 {
 }
 
 #[test]
-fn callers_notice_nothing_of_upgrades_under_load() {
+fn upgrades_under_load_fail_no_request() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello").delay(Duration::from_millis(20)));
     let mut gateway = support::gateway_for(&upstream);
@@ -150,7 +150,7 @@ fn callers_notice_nothing_of_upgrades_under_load() {
 }
 
 #[test]
-fn a_kept_connection_outlives_the_process() {
+fn kept_connection_is_handed_to_the_new_process() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let mut gateway = support::gateway_for(&upstream);
@@ -173,7 +173,7 @@ fn a_kept_connection_outlives_the_process() {
 }
 
 #[test]
-fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
+fn stream_continues_in_the_old_process_and_keeps_its_reservation() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two", "three"]).wait_after(2, &latch));
@@ -204,7 +204,7 @@ fn a_stream_goes_on_in_the_old_process_and_keeps_its_reservation() {
 }
 
 #[test]
-fn what_a_killed_old_process_had_begun_is_booked_once() {
+fn unfinished_stream_of_a_killed_old_process_is_booked_once() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
@@ -227,7 +227,7 @@ fn what_a_killed_old_process_had_begun_is_booked_once() {
 }
 
 #[test]
-fn a_failed_upgrade_leaves_the_running_gateway_unharmed() {
+fn failed_upgrade_does_not_affect_the_running_gateway() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let mut gateway = support::gateway_for(&upstream);
@@ -257,7 +257,7 @@ fn a_failed_upgrade_leaves_the_running_gateway_unharmed() {
 }
 
 #[test]
-fn a_new_process_that_cannot_serve_says_why_and_the_running_one_goes_on() {
+fn new_process_that_cannot_serve_reports_why_and_the_running_one_continues() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let mut gateway = support::gateway_for(&upstream);
@@ -289,7 +289,7 @@ fn a_new_process_that_cannot_serve_says_why_and_the_running_one_goes_on() {
 }
 
 #[test]
-fn processes_that_ask_at_the_same_time_take_over_one_after_the_other() {
+fn concurrent_upgrades_take_over_one_after_the_other() {
     let upstream = Upstream::start();
     upstream.set_default(ScriptedResponse::chat("hello"));
     let mut gateway = support::gateway_for(&upstream);
@@ -308,7 +308,7 @@ fn processes_that_ask_at_the_same_time_take_over_one_after_the_other() {
 }
 
 #[test]
-fn a_backup_has_what_both_processes_have_begun() {
+fn backup_contains_requests_in_progress_of_both_processes() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));
@@ -342,7 +342,7 @@ fn a_backup_has_what_both_processes_have_begun() {
 }
 
 #[test]
-fn a_database_is_left_in_order_by_the_process_that_ends_last() {
+fn last_process_to_end_leaves_the_database_consistent() {
     const UNFINISHED: &str = "SELECT SUM(unfinished) FROM journals";
     const HOLDERS: &str = "SELECT COUNT(*) FROM key_holders";
     let upstream = Upstream::start();
@@ -374,7 +374,7 @@ fn a_database_is_left_in_order_by_the_process_that_ends_last() {
 }
 
 #[test]
-fn connections_of_the_consoles_own_address_stay_off_the_model_address() {
+fn connections_of_the_console_address_are_not_handed_to_the_model_address() {
     let upstream = Upstream::start();
     let builder = support::builder(&upstream, "cooling = false");
     let mut gateway = builder.env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0").spawn();
@@ -399,7 +399,7 @@ fn connections_of_the_consoles_own_address_stay_off_the_model_address() {
 }
 
 #[test]
-fn a_second_signal_ends_what_a_replaced_process_relays() {
+fn second_signal_ends_the_streams_of_a_replaced_process() {
     let upstream = Upstream::start();
     let latch = Latch::default();
     upstream.set_default(ScriptedResponse::chat_stream(&["one", "two"]).wait_after(2, &latch));

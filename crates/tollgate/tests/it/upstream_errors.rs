@@ -40,7 +40,7 @@ fn google(status: u16, name: &str, message: &str, details: &Value) -> Value {
 }
 
 #[test]
-fn google_invalid_key_error_on_a_chat_endpoint_is_blamed_on_the_account() {
+fn google_invalid_key_error_on_a_chat_endpoint_counts_against_the_account() {
     let info =
         json!([{"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "API_KEY_INVALID", "domain": "googleapis.com"}]);
     let object = google(400, "INVALID_ARGUMENT", "API key not valid. Please pass a valid API key.", &info);

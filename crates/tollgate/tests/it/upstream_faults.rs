@@ -201,7 +201,7 @@ fn streams_broken_after_content_end_with_an_error_event() {
 }
 
 #[test]
-fn stream_ends_at_its_finish_whatever_follows() {
+fn stream_ends_after_its_finish_despite_comments_and_empty_deltas() {
     let upstream = Upstream::start();
     let gateway = support::builder(&upstream, "cooling = false\nidle_timeout_ms = 1500").spawn();
     let usage = r#"{"id":"x","object":"chat.completion.chunk","created":1,"model":"upstream-model","choices":[],"usage":{"prompt_tokens":5,"completion_tokens":7,"total_tokens":12}}"#;
@@ -219,7 +219,7 @@ fn stream_ends_at_its_finish_whatever_follows() {
 }
 
 #[test]
-fn implausible_usage_is_replaced_by_own_count() {
+fn implausible_usage_is_replaced_by_a_local_count() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);
     let odd = [
@@ -334,7 +334,7 @@ fn closed_keep_alive_connections_fail_no_request() {
 }
 
 #[test]
-fn upstream_that_quotes_secret_headers_tells_no_caller_and_no_record() {
+fn secret_headers_quoted_by_an_upstream_are_masked_for_callers_and_records() {
     const SECRET: &str = "extra-5566778899-secret";
     let upstream = Upstream::start();
     let lines = format!("headers = {{ \"x-extra\" = \"{SECRET}\" }}");

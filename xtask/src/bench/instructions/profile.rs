@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn an_allocation_is_one_call_into_the_allocator() {
+    fn allocation_is_one_call_into_the_allocator() {
         let mut profile = Profile::default();
         profile.add(ThreadGroup::Cores, FILE);
         assert_eq!(profile.allocations(ThreadGroup::Cores), 3);

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn checked_in_tables_and_chart_are_drawn_from_the_figures() {
+    fn checked_in_tables_and_chart_match_the_figures() {
         let figures = Figures::read().unwrap();
         for file in PAGES {
             let page = fs::read_to_string(shell::root().join(file)).unwrap();
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_short() {
+    fn figures_are_formatted_briefly() {
         for (value, shown) in [(0.042, "0.04"), (4.567, "4.57"), (57.96, "58.0"), (1_013.4, "1,013"), (8_990.0, "8,990")] {
             assert_eq!(short(value), shown);
         }

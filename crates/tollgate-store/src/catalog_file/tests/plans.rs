@@ -19,7 +19,7 @@ const APPLY: ApplyMode = ApplyMode::Apply { prune: false };
 const PRUNE: ApplyMode = ApplyMode::Apply { prune: true };
 
 #[tokio::test]
-async fn what_is_applied_and_pulled_changes_nothing_when_applied_again() {
+async fn applying_a_file_or_its_pulled_form_again_changes_nothing() {
     for text in [ACCEPTANCE, EXAMPLE, EVERYTHING] {
         let dir = TempDir::new().unwrap();
         let store = store(&dir).await;
@@ -148,7 +148,7 @@ secret = "another-service-key-of-ours"
 "#;
 
 #[tokio::test]
-async fn a_plan_says_what_changes_in_the_words_of_the_file() {
+async fn plan_describes_changes_in_the_words_of_the_file() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     carry_out(&store, ACCEPTANCE, APPLY).await;
@@ -172,7 +172,7 @@ async fn a_plan_says_what_changes_in_the_words_of_the_file() {
 }
 
 #[tokio::test]
-async fn without_pruning_nothing_is_removed_and_with_it_all_that_is_not_named() {
+async fn rows_not_in_the_file_are_removed_only_by_pruning() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     carry_out(&store, ACCEPTANCE, APPLY).await;
@@ -204,7 +204,7 @@ private_network = true
 }
 
 #[tokio::test]
-async fn a_served_file_owns_its_rows_and_leaves_others_alone() {
+async fn served_file_owns_its_rows_and_leaves_others_unchanged() {
     let dir = TempDir::new().unwrap();
     let store = store(&dir).await;
     carry_out(&store, "[[group]]\nname = \"default\"\n[[group]]\nname = \"mine\"\n", APPLY).await;
@@ -262,7 +262,7 @@ async fn unknown_names_and_secrets_are_refused_by_line() {
 }
 
 #[tokio::test]
-async fn a_plan_for_a_catalog_that_changed_meanwhile_is_refused() {
+async fn plan_for_a_catalog_changed_meanwhile_is_refused() {
     let store = open(options(StoreUrl::Memory, &TempDir::new().unwrap())).await.unwrap();
     let old = plan(&good(ACCEPTANCE), &current(&store).await, APPLY).unwrap();
     store

@@ -93,7 +93,7 @@ fn prepaid_balance_limits_and_postings_raise_it() {
 }
 
 #[test]
-fn free_request_is_served_with_nothing_left() {
+fn free_request_is_served_with_an_exhausted_budget() {
     let (counters, now) = (empty(), now());
     let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Block));
     counters.settle(&caller.usage(1, 150), now);
@@ -118,7 +118,7 @@ fn spending_before_the_start_counts_in_its_own_period() {
 }
 
 #[test]
-fn crossed_alerting_budget_is_reported_once() {
+fn crossed_alert_budget_is_reported_once() {
     let (counters, now) = (empty(), now());
     let caller = TestCaller::new(|it| it.key.budgets = budget(100, BudgetAction::Alert));
     let run = |number, output| {
@@ -200,7 +200,7 @@ fn permit_is_released_when_its_request_ends() {
 // === Endings ===
 
 #[test]
-fn changed_time_applies_to_reservations_made_or_renewed_later() {
+fn changed_ttl_applies_to_reservations_made_or_renewed_later() {
     let (counters, now) = (empty(), now());
     let caller = TestCaller::new(|it| it.key.limits.concurrency = 3);
     reserve(&counters, &caller.reservation(1, 1), now).unwrap();

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn revoked_key_reaches_other_nodes_once_also_those_that_start_later() {
+    async fn revoked_key_is_reported_once_to_every_node_including_later_ones() {
         let Some(url) = redis("revoked_key_reaches_other_nodes") else { return };
         let (url, name) = (RedisAddress { url, ca: None }, namespace());
         let node = || SharedAccessReports::new(&url, &name, DAY).unwrap();
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn newest_state_of_a_key_and_of_a_member_counts_whatever_order_reports_arrive_in() {
+    async fn newest_access_state_applies_in_any_order_of_reports() {
         let Some(url) = redis("newest_access_state") else { return };
         let (url, name) = (RedisAddress { url, ca: None }, namespace());
         let node = || SharedAccessReports::new(&url, &name, DAY).unwrap();
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn redis_that_lost_its_data_gets_the_reports_again() {
+    async fn reports_are_sent_again_after_redis_lost_its_data() {
         let Some(url) = redis("redis_that_lost_access_reports") else { return };
         let (url, name) = (RedisAddress { url, ca: None }, namespace());
         let reports = [report(key(1), AccessState::Revoked, 3), report(member(2), AccessState::Blocked, 4)];

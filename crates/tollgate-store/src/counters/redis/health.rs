@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn later_end_wins_and_is_returned_once_whatever_the_clocks_show() {
+    async fn later_end_applies_and_is_returned_once_regardless_of_the_clocks() {
         let Some(url) = redis("later_end_wins") else { return };
         let url = RedisAddress { url, ca: None };
         let name = namespace();
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn passed_test_ends_a_rest_on_all_nodes_and_it_does_not_come_back() {
+    async fn passed_test_ends_a_rest_on_all_nodes_for_good() {
         let Some(url) = redis("passed_test_ends") else { return };
         let url = RedisAddress { url, ca: None };
         let name = namespace();

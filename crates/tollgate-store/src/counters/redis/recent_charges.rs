@@ -62,7 +62,7 @@ mod tests {
     use crate::samples::record;
 
     #[test]
-    fn requests_that_are_booked_are_left_out() {
+    fn booked_requests_are_excluded_from_recent_charges() {
         let recent = RecentCharges::default();
         let (one, other) = (record(1), record(2));
         let key = Subject::Key(one.key);
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_requests_make_room() {
+    fn oldest_requests_are_evicted_at_the_capacity() {
         let recent = RecentCharges::default();
         for number in 0..=u64::try_from(MAX_RECORDS).unwrap() {
             recent.add(&UsageRecord { sale: Some(NanoUsd(1)), ..record(number) }, &[]);

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn node_that_redis_forgot_is_counted_until_its_registration_would_have_ended() {
+    fn forgotten_node_is_counted_until_its_registration_would_have_expired() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let mut count = NodeCount { nodes: 5, seen: None };

@@ -80,7 +80,7 @@ fn caller_with_a_thousand() -> TestCaller {
 }
 
 #[tokio::test]
-async fn two_nodes_share_a_budget_and_reservations_of_a_dead_node_lapse() {
+async fn two_nodes_share_a_budget_and_reservations_of_a_dead_node_expire() {
     let Some(url) = redis("two_nodes_share_a_budget") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let (one, other) = (Node::start(&url, &name, &ledger).await, Node::start(&url, &name, &ledger).await);
@@ -105,7 +105,7 @@ async fn two_nodes_share_a_budget_and_reservations_of_a_dead_node_lapse() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn node_alone_removes_noted_changes_after_a_minute() {
+async fn single_node_removes_recorded_changes_after_a_minute() {
     let Some(url) = redis("node_alone_removes_noted_changes") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let node = Node::start(&url, &name, &ledger).await;
@@ -214,7 +214,7 @@ async fn node_that_starts_without_redis_enforces_a_share_and_joins_later() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn spending_that_is_not_booked_survives_a_redis_without_data() {
+async fn unbooked_spending_survives_a_redis_without_data() {
     let Some(mut server) = Redis::start("a_redis_that_loses_its_data") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let (one, other) = (Node::start(&server.url(), &name, &ledger).await, Node::start(&server.url(), &name, &ledger).await);
@@ -253,7 +253,7 @@ async fn reserve_all(nodes: &[&Node], caller: &TestCaller, first: u64, tokens: u
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_of_the_minute_survive_an_outage_and_a_redis_without_data() {
+async fn minute_limits_survive_an_outage_and_a_redis_without_data() {
     let Some(mut server) = Redis::start("limits_of_the_minute") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let (one, other) = (Node::start(&server.url(), &name, &ledger).await, Node::start(&server.url(), &name, &ledger).await);

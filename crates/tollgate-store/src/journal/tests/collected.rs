@@ -14,7 +14,7 @@ fn with_open_segment(dir: &TempDir) -> (Journal, JournalWriter) {
 }
 
 #[test]
-fn entries_are_in_the_journal_once_what_was_collected_is_written() {
+fn collected_entries_are_in_the_journal_once_written() {
     let dir = TempDir::new().unwrap();
     let (journal, writer) = with_open_segment(&dir);
     for n in 1..4 {
@@ -36,7 +36,7 @@ fn entries_are_in_the_journal_once_what_was_collected_is_written() {
 }
 
 #[test]
-fn collected_entries_are_written_for_readers_of_the_backlog_and_by_the_watch() {
+fn collected_entries_are_written_for_backlog_readers_and_by_write_pending() {
     let dir = TempDir::new().unwrap();
     let (journal, writer) = with_open_segment(&dir);
     let _ = writer.end(&record(1)).unwrap();
@@ -51,7 +51,7 @@ fn collected_entries_are_written_for_readers_of_the_backlog_and_by_the_watch() {
 }
 
 #[test]
-fn many_entries_are_written_before_a_byte_waits_for_them() {
+fn collected_entries_are_written_when_there_are_many() {
     let dir = TempDir::new().unwrap();
     let (_journal, writer) = with_open_segment(&dir);
     for n in 1..400 {
@@ -61,7 +61,7 @@ fn many_entries_are_written_before_a_byte_waits_for_them() {
 }
 
 #[test]
-fn collected_entries_that_cannot_be_written_wait_in_memory() {
+fn collected_entries_that_cannot_be_written_stay_in_memory() {
     let dir = TempDir::new().unwrap();
     let (journal, writer) = with_open_segment(&dir);
     let bytes = journal.bytes();

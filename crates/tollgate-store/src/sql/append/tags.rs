@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn member_with_a_value_for_each_request_leaves_sums_to_others() {
+    fn member_with_many_tag_values_cannot_take_all_sums() {
         let mut tags = after(std::iter::repeat_n(1, 5_000));
         assert_eq!(tags.names["project"].values.len(), MAX_VALUES * 3 / 4);
         assert_eq!(tags.counted("project", "p0"), TagRef::Own { tag: 0, value: 0 });
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn stored_rows_are_added_and_damaged_ones_passed_over() {
+    fn stored_tag_rows_are_loaded_and_damaged_ones_skipped() {
         let mut tags = MonthTags::default();
         for (place, row) in (1..).zip(["5,0,9,project=", "5,6,9,project=a=b, c"]) {
             assert!(tags.add(row, place).is_some(), "{row}");

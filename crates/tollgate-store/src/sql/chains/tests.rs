@@ -42,7 +42,7 @@ async fn write(store: &Store) {
 }
 
 #[tokio::test]
-async fn untouched_chains_agree() {
+async fn untampered_chains_are_consistent() {
     assert!(after("SELECT 1").await.is_empty());
 }
 
@@ -68,7 +68,7 @@ async fn removed_changed_and_added_audit_events_are_detected() {
 }
 
 #[tokio::test]
-async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detected() {
+async fn edited_ledger_entries_are_detected_though_the_balances_match() {
     // Columns that no other rule reads: author and note.
     let found = after("UPDATE ledger SET note = 'gift' WHERE kind = 'top_up'").await;
     assert_eq!(found, [(ConsistencyRule::Chain, "ledger entries 3 to 3".to_owned())]);
@@ -77,7 +77,7 @@ async fn ledger_entries_that_agree_with_the_balances_but_were_edited_are_detecte
 }
 
 #[tokio::test]
-async fn addresses_are_covered() {
+async fn address_columns_are_covered_by_the_chains() {
     for tampering in [
         "UPDATE audit SET address = '198.51.100.1' WHERE revision = 2",
         "UPDATE audit SET address = NULL WHERE revision = 2",

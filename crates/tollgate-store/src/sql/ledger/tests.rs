@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn what_people_post_is_found_by_its_index_among_settlements() {
+fn manual_postings_are_found_by_their_index() {
     let database = rusqlite::Connection::open_in_memory().unwrap();
     database.execute_batch(include_str!("../../../migrations/0001_schema.sql")).unwrap();
     let of_kind = |kind| entries_sql(&LedgerFilter { kind, ..LedgerFilter::default() });

@@ -164,7 +164,7 @@ async fn week_is_dropped_when_its_last_day_is_due() {
 }
 
 #[tokio::test]
-async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
+async fn partition_in_use_is_dropped_later_without_blocking_bookings() {
     let Some(log) = PartitionedLog::open("a_partition_in_use", 7).await else { return };
     let store = &log.store;
     store.usage.append(&[of_day(0, 1), of_day(1, 1)]).await.unwrap();
@@ -189,7 +189,7 @@ async fn partition_in_use_is_dropped_later_and_holds_up_no_booking() {
 }
 
 #[tokio::test]
-async fn partition_that_another_node_drops_first_is_passed_over() {
+async fn partition_already_dropped_by_another_node_is_skipped() {
     let Some(log) = PartitionedLog::open("a_drop_on_another_node", 7).await else { return };
     log.store.usage.append(&[of_day(0, 1), of_day(1, 1)]).await.unwrap();
     let node_dir = TempDir::new().unwrap();
@@ -209,7 +209,7 @@ async fn partition_that_another_node_drops_first_is_passed_over() {
 }
 
 #[tokio::test]
-async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
+async fn late_records_during_a_partition_drop_are_booked_once() {
     let Some(log) = PartitionedLog::open("late_records_beside_a_drop", 7).await else { return };
     let store = &log.store;
     let mut connection = log.connect().await;
@@ -231,7 +231,7 @@ async fn late_records_between_the_steps_of_a_drop_are_booked_once() {
 }
 
 #[tokio::test]
-async fn records_replayed_while_their_partition_is_dropped_are_booked_once() {
+async fn records_replayed_during_a_partition_drop_are_booked_once() {
     let Some(log) = PartitionedLog::open("a_replay_beside_a_drop", 7).await else { return };
     let store = &log.store;
     // All records have a price, because only priced ones leave a trace that shows whether they were stored.

@@ -217,7 +217,7 @@ mod tests {
     use crate::rollup::{DAY, HOUR};
 
     #[test]
-    fn later_times_come_first_in_growing_pieces() {
+    fn range_is_read_backwards_in_growing_pieces() {
         let range = |source, from, to| TimeRange { source, from: Some(from), to: Some(to), is_subtracted: false };
         let days = |from: i64, to: i64| range(SummarySource::Days, from * DAY, to * DAY);
         assert_eq!(growing_pieces(days(0, 9)), [days(8, 9), days(6, 8), days(2, 6), days(0, 2)]);

@@ -63,7 +63,7 @@ mod tests {
     use crate::sql::group_sums::FIGURES;
 
     #[test]
-    fn groups_as_large_as_the_last_wanted_are_kept() {
+    fn groups_equal_to_the_last_of_the_largest_are_kept() {
         let sums: Sums = [9, 5, 5, 5, 3, -1, 1]
             .into_iter()
             .zip(0..)

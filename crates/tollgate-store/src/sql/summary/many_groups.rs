@@ -75,7 +75,7 @@ async fn check(store: &SqlStore) {
 }
 
 #[tokio::test]
-async fn more_groups_than_there_is_room_for_are_read_in_parts_or_refused() {
+async fn too_many_groups_are_read_in_parts_or_refused() {
     let dir = TempDir::new().unwrap();
     let StoreUrl::Sqlite(path) = sqlite(&dir) else { unreachable!("the address is one of SQLite") };
     let store = sql::open(SqlAddress::Sqlite(path), &options(sqlite(&dir), &dir)).await.unwrap();
@@ -84,7 +84,7 @@ async fn more_groups_than_there_is_room_for_are_read_in_parts_or_refused() {
 }
 
 #[tokio::test]
-async fn more_groups_than_there_is_room_for_are_read_in_parts_or_refused_on_postgresql() {
+async fn too_many_groups_are_read_in_parts_or_refused_on_postgresql() {
     let Some(schema) = postgres("many_groups").await else { return };
     let dir = TempDir::new().unwrap();
     let StoreUrl::Postgres(url) = schema.address.clone() else { unreachable!("the schema is on PostgreSQL") };

@@ -302,7 +302,7 @@ mod tests {
     use crate::rollup::{DAY, HOUR};
 
     #[test]
-    fn halves_are_cut_between_buckets() {
+    fn ranges_are_halved_at_bucket_boundaries() {
         let range = |source, from: i64, to: i64| TimeRange { source, from: Some(from), to: Some(to), is_subtracted: false };
         let (ends, hours) =
             (range(SummarySource::FiveMinutes, HOUR - FIVE_MINUTES, HOUR), range(SummarySource::Hours, HOUR, 8 * HOUR));

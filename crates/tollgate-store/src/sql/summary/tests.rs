@@ -43,7 +43,7 @@ fn whole_days_hours_and_five_minutes_come_from_the_rollups() {
 }
 
 #[test]
-fn rest_of_a_bucket_is_subtracted_if_it_is_shorter() {
+fn shorter_rest_of_a_bucket_is_subtracted() {
     let at = |days: i64, hours: i64| Some(Timestamp(days * DAY + hours * HOUR));
     let cut = |since, until| {
         let ranges = split_range(since, until, SummarySource::BY_DAY, EndParts::Shortest).into_iter();
@@ -57,7 +57,7 @@ fn rest_of_a_bucket_is_subtracted_if_it_is_shorter() {
 }
 
 #[test]
-fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
+fn every_part_of_a_range_is_found_by_an_index() {
     let database = rusqlite::Connection::open_in_memory().unwrap();
     for tables in [include_str!("../../../migrations/0001_schema.sql"), include_str!("../../../migrations/0001_usage.sqlite.sql")] {
         database.execute_batch(tables).unwrap();
@@ -131,7 +131,7 @@ fn every_part_of_a_range_is_found_by_an_index_with_its_time() {
 }
 
 #[test]
-fn table_with_the_fewest_rows_answers() {
+fn smallest_sufficient_table_is_chosen() {
     let of = |filter: &RefFilter, by: Grouping, tags: &[TagCondition]| tables::choose(filter, by, tags).map(|table| table.name);
     let (all, of_key) = (RefFilter::default(), RefFilter { keys: Some(vec![1]), ..RefFilter::default() });
     let name = |text: &str| TagName::parse(text).unwrap();

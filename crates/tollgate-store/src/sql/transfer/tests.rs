@@ -73,7 +73,7 @@ fn rows(transferred: &[TransferredTable], name: &str) -> (u64, u64) {
 }
 
 #[tokio::test]
-async fn second_pass_copies_what_was_added_since_the_first() {
+async fn second_pass_copies_rows_added_since_the_first() {
     let Some(schema) = postgres("a_gateway_moves").await else { return };
     let dir = TempDir::new().unwrap();
     let store = filled(&dir).await;
@@ -149,7 +149,7 @@ async fn rows_removed_from_the_source_are_removed_from_the_target() {
 }
 
 #[tokio::test]
-async fn new_partition_takes_its_records_from_the_default_partition() {
+async fn new_partition_takes_over_its_records_from_the_default_partition() {
     let Some(schema) = postgres("days").await else { return };
     let dir = TempDir::new().unwrap();
     let store = open(options(schema.address.clone(), &dir)).await.unwrap();

@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn value_is_as_stored_in_databases() {
+    fn stored_encoding_does_not_change() {
         assert_eq!(encoded(&EMPTY), [0]);
         let attempt = PackedAttempt {
             position: 0,
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_recognised() {
+    fn damaged_numbers_are_detected() {
         for damaged in [&[][..], &[2], &[2, 9], &[0, 0], &[0x80, 0x80, 4, 1], &[0x80, 9, 1, 0xff, 0xff, 0xff, 1], &[0xff; 12]] {
             assert_eq!(PackedNumbers::decode(damaged), Err(DamagedNumbers), "{damaged:?}");
         }
@@ -266,7 +266,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn numbers_are_read_as_they_were_written(numbers in numbers()) {
+        fn packed_numbers_round_trip(numbers in numbers()) {
             prop_assert_eq!(PackedNumbers::decode(&encoded(&numbers)), Ok(numbers));
         }
     }

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn last_day_is_always_kept() {
+    fn pruning_limit_keeps_the_last_day() {
         assert_eq!(max_pruned_until(Timestamp::of_day(100)), Timestamp::of_day(99).0);
         assert_eq!(max_pruned_until(Timestamp(Timestamp::of_day(101).0 - 1)), Timestamp::of_day(99).0);
     }

@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_show_times_and_reasons() {
+    fn health_rows_show_times_and_reasons() {
         let account = json!({"account": "a", "usable": 0.987, "cells": [{"usable": 1.0}, {"usable": 0.5}, {"usable": 0.0}]});
         assert_eq!(uptime_row(&account), ["a", "98.7 %", "[=- ]"]);
         let transition = json!({

@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heading_says_what_is_missing() {
+    fn heading_states_that_the_end_is_not_stored() {
         assert_eq!(heading("body", &json!({"bytes": 1, "is_cut": false})), "body, 1 byte:");
         assert!(heading("answer", &json!({"bytes": 7000, "is_cut": true})).ends_with("bytes, the end is not stored:"));
     }

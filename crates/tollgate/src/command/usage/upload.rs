@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn days_are_checked() {
+    fn upload_days_are_validated() {
         let of = |from: Option<&str>, to: Option<&str>| {
             request(&UploadDays { from: from.map(str::to_owned), to: to.map(str::to_owned), list: false })
                 .map_err(|error| error.to_string())
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_told_in_sentences() {
+    fn export_state_is_described_in_sentences() {
         let state =
             json!({"target": "s3://a/b", "due": 2, "first_due": "2026-11-28", "failure": {"day": "2026-11-28", "message": "no"}});
         assert_eq!(remarks(&state), ["2 days are to export, from 2026-11-28 on", "the last export failed at 2026-11-28: no"]);

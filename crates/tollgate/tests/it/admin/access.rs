@@ -196,7 +196,7 @@ fn revoked_admin_key_ends_at_once_and_audit_entries_hold_no_secret() {
 }
 
 #[test]
-fn audit_log_says_from_which_address_changes_and_postings_were_made() {
+fn audit_log_and_ledger_record_the_client_address() {
     let proxied = TestGateway::builder(PROGRAM).env("TOLLGATE_SERVER__TRUSTED_PROXIES", "127.0.0.1").spawn();
     let admin = Admin::of(proxied);
     let send = |path: &str, body: &Value, from: &str| {

@@ -109,7 +109,7 @@ fn import_writes_new_prices_and_keeps_those_set_by_hand() {
 }
 
 #[test]
-fn admin_api_imports_the_rows_that_were_picked() {
+fn admin_api_imports_only_the_picked_rows() {
     let upstream = Upstream::start();
     let admin = with_channel(&upstream);
     let path = "/admin/v1/prices/import";
@@ -152,7 +152,7 @@ fn faults_of_a_price_list_are_reported_with_their_position() {
 }
 
 #[test]
-fn import_that_price_limits_would_answer_with_nothing_must_be_confirmed() {
+fn import_that_leaves_no_account_within_the_price_limit_must_be_confirmed() {
     let upstream = Upstream::start();
     let admin = with_channel(&upstream);
     let cost = json!({"serves": [{"model": "gpt-fast", "upstream": "gpt-5-mini", "cost": {"input": "0.1", "output": "0.1"}}]});
@@ -227,7 +227,7 @@ fn simulated_price_is_what_a_request_is_charged() {
 }
 
 #[test]
-fn price_that_is_sent_with_equal_figures_is_set_by_hand() {
+fn price_saved_with_equal_figures_counts_as_set_by_hand() {
     let upstream = Upstream::start();
     let admin = with_channel(&upstream);
     let import = |input: &str| {

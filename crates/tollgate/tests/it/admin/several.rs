@@ -87,7 +87,7 @@ fn channels_are_removed_together_or_not_at_all() {
 }
 
 #[test]
-fn channels_of_the_served_file_are_named() {
+fn channels_owned_by_the_served_file_are_refused_by_name() {
     let upstream = tollgate_testkit::Upstream::start();
     let admin = Admin::of(support::builder(&upstream, "").spawn());
     make(&admin, "own");
@@ -101,7 +101,7 @@ fn channels_of_the_served_file_are_named() {
 }
 
 #[test]
-fn some_channels_are_shown_as_a_catalog_file() {
+fn selected_channels_are_rendered_as_a_catalog_file() {
     let admin = Admin::echo();
     let (a, _) = (make(&admin, "a"), make(&admin, "b"));
     let file =

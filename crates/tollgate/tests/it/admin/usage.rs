@@ -95,7 +95,7 @@ fn usage_records_are_listed_found_and_summed() {
 }
 
 #[test]
-fn models_that_no_group_offers_are_found_by_their_name() {
+fn requests_for_unknown_models_are_found_by_the_requested_name() {
     let admin = Admin::echo();
     assert_eq!(admin.gateway.chat(&support::chat("gpt-\"9\"")).status, 404);
     assert_eq!(admin.gateway.chat(&support::chat("gpt-9")).status, 404);
@@ -109,7 +109,7 @@ fn models_that_no_group_offers_are_found_by_their_name() {
 }
 
 #[test]
-fn records_of_removed_rows_are_found_by_the_names_they_had() {
+fn records_of_removed_rows_are_found_by_their_former_names() {
     let admin = Admin::echo();
     let member = admin.post("/admin/v1/members", &json!({"name": "leaver"}))["id"].as_str().unwrap().to_owned();
     let key = admin.post("/admin/v1/keys", &json!({"name": "laptop", "member": "leaver", "groups": ["echo"]}));
@@ -220,7 +220,7 @@ pub(crate) fn follow(admin: &Admin, request: &Request, count: usize, meanwhile: 
 }
 
 #[test]
-fn live_tail_sends_new_records_and_is_resumed_behind_the_last() {
+fn live_tail_sends_new_records_and_resumes_after_the_last() {
     let (admin, _) = with_records(2);
     let chat = |model: &str| admin.gateway.chat(&support::chat(model)).header("x-request-id").unwrap().to_owned();
     let mut sent = Vec::new();
@@ -235,7 +235,7 @@ fn live_tail_sends_new_records_and_is_resumed_behind_the_last() {
 }
 
 #[test]
-fn callers_ask_about_their_key_and_see_no_channel_or_cost() {
+fn callers_query_their_own_key_and_see_no_channel_or_cost() {
     let (admin, ids) = with_records(3);
     let key = admin.gateway.key();
     let get = |path: &str, key: &str| admin.gateway.send(&Request::get(path).bearer(key));
@@ -262,7 +262,7 @@ fn callers_ask_about_their_key_and_see_no_channel_or_cost() {
 }
 
 #[test]
-fn clients_of_other_gateways_find_what_is_left_of_budgets_that_block() {
+fn billing_routes_of_other_gateways_report_what_is_left_of_blocking_budgets() {
     let admin = Admin::echo();
     let budget = |usd: &str, action: &str| json!({"amount": usd, "window": "total", "action": action});
     admin.patch("/admin/v1/groups/echo", &json!({"budget": budget("7", "block"), "rpm": 600}));

@@ -81,7 +81,7 @@ fn duplicate_accounts_or_headers_and_unsendable_credentials_are_refused() {
 }
 
 #[test]
-fn address_of_a_channel_cannot_leave_its_path_whichever_way_it_is_saved() {
+fn dot_segments_in_channel_urls_and_upstream_names_are_refused_on_every_route() {
     let admin = Admin::echo();
     let good = "https://api.example.com/v1";
     admin.post("/admin/v1/channels", &json!({"name": "there", "base_url": good, "serves": [{"model": "m"}]}));
@@ -169,7 +169,7 @@ fn weak_etag_matches_its_revision() {
 }
 
 #[test]
-fn malformed_conditions_are_refused_wherever_they_are_described() {
+fn malformed_conditional_and_idempotency_headers_are_refused_on_every_documented_route() {
     let admin = Admin::echo();
     let (mut idempotent, mut conditional) = (0, 0);
     for (template, operations) in admin.document()["paths"].as_object().unwrap() {

@@ -9,7 +9,7 @@ use super::{DESTINATIONS, address, hmac, receiver};
 use crate::admin::{Admin, refusal, refused};
 
 #[test]
-fn robots_of_group_chats_get_messages_of_their_form() {
+fn group_chat_robots_get_messages_in_their_format() {
     let (receiver, admin) = (receiver(), Admin::echo());
     let make = |kind: &str, secret: &str| {
         let body = json!({"name": kind, "kind": kind, "url": address(&receiver), "secret": secret, "private_network": true});
@@ -43,7 +43,7 @@ fn robots_of_group_chats_get_messages_of_their_form() {
 }
 
 #[test]
-fn telegram_gets_messages_for_one_chat_under_the_token_of_a_bot() {
+fn telegram_messages_are_sent_to_one_chat_with_the_token_of_the_bot() {
     let (receiver, admin) = (receiver(), Admin::echo());
     let bot = json!({
         "name": "bot", "kind": "telegram", "url": format!("http://{}", receiver.address()), "secret": "123456:token-canary",

@@ -9,7 +9,7 @@ use super::{Browser, PASSWORD, make_member, sign_in, try_sign_in};
 use crate::admin::{Admin, refusal, refused, refused_whole, text};
 
 #[test]
-fn writes_of_a_session_need_its_origin_and_token() {
+fn session_writes_require_the_origin_and_the_csrf_token() {
     let admin = Admin::echo();
     make_member(&admin, "root2", "admin");
     make_member(&admin, "ann", "admin");
@@ -58,7 +58,7 @@ fn other_pages_cannot_sign_a_browser_in() {
 }
 
 #[test]
-fn sign_in_never_takes_over_a_token_from_the_browser() {
+fn sign_in_never_adopts_a_session_token_from_the_browser() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "eve", "member");
@@ -82,7 +82,7 @@ fn sign_in_never_takes_over_a_token_from_the_browser() {
 }
 
 #[test]
-fn guessing_is_limited_by_name_with_a_clear_wait() {
+fn password_guessing_is_limited_by_name_with_a_stated_wait() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "bob", "member");
@@ -167,7 +167,7 @@ fn unauthenticated_clients_are_bounded_by_address_and_leave_room_for_others() {
 }
 
 #[test]
-fn forms_are_bounded() {
+fn sign_in_bodies_are_validated_and_bounded() {
     let admin = Admin::echo();
     let long = "x".repeat(2_000);
     let huge = "x".repeat(20_000);

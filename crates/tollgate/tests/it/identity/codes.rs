@@ -61,7 +61,7 @@ pub(super) fn complete(admin: &Admin, body: &Value) -> ClientResponse {
 }
 
 #[test]
-fn code_is_asked_for_after_the_password_and_valid_once() {
+fn code_is_required_after_the_password_and_valid_once() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let (before, other) = (sign_in(&admin, "ann"), sign_in(&admin, "ann"));
@@ -87,7 +87,7 @@ fn code_is_asked_for_after_the_password_and_valid_once() {
 }
 
 #[test]
-fn link_that_sets_a_password_asks_for_a_code_too() {
+fn password_link_requires_a_code_too() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let Enabled { browser, secret, .. } = enable(&admin, &sign_in(&admin, "ann"));
@@ -146,7 +146,7 @@ fn recovery_code_signs_in_once_and_admins_can_reset_codes() {
 }
 
 #[test]
-fn restored_backup_has_passwords_and_secrets_of_codes() {
+fn restored_backup_has_passwords_and_code_secrets() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let Enabled { secret, browser, .. } = enable(&admin, &sign_in(&admin, "ann"));

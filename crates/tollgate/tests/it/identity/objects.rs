@@ -82,7 +82,7 @@ fn query(template: &str) -> &'static str {
 }
 
 #[test]
-fn objects_of_others_are_not_found_on_any_route() {
+fn objects_of_other_members_are_not_found_on_any_route() {
     let admin = Admin::echo();
     let (ann, bob) = (owner(&admin, "ann", "member"), owner(&admin, "bob", "member"));
     let (mut objects, mut lists) = (0, 0);
@@ -254,7 +254,7 @@ fn members_page_through_their_own_records_only() {
 }
 
 #[test]
-fn members_sum_up_their_own_requests_by_tag() {
+fn members_sum_their_own_requests_by_tag() {
     let admin = Admin::echo();
     let (ann, bob) = (owner(&admin, "ann", "member"), owner(&admin, "bob", "member"));
     for (of, tags) in [(&ann, "team=a"), (&bob, "team=a"), (&bob, "team=b,secret=of-bob")] {
@@ -281,7 +281,7 @@ fn members_sum_up_their_own_requests_by_tag() {
 }
 
 #[test]
-fn members_cannot_ask_for_channels_accounts_and_costs() {
+fn members_cannot_query_channels_accounts_and_costs() {
     let admin = Admin::echo();
     let ann = owner(&admin, "ann", "member");
     for (path, parameter) in [
@@ -303,7 +303,7 @@ fn members_cannot_ask_for_channels_accounts_and_costs() {
 }
 
 #[test]
-fn member_follows_the_log_with_two_clients_at_most() {
+fn member_may_follow_the_log_with_at_most_two_clients() {
     let admin = Admin::echo();
     let (ann, bob) = (owner(&admin, "ann", "member"), owner(&admin, "bob", "member"));
     let follow = |of: &Owner| {
@@ -341,7 +341,7 @@ fn live_tail_ends_with_the_session_or_key_that_opened_it() {
 }
 
 #[test]
-fn operators_see_all_but_ledgers_and_sessions_of_others() {
+fn operators_see_everything_but_ledgers_and_sessions_of_others() {
     let admin = Admin::echo();
     let (ann, bob) = (owner(&admin, "ann", "operator"), owner(&admin, "bob", "member"));
     let get = |path: &str| ann.browser.get(&admin, &format!("/admin/v1/{path}"));

@@ -234,7 +234,7 @@ fn passkey_is_added_signs_in_without_code_and_is_removed() {
 }
 
 #[test]
-fn answers_that_are_not_those_of_the_passkey_are_refused() {
+fn invalid_passkey_assertions_are_refused() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let browser = sign_in(&admin, "ann");
@@ -340,7 +340,7 @@ fn hostile_new_passkeys_are_refused() {
 }
 
 #[test]
-fn passkeys_of_others_are_not_found_and_admins_remove_them() {
+fn passkeys_of_others_are_not_found_and_admins_can_remove_them() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "eve", "operator");
@@ -376,7 +376,7 @@ fn passkeys_of_others_are_not_found_and_admins_remove_them() {
 }
 
 #[test]
-fn suspended_member_is_refused_as_an_unknown_passkey_is() {
+fn passkey_of_a_suspended_member_is_refused_like_an_unknown_one() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut authenticator = Authenticator::new(&admin);
@@ -392,7 +392,7 @@ fn suspended_member_is_refused_as_an_unknown_passkey_is() {
 }
 
 #[test]
-fn counter_that_goes_back_is_refused_and_in_the_audit_log() {
+fn decreased_passkey_counter_is_refused_and_audited() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut authenticator = Authenticator::new(&admin);
@@ -434,7 +434,7 @@ fn passkeys_of_a_member_and_attempts_of_an_address_are_bounded() {
 }
 
 #[test]
-fn address_without_a_host_name_has_no_passkeys() {
+fn passkeys_are_not_offered_without_a_secure_origin() {
     let builder = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "http://gateway.example.com");
     let admin = Admin::of(builder.spawn());
     make_member(&admin, "ann", "member");
@@ -448,7 +448,7 @@ fn address_without_a_host_name_has_no_passkeys() {
 }
 
 #[test]
-fn passkeys_work_below_a_path() {
+fn passkeys_work_below_a_base_path() {
     let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "https://gate.example.com/llm/").spawn();
     let page = gateway.send(&Request::get("/llm/sign-in")).text();
     for part in [

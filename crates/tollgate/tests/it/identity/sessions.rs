@@ -110,7 +110,7 @@ fn is_kept(answer: &ClientResponse) -> bool {
 }
 
 #[test]
-fn each_way_to_sign_in_keeps_the_choice_to_be_remembered() {
+fn remember_choice_applies_to_every_way_of_signing_in() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     for (remember, expected) in [(json!(false), false), (json!(true), true)] {
@@ -154,7 +154,7 @@ fn each_way_to_sign_in_keeps_the_choice_to_be_remembered() {
 }
 
 #[test]
-fn remembered_session_outlasts_the_time_without_requests() {
+fn remembered_session_outlasts_the_idle_timeout() {
     let folder = TempDir::new().unwrap();
     let clock = folder.path().join("clock");
     let set = |hours: i64| {

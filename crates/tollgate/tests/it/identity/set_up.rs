@@ -19,7 +19,7 @@ fn open(admin: &Admin, path: &str, body: &Value) -> ClientResponse {
 }
 
 #[test]
-fn first_start_shows_a_link_that_sets_up_the_first_admin_once() {
+fn first_start_prints_a_link_that_sets_up_the_first_admin_once() {
     let admin = Admin::echo();
     let link = admin.gateway.startup()["setup_link"].as_str().unwrap().to_owned();
     assert!(link.starts_with(&format!("http://{}/setup?token=tgl-", admin.gateway.address())), "{link}");
@@ -45,7 +45,7 @@ fn first_start_shows_a_link_that_sets_up_the_first_admin_once() {
 
 /// The link stands in the log of the first start.
 #[test]
-fn set_up_link_ends_once_another_admin_can_sign_in() {
+fn set_up_link_expires_once_another_admin_can_sign_in() {
     let admin = Admin::echo();
     let token = token_of(admin.gateway.startup()["setup_link"].as_str().unwrap()).to_owned();
     make_member(&admin, "bob", "member");
@@ -59,7 +59,7 @@ fn set_up_link_ends_once_another_admin_can_sign_in() {
 }
 
 #[test]
-fn set_up_link_is_all_that_a_public_address_answers_before_there_is_an_admin() {
+fn public_address_serves_only_the_set_up_link_until_there_is_an_admin() {
     let gateway = TestGateway::builder(support::PROGRAM).listen("0.0.0.0:0").spawn();
     let near = std::net::SocketAddr::from(([127, 0, 0, 1], gateway.address().port()));
     let send = |request: &Request| request.send(near).and_then(PendingResponse::read).unwrap();
@@ -151,7 +151,7 @@ fn forgotten_password_is_replaced_with_a_link() {
 }
 
 #[test]
-fn admin_key_of_a_member_ends_with_the_member() {
+fn admin_key_of_a_member_is_void_without_the_active_member() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "operator");
     let key = admin.post("/admin/v1/admin-keys", &json!({"name": "anns", "scope": "admin", "member": "ann"}));

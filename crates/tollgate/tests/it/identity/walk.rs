@@ -10,8 +10,8 @@ use crate::{
 };
 
 #[test]
-fn every_route_of_signing_in_works_on_postgres() {
-    let Some(postgres) = Postgres::start("every_route_of_signing_in_works_on_postgres") else { return };
+fn every_sign_in_route_works_on_postgres() {
+    let Some(postgres) = Postgres::start("every_sign_in_route_works_on_postgres") else { return };
     walk(&Admin::of(TestGateway::builder(support::PROGRAM).env("DATABASE_URL", &postgres.url()).spawn()));
 }
 

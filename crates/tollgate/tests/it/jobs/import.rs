@@ -56,7 +56,7 @@ fn import(admin: &Admin) {
 }
 
 #[test]
-fn list_is_imported_with_what_was_set_by_hand_kept() {
+fn import_job_keeps_prices_set_by_hand() {
     import(&with_models(TestGateway::builder(PROGRAM).spawn()));
 }
 
@@ -141,7 +141,7 @@ fn large_list_has_a_result_that_is_bounded() {
 }
 
 #[test]
-fn price_limits_that_would_leave_nothing_need_a_confirmation() {
+fn import_that_leaves_no_account_within_price_limits_must_be_confirmed() {
     let admin = with_models(TestGateway::builder(PROGRAM).spawn());
     let serves = json!({"serves": [{"model": "gpt-fast", "upstream": "gpt-5-mini", "cost": {"input": "0.1", "output": "0.1"}}]});
     admin.patch("/admin/v1/channels/main", &serves);
@@ -156,7 +156,7 @@ fn price_limits_that_would_leave_nothing_need_a_confirmation() {
 }
 
 #[test]
-fn operators_import_and_members_do_not() {
+fn operators_may_import_and_members_may_not() {
     let admin = with_models(TestGateway::builder(PROGRAM).spawn());
     let sent = json!({"kind": "import", "file": list(), "source": "s", "to": "both"});
     let job = ok(&admin.as_operator("POST", JOBS, Some(&sent)));

@@ -178,7 +178,7 @@ fn forms_need_their_origin_and_the_token_of_the_session() {
 }
 
 #[test]
-fn forms_are_bounded_and_of_their_type() {
+fn form_size_and_content_type_are_checked() {
     let admin = Admin::echo();
     let large = "x".repeat(70 << 10);
     assert_eq!(admin.gateway.send(&form("/sign-in", &[("login", &large)])).status, 413);

@@ -26,7 +26,7 @@ fn answers(admin: &Admin, key: &str) -> bool {
 }
 
 #[test]
-fn playground_has_every_protocol_of_callers_and_no_key() {
+fn playground_lists_every_protocol_and_contains_no_key() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut ann = signed_in(&admin, "ann");
@@ -186,7 +186,7 @@ fn in_three_days() -> String {
 }
 
 #[test]
-fn first_steps_end_with_the_first_answer() {
+fn first_steps_disappear_after_the_first_answer() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut ann = signed_in(&admin, "ann");
@@ -250,7 +250,7 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
 }
 
 #[test]
-fn prices_are_shown_for_the_chosen_unit_and_models_found_by_what_they_can() {
+fn prices_use_the_chosen_unit_and_models_are_filtered_by_capability() {
     let admin = Admin::echo();
     admin.patch("/admin/v1/models/echo", &json!({"price": {"input": "2.5", "output": "10", "cache_read": "0.25"}}));
     let mut visitor = Person::default();
@@ -274,7 +274,7 @@ fn prices_are_shown_for_the_chosen_unit_and_models_found_by_what_they_can() {
 }
 
 #[test]
-fn pages_with_an_address_of_their_own_may_send_model_requests() {
+fn console_with_its_own_address_may_send_model_requests() {
     let gateway = TestGateway::builder(support::PROGRAM)
         .env("TOLLGATE_CONSOLE__LISTEN", "127.0.0.1:0")
         .env("TOLLGATE_CONSOLE__URL", "https://console.example.com")

@@ -97,7 +97,7 @@ fn chosen_channels_are_tested_together() {
 }
 
 #[test]
-fn faults_are_shown_by_channel_and_members_see_no_such_page() {
+fn channel_errors_are_listed_and_members_cannot_open_the_page() {
     let upstream = upstream();
     let admin = Admin::of(crate::support::builder(&upstream, "").spawn());
     let mut boss = owner(&admin);

@@ -20,7 +20,7 @@ fn hidden(page: &str, name: &str) -> String {
 }
 
 #[test]
-fn channel_is_edited_as_a_file_and_goes_back_to_a_version() {
+fn channel_is_edited_as_a_file_and_restored_to_a_version() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     make(&admin, &mut boss, &upstream, "main");
@@ -111,7 +111,7 @@ fn operators_read_the_file_and_admins_change_it() {
 }
 
 #[test]
-fn channel_is_found_by_the_end_of_a_credential() {
+fn channel_is_found_by_the_last_characters_of_a_credential() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     make(&admin, &mut boss, &upstream, "main");
@@ -134,7 +134,7 @@ fn channel_is_found_by_the_end_of_a_credential() {
 }
 
 #[test]
-fn private_address_is_for_admins_to_allow_and_each_is_told_what_to_do() {
+fn refused_private_address_tells_admins_and_operators_what_to_do() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     make_member(&admin, "op", "operator");
@@ -149,7 +149,7 @@ fn private_address_is_for_admins_to_allow_and_each_is_told_what_to_do() {
 }
 
 #[test]
-fn client_certificate_is_shown_again_and_its_key_stays_when_the_field_is_empty() {
+fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");

@@ -20,7 +20,7 @@ fn set(admin: &Admin, name: &str, value: &str) {
 }
 
 #[test]
-fn amounts_are_in_the_display_currency_with_their_usd_in_the_title() {
+fn amounts_are_shown_in_the_display_currency_with_usd_in_the_title() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     let mut root = signed_in(&admin, "root");
@@ -52,7 +52,7 @@ fn undo(page: &str) -> Option<String> {
 }
 
 #[test]
-fn what_is_turned_off_is_turned_on_from_the_message() {
+fn disabled_rows_can_be_enabled_from_the_confirmation_message() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     make(&admin, &mut boss, &upstream, "main");

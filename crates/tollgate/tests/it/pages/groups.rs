@@ -38,7 +38,7 @@ fn groups_show_the_requests_of_this_month() {
 }
 
 #[test]
-fn group_lives_from_its_form_to_its_end() {
+fn group_is_created_changed_and_removed() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
@@ -116,7 +116,7 @@ fn faults_of_a_group_are_beside_their_field() {
 }
 
 #[test]
-fn price_limit_that_leaves_nothing_is_confirmed() {
+fn price_limit_that_leaves_no_account_must_be_confirmed() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");

@@ -28,7 +28,7 @@ fn comes_to(admin: &Admin, key: &str, status: u16) {
 }
 
 #[test]
-fn key_lives_from_its_form_to_its_end() {
+fn key_is_created_changed_rotated_and_revoked() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     make_member(&admin, "ann", "member");
@@ -93,7 +93,7 @@ fn key_lives_from_its_form_to_its_end() {
 }
 
 #[test]
-fn faults_are_beside_their_field_and_what_was_typed_stays() {
+fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
@@ -132,7 +132,7 @@ fn faults_are_beside_their_field_and_what_was_typed_stays() {
 }
 
 #[test]
-fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
+fn keys_of_others_are_not_found_and_members_change_what_their_groups_allow() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "eve", "member");
@@ -169,7 +169,7 @@ fn keys_of_others_do_not_exist_and_members_do_what_their_groups_allow() {
 }
 
 #[test]
-fn list_shows_the_use_of_today_and_what_is_used_up() {
+fn list_shows_the_usage_of_today_and_exhausted_budgets() {
     let admin = Admin::echo();
     admin.call("PUT", "/admin/v1/prices/echo", Some(&json!({"price": {"input": "1000", "output": "1000"}})));
     let budget = |action: &str| json!({"amount": "0.000001", "window": "month", "action": action});
@@ -246,7 +246,7 @@ fn several_keys_are_changed_at_once() {
 }
 
 #[test]
-fn pasted_key_is_found_and_revoked_and_stands_in_no_address() {
+fn pasted_key_is_found_and_revoked_and_appears_in_no_address() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     make_member(&admin, "ann", "member");

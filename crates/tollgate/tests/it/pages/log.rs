@@ -25,7 +25,7 @@ fn with_request() -> (Admin, String) {
 }
 
 #[test]
-fn filter_selects_rows_sums_and_export() {
+fn filter_applies_to_rows_sums_and_export() {
     let (admin, record) = with_request();
     let mut op = signed_in(&admin, "op");
     let link = format!("/log/{record}");
@@ -61,7 +61,7 @@ fn filter_selects_rows_sums_and_export() {
 }
 
 #[test]
-fn record_shows_its_attempts_to_operators_and_nothing_of_them_to_its_caller() {
+fn attempts_of_a_record_are_shown_to_operators_only() {
     let (admin, record) = with_request();
     let path = format!("/log/{record}");
     let mut op = signed_in(&admin, "op");

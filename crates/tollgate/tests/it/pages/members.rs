@@ -29,7 +29,7 @@ fn hidden(page: &str, action: &str, name: &str) -> String {
 }
 
 #[test]
-fn member_gets_money_once_and_a_link_for_a_password() {
+fn member_is_topped_up_once_and_gets_a_password_link() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     let mut root = signed_in(&admin, "root");
@@ -98,7 +98,7 @@ fn member_gets_money_once_and_a_link_for_a_password() {
 }
 
 #[test]
-fn invite_is_made_used_and_revoked() {
+fn invite_is_created_and_revoked() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     let mut root = signed_in(&admin, "root");
@@ -190,7 +190,7 @@ fn ledger_is_exported_with_its_filter() {
 }
 
 #[test]
-fn pages_of_operators_do_not_exist_for_members_nor_those_of_admins_for_operators() {
+fn pages_of_a_higher_role_are_not_found() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "op", "operator");

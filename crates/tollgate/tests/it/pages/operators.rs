@@ -35,7 +35,7 @@ pub(super) fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name
 }
 
 #[test]
-fn channel_lives_from_its_form_to_its_end() {
+fn channel_is_created_changed_and_removed() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     assert!(boss.page(&admin.gateway, "/channels").contains("echo"));
@@ -118,7 +118,7 @@ fn channel_lives_from_its_form_to_its_end() {
 }
 
 #[test]
-fn broken_channel_is_found_by_its_messages() {
+fn messages_of_a_broken_channel_are_shown_escaped() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     make(&admin, &mut boss, &upstream, "broken");
@@ -176,7 +176,7 @@ fn overview_has_the_figures_of_its_period() {
 }
 
 #[test]
-fn set_up_leads_to_a_key_that_works() {
+fn set_up_leads_to_a_working_key() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     assert!(boss.page(&admin.gateway, "/setup/channel").contains("Built-in echo"));
@@ -218,7 +218,7 @@ fn set_up_leads_to_a_key_that_works() {
 }
 
 #[test]
-fn search_finds_what_its_reader_may_see() {
+fn search_finds_only_what_the_reader_may_see() {
     let admin = Admin::echo();
     let mut boss = owner(&admin);
     make_member(&admin, "ann", "member");

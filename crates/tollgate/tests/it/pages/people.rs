@@ -14,7 +14,7 @@ fn path_of(link: &str) -> &str {
 }
 
 #[test]
-fn first_run_leads_from_the_link_to_the_console() {
+fn set_up_link_leads_to_the_console() {
     let admin = Admin::echo();
     let link = admin.gateway.startup()["setup_link"].as_str().unwrap().to_owned();
     let token = link.split_once("token=").unwrap().1.to_owned();
@@ -51,7 +51,7 @@ fn first_run_leads_from_the_link_to_the_console() {
 }
 
 #[test]
-fn member_signs_in_and_goes_where_the_link_pointed() {
+fn member_signs_in_and_is_redirected_to_the_requested_page() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut person = Person::default();
@@ -69,7 +69,7 @@ fn member_signs_in_and_goes_where_the_link_pointed() {
 }
 
 #[test]
-fn too_many_attempts_are_told_when_to_come_back() {
+fn too_many_attempts_show_when_to_try_again() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let mut person = Person::default();
@@ -155,7 +155,7 @@ fn language_and_theme_belong_to_the_member() {
 }
 
 #[test]
-fn sessions_of_others_do_not_exist() {
+fn sessions_of_others_are_not_found() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     make_member(&admin, "eve", "member");

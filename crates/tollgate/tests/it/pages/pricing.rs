@@ -17,7 +17,7 @@ fn admin_with_channel(upstream: &Upstream) -> Admin {
 }
 
 #[test]
-fn price_is_set_with_tiers_and_over_time() {
+fn price_is_set_with_tiers_and_a_schedule() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
@@ -81,7 +81,7 @@ fn price_is_set_with_tiers_and_over_time() {
 }
 
 #[test]
-fn factor_of_a_model_is_set_beside_the_prices_of_groups() {
+fn model_factor_is_set_on_the_page_of_group_prices() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
@@ -118,7 +118,7 @@ fn factor_of_a_model_is_set_beside_the_prices_of_groups() {
 }
 
 #[test]
-fn list_is_compared_and_only_picked_rows_are_written() {
+fn price_list_is_compared_and_only_picked_rows_are_written() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");

@@ -16,7 +16,7 @@ use crate::{
 const PROXIES: &str = "/admin/v1/proxies";
 
 #[test]
-fn proxies_are_set_by_lines_and_tested_in_stages() {
+fn proxies_are_set_from_lines_and_tested_in_stages() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
     for name in ["main", "spare", "third"] {

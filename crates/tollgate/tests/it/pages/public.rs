@@ -7,7 +7,7 @@ use super::{Person, location};
 use crate::{admin::Admin, support};
 
 #[test]
-fn square_shows_models_as_its_document_does() {
+fn square_page_shows_the_models_and_can_be_closed_to_visitors() {
     let admin = Admin::echo();
     let mut visitor = Person::default();
     let page = visitor.page(&admin.gateway, "/models");
@@ -25,7 +25,7 @@ fn square_shows_models_as_its_document_does() {
 }
 
 #[test]
-fn filters_answer_the_part_that_changes() {
+fn filters_return_only_the_changed_part_of_the_page() {
     let admin = Admin::echo();
     let part = admin.gateway.send(&Request::get("/models?q=echo").header("hx-request", "true"));
     let text = part.text();
@@ -34,7 +34,7 @@ fn filters_answer_the_part_that_changes() {
 }
 
 #[test]
-fn language_is_the_browsers_or_the_chosen_one() {
+fn chosen_language_takes_precedence_over_that_of_the_browser() {
     let admin = Admin::echo();
     let mut person = Person { language: Some("zh-CN,zh;q=0.9"), ..Person::default() };
     let page = person.page(&admin.gateway, "/models");
@@ -46,7 +46,7 @@ fn language_is_the_browsers_or_the_chosen_one() {
 }
 
 #[test]
-fn errors_are_pages_for_people_and_json_for_programs() {
+fn errors_are_pages_for_browsers_and_json_for_programs() {
     let admin = Admin::echo();
     let mut person = Person::default();
     let missing = person.get(&admin.gateway, "/no-such-page");
@@ -59,7 +59,7 @@ fn errors_are_pages_for_people_and_json_for_programs() {
 }
 
 #[test]
-fn assets_are_immutable_and_pages_are_not_kept() {
+fn assets_are_immutable_and_pages_are_not_cached() {
     let admin = Admin::echo();
     let page = admin.gateway.send(&Request::get("/models"));
     assert_eq!(page.header("cache-control"), Some("no-store"));
@@ -75,7 +75,7 @@ fn assets_are_immutable_and_pages_are_not_kept() {
 }
 
 #[test]
-fn pages_work_below_a_path_whether_the_proxy_removes_it_or_not() {
+fn pages_work_below_a_base_path_whether_or_not_the_proxy_strips_it() {
     let gateway = TestGateway::builder(support::PROGRAM).env("TOLLGATE_CONSOLE__URL", "https://gate.example.com/llm/").spawn();
     for path in ["/models", "/llm/models"] {
         let page = gateway.send(&Request::get(path));
@@ -89,7 +89,7 @@ fn pages_work_below_a_path_whether_the_proxy_removes_it_or_not() {
 }
 
 #[test]
-fn failed_sign_in_at_the_provider_is_a_page_for_people_and_json_for_programs() {
+fn failed_provider_sign_in_is_a_page_for_browsers_and_json_for_programs() {
     let gateway = [
         ("TOLLGATE_CONSOLE__URL", "https://gateway.example.com"),
         ("TOLLGATE_OIDC__ISSUER", "https://id.example.com"),

@@ -14,7 +14,7 @@ fn root_of(admin: &Admin) -> Person {
 }
 
 #[test]
-fn destination_is_made_tested_and_removed() {
+fn alert_destination_is_created_tested_and_removed() {
     let admin = Admin::echo();
     let mut root = root_of(&admin);
     let fields = [
@@ -73,7 +73,7 @@ fn alerts_are_listed_with_their_rule() {
 }
 
 #[test]
-fn setting_is_changed_at_run_time_and_goes_back_to_its_default() {
+fn setting_is_changed_at_run_time_and_reset_to_its_default() {
     let admin = Admin::echo();
     let mut root = root_of(&admin);
     let list = root.page(&admin.gateway, "/settings");
@@ -108,7 +108,7 @@ fn ended(person: &mut Person, gateway: &TestGateway, path: &str) -> String {
 }
 
 #[test]
-fn jobs_show_what_they_found() {
+fn jobs_show_their_results() {
     let admin = Admin::echo();
     let mut root = root_of(&admin);
     let gateway = &admin.gateway;

@@ -8,7 +8,7 @@ use crate::support::{self, channel, group, prices};
 
 /// The model answers a call only with the thought that led to it.
 #[test]
-fn sealed_thoughts_return_through_callers_of_other_protocols() {
+fn encrypted_reasoning_returns_through_callers_of_other_protocols() {
     let upstream = Upstream::with_model();
     let catalog = channel("responses", "responses", &upstream.openai_url(), MODELS[3], "cooling = false")
         + "profile = { thinking = { effort = [\"low\", \"high\"] } }\n"
@@ -119,7 +119,7 @@ fn sealed_elsewhere() -> [(&'static str, Value, &'static str); 3] {
 }
 
 #[test]
-fn seals_of_another_account_are_left_out_after_they_were_refused() {
+fn refused_encrypted_reasoning_of_another_account_is_removed_and_retried() {
     let upstream = Upstream::with_model();
     let gateway = gateway_for(&upstream);
     for (path, body, named) in sealed_elsewhere() {
@@ -141,7 +141,7 @@ fn seals_of_another_account_are_left_out_after_they_were_refused() {
 }
 
 #[test]
-fn refused_seals_are_left_out_once() {
+fn refused_encrypted_reasoning_is_removed_only_once() {
     let refused =
         json!({"error": {"type": "invalid_request_error", "code": "invalid_encrypted_content", "message": "no", "param": null}});
     let upstream = Upstream::start();

@@ -44,7 +44,7 @@ async fn lease_is_reduced_by_what_requests_spend() {
 }
 
 #[tokio::test]
-async fn lease_serves_only_its_own_day_and_limits() {
+async fn lease_covers_only_its_own_day_and_limits() {
     let ((mut caller, key), now) = (caller_with_budget(), now());
     let mut pool = LeasePool::new(now);
     pool.grant(grant_of(1_000), &caller.reservation(1, 100), key, granted_at(now, 5));
@@ -101,7 +101,7 @@ async fn idle_or_large_lease_is_returned() {
 }
 
 #[tokio::test]
-async fn lease_that_is_used_up_quickly_doubles() {
+async fn quickly_used_lease_doubles() {
     let ((caller, key), now) = (caller_with_budget(), now());
     let (mut pool, reservation) = (LeasePool::new(now), caller.reservation(1, 10));
     let mut amounts = Vec::new();
@@ -344,7 +344,7 @@ async fn most_requests_are_served_from_leases_far_from_the_limit() {
 }
 
 #[test]
-fn rules_are_the_blocking_limits_on_money() {
+fn lease_rules_are_the_blocking_money_limits() {
     let caller = TestCaller::new(|it| {
         it.key.budgets = budget(100, BudgetAction::Block);
         it.key.budgets.push(tollgate_core::Budget { window: Window::Day, ..it.key.budgets[0] });

@@ -61,7 +61,7 @@ async fn leases_serve_requests_far_from_the_limit_without_overspending() {
 }
 
 #[tokio::test]
-async fn nearly_spent_budget_takes_one_round_trip() {
+async fn nearly_exhausted_budget_takes_one_round_trip() {
     let Some(url) = redis("a_nearly_spent_budget") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let node = Node::start(&url, &name, &ledger).await;
@@ -87,7 +87,7 @@ async fn nearly_spent_budget_takes_one_round_trip() {
 }
 
 #[tokio::test]
-async fn reservations_of_attempts_are_prepared_with_their_request() {
+async fn attempt_reservations_are_prepared_with_their_request() {
     let Some(url) = redis("attempts_are_asked_for") else { return };
     let (name, ledger) = (namespace(), Arc::new(StaticLedger::default()));
     let node = Node::start(&url, &name, &ledger).await;
