@@ -210,43 +210,43 @@ conformance! {
         rotated_key_has_two_secrets_for_a_while,
         secret_of_a_revoked_key_can_be_imported_again,
         secret_belongs_to_one_key,
-        requests_at_once_do_not_pass_the_bound_of_a_members_keys,
+        concurrent_changes_do_not_exceed_the_maximum_keys_of_a_member,
         key_of_a_removed_group_does_not_use_the_default_group,
         removing_a_member_revokes_its_keys,
         key_without_a_member_belongs_to_the_owner;
     usage:
         record_is_stored_exactly_once,
-        batches_of_any_size_keep_each_record_as_it_was,
+        batches_of_any_size_store_records_unchanged,
         cache_writes_kept_for_an_hour_are_stored,
         concurrent_appends_of_the_same_records_store_each_once,
         pages_have_no_gap_or_overlap,
-        pages_go_on_from_day_to_day,
+        pages_continue_across_days,
         filters_apply_to_pages_and_sums,
         records_are_stored_with_every_field,
-        attempt_that_says_nothing_else_is_stored_with_its_record,
+        attempt_that_adds_nothing_is_stored_in_the_row_of_its_record,
         trace_with_details_and_long_traces_are_stored,
-        names_are_those_of_the_time_and_sums_those_of_the_id,
-        record_arrived_when_its_id_says,
+        records_keep_their_former_names_and_sums_group_by_id,
+        arrival_time_of_a_record_is_taken_from_its_id,
         summaries_have_percentiles,
         known_returns_stored_ids,
         sums_from_rollups_and_records_are_equal,
-        sums_of_any_range_are_those_of_its_records,
+        sums_of_any_range_equal_those_of_its_records,
         pruned_records_do_not_come_back,
         log_time_is_set_only_from_the_expected_value;
     contents:
         contents_are_stored_once_and_removed,
-        a_key_with_many_contents_makes_room;
+        contents_of_the_key_that_stores_the_most_are_removed_first;
     exports:
-        one_at_a_time_exports_and_days_are_kept_with_the_last_failure;
+        export_is_claimed_by_one_holder_and_exported_days_and_failures_are_stored;
     usage_dimensions:
-        sums_by_every_pair_of_dimensions_are_those_of_the_records,
-        attempts_are_summed_where_others_answered_in_the_end,
-        pages_have_the_records_that_meet_every_condition,
-        values_beyond_the_limit_are_summed_up_as_one,
-        use_of_keys_is_that_of_their_records,
-        largest_rows_and_those_of_members_are_as_among_all,
-        records_are_followed_in_the_order_in_which_they_were_booked,
-        order_of_old_batches_is_forgotten;
+        sums_by_every_pair_of_dimensions_equal_those_of_the_records,
+        attempt_sums_include_failed_attempts_of_answered_requests,
+        pages_contain_the_records_that_meet_every_condition,
+        tag_values_beyond_the_limit_are_summed_as_one,
+        key_usage_matches_the_records,
+        largest_groups_and_member_filters_match_the_full_summary,
+        records_are_followed_in_booking_order,
+        booking_order_of_old_batches_is_discarded;
     ledger:
         each_request_is_settled_once,
         duplicate_record_in_a_batch_is_settled_once,
@@ -261,9 +261,9 @@ conformance! {
         ledger_is_consistent_after_concurrent_writes;
     listing:
         rows_are_listed_in_pages_with_their_revisions,
-        entries_of_keys_are_those_of_their_rows,
-        names_are_those_of_visible_rows,
-        members_are_found_by_a_part_of_name_or_address,
+        key_entries_match_their_rows,
+        only_names_of_visible_rows_are_returned,
+        members_are_found_by_a_part_of_name_or_email_address,
         row_preconditions_are_checked,
         idempotent_batch_is_applied_once,
         admin_key_is_found_by_hash_until_revoked_or_expired;
@@ -271,7 +271,7 @@ conformance! {
         login_is_found_by_name_email_and_subject,
         session_ends_with_role_password_status_and_time,
         sessions_are_listed_by_member_and_bounded,
-        remembered_session_has_a_time_without_requests_of_its_own,
+        remembered_session_has_its_own_idle_timeout,
         one_time_code_is_used_once,
         preferences_are_kept_with_the_login,
         invite_makes_one_member,
@@ -286,7 +286,7 @@ conformance! {
         passkeys_of_a_member_are_bounded_and_end_with_the_member;
     prices:
         every_change_of_a_price_is_in_its_history,
-        price_set_by_hand_is_not_an_imported_one,
+        price_set_by_hand_has_no_import_source,
         history_of_a_price_has_pages,
         cost_of_a_model_that_is_not_served_is_refused;
     settings:
@@ -303,9 +303,9 @@ conformance! {
         transitions_are_found_by_time_and_subject,
         old_transitions_are_removed;
     square:
-        traffic_of_offers_is_that_of_the_records,
+        traffic_of_offers_matches_the_records,
         traffic_counts_faults_of_upstream_and_gateway_only,
         every_change_of_an_offer_is_in_its_history,
-        factors_of_models_are_in_the_history_of_offers,
-        latest_sale_prices_are_those_of_all_models;
+        model_factors_are_in_the_history_of_offers,
+        latest_sale_prices_include_every_model;
 }

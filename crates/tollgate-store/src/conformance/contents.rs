@@ -63,7 +63,7 @@ async fn prune(store: &Store, minute: u8, max_bytes: u64) -> u64 {
     }
 }
 
-pub(super) async fn a_key_with_many_contents_makes_room(store: &Store) {
+pub(super) async fn contents_of_the_key_that_stores_the_most_are_removed_first(store: &Store) {
     let many: Vec<RequestContents> = (0..60).map(|minute| contents(1, minute)).collect();
     store.contents.store_contents(many).await.unwrap();
     let bytes = store.contents.stored_contents().await.unwrap().bytes;

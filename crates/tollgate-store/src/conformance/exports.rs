@@ -4,7 +4,7 @@ use crate::{ExportFailure, ExportedDay, Store, samples::MIDNIGHT};
 
 const LEASE_MS: i64 = 60_000;
 
-pub(super) async fn one_at_a_time_exports_and_days_are_kept_with_the_last_failure(store: &Store) {
+pub(super) async fn export_is_claimed_by_one_holder_and_exported_days_and_failures_are_stored(store: &Store) {
     let exports = &store.exports;
     let claim = async |holder: &str, seconds: i64| exports.claim_export(holder, MIDNIGHT.plus_ms(seconds * 1_000), LEASE_MS).await;
     assert!(claim("one", 0).await.unwrap());

@@ -160,7 +160,7 @@ pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
     assert!(list(SessionFilter { now: MIDNIGHT.plus_ms(HOUR_MS), ..filter(ObjectScope::Everything, None, None) }).await.is_empty());
 }
 
-pub(super) async fn remembered_session_has_a_time_without_requests_of_its_own(store: &Store) {
+pub(super) async fn remembered_session_has_its_own_idle_timeout(store: &Store) {
     apply(store, &[member("ann", Role::Member)]).await.unwrap();
     // What a browser says of itself is no choice of the member.
     let lying = "\"remembered\":true";

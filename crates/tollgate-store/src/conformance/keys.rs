@@ -107,7 +107,7 @@ pub(super) async fn secret_belongs_to_one_key(store: &Store) {
     assert_eq!(find(store, other).await.unwrap().name, "one");
 }
 
-pub(super) async fn requests_at_once_do_not_pass_the_bound_of_a_members_keys(store: &Store) {
+pub(super) async fn concurrent_changes_do_not_exceed_the_maximum_keys_of_a_member(store: &Store) {
     let first = put_key(store, "key-0", &[], Some(SECRET));
     apply(store, &[first]).await.unwrap();
     let batches: Vec<_> = (1..=4)

@@ -50,7 +50,7 @@ pub(super) async fn rows_are_listed_in_pages_with_their_revisions(store: &Store)
     );
 }
 
-pub(super) async fn entries_of_keys_are_those_of_their_rows(store: &Store) {
+pub(super) async fn key_entries_match_their_rows(store: &Store) {
     let member = Change::PutMember(Box::new(MemberSpec { name: "ada".to_owned(), ..MemberSpec::default() }));
     let keys = ["k1", "k2", "k3", "k4"].map(|name| put_key(store, name, &["g"], Some(&format!("a-secret-of-the-key-{name}"))));
     let mut of_ada = put_key(store, "hers", &["g"], Some("a-secret-of-the-key-of-ada"));
@@ -102,7 +102,7 @@ pub(super) async fn entries_of_keys_are_those_of_their_rows(store: &Store) {
     assert_eq!(seen(RowKind::Member, ObjectScope::Everything).await, 0);
 }
 
-pub(super) async fn members_are_found_by_a_part_of_name_or_address(store: &Store) {
+pub(super) async fn members_are_found_by_a_part_of_name_or_email_address(store: &Store) {
     let member = |name: &str| Change::PutMember(Box::new(MemberSpec { name: name.to_owned(), ..MemberSpec::default() }));
     let email = IdentityChange::SetEmail { member: "Ärzte_1".to_owned(), email: Some("Ada.Okafor@example.com".to_owned()) };
     let changes = [member("Ada Okafor"), member("Ärzte_1"), member("50%"), Change::Identity(Box::new(email))];
@@ -129,7 +129,7 @@ pub(super) async fn members_are_found_by_a_part_of_name_or_address(store: &Store
     }
 }
 
-pub(super) async fn names_are_those_of_visible_rows(store: &Store) {
+pub(super) async fn only_names_of_visible_rows_are_returned(store: &Store) {
     let changes = [put_channel("a"), put_channel("b"), put_account("b", "one", Some("secret-credential")), put_group("g", &["b"])];
     apply(store, &changes).await.unwrap();
     apply(store, &[Change::RemoveChannel { channel: "a".to_owned() }]).await.unwrap();

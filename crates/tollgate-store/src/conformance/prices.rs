@@ -63,7 +63,7 @@ pub(super) async fn every_change_of_a_price_is_in_its_history(store: &Store) {
     assert_eq!((newest.revision, newest.at, newest.origin.as_str(), newest.actor.as_str()), (revision, MIDNIGHT, "cli", "tester"));
 }
 
-pub(super) async fn price_set_by_hand_is_not_an_imported_one(store: &Store) {
+pub(super) async fn price_set_by_hand_has_no_import_source(store: &Store) {
     apply(store, &[put_channel("main"), set_price(Some(1), Some("a list")), set_cost(1, Some("a list"))]).await.unwrap();
     let imported = |channel: Option<&str>, source: &str| ImportedPrice {
         model: "fast".to_owned(),

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// The store in memory computes traffic from the records.
-pub(super) async fn traffic_of_offers_is_that_of_the_records(store: &Store) {
+pub(super) async fn traffic_of_offers_matches_the_records(store: &Store) {
     let records = varied();
     let dir = TempDir::new().unwrap();
     let reference = open(options(StoreUrl::Memory, &dir)).await.unwrap();
@@ -136,7 +136,7 @@ pub(super) async fn every_change_of_an_offer_is_in_its_history(store: &Store) {
     assert_eq!(store.square.offer_changes(2).await.unwrap().len(), 2);
 }
 
-pub(super) async fn factors_of_models_are_in_the_history_of_offers(store: &Store) {
+pub(super) async fn model_factors_are_in_the_history_of_offers(store: &Store) {
     let [one, twice, thrice] = [1_000_000, 2_000_000, 3_000_000].map(Multiplier);
     let put = |of_group: Multiplier, own: &[(&str, Multiplier)]| {
         let model_multipliers = own.iter().map(|(pattern, factor)| (Glob((*pattern).to_owned()), *factor)).collect();
@@ -176,7 +176,7 @@ pub(super) async fn factors_of_models_are_in_the_history_of_offers(store: &Store
     assert_eq!(row.spec.model_multipliers[&Glob("a-1".to_owned())], thrice);
 }
 
-pub(super) async fn latest_sale_prices_are_those_of_all_models(store: &Store) {
+pub(super) async fn latest_sale_prices_include_every_model(store: &Store) {
     let price = |input: i64| {
         let price = Price { input: Some(input), output: Some(input), ..Price::default() };
         Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]))

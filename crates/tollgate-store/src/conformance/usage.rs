@@ -36,7 +36,7 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
 }
 
 /// Few rows are inserted by one statement, many by a stream. Either must keep absent fields absent.
-pub(super) async fn batches_of_any_size_keep_each_record_as_it_was(store: &Store) {
+pub(super) async fn batches_of_any_size_store_records_unchanged(store: &Store) {
     let varied = |n: u64| {
         let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
         record.address = (!n.is_multiple_of(2)).then(|| format!("10.0.0.{}", n % 5));
@@ -104,7 +104,7 @@ pub(super) async fn pages_have_no_gap_or_overlap(store: &Store) {
     assert_eq!((items.len(), next), (45, None), "a full last page has no next one");
 }
 
-pub(super) async fn pages_go_on_from_day_to_day(store: &Store) {
+pub(super) async fn pages_continue_across_days(store: &Store) {
     // Days with several records, with one, and without any; the first and the last moment of a day.
     let times = [(0, [0, 1, 2, 3, DAY - 1].as_slice()), (1, &[0]), (4, &[DAY - 1]), (5, &[0, 5, 7, 9]), (9, &[40])];
     let times = times.into_iter().flat_map(|(day, times)| times.iter().map(move |time| Timestamp(MIDNIGHT.0 + day * DAY + time)));
@@ -203,7 +203,7 @@ pub(super) async fn records_are_stored_with_every_field(store: &Store) {
     assert_eq!(store.usage.find(request_id(9)).await.unwrap(), None);
 }
 
-pub(super) async fn attempt_that_says_nothing_else_is_stored_with_its_record(store: &Store) {
+pub(super) async fn attempt_that_adds_nothing_is_stored_in_the_row_of_its_record(store: &Store) {
     let mut records: Vec<UsageRecord> = (0..12).map(plain_record).collect();
     records[1].attempts[0].status = None;
     records[2].attempts[0].status = Some(503);
@@ -243,7 +243,7 @@ pub(super) async fn trace_with_details_and_long_traces_are_stored(store: &Store)
     }
 }
 
-pub(super) async fn names_are_those_of_the_time_and_sums_those_of_the_id(store: &Store) {
+pub(super) async fn records_keep_their_former_names_and_sums_group_by_id(store: &Store) {
     let named = |number: u64, name: &str| UsageRecord { key: record(0).key, key_name: name.to_owned(), ..record(number) };
     let records = [named(0, "ci"), named(1, "renamed"), named(2, "ci")];
     for record in &records {
@@ -257,7 +257,7 @@ pub(super) async fn names_are_those_of_the_time_and_sums_those_of_the_id(store: 
     assert_eq!((sums.len(), sums[0].requests, sums[0].of.clone()), (1, 3, record(0).key.to_string()));
 }
 
-pub(super) async fn record_arrived_when_its_id_says(store: &Store) {
+pub(super) async fn arrival_time_of_a_record_is_taken_from_its_id(store: &Store) {
     let mut other = record(5);
     other.at = at(70_000);
     store.usage.append(std::slice::from_ref(&other)).await.unwrap();
@@ -376,7 +376,7 @@ fn arrivals(times: &[Timestamp]) -> Vec<UsageRecord> {
     (0..).zip(times).map(arrive).collect()
 }
 
-pub(super) async fn sums_of_any_range_are_those_of_its_records(store: &Store) {
+pub(super) async fn sums_of_any_range_equal_those_of_its_records(store: &Store) {
     let mut runner = TestRunner::default();
     let mut random = |strategy: &BoxedStrategy<Vec<Timestamp>>| strategy.new_tree(&mut runner).unwrap().current();
     let records = arrivals(&random(&prop::collection::vec(times(), 400).boxed()));

@@ -121,7 +121,7 @@ async fn with_reference(store: &Store) -> (Store, TempDir, Vec<UsageRecord>) {
     (reference, dir, records)
 }
 
-pub(super) async fn attempts_are_summed_where_others_answered_in_the_end(store: &Store) {
+pub(super) async fn attempt_sums_include_failed_attempts_of_answered_requests(store: &Store) {
     let (reference, _dir, records) = with_reference(store).await;
     let all = [
         AttemptsBy::Nothing,
@@ -159,7 +159,7 @@ pub(super) async fn attempts_are_summed_where_others_answered_in_the_end(store: 
     assert!(sums.iter().any(|row| row.and == "not_sent" && row.answered == 0 && row.attempts > 0), "{sums:?}");
 }
 
-pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(store: &Store) {
+pub(super) async fn sums_by_every_pair_of_dimensions_equal_those_of_the_records(store: &Store) {
     let (reference, _dir, records) = with_reference(store).await;
     assert!(store.ledger.verify(MIDNIGHT.plus_ms(200 * 86_400_000), &WorkControl::unattended()).await.unwrap().agrees());
     let at = |day: i64, more: i64| Some(Timestamp(MIDNIGHT.0 + day * DAY + more));
@@ -209,7 +209,7 @@ pub(super) async fn sums_by_every_pair_of_dimensions_are_those_of_the_records(st
     }
 }
 
-pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Store) {
+pub(super) async fn pages_contain_the_records_that_meet_every_condition(store: &Store) {
     let (reference, _dir, records) = with_reference(store).await;
     let sample = &records[22];
     let attempt = &sample.attempts[1];
@@ -267,7 +267,7 @@ pub(super) async fn pages_have_the_records_that_meet_every_condition(store: &Sto
     }
 }
 
-pub(super) async fn values_beyond_the_limit_are_summed_up_as_one(store: &Store) {
+pub(super) async fn tag_values_beyond_the_limit_are_summed_as_one(store: &Store) {
     const COUNT: u64 = 1_200;
     let of = |n: u64, name: &str, value: String| {
         let mut tags = Tags::default();
@@ -301,7 +301,7 @@ pub(super) async fn values_beyond_the_limit_are_summed_up_as_one(store: &Store) 
     }
 }
 
-pub(super) async fn records_are_followed_in_the_order_in_which_they_were_booked(store: &Store) {
+pub(super) async fn records_are_followed_in_booking_order(store: &Store) {
     let begin = store.usage.booked_after(None, 10).await.unwrap();
     assert!(begin.items.is_empty() && !begin.missed);
     // The second batch arrived before the first.
@@ -325,7 +325,7 @@ pub(super) async fn records_are_followed_in_the_order_in_which_they_were_booked(
     assert!(lost.missed && lost.items.is_empty() && lost.until.batch == at.batch, "{lost:?}");
 }
 
-pub(super) async fn order_of_old_batches_is_forgotten(store: &Store) {
+pub(super) async fn booking_order_of_old_batches_is_discarded(store: &Store) {
     store.usage.append(&[record(0)]).await.unwrap();
     let first = store.usage.booked_after(None, 1).await.unwrap().until;
     for number in 1..=10_001 {
@@ -361,7 +361,7 @@ fn key_number(number: usize) -> KeyId {
     KeyId::from_parts(at(0), [u8::try_from(number).unwrap(); 10])
 }
 
-pub(super) async fn use_of_keys_is_that_of_their_records(store: &Store) {
+pub(super) async fn key_usage_matches_the_records(store: &Store) {
     let now = Timestamp(at(0).0 + 8 * HOUR + 13);
     let records = of_keys_that_ended(now);
     for batch in records.chunks(7) {
@@ -411,7 +411,7 @@ pub(super) async fn use_of_keys_is_that_of_their_records(store: &Store) {
     assert_eq!(store.usage.last_use(Vec::new()).await.unwrap(), []);
 }
 
-pub(super) async fn largest_rows_and_those_of_members_are_as_among_all(store: &Store) {
+pub(super) async fn largest_groups_and_member_filters_match_the_full_summary(store: &Store) {
     let records = of_keys_that_ended(at(0));
     store.usage.append(&records).await.unwrap();
     let all = UsageFilter::default();
