@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn members_have_no_columns_of_what_they_do_not_see() {
+    fn parquet_for_members_has_no_hidden_columns() {
         let mut file = ParquetFile::new(ExportView::Member);
         file.add(vec![caller_view(full_sample())]);
         let (_, rows) = read(file.finish());

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn denied_network_is_found_behind_every_form_of_its_addresses() {
+    fn denied_network_is_detected_in_every_form_of_its_addresses() {
         let lists = lists(&[], &["10.0.0.0/8", "2001:4860::/32"]);
         for address in [
             "10.1.2.3",

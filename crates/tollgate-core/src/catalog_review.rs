@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_address_and_literal_variable_are_warned_of() {
+    fn loopback_address_and_literal_variable_are_warned_about() {
         let mut row = channel("ollama", &["m"]);
         row.needs_private_network = true;
         let account = Account { credential: Some(crate::Secret::new("$OPENAI_API_KEY".to_owned())), ..(*row.accounts[0]).clone() };
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn base_url_without_a_version_or_with_too_much_is_warned_of() {
+    fn base_url_without_a_version_or_with_too_much_is_warned_about() {
         let found = |base_url: &str| {
             let mut row = channel("c", &["m"]);
             base_url.clone_into(&mut row.spec.base_url);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn price_of_a_model_that_no_channel_serves_is_warned_of() {
+    fn price_of_a_model_that_no_channel_serves_is_warned_about() {
         let rows = |serves| catalog(channel("c", &[serves]), group("default", &["c"]), priced("1", "1"));
         let found = catalog_warnings(&rows("m-2"), &[], NOW);
         assert!(found.len() == 1 && found[0].starts_with("model 'm' has a price and no channel serves it"), "{found:?}");
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn unpriced_model_under_a_budget_is_warned_of() {
+    fn unpriced_model_under_a_budget_is_warned_about() {
         let unpriced = Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() };
         let catalog = catalog(channel("c", &["m"]), group("default", &["c"]), unpriced);
         assert_eq!(catalog_warnings(&catalog, &[Arc::new(key(&["default"]))], NOW), Vec::<String>::new());
@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn sale_below_cost_is_warned_of() {
+    fn sale_below_cost_is_warned_about() {
         let mut row = channel("c", &["m"]);
         row.spec.serves[0].cost = Some(always(price("0.50", "2")));
         let half = Group { multipliers: Multiplier(500_000).into(), ..group("default", &["c"]) };

@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn work_of_a_client_that_left_counts_until_it_is_done() {
+    async fn hashing_for_a_disconnected_client_holds_its_permit_until_done() {
         let hasher = PasswordHasher::default();
         let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
         let left = timeout(Duration::from_millis(50), hasher.compute(move || released.recv())).await;

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn assets_are_kept_for_good_under_the_address_of_their_content() {
+    fn assets_are_served_immutable_under_their_content_hash_only() {
         let file = path("components.css").trim_start_matches(FOLDER).to_owned();
         let plain = serve(&file, &HeaderMap::new()).unwrap();
         assert_eq!(plain.headers()["cache-control"], CACHE_CONTROL);

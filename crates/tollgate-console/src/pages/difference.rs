@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn items_with_names_are_compared_one_by_one() {
+    fn named_items_are_compared_individually() {
         let detail = json!({
             "before": {"serves": [{"model": "m", "cost": null}, {"model": "n"}]},
             "after": {"serves": [{"model": "m", "cost": {"input": "1.00"}}]},

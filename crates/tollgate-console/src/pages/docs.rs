@@ -179,7 +179,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn endpoints_are_those_of_the_protocols() {
+    fn endpoints_match_the_protocols() {
         let of = |wanted: Protocol| {
             let (_, surface) = protocols::of_callers().find(|(protocol, _)| *protocol == wanted).unwrap();
             endpoints(surface).into_iter().map(|it| format!("{} {}", it.method, it.path)).collect::<Vec<_>>()

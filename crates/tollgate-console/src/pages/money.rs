@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn converted_amount_has_the_exact_one_as_its_title() {
+    fn converted_amount_has_the_exact_usd_amount_as_its_title() {
         let (en, zh) = (at(Locale::EN, "CNY", "7.1"), at(Locale::ZH_CN, "CNY", "7.1"));
         assert_eq!(exact(zh, "2.40").to_string(), "<span title=\"$2.40\">¥17.04</span>");
         assert_eq!(short(en, "-1234.567891234").to_string(), "<span title=\"−$1,234.567891234\">−CN¥8,765.43</span>");

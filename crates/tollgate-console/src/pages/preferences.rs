@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_comes_before_the_browsers_languages() {
+    fn chosen_language_takes_precedence_over_the_browsers_languages() {
         let of = |cookies: &str, languages: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(header::COOKIE, HeaderValue::from_str(cookies).unwrap());

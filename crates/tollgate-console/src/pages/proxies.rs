@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_channels_are_named_as_they_were_typed() {
+    fn missing_channels_are_reported_as_typed() {
         let channels = lines(Locale::EN, "main -\nother -").unwrap();
         assert_eq!(named(&channels, "channels[1]".to_owned()), "other");
         for row in ["main", "channels[2]", "channels[x]"] {

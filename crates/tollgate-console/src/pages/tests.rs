@@ -63,7 +63,7 @@ fn path_of_a_form_maps_to_its_page() {
 
 /// The table of path parameters checks the values.
 #[test]
-fn parameters_of_pages_are_known() {
+fn path_parameters_of_pages_are_in_the_parameter_table() {
     for route in routes() {
         for name in route.path.split('/').filter_map(|part| part.strip_prefix('{')?.strip_suffix('}')) {
             assert!(api::route::may_exist(name.trim_start_matches('*'), "a"), "{}", route.path);

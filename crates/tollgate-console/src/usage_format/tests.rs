@@ -133,7 +133,7 @@ fn csv_has_every_column_of_its_header() {
 }
 
 #[test]
-fn csv_of_members_has_no_columns_of_what_they_do_not_see() {
+fn csv_for_members_has_no_hidden_columns() {
     let mut out = csv_header(ExportView::Member).into_bytes();
     write_csv_lines(&mut out, ExportView::Member, &[caller_view(full()), caller_view(bare())]);
     let out = String::from_utf8(out).unwrap();

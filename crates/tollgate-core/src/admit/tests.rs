@@ -71,7 +71,7 @@ impl Case {
 // === Which limits are checked ===
 
 #[test]
-fn no_limits_need_no_reservation() {
+fn request_without_limits_needs_no_reservation() {
     assert!(Case::new(|_| {}).reservation().is_none());
 }
 
@@ -146,7 +146,7 @@ fn token_count_uses_neither_money_nor_requests() {
 }
 
 #[test]
-fn token_counts_have_a_generous_limit_of_their_own() {
+fn token_counts_have_their_own_generous_limit() {
     let counts = |key, member, group| {
         let case = Case::new(|it| {
             it.key.limits.rpm = key;

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_with_the_most_literal_characters_applies_in_whatever_order_they_are_written() {
+    fn pattern_with_the_most_literal_characters_applies_in_any_order() {
         let mut own = [("gpt-*", 1), ("*-mini", 2), ("gpt-5*", 3), ("gpt-5-*", 4), ("*", 5)];
         for _ in 0..own.len() {
             own.rotate_left(1);
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn among_patterns_with_as_many_literal_characters_those_with_more_question_marks_apply() {
+    fn with_equally_many_literal_characters_the_pattern_with_more_question_marks_applies() {
         for own in [[("gpt-*", 1), ("gpt-?", 2)], [("gpt-?", 2), ("gpt-*", 1)]] {
             assert_eq!((of(&own, "gpt-5"), of(&own, "gpt-55")), (2, 1));
         }

@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn price_of_input_alone_sold_output_for_nothing() {
+    fn price_without_output_is_warned_about() {
         let spec = |price, embeddings| ModelSpec { price, embeddings, ..model("m").spec };
         assert!(output_price_warning(&spec(Some(price(|_| {})), false)).is_some_and(|warning| warning.starts_with("model 'm'")));
         for meant in [
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn catalog_names_sale_and_cost_without_output() {
+    fn catalog_warnings_name_sale_and_cost_prices_without_output() {
         let mut served = channel("c", &["m"]);
         served.spec.serves[0].cost = Some(price(|_| {}));
         let mut sold = model("m");

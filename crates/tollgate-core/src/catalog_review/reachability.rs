@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn channel_without_an_account_that_is_on_is_warned_of() {
+    fn channel_without_an_account_that_is_on_is_warned_about() {
         let with = |accounts| Channel { accounts, ..channel("c", &["m"]) };
         let account = |on| {
             let sample = channel("c", &["m"]).accounts.remove(0);
@@ -131,13 +131,13 @@ mod tests {
     }
 
     #[test]
-    fn channel_in_no_group_is_warned_of() {
+    fn channel_in_no_group_is_warned_about() {
         let found = warnings(vec![channel("c", &["m"]), channel("d", &["m"])], vec![group("default", &["c"])], &[]);
         assert!(found.len() == 1 && found[0].contains("channel 'd' is in no group"), "{found:?}");
     }
 
     #[test]
-    fn pattern_of_a_group_that_matches_no_model_of_its_channels_is_warned_of() {
+    fn pattern_of_a_group_that_matches_no_model_of_its_channels_is_warned_about() {
         let channels = || vec![channel("c", &["m"]), channel("d", &["other-1"])];
         let found = |patterns: &[&str]| {
             let limited = Group { models: globs(patterns), ..group("default", &["c"]) };
@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn factor_that_applies_to_no_model_of_the_group_is_warned_of() {
+    fn factor_that_applies_to_no_model_of_the_group_is_warned_about() {
         let found = |patterns: &[&str]| {
             let own = globs(patterns).into_iter().map(|glob| (glob, Multiplier(2_000_000)));
             let multipliers = SaleMultipliers::new(Multiplier::ONE, own);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn pattern_of_a_key_that_matches_no_model_of_its_groups_is_warned_of() {
+    fn pattern_of_a_key_that_matches_no_model_of_its_groups_is_warned_about() {
         let found = |patterns: &[&str], status| {
             let limited = Key { models: globs(patterns), status, ..key(&["default"]) };
             let groups = vec![group("default", &["c"]), group("more", &["d"])];

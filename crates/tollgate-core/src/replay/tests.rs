@@ -130,7 +130,7 @@ fn routing_by_cost_shows_the_savings() {
 }
 
 #[test]
-fn factor_of_a_model_itself_shows_in_what_callers_would_have_paid() {
+fn model_factor_applies_to_what_callers_would_have_paid() {
     let before = over(vec![priced("a", "1")], |_| {});
     let after = over(vec![priced("a", "1")], |group| {
         group.multipliers = SaleMultipliers::new(Multiplier::ONE, [(Glob("m".to_owned()), Multiplier(1_500_000))]);

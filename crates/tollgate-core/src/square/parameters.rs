@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn embedding_models_have_parameters_of_their_own() {
+    fn embedding_models_have_their_own_parameters() {
         let row = Model { spec: ModelSpec { embeddings: true, ..model("m").spec }, ..model("m") };
         let native = support(vec![channel("c", &["m"])], group("default", &["c"]), row.clone());
         assert_eq!(native.supported, ["dimensions", "encoding_format", "user"]);

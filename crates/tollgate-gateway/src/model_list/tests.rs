@@ -81,7 +81,7 @@ async fn native_lists_are_paged() {
 }
 
 #[tokio::test]
-async fn clients_of_messages_get_their_own_form() {
+async fn messages_clients_get_the_list_in_anthropics_format() {
     let shared = shared(Settings::default(), catalog());
     let mut head = head("/v1/models");
     head.from = Protocol::Anthropic;
@@ -97,7 +97,7 @@ async fn clients_of_messages_get_their_own_form() {
 }
 
 #[tokio::test]
-async fn clients_of_messages_are_not_offered_embedding_models() {
+async fn messages_clients_are_not_offered_embedding_models() {
     let catalog = catalog();
     let channels = catalog.channels.values().map(|row| {
         let mut row = Channel::clone(row);
@@ -118,7 +118,7 @@ async fn clients_of_messages_are_not_offered_embedding_models() {
 }
 
 #[tokio::test]
-async fn single_model_or_not_found() {
+async fn single_model_is_returned_and_missing_or_hidden_models_are_not_found() {
     let one = |name: &str| ListRequest::One(name.to_owned());
     let (status, model) = ask("/v1/models/alpha", Some(SECRET), one("alpha")).await;
     assert_eq!((status, model["id"].as_str()), (200, Some("alpha")));

@@ -166,7 +166,7 @@ async fn native_errors_have_their_details() {
 }
 
 #[tokio::test]
-async fn headers_of_specific_refusals() {
+async fn specific_refusals_have_their_own_headers() {
     let head = caller(CHAT);
     let (parts, _) = written(&Refusal::MethodNotAllowed { allow: "GET, HEAD" }, &head).await;
     assert_eq!(header(&parts, "allow"), Some("GET, HEAD"));

@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn cache_writes_kept_for_an_hour_are_counted_apart() {
+    fn cache_writes_kept_for_an_hour_are_counted_separately() {
         let usage = read(&[r#"{"input_tokens":5,"cache_creation_input_tokens":9,"output_tokens":1,
             "cache_creation":{"ephemeral_5m_input_tokens":2,"ephemeral_1h_input_tokens":7}}"#])
         .unwrap();

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn usage_members_that_are_zero_are_left_out() {
+    fn zero_usage_members_are_omitted() {
         let written = |usage| {
             let mut out = BytesMut::new();
             write_usage(&mut out, &usage);

@@ -208,7 +208,7 @@ fn long_strings_end_at_their_first_special_byte() {
 
 proptest! {
     #[test]
-    fn special_bytes_are_found_where_a_byte_by_byte_search_finds_them(
+    fn special_byte_search_matches_a_byte_by_byte_search(
         mut bytes in proptest::collection::vec(prop_oneof![8 => 0x20_u8..=0xff, 1 => any::<u8>()], 0..220),
         plain in 0_usize..220,
     ) {

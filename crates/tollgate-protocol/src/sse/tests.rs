@@ -50,7 +50,7 @@ fn only_the_canonical_form_is_forwarded_as_sent() {
 }
 
 #[test]
-fn events_with_names_are_forwarded_as_sent_in_one_form_only() {
+fn named_events_are_forwarded_as_sent_only_in_the_canonical_form() {
     let sent = |stream: &'static [u8]| {
         let chunk = Bytes::from_static(stream);
         let mut found = Vec::new();

@@ -213,7 +213,7 @@ async fn exceeded_budget_with_least_left_is_reported(fixture: &CounterFixture) {
 }
 
 /// A clock that is set forward and back neither renews a budget nor hides spending from other nodes.
-async fn clock_steps_do_not_renew_a_budget(fixture: &CounterFixture) {
+async fn clock_jumps_do_not_renew_a_budget(fixture: &CounterFixture) {
     let now = now();
     let caller =
         TestCaller::new(|it| it.key.budgets = vec![Budget { window: Window::Day, ..budget(1_000, BudgetAction::Block)[0] }]);
@@ -438,7 +438,7 @@ conformance! {
     refused_reservation_changes_no_meter,
     exceeded_budget_with_least_left_is_reported,
     two_budgets_of_one_subject_reserve_once,
-    clock_steps_do_not_renew_a_budget,
+    clock_jumps_do_not_renew_a_budget,
     prepaid_balance_limits_and_postings_raise_it,
     free_request_is_served_with_an_exhausted_budget,
     crossed_alert_budget_is_reported_once,

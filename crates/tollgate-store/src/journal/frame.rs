@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_read_back_as_they_were_written() {
+    fn entries_round_trip() {
         let (mut bytes, begin, record, progress) = (Vec::new(), begin(1), record(1), progress(1, 70_000));
         encode_begin(&begin, &mut bytes).unwrap();
         let begin_length = bytes.len();

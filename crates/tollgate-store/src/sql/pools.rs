@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn threads_of_low_priority_have_connections_of_their_own() {
+    async fn low_priority_threads_have_their_own_connections() {
         sqlx::any::install_default_drivers();
         let folder = tempfile::tempdir().unwrap();
         let options = format!("sqlite://{}?mode=rwc", folder.path().join("t.db").display()).parse().unwrap();

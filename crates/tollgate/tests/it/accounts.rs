@@ -447,7 +447,7 @@ fn fastest_routing_prefers_the_faster_account_once_both_are_measured() {
 }
 
 #[test]
-fn unstreamed_latency_is_measured_apart_from_streams() {
+fn unstreamed_latency_is_measured_separately_from_streams() {
     assert_faster_account_preferred(&ScriptedResponse::chat("slow"), support::chat);
 }
 

@@ -64,7 +64,7 @@ fn check_refuses_what_serve_would_refuse() {
 }
 
 #[test]
-fn every_fault_of_settings_and_catalog_is_reported_at_once() {
+fn all_errors_of_settings_and_catalog_are_reported_together() {
     let catalog = support::channel("c", "openai", "https://api.example.com/v1", "m", "")
         + &support::group(&["nowhere"])
         + "[[group]]\nname = \"default\"\n[[member]]\nname = \"ben\"\ngroups = [\"nothing\"]\n";

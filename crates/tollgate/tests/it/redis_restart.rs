@@ -138,8 +138,8 @@ fn top_up(node: &TestGateway, callers: &[Vec<Caller>]) {
 }
 
 #[test]
-fn redis_that_returns_empty_forgets_no_spending() {
-    let Some(mut services) = Services::start("redis_that_returns_empty_forgets_no_spending") else { return };
+fn spending_survives_a_redis_that_returns_empty() {
+    let Some(mut services) = Services::start("spending_survives_a_redis_that_returns_empty") else { return };
     let rounds = callers();
     let catalog = catalog(&rounds);
     let start = || services.builder("").catalog(&catalog).spawn();

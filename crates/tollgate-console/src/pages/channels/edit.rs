@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn private_key_is_kept_until_another_one_or_no_certificate_is_sent() {
+    fn private_key_is_kept_until_a_new_key_or_no_certificate_is_sent() {
         let sent = |pairs: &[(&str, &str)], row: &Map<String, Value>| {
             let pairs = pairs.iter().fold(values(row), |form, (name, value)| form.with(name, value));
             let body = body(&pairs, row, true).unwrap();
@@ -291,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_are_one_a_line() {
+    fn headers_are_parsed_one_per_line() {
         assert_eq!(headers("a: b\n\n c : d:e ").unwrap(), json!({"a": "b", "c": "d:e"}));
         assert_eq!(headers("a b").unwrap_err().param(), Some("headers"));
     }

@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn every_wrong_field_is_named_at_once() {
+    fn all_invalid_fields_are_reported_together() {
         let errors = vec![ApiError::value("rpm", "x"), ApiError::value("ip_allow[0]", "x"), ApiError::value("budget.amount", "x")];
         let form = refused(Locale::EN, &FormData::default(), ApiError::first_of(errors).unwrap_err()).unwrap();
         for field in ["rpm", "ip_allow", "budget_amount"] {

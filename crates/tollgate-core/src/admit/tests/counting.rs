@@ -47,7 +47,7 @@ fn previous_day_is_kept_for_requests_from_before_midnight() {
 }
 
 #[test]
-fn clock_steps_lose_no_spending() {
+fn clock_jumps_do_not_lose_spending() {
     let day = Timestamp::of_day;
     let mut spent = SpendTotals::loaded(day(20_400), NanoUsd(5), NanoUsd(50), NanoUsd(500));
     for reservations in [day(20_440), day(20_500)] {

@@ -59,7 +59,7 @@ fn bit_set_spans_several_words() {
 }
 
 #[test]
-fn served_model_gets_a_default_row_and_unserved_row_is_no_model() {
+fn served_model_gets_a_default_row_and_an_unserved_row_is_not_a_model() {
     let catalog = sample();
     assert!(catalog.model("n").unwrap().owner.is_none());
     assert!(catalog.model("m").unwrap().spec.price.is_some());
@@ -85,7 +85,7 @@ fn last_row_by_name_wins_among_duplicate_ids() {
 }
 
 #[test]
-fn echo_speaks_every_protocol() {
+fn echo_supports_every_protocol() {
     let echo = Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &[]).spec }, ..channel("e", &[]) };
     let generates = ModelPurpose::Generation;
     assert!(echo.speaks(Protocol::Gemini, generates) && echo.speaks(Protocol::OpenAi, generates));

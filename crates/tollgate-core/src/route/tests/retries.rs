@@ -12,7 +12,7 @@ fn try_first(case: &mut Case) -> String {
 }
 
 #[test]
-fn tried_accounts_are_no_candidates() {
+fn tried_accounts_are_not_candidates() {
     let mut case = Case::accounts(5);
     let mut planned = Vec::new();
     for left in [3, 2, 1] {

@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_answer_fits_and_one_byte_more_does_not() {
+    fn answer_of_the_maximum_size_is_accepted_and_one_byte_more_is_not() {
         let quarter = vec![0; MAX_BYTES / 4];
         assert_eq!(gathered(&[quarter.as_slice(); 4]).unwrap().len(), MAX_BYTES);
         assert!(gathered(&[&quarter[..], &quarter, &quarter, &quarter, b"x"]).is_err());

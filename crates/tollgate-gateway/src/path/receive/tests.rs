@@ -31,7 +31,7 @@ fn id(result: Result<Bytes, Refusal>) -> String {
 }
 
 #[tokio::test]
-async fn content_types() {
+async fn request_content_types_are_checked() {
     for (sent, expected) in [
         (vec![], "{}"),
         (vec!["application/json"], "{}"),
@@ -52,7 +52,7 @@ async fn content_types() {
 }
 
 #[tokio::test]
-async fn content_encodings() {
+async fn request_content_encodings_are_checked() {
     let packed = gzip(b"{}");
     for (sent, body, expected) in [
         (vec!["gzip"], packed.clone(), "{}"),

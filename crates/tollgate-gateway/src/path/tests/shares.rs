@@ -136,7 +136,7 @@ fn pieces(answer: &str, size: usize) -> Vec<Piece> {
 const JSON_ANSWER: &[(&str, &str)] = &[("content-type", "application/json")];
 
 #[tokio::test(start_paused = true)]
-async fn large_answer_is_passed_on_in_pieces_and_takes_little_memory() {
+async fn large_answer_is_forwarded_in_pieces_and_takes_little_memory() {
     let answer = large(3_000_000);
     let mut rig = Rig::new(Script::new().answers(200, JSON_ANSWER, pieces(&answer, 50_000)), 1);
     let (incoming, request) = within(&rig, 1_000_000);

@@ -389,7 +389,7 @@ async fn fails_in_the_body(answer: impl Into<Vec<u8>>) -> UpstreamBodyFault {
 }
 
 #[tokio::test]
-async fn garbage_instead_of_http() {
+async fn garbage_instead_of_http_is_unreadable() {
     let garbage = UpstreamError::Unreadable("not an HTTP answer");
     assert_eq!(fails_before_the_body("\0\u{1}\u{2} garbage\r\n\r\n").await, garbage);
     assert_eq!(fails_before_the_body("HTTP/9.9 200 OK\r\n\r\n").await, garbage);
@@ -397,7 +397,7 @@ async fn garbage_instead_of_http() {
 }
 
 #[tokio::test]
-async fn ten_thousand_headers() {
+async fn head_with_ten_thousand_headers_is_refused() {
     let mut head = b"HTTP/1.1 200 OK\r\n".to_vec();
     for i in 0..10_000 {
         head.extend_from_slice(format!("x-{i}: y\r\n").as_bytes());
@@ -407,19 +407,19 @@ async fn ten_thousand_headers() {
 }
 
 #[tokio::test]
-async fn header_of_a_megabyte() {
+async fn header_of_a_megabyte_is_refused() {
     let head = format!("HTTP/1.1 200 OK\r\nx-big: {}\r\ncontent-length: 2\r\n\r\n{{}}", "y".repeat(1 << 20));
     assert_eq!(fails_before_the_body(head).await, UpstreamError::Unreadable("answer head too large"));
 }
 
 #[tokio::test]
-async fn closed_or_cut_before_the_head_is_whole() {
+async fn close_before_the_head_is_complete_is_lost() {
     assert_eq!(fails_before_the_body("").await, UpstreamError::Lost);
     assert_eq!(fails_before_the_body("HTTP/1.1 200 OK\r\ncontent-le").await, UpstreamError::Lost);
 }
 
 #[tokio::test]
-async fn reset_before_the_head() {
+async fn reset_before_the_head_is_lost() {
     let upstream = RawUpstream::start(|mut socket, _| async move {
         read_request(&mut socket).await.unwrap();
         socket2::SockRef::from(&socket).set_linger(Some(Duration::ZERO)).unwrap();
@@ -429,7 +429,7 @@ async fn reset_before_the_head() {
 }
 
 #[tokio::test]
-async fn reset_after_the_head_and_mid_chunk() {
+async fn reset_after_the_head_or_mid_chunk_is_lost() {
     for before in
         ["HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\n", "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n50\r\nhel"]
     {
@@ -452,7 +452,7 @@ async fn reset_after_the_head_and_mid_chunk() {
 }
 
 #[tokio::test]
-async fn body_shorter_than_declared() {
+async fn body_shorter_than_declared_is_lost() {
     assert_eq!(fails_in_the_body("HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\n{}").await, UpstreamBodyFault::Lost);
     assert_eq!(
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n").await,
@@ -461,7 +461,7 @@ async fn body_shorter_than_declared() {
 }
 
 #[tokio::test]
-async fn invalid_chunk_size() {
+async fn invalid_chunk_size_is_a_fault() {
     let faults = [
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n{}\r\n0\r\n\r\n").await,
         fails_in_the_body("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}\r\n0\r\n\r\n").await,
@@ -510,7 +510,7 @@ async fn unsolicited_101_is_not_a_success() {
 }
 
 #[tokio::test]
-async fn answer_before_the_request_was_read() {
+async fn answer_before_the_request_was_read_is_returned_or_refused() {
     let upstream = RawUpstream::start(|mut socket, _| async move {
         socket.write_all(b"HTTP/1.1 413 Too Large\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}").await.unwrap();
         let mut rest = [0; 1024];

@@ -22,7 +22,7 @@ fn body(members: &str) -> String {
 }
 
 #[test]
-fn model_stays_in_the_path() {
+fn body_is_unchanged_because_the_model_is_in_the_path() {
     let edits = RequestEdits { upstream_model: Some("x"), force_usage: true, ..RequestEdits::default() };
     let given = body(r#""model":"models/m","#);
     assert_eq!(forward(&given, &edits), given);

@@ -144,7 +144,7 @@ fn every_field_of_every_form_before_a_sign_in_is_bounded() {
 }
 
 #[test]
-fn unauthenticated_clients_are_bounded_by_address_and_leave_room_for_others() {
+fn unauthenticated_clients_are_limited_by_address_and_cannot_block_others() {
     let admin = Admin::echo();
     // Each waits for the rest of its body.
     let begin = || {

@@ -188,7 +188,7 @@ fn keys_are_rotated_and_disabled_by_commands() {
 }
 
 #[test]
-fn member_asks_about_an_own_key_signed_in() {
+fn signed_in_member_queries_an_own_key() {
     let it = fixture(true);
     assert_eq!(it.status(&it.secret), 200);
     let get = |path: &str| it.ann.send(&it.admin, "GET", path, None);

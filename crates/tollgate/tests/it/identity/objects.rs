@@ -156,7 +156,7 @@ fn objects_of_other_members_are_not_found_on_any_route() {
 }
 
 #[test]
-fn members_see_what_is_their_own() {
+fn members_see_only_their_own_objects() {
     let admin = Admin::echo();
     let ann = owner(&admin, "ann", "member");
     owner(&admin, "bob", "member");

@@ -85,7 +85,7 @@ fn group_is_created_changed_and_removed() {
 }
 
 #[test]
-fn faults_of_a_group_are_beside_their_field() {
+fn group_errors_are_shown_beside_their_field() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");

@@ -270,7 +270,7 @@ fn pasted_key_is_found_and_revoked_and_appears_in_no_address() {
 }
 
 #[test]
-fn form_of_a_key_has_its_restrictions_and_tags() {
+fn key_form_sets_restrictions_and_tags() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");
@@ -314,7 +314,7 @@ fn form_of_a_key_has_its_restrictions_and_tags() {
 }
 
 #[test]
-fn form_of_a_key_has_its_price_limit() {
+fn key_form_sets_the_price_limit() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
     let mut op = signed_in(&admin, "op");

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_decoded_wherever_they_are_cut() {
+    fn bodies_are_decoded_at_any_chunk_boundary() {
         check(BodyDecoder::Length(5), "hello", Ok(Some(("hello", 0))));
         check(BodyDecoder::Length(5), "hellooo", Ok(Some(("hello", 2))));
         check(BodyDecoder::Length(5), "hell", Ok(None));
@@ -207,7 +207,7 @@ mod tests {
     }
     proptest! {
         #[test]
-        fn any_bytes_are_decoded_alike_wherever_they_are_cut(
+        fn any_bytes_are_decoded_equally_at_any_chunk_boundary(
             bytes in prop::collection::vec(prop_oneof![any::<u8>(), prop::sample::select(b"\r\n;0123456789abF".to_vec())], 0..80),
             piece in 1_usize..20,
         ) {

@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn request_is_the_same_however_it_is_sent() {
+    fn request_bytes_do_not_depend_on_the_size_of_writes() {
         for each in [1, 7, 60, 1000] {
             let post =
                 "POST /v1/x?y=z HTTP/1.1\r\nhost: h\r\nauthorization: Bearer secret\r\ncontent-length: 12\r\n\r\n{\"model\":1}\n";
