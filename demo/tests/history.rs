@@ -1,4 +1,4 @@
-//! The history is consistent like that of a real gateway: figures in different places agree.
+//! The generated history is as consistent as that of a real gateway: figures in different places agree.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, wherever it does")]
 

@@ -311,7 +311,7 @@ mod tests {
         let effects = price_effects(&before, &after, &[(Some(Arc::clone(&key)), key)], NOW);
         let found: Vec<_> = effects.iter().map(|it| (it.model.as_str(), it.nothing_left, it.served_before)).collect();
         assert_eq!(found, [("n", true, false)], "nothing that was served is lost");
-        // A model that was served, and a new group, whose limit leaves it nothing.
+        // A model that was served, and a new group whose limit excludes every account.
         let none = over(|group| group.price_limit = Some(ceiling(500_000_000, PriceLimitOn::Sale)));
         assert!(price_effects(&before, &none, &[], NOW).iter().all(|it| it.nothing_left && it.served_before));
         let empty = catalog(vec![priced("cheap", "1"), priced("dear", "4")], vec![], vec![model("m")]);

@@ -127,7 +127,7 @@ mod tests {
             pieces.push(piece);
         }
         assert_eq!(read, expected);
-        // The last pieces are not parts of the body as it was.
+        // The last pieces are copies, not slices of the original body.
         let range = bytes.as_ptr_range();
         assert!(pieces[pieces.len() - 4..].iter().all(|piece| !range.contains(&piece.as_ptr())));
     }

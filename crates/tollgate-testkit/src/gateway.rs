@@ -226,7 +226,7 @@ impl TestGateway {
         self.data.take().expect("the gateway has its folder")
     }
 
-    /// Has a new process take over from the running one, and waits until it serves.
+    /// Upgrades to a new process, and waits until it serves.
     pub fn upgrade(&mut self) {
         let (process, startup) = start(self.upgrade_command(), &self.log);
         self.replaced.extend(self.process.replace(process));
@@ -311,7 +311,7 @@ impl Drop for TestGateway {
                 String::from_utf8_lossy(&verified.stderr)
             );
             let mut counts: BTreeMap<String, usize> = BTreeMap::new();
-            // Refusals that repeat share a record, which says how many they are.
+            // Repeated refusals share a record, which has their number.
             let mut shared = 0;
             for record in records(&self.program, data.path(), &self.environment) {
                 shared += shared_refusals(&record).saturating_sub(1);

@@ -29,12 +29,12 @@ use serde_json::{Value, json};
 
 use crate::{ScriptedResponse, wire};
 
-/// Signature of the thinking of the Anthropic model, which comes back with it.
+/// Signature of the thinking of the Anthropic model; returned thinking must have it.
 pub const ANTHROPIC_SIGNATURE: &str = "c2lnbmVk";
-/// Signature of the calls of the Gemini model, which it wants back.
+/// Signature of the calls of the Gemini model; returned calls must have it.
 pub const GEMINI_SIGNATURE: &str = "c2NyaXB0ZWQtc2lnbmF0dXJl";
 
-/// The seal of the Responses model's thoughts, which each returned thought must have.
+/// The encrypted content of the Responses model's reasoning, which each returned reasoning item must have.
 pub const RESPONSES_SEAL: &str = "gAAAAscripted";
 
 /// Answers by the texts that they are to.
@@ -44,7 +44,7 @@ static ANSWERS: OnceLock<BTreeMap<String, String>> = OnceLock::new();
 const NO_PAUSES: [Duration; 2] = [Duration::ZERO, Duration::from_millis(1)];
 const PAUSES_OF_A_MODEL: [Duration; 2] = [Duration::from_millis(340), Duration::from_millis(14)];
 
-/// Gives these answers to these texts from now on; only the first call counts. Streams take as long as those of a model then.
+/// Sets the answers to these texts; only the first call has an effect. Afterwards streams are as slow as those of a model.
 pub fn set_answers(answers: BTreeMap<String, String>) {
     let _ = ANSWERS.set(answers);
 }

@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(fixed.of_sums(), [("since", fixed.ends().0), ("until", fixed.ends().1)]);
         assert_eq!(of("range=1h").of_sums(), [("since", of("range=1h").ends().0)]);
         assert!(!fixed.is_until_now() && of("range=1h").is_until_now());
-        // Times that make no period are those of no request.
+        // Invalid times fall back to the default period.
         for wrong in ["since=2026-11-20T10:00&until=2026-11-20T10:00", "since=x&until=y", "since=2026-11-20T10:00"] {
             assert_eq!(of(wrong).word, Some("24h"), "{wrong}");
         }

@@ -82,7 +82,7 @@ pub(crate) fn full() -> UsageRecord {
     }
 }
 
-/// A record without all that can be absent.
+/// A record without any optional member.
 pub(crate) fn bare() -> UsageRecord {
     UsageRecord {
         group: None,

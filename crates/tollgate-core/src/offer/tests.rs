@@ -182,7 +182,7 @@ fn unsupported_method_error_lists_the_supported_methods() {
         other => panic!("{other:?}"),
     };
     assert_eq!(supports("vectors", Method::Chat), ["embedContent", "batchEmbedContents", "/v1/embeddings"]);
-    // Each is translated to whatever its upstream speaks, but for compaction.
+    // Each except compaction is translated to the protocol of the upstream.
     let all = [
         "/v1/responses",
         "/v1/responses/input_tokens",

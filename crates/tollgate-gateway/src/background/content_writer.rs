@@ -226,7 +226,7 @@ mod tests {
 
     use super::*;
 
-    /// Keeps contents as a database does, and notes the most bytes that it ever had.
+    /// Stores contents like a database, and records the most bytes that it has held.
     #[derive(Debug, Default)]
     struct Kept(Mutex<(Vec<(RequestId, u64)>, u64)>);
 
@@ -310,7 +310,7 @@ mod tests {
             assert_eq!(kept.ids().last(), Some(&contents(batch * 10 + 3, 0).id), "the newest are there");
         }
         assert!((8_000..=max).contains(&kept.most()), "{}", kept.most());
-        // A batch that takes more than all contents may is stored in parts, and what alone takes more is not stored.
+        // A batch larger than the total limit is stored in parts, and a single row larger than the limit is not stored.
         assert_eq!(store(&mut writer, &kept, 1_000, &[6_000, 6_000, 20_000, 3_000], max).await, 1);
         assert_eq!(kept.ids(), [contents(1_001, 0).id, contents(1_003, 0).id]);
         assert!(kept.most() <= max, "{}", kept.most());

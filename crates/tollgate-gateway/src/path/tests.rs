@@ -52,7 +52,7 @@ const CHAT: &str = r#"{"model":"m","messages":[{"role":"user","content":"hello t
 const STREAM: &str = r#"{"model":"m","stream":true,"messages":[{"role":"user","content":"hello there"}]}"#;
 const REPLY: &str = r#"{"id":"x","object":"chat.completion","created":1,"model":"up-m","choices":[{"index":0,"message":{"role":"assistant","content":"hi","refusal":null},"logprobs":null,"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4}}"#;
 
-/// Makes a channel one of the vendor whose protocol this is.
+/// Changes a channel to the vendor of this protocol.
 fn speaks(channel: &mut Channel, upstream: Protocol) {
     channel.spec.protocol = upstream;
     channel.spec.provider = match upstream {
@@ -62,7 +62,7 @@ fn speaks(channel: &mut Channel, upstream: Protocol) {
     };
 }
 
-/// One core with everything around it.
+/// One core with its dependencies.
 pub(super) struct Rig {
     core: Worker,
     script: Arc<Script>,
@@ -163,7 +163,7 @@ impl Rig {
         Self { core, script, usage_writer, store, journal, registry, clock, dice: CoreRng::seeded(1), _dir: dir }
     }
 
-    /// A request as the ingress would hand it over.
+    /// A request as the ingress passes it to the path.
     pub(super) fn incoming(&self, body: &str) -> Incoming {
         let mut head = head("/v1/chat/completions");
         head.settings = self.core.shared.settings.load().of_request();
@@ -248,7 +248,7 @@ impl Rig {
         read(serve(&self.core, self.incoming(body)).await).await
     }
 
-    /// The records that reached the usage writer, which are all there are: every one also has its end in the journal.
+    /// All records: those that reached the usage writer. Each also has its end entry in the journal.
     pub(super) fn records(&mut self) -> Vec<UsageRecord> {
         let records = self.usage_writer.waiting();
         let mut journalled: Vec<_> = self.journal.backlog().unwrap().map(|record| record.unwrap().id).collect();
@@ -317,7 +317,7 @@ pub(super) fn chunk(content: &str) -> Piece {
     .into()
 }
 
-/// The chunk that names the role and says nothing.
+/// The first chunk, which has the role and empty content.
 pub(super) fn role() -> Piece {
     "data: {\"id\":\"x\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"up-m\",\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"finish_reason\":null}]}\n\n".into()
 }

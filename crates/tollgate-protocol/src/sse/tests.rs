@@ -66,7 +66,7 @@ fn named_events_are_forwarded_as_sent_only_in_the_canonical_form() {
     };
     let canonical: &[u8] = b"event: a\ndata: b\n\n";
     assert_eq!(sent(canonical), (None, Some(Bytes::from_static(canonical))));
-    // Lines that callers do not need are not part of the event when they stand before it.
+    // Lines before the event that callers do not need are not part of it.
     for before in [&b": comment\n\nevent: a\ndata: b\n\n"[..], b"id: 1\nevent: a\ndata: b\n\n"] {
         assert_eq!(sent(before), (None, Some(Bytes::from_static(canonical))));
     }

@@ -1,4 +1,4 @@
-//! Requests of Claude Code and Codex that upstreams of other protocols refused. Both agents send them whatever the model.
+//! Requests of Claude Code and Codex that upstreams of other protocols refused. Both agents send them to every model.
 
 use Protocol::{Anthropic, Gemini, OpenAi, Responses};
 use bytes::Bytes;

@@ -1,5 +1,5 @@
 //! Requests to Anthropic upstreams keep the rules of that API: no blank texts, closed schemas, tokens left for an answer after the
-//! thinking, one sampler where the model takes one.
+//! thinking, and one sampling parameter for models that accept only one.
 
 use serde_json::{Value, json};
 use tollgate_protocol::{

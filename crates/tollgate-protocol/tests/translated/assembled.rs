@@ -24,7 +24,7 @@ pub(crate) fn normalised(caller: Protocol, mut reply: Value) -> Value {
     reply
 }
 
-/// The response at the end, which must be what the events before it add up to.
+/// The final response, which must equal the assembled events before it.
 fn responses(events: &[Value]) -> Value {
     let mut items: Vec<Value> = Vec::new();
     let mut texts: Vec<String> = Vec::new();

@@ -283,9 +283,9 @@ fn parameters_match_the_request_schemas() {
         ["model", "messages", "stream", "stream_options", "contents", "systemInstruction", "generationConfig"];
     const RESPONSES: &str = include_str!("../../fixtures/schemas/openai-responses-request.schema.json");
     const REQUIRED_OF_ANTHROPIC: [&str; 3] = ["max_tokens", "system", "output_config"];
-    /// Shown by their members, or no options of a caller.
+    /// Listed by their members, or not options of a caller.
     const OBJECTS_OF_RESPONSES: [&str; 5] = ["input", "text", "reasoning", "access_programs", "image"];
-    /// Known to the decoders, and not part of the schemas.
+    /// Supported by the decoders, but not part of the schemas.
     const MORE: [&str; 6] = ["extra_body", "labels", "context_management", "fallbacks", "mcp_servers", "thread"];
     for (protocol, schema, config) in [
         (OpenAi, OPENAI, None),

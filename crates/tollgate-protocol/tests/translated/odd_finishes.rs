@@ -66,7 +66,7 @@ fn event(upstream: Protocol, candidate: usize, text: Option<&str>, finish: bool)
             let stop = json!({ "type": "message_delta", "delta": { "stop_reason": "end_turn" }, "usage": { "output_tokens": 1 } });
             text.map(delta).into_iter().chain(finish.then_some(stop)).collect()
         }
-        // Only the response at the end tells why it ended.
+        // Only the final response has the finish reason.
         Protocol::Responses => Vec::new(),
     }
 }
@@ -110,7 +110,7 @@ fn events(upstream: Protocol, texts: &Texts, finishes: Finishes) -> Vec<Value> {
     events
 }
 
-/// The text of each candidate in a caller's stream, and whether the stream says that it is whole.
+/// The text of each candidate in a caller's stream, and whether the stream states that it is complete.
 fn received(caller: Protocol, out: &[u8]) -> ([String; 2], bool) {
     let mut texts = [String::new(), String::new()];
     let mut ended = false;

@@ -182,7 +182,7 @@ proptest! {
     #[test]
     fn thinking_blocks_return_through_a_responses_client(answer in answer(), pieces in any::<bool>()) {
         let answer = distinct_ids(answer);
-        // An answer without content that a filter ended says so in words.
+        // A filtered answer without content gets an explanatory text, which would return as content.
         prop_assume!(answer.finish != End::Filter || answer.items.iter().any(|item| !matches!(item, Item::Think { .. })));
         prop_assume!(!expected_blocks(&answer).is_empty());
         let direction = (Protocol::Anthropic, Protocol::Responses);

@@ -1,4 +1,4 @@
-//! Thoughts that a Responses upstream sealed return to it through callers of every other protocol, in their places.
+//! Encrypted reasoning of a Responses upstream returns to it through callers of every other protocol, at its position.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -181,7 +181,7 @@ fn encrypted_reasoning_is_sent_back_without_hidden_text() {
     }
 }
 
-/// Callers of Messages that did not ask for thinking take the first block for the answer.
+/// Messages callers that did not request thinking treat the first block as the answer.
 #[test]
 fn messages_callers_without_thinking_get_no_thinking_blocks() {
     let context = ReplyContext { include_thoughts: false, carry_thinking: false, ..context(false) };

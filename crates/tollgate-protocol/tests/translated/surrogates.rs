@@ -1,4 +1,4 @@
-//! Lone surrogates in an upstream's answer: one U+FFFD each, and a character whose halves are in two events is whole again.
+//! Lone surrogates in an upstream's answer: each becomes one U+FFFD, and a character split between two events is joined.
 
 use bytes::Bytes;
 use serde_json::{Value, json};

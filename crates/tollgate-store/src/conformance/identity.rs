@@ -162,7 +162,7 @@ pub(super) async fn sessions_are_listed_by_member_and_bounded(store: &Store) {
 
 pub(super) async fn remembered_session_has_its_own_idle_timeout(store: &Store) {
     apply(store, &[member("ann", Role::Member)]).await.unwrap();
-    // What a browser says of itself is no choice of the member.
+    // The browser's description must not be read as the member's choice.
     let lying = "\"remembered\":true";
     let changes = [opened("ann", 1, SecondFactor::None, lying, false), opened("ann", 2, SecondFactor::None, "a browser", true)];
     apply(store, &changes).await.unwrap();

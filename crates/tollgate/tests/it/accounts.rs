@@ -109,7 +109,7 @@ fn refused_credential_stays_excluded_after_restart() {
     assert_eq!(account_status(&gateway, "first-account"), "cooling: refused until a test passes");
 }
 
-/// A 403 about a request, as a moderating upstream or one with someone else's file gives it. Its credential works.
+/// A 403 about the request, as for moderated content or a file of another account. The credential is valid.
 fn forbidden() -> ScriptedResponse {
     ScriptedResponse::error(403, &json!({"error": {"message": "no permission to access the file", "code": 403}}))
 }

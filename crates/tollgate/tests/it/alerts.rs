@@ -1,4 +1,4 @@
-//! Alerts: what rules find, the messages that destinations get, and that each is sent once.
+//! Alerts: the conditions that rules detect, the messages to destinations, and that each is sent once.
 
 mod chats;
 

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong on one node, or step while it serves.
+//! Wall clocks that are wrong on one node, or jump while it serves.
 
 use std::{fs, path::Path, time::Duration};
 
@@ -76,12 +76,12 @@ fn node_with_a_wrong_clock_excludes_no_account_on_other_nodes() {
         assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
         let took = usable(&right, 3).max(usable(&wrong, 3));
         println!("{end:?}: usable on both nodes after {took:.1?}");
-        // A state that another node still held does not come back.
+        // A state that another node still has is not restored.
         std::thread::sleep(Duration::from_secs(3));
         assert_eq!((chat(&right), chat(&wrong)), (200, 200));
     }
 
-    // A node that starts now takes nothing wrong from the database or from Redis.
+    // A node that starts now loads no wrong state from the database or from Redis.
     services.upstream.set_default(slow_down("2"));
     let _ = chat(&wrong);
     services.upstream.set_default(ScriptedResponse::chat("hello"));

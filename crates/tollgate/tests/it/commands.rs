@@ -37,7 +37,7 @@ fn key_made_by_command_works_at_once_and_until_revoked() {
 
 #[test]
 fn client_settings_name_the_address_of_the_running_gateway() {
-    // A flag sets it, which the command is not given.
+    // The address is set by a flag that the command does not get.
     let gateway = support::echo();
     for (client, line) in [
         ("claude-code", "export ANTHROPIC_BASE_URL=http://ADDRESS\n"),

@@ -68,7 +68,7 @@ fn contents_are_stored_sealed_for_a_key_that_enables_it() {
     assert_eq!(stored["request"]["bytes"], json!(body.to_string().len()));
     assert_eq!(record(&admin, &id(&answer))["contents"], json!(true));
 
-    // A request that is refused has no answer; its body tells why.
+    // A refused request has no answer; the stored body shows why it was refused.
     let wrong = json!({"model": "echo"});
     let refused = ask(&admin, &key, &wrong);
     assert_eq!(refused.status, 400, "{}", refused.text());
@@ -81,7 +81,7 @@ fn contents_are_stored_sealed_for_a_key_that_enables_it() {
     assert_eq!(record(&admin, &plain)["contents"], json!(false));
     assert_eq!(admin.call("GET", &path(&plain), None).status, 404);
 
-    // The disk holds none of it in clear text.
+    // None of it is on the disk in clear text.
     for file in fs::read_dir(admin.gateway.data()).unwrap().map(|file| file.unwrap().path()).filter(|path| path.is_file()) {
         let bytes = fs::read(&file).unwrap();
         assert!(!bytes.windows(15).any(|part| part == &SAID.as_bytes()[..15]), "{}", file.display());
@@ -127,7 +127,7 @@ fn contents_are_off_by_default_and_are_cut_and_redacted() {
     let refused = admin.call("PUT", "/admin/v1/settings/contents.redact", Some(&json!({"value": "(a"})));
     assert_eq!(refused.status, 400, "{}", refused.text());
 
-    // Without the setting nothing is stored, whatever keys say.
+    // Without the setting nothing is stored, even for keys that enable it.
     set(&admin, "contents.store", &json!("false"));
     wait_for("nothing is stored any more", Duration::from_secs(30), || {
         let answered = id(&ask(&admin, &key, &said(SAID)));

@@ -1,5 +1,5 @@
-//! Requests that are longer than the model's context: each caller gets the refusal by which its clients shorten the conversation, whichever
-//! protocol the upstream speaks.
+//! Requests that exceed the model's context: each caller gets the refusal that makes its clients shorten the conversation, for any
+//! protocol of the upstream.
 
 use serde_json::{Value, json};
 use tollgate_testkit::{ClientResponse, Request, ScriptedResponse, TestGateway, Upstream};

@@ -14,7 +14,7 @@ use crate::{
 struct SmallDisk(TempDir);
 
 impl SmallDisk {
-    /// `None`, with a message, without the privilege to mount one.
+    /// `None`, with a message, if the process may not mount one.
     fn mount(test: &str) -> Option<Self> {
         let folder = TempDir::new().unwrap();
         let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=48m", "tmpfs"]).arg(folder.path()).output();

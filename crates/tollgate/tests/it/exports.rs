@@ -28,7 +28,7 @@ use storage::{ACCESS_KEY, BUCKET, Fault, ObjectStorage, REGION, SECRET};
 /// The variable that names a file with the shift of the wall clock in seconds. Only builds with debug assertions read it.
 const CLOCK: &str = "GATEWAY_TEST_CLOCK";
 const LONG: Duration = Duration::from_mins(1);
-/// Noon of the first day, long ago in the past of every machine that runs this.
+/// Noon of the first day, which is in the past on every machine.
 const FIRST_NOON: &str = "2026-03-01T12:00:00Z";
 
 /// A gateway whose clock the test sets, and storage.
@@ -56,7 +56,7 @@ impl Setup {
         self.folder.path().join("clock")
     }
 
-    /// Sets the clock to so many days and hours after the first noon.
+    /// Sets the clock to this many days and hours after the first noon.
     fn at(&self, days: i64, hours: i64) {
         let wanted = FIRST_NOON.parse::<jiff::Timestamp>().unwrap().as_second() + days * 86_400 + hours * 3_600;
         let new = self.clock().with_extension("new");
@@ -165,7 +165,7 @@ fn days_are_exported(setup: &Setup) {
     assert_eq!(setup.exported()["2026-03-01"], [first, late].concat());
     assert_eq!(setup.exported()["2026-03-02"], second);
 
-    // By hand, exported days are exported again, with the same names and the same bytes.
+    // An export started by hand exports the days again, with the same names and the same bytes.
     let (code, text) = setup.command(gateway.data(), &[], &["usage", "upload", "--from", "2026-03-02"]);
     assert!(code == Some(0) && text.contains("2026-03-02  2 records in 1 file"), "{text}");
     let name = "acme/usage/date=2026-03-02/part-00000.parquet";
@@ -192,7 +192,7 @@ fn days_are_exported_from_postgresql() {
     days_are_exported(&setup);
 }
 
-/// Two nodes look at the same moment, and again and again: one of them exports, the other finds nothing to do.
+/// Two nodes check for due days at the same moment, repeatedly: one of them exports, and the other finds nothing to do.
 #[test]
 fn two_gateways_on_one_database_export_each_day_once() {
     let Some(services) = Services::start("two_gateways_on_one_database_export_each_day_once") else { return };
@@ -212,7 +212,7 @@ fn two_gateways_on_one_database_export_each_day_once() {
     }
     assert_eq!(gateway.stop(), Some(0));
     setup.at(5, 12);
-    // Every object takes a while, so that both are at it if both begin.
+    // Every upload is slow, so that two exports would overlap if both nodes began one.
     setup.storage.take(Duration::from_secs(1));
     let nodes: Vec<Admin> = thread::scope(|scope| {
         let starting: Vec<_> = (0..2).map(|_| scope.spawn(|| setup.exporting().without_record_check().spawn())).collect();
@@ -232,7 +232,7 @@ fn two_gateways_on_one_database_export_each_day_once() {
     wait_for("the jobs have ended", LONG, || nodes.iter().map(exported).sum::<usize>() == days.len());
 
     setup.storage.take(Duration::from_secs(3));
-    // By hand on both nodes at once: one exports again, the other says that it does not.
+    // Started by hand on both nodes at once: one exports again, and the other reports a conflict.
     let (codes, texts): (Vec<_>, Vec<_>) = thread::scope(|scope| {
         let command = |node: &Admin| {
             setup.command(node.gateway.data(), &[], &["usage", "upload", "--from", "2026-03-01", "--to", "2026-03-02"])
@@ -407,7 +407,7 @@ fn stored(data: &Path) -> i64 {
     })
 }
 
-/// Sets the time of the usage log of a stopped gateway to so many days after the first noon.
+/// Sets the time of the usage log of a stopped gateway to this many days after the first noon.
 fn set_log_time(data: &TempDir, days: i64) {
     let time = Timestamp(FIRST_NOON.parse::<jiff::Timestamp>().unwrap().as_microsecond()).plus_ms(days * 86_400_000);
     let place = format!("sqlite:{}", data.path().join("tollgate.db").display());

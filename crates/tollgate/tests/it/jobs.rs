@@ -459,7 +459,7 @@ fn upgrade_cancels_the_jobs_of_the_replaced_process() {
     let mut follower = command(&admin.gateway, &admin.key, folder.path(), &["verify"]);
     let child = follower.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_for("the job runs", LONG, || admin.get(JOBS)["items"][0]["progress"]["step"] == "database");
-    // The running query goes on with its snapshot.
+    // The running query continues with its snapshot.
     tamper(admin.gateway.data(), "DROP VIEW attempt_sums; ALTER TABLE stored_attempt_sums RENAME TO attempt_sums");
     admin.gateway.upgrade();
     let (code, _, err) = parts(&child.wait_with_output().unwrap());

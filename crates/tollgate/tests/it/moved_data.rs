@@ -1,4 +1,4 @@
-//! What a restored backup and a move to PostgreSQL bring along besides the books: passkeys, sessions, stored contents.
+//! Data besides the ledger that a restored backup and a move to PostgreSQL must contain: passkeys, sessions, stored contents.
 
 use std::{path::Path, process::Command};
 
@@ -44,7 +44,7 @@ impl Owned {
         ok(&admin.call("DELETE", &contents::path(&self.removed), None));
     }
 
-    /// Compares another gateway with what was there.
+    /// Checks that another gateway has the recorded data.
     fn check(mut self, there: &Admin) {
         assert_eq!(there.get("/admin/v1/members/ann/passkeys"), self.passkeys);
         assert!(self.browser.is_in(there));
@@ -59,7 +59,7 @@ impl Owned {
         assert_ne!(used(&passkeys), used(&self.passkeys), "{passkeys}");
         self.authenticator.go_back();
         assert_eq!(try_passkey(there, &mut self.authenticator).status, 401, "its counter goes on from where it was");
-        // Another passkey and other contents are added beside those that came along.
+        // New passkeys and contents can be added next to the moved ones.
         add_passkey(there, &signed_in, &mut Authenticator::new(there));
         let key = there.post("/admin/v1/keys", &json!({"name": "later", "member": "ann", "log_contents": true}));
         let later = contents::id(&contents::ask(there, key["key"].as_str().unwrap(), &contents::said("later")));
@@ -100,7 +100,7 @@ fn gateway_moved_to_postgres_has_passkeys_and_contents() {
     };
     moved(&admin.gateway);
     assert_eq!(postgres.sql("SELECT COUNT(*) FROM request_contents"), "2");
-    // What is removed after the first pass is not there after the last one.
+    // Rows removed after the first pass are absent after the last one.
     owned.remove_some(&admin);
     assert_eq!(admin.gateway.stop(), Some(0));
     moved(&admin.gateway);

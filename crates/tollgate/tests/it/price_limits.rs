@@ -10,7 +10,7 @@ use crate::{
     support::{self, PROGRAM},
 };
 
-/// A gateway whose rows are the database's, so that they can be changed: `chat-model` on a channel that costs 1 USD per
+/// A gateway whose rows are owned by the database, so that they can be changed: `chat-model` on a channel that costs 1 USD per
 /// million tokens of input.
 fn gateway(upstream: &Upstream) -> TestGateway {
     let gateway = TestGateway::builder(PROGRAM).spawn();

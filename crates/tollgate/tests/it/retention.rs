@@ -119,7 +119,7 @@ fn old_records_go(gateway: &dyn Fn() -> TestGatewayBuilder, forty_days_later: &d
     wait_for("old records go", Duration::from_secs(2), || gateway.records().len() == 1);
     assert_eq!(gateway.records()[0]["id"], answer.header("x-request-id").unwrap());
     wait_for("sums", Duration::from_secs(2), || requests_summed_up(&gateway) == 4);
-    // The test made the ledger's entries older, which `verify` tells; everything else agrees.
+    // The test made the ledger's entries older, which `verify` reports; everything else agrees.
     let verified: Value = serde_json::from_slice(&gateway.run(&["verify", "--json"]).stdout).unwrap();
     let differences = verified["differences"].as_array().unwrap();
     assert!(!differences.is_empty() && differences.iter().all(|it| it["rule"] == "chain"), "{verified}");

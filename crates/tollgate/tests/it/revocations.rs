@@ -1,4 +1,4 @@
-//! Revoked keys, disabled keys and keys of suspended members: their running streams end, and a node that has lost the database alone
+//! Revoked keys, disabled keys and keys of suspended members: their running streams end, and a node that has lost only the database
 //! refuses them too.
 
 use std::{
@@ -250,7 +250,7 @@ fn running_streams_finish_if_revoked_streams_is_set_to_finish() {
     for secret in &secrets {
         wait_for("that new requests are refused", Duration::from_secs(3), || matches!(models(secret), 401 | 403));
     }
-    // The change woke the streams. The rest of their answers comes only now.
+    // The change woke the streams. The rest of their answers is sent only now.
     latch.open();
     for stream in streams {
         let answer = stream.end();

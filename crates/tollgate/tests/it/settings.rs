@@ -76,7 +76,7 @@ fn every_setting_that_needs_no_restart_changes_while_the_gateway_runs() {
 fn invalid_values_are_refused_with_the_accepted_ones() {
     let admin = plain();
     for setting in admin.get("/admin/v1/settings")["items"].as_array().unwrap() {
-        // A text without a bound takes everything.
+        // A text without a bound accepts every value.
         if setting["needs_restart"] == true || (setting["type"] == "text" && setting["max"].is_null()) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The model square: who sees which models, at which prices, in which state, and how they did in the traffic.
+//! The model square: the models visible to each viewer, with their prices, states and traffic figures.
 
 use std::time::Duration;
 
@@ -193,7 +193,7 @@ fn square_is_on_the_model_address_when_the_console_has_its_own() {
     assert_eq!(visitor(&gateway, "/admin/v1/square?group=default").status, 404);
 }
 
-/// Everything that a feed says of changes.
+/// The titles of all entries of a feed.
 fn titles(xml: &str) -> Vec<String> {
     let entries = xml.split("<entry>").skip(1);
     entries.map(|entry| entry.split("<title>").nth(1).unwrap().split("</title>").next().unwrap().to_owned()).collect()

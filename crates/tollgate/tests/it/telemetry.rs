@@ -25,14 +25,14 @@ const PARENT: &str = "b7ad6b7169203331";
 /// Time until a span or a metric is exported.
 const EXPORT_LIMIT: Duration = Duration::from_secs(2);
 
-/// A collector that takes everything.
+/// A collector that accepts everything.
 fn collector() -> Upstream {
     let collector = Upstream::start();
     collector.set_default(ScriptedResponse::status(200));
     collector
 }
 
-/// Has a gateway export to a collector, and metrics five times a second.
+/// Configures a gateway to export to a collector, with metrics five times a second.
 fn exporting(builder: TestGatewayBuilder, collector: SocketAddr) -> TestGatewayBuilder {
     builder
         .env("TOLLGATE_TELEMETRY__OTLP_ENDPOINT", &format!("http://{collector}/otlp"))
@@ -359,7 +359,7 @@ fn failing_collector_delays_no_request_and_exports_resume() {
     upstream.set_default(ScriptedResponse::chat("well"));
     let collector = collector();
     let busy = |status| ScriptedResponse::status(status).header("retry-after-ms", "20");
-    // Slow, refused in passing, refused for good; then it takes everything.
+    // Slow, refused temporarily, refused permanently; then it accepts everything.
     collector.enqueue(ScriptedResponse::status(200).delay(Duration::from_secs(3)));
     collector.enqueue(busy(429)).enqueue(busy(503)).enqueue(ScriptedResponse::status(400));
     let builder = exporting(support::builder(&upstream, ""), collector.address());

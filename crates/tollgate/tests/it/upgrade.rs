@@ -74,7 +74,7 @@ impl KeptConnection {
     }
 }
 
-/// A stream of which the first chunk has arrived; the upstream holds the rest back.
+/// A stream whose first chunk has arrived; the upstream delays the rest.
 fn begun_stream(gateway: &TestGateway) -> (PendingResponse, ClientResponse) {
     let request = Request::post("/v1/chat/completions", &support::chat_stream("chat-model")).bearer(gateway.key());
     let mut open = gateway.start_request(&request);

@@ -1,4 +1,4 @@
-//! Answers of an authenticator in software, each check violated once, and answers that other implementations made.
+//! Responses of a software authenticator, with each check violated once, and responses of other implementations.
 
 use ring::{
     rand::SystemRandom,
@@ -124,7 +124,7 @@ fn expected(relying_party: &RelyingParty) -> ExpectedAnswer<'_> {
     ExpectedAnswer { relying_party, challenge: CHALLENGE }
 }
 
-/// The answers in the file were made by other implementations of cryptography and CBOR.
+/// The responses in the file were created with other implementations of cryptography and CBOR.
 #[test]
 fn vectors_of_other_implementations_are_accepted_and_modified_ones_refused() {
     let file: Value = serde_json::from_str(include_str!("vectors.json")).unwrap();

@@ -194,7 +194,7 @@ pub(super) fn causes(t: Locale) -> Vec<CauseRow> {
 mod tests {
     use super::*;
 
-    /// Errors whose answer is that of another one, and those that no caller receives.
+    /// Errors without a row of their own: they are answered like another error, or no caller receives them.
     const LEFT_OUT: [&str; 2] = ["E14", "E64"];
 
     fn documented() -> Vec<Vec<String>> {

@@ -159,7 +159,7 @@ fn rate_limited_account_does_not_prevent_the_last_resort() {
 
 #[test]
 fn account_freed_during_translation_check_keeps_its_reason() {
-    // The reasons come from one pass over the candidates, so that waiting is possible; there is always a reason.
+    // The reasons come from one pass over the candidates, so there is always one, and waiting is possible.
     let mut case = Case { translates: true, ..Case::over(vec![foreign("a"), bounded(foreign("b")), foreign("c")]) };
     case.untranslatable.insert("a".to_owned(), vec!["logit_bias".to_owned()]);
     case.untranslatable.insert("c".to_owned(), vec!["logit_bias".to_owned()]);

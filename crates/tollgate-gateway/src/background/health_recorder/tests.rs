@@ -1,4 +1,4 @@
-//! Changes of health become rows, whatever happens to the database meanwhile.
+//! Changes of health become rows, also when the database fails meanwhile.
 
 use tollgate_core::{AccountStanding, ChannelSpec, CoolingReason, HealthReason, Observation, RestingReason, Revision};
 use tollgate_store::{
@@ -152,7 +152,7 @@ async fn disabled_accounts_and_changes_dropped_by_a_full_queue_are_recorded() {
     let off = ("off", HealthReason::SwitchedOff, "operator", false);
     assert_eq!((rig.rows(true).await, rig.rows(false).await), (vec![off; 2], vec![off]));
     rig.shared.replace_catalog(Arc::new(catalog(3, true)));
-    // More transitions at once than the queue holds. The last one decides.
+    // More transitions at once than the queue holds. The last one applies.
     for _ in 0..2_000 {
         rig.observe(1, &Observation::QuotaSpent { until: None });
         rig.observe(1, &Observation::TestPassed);

@@ -41,7 +41,7 @@ impl Rig {
         self.registry.observe(id, &Observation::Refused, true, self.shared.clock.now());
     }
 
-    /// A request of this member's only key ends so on account 1.
+    /// Records this result for a request of the member's only key on account 1.
     fn request_of(&self, member: u8, what: &Observation) {
         let now = self.shared.clock.now();
         self.registry.observe_request(&testing::account(1), what, true, now, now, Some(requester(member)));

@@ -38,7 +38,7 @@ async fn read(socket: &mut tokio::net::TcpStream) -> Received {
     }
 }
 
-/// A collector that gives these answers in turn, the last one again and again, and forwards what it received.
+/// A collector that sends these responses in turn, repeats the last one, and forwards the requests that it received.
 async fn collector(answers: Vec<Vec<u8>>) -> (RawUpstream, mpsc::Receiver<Received>) {
     let (sender, received) = mpsc::channel(64);
     let answers = Arc::new(answers);
@@ -185,7 +185,7 @@ async fn queued_telemetry_is_sent_at_shutdown() {
     assert_eq!(paths, ["POST /v1/metrics HTTP/1.1", "POST /v1/traces HTTP/1.1"]);
 }
 
-/// Time passes as soon as nothing else is to be done, so the end of the process comes before an answer.
+/// Paused time advances as soon as every task is idle, so shutdown ends before a response arrives.
 #[tokio::test(start_paused = true)]
 async fn exports_cut_off_by_shutdown_are_counted_as_lost() {
     let server = RawUpstream::start(|_socket, _| std::future::pending()).await;

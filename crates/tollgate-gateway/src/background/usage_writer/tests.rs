@@ -1,4 +1,4 @@
-//! Records are written to the database exactly once, whatever faults it has.
+//! Records are written to the database exactly once despite its faults.
 
 use tempfile::TempDir;
 use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};

@@ -1,4 +1,4 @@
-//! Changes while a request waits or an attempt runs: an account that becomes usable is used, also one of a newer catalog.
+//! Changes while a request waits or an attempt runs: an account that becomes usable is used, even if only a newer catalog has it.
 
 use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
 

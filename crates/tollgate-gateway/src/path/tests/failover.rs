@@ -224,7 +224,7 @@ async fn at_most_three_attempts_are_made() {
 #[tokio::test(start_paused = true)]
 async fn uncertain_attempt_is_not_repeated_without_retry_uncertain() {
     type Uncertain = (fn(Script) -> Script, u16);
-    // Sent, and no usable answer, or one whose outcome is unknown.
+    // The request was sent, and its answer is unusable or its outcome is unknown.
     let uncertain: [Uncertain; 9] = [
         (Script::lost, 502),
         (Script::silent, 504),

@@ -52,7 +52,7 @@ fn asked_by(rig: &Rig, caller: Protocol) -> Incoming {
     }
 }
 
-/// Thinks for so many minutes, with a sign of life every 15 s.
+/// Thinks for this many minutes, with a keep-alive every 15 s.
 fn thinks(protocol: Protocol, minutes: usize) -> Vec<Piece> {
     let (before, behind, sign) = thinker(protocol);
     [vec![before.into()], repeated(4 * minutes, SECOND * 15, sign), vec![behind.into()]].concat()
@@ -104,7 +104,7 @@ async fn stream_with_comments_but_no_content_ends_at_the_stall_limit() {
 
 #[tokio::test(start_paused = true)]
 async fn idle_limit_before_content_counts_from_the_last_comment() {
-    // Before the status is sent another account answers, afterwards the stream breaks.
+    // Before the status is sent, the request fails over to another account; afterwards the stream breaks.
     for (signs, secs, answered) in [(1, 15 + 120, true), (3, 45 + 120, false)] {
         let stalls = [vec![role()], repeated(signs, SECOND * 15, COMMENT), vec![Piece::Stall]].concat();
         let mut rig = Rig::new(Script::new().streams(stalls).streams(vec![role(), chunk("hi"), tail()]), 2);
@@ -208,7 +208,7 @@ async fn trickling_document_is_not_treated_as_thinking() {
     rig.record();
 }
 
-/// A native answer whose account was limited behind its text.
+/// A native answer that reports a limited account after its text.
 const LIMITED: &str =
     r#"{"candidates":[{"content":{"role":"model","parts":[{"text":"hi"}]},"finishReason":"PUP_LIMITED_DISABLED","index":0}]}"#;
 
@@ -231,7 +231,7 @@ async fn answer_reporting_an_exhausted_account_is_delivered_and_the_account_rest
         assert!(got.status == 200 && !got.aborted && got.body.contains("hi"), "{}", got.body);
         assert_eq!(rig.record().outcome, Outcome::Completed);
         let availability = rig.registry.of(account(1).id).availability(rig.clock.now());
-        // For the key, until a probe has shown whether that is so.
+        // It rests for the key only, until a probe has settled whether the account is exhausted.
         let until = Some(rig.clock.now().plus_ms(600_000));
         assert_eq!(availability, Availability::Resting { why: RestingReason::Refused, until }, "{method:?} {streams}");
     }

@@ -49,7 +49,7 @@ async fn late_first_token_starts_a_hedge_and_the_first_answer_wins() {
 
 #[tokio::test(start_paused = true)]
 async fn thinking_model_does_not_win_against_a_hedge_that_answers_first() {
-    // The first attempt shows life all the time, the second begins after 25 s and needs 29 s.
+    // The first attempt sends keep-alives throughout; the second begins after 25 s and needs 29 s.
     let thinks: Vec<_> = (0..200).flat_map(|_| [Piece::Wait(SECOND), ": thinking\n\n".into()]).collect();
     let mut rig = Rig::grouped(Script::new().streams(thinks).streams(late(SECOND * 29)), 2, |group| {
         group.hedge = Some(Hedge { cost_cap: NanoUsd(1_000_000_000) });
@@ -86,7 +86,7 @@ async fn first_attempt_wins_when_it_answers_before_the_hedge() {
 
 #[tokio::test(start_paused = true)]
 async fn no_hedge_when_it_is_not_needed_or_not_allowed() {
-    // In time; no other account; not streamed; too little known; nothing left of the cap; the cost is not known.
+    // The answer is in time; no other account; not streamed; too few latency samples; the cap is exhausted; the cost is unknown.
     let untaught = Rig::grouped(Script::new().streams(late(SECOND)), 2, |group| {
         group.hedge = Some(Hedge { cost_cap: NanoUsd(1_000_000_000) });
     });
@@ -141,7 +141,7 @@ async fn no_hedge_without_retry_uncertain() {
 /// 100 tokens of output at 1 USD per million and a few of input: between 100,000 and 120,000 nano-USD at most.
 const BOUNDED: &str = r#"{"model":"m","stream":true,"max_tokens":100,"messages":[{"role":"user","content":"hello there"}]}"#;
 
-/// Asserts that exactly so much of a cap is spent or reserved.
+/// Asserts that exactly this amount of a cap is spent or reserved.
 fn assert_spent(rig: &Rig, spent: NanoUsd) {
     let (group, day) = (rig.core.shared.catalog.load().groups[0].id, rig.clock.now().day());
     let take = |more| rig.core.shared.traffic.hedges.reserve(group, NanoUsd(1_000_000), NanoUsd(1_000_000 - spent.0 + more), day);

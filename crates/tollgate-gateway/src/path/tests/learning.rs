@@ -36,7 +36,7 @@ async fn accepted_request_with_the_field_resets_the_refusal_count() {
     let rig = Rig::with(script, 1, |channel| channel.spec.learn_unsupported = true);
     let mut statuses = Vec::new();
     for body in [BIASED, BIASED, CHAT, BIASED, BIASED, BIASED, BIASED] {
-        // The third refusal answers a request without the field, which says nothing about it.
+        // The third refusal is for a request without the field, so it does not count.
         statuses.push(rig.ask(body).await.status);
     }
     assert_eq!(statuses, [400, 400, 400, 200, 400, 400, 200]);

@@ -1,4 +1,4 @@
-//! Streams whose caller sees little or nothing for a long time although the model works: a long or slow call, thoughts that are not shown,
+//! Streams that show the caller little or nothing for a long time although the model works: a long or slow call, hidden reasoning,
 //! an echo of a large request.
 
 use serde_json::json;

@@ -108,7 +108,7 @@ async fn break_before_a_requested_candidate_began_is_an_error() {
             (vec![first.clone(), Piece::Stall], false),
             // Longer than an end marker is awaited.
             (vec![first.clone(), Piece::Wait(SECOND * 20), second.clone(), Piece::Break], true),
-            // The upstream gave one candidate only, and says that this is all.
+            // The upstream sent only one candidate, and ended the body.
             (vec![first.clone()], true),
         ] {
             let mut rig = Rig::with(Script::new().streams(pieces.clone()), 1, |channel| {

@@ -102,7 +102,7 @@ async fn disconnect_after_the_first_byte_charges_input_and_delivered_output() {
 async fn disconnect_before_the_first_byte_charges_by_the_policy() {
     let ending = (Outcome::CallerLeft, Some("E64"));
     check(|| Script::new().silent(), STREAM, Caller::LeavesBefore, ending, [INPUT, INPUT, 0], true).await;
-    // A provider seldom notices that an answer that comes as a whole is not wanted any more: 100 tokens for the second begun.
+    // Providers rarely stop a non-streamed answer when the connection closes: 100 tokens are estimated for the second begun.
     let estimated = INPUT + 100 * 2_000;
     let records = check(|| Script::new().silent(), CHAT, Caller::LeavesBefore, ending, [estimated, estimated, 0], true).await;
     assert!(records[..2].iter().all(|record| record.tokens.source == TokenSource::Estimated));

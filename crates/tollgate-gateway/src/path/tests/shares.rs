@@ -11,7 +11,7 @@ fn large(bytes: usize) -> String {
     REPLY.replace("\"hi\"", &format!("\"{}\"", "x".repeat(bytes)))
 }
 
-/// A request whose body and answer count against `limit`. It is over when the second value is dropped.
+/// A request whose body and answer count against `limit`. The request ends when the second value is dropped.
 pub(super) fn within(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
     let request = rig.core.shared.condition.enter(100, limit);
     let mut incoming = rig.incoming(CHAT);
@@ -61,7 +61,7 @@ async fn answer_without_memory_is_refused_and_not_blamed_on_the_account() {
 async fn delayed_refusal_does_not_count_as_a_request_in_progress() {
     let rig = Rig::new(Script::new(), 1);
     let condition = Arc::clone(&rig.core.shared.condition);
-    // The first ten refusals of a minute are recorded each and sent at once; the next is delayed.
+    // Each of the first ten refusals of a minute is recorded and sent at once; further ones are delayed.
     for (number, (delayed, in_progress)) in (0..12).map(|number| (number, if number < 10 { (false, 1) } else { (true, 0) })) {
         let request = condition.enter(100, 1_000_000);
         let mut incoming = rig.incoming(&CHAT.replace("\"m\"", "\"unknown\""));

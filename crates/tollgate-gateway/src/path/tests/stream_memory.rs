@@ -13,7 +13,7 @@ fn stream(parts: impl IntoIterator<Item = Vec<Piece>>) -> Vec<Piece> {
     [vec![role(), chunk("begin")]].into_iter().chain(parts).flatten().collect()
 }
 
-/// A request for a stream within memory of `limit` bytes. It is over when the second value is dropped.
+/// A request for a stream within memory of `limit` bytes. The request ends when the second value is dropped.
 fn asked(rig: &Rig, limit: usize) -> (Incoming, Arc<InFlightRequest>) {
     let (mut incoming, request) = within(rig, limit);
     incoming.body = RequestBody::from(Bytes::copy_from_slice(STREAM.as_bytes())).within(Arc::clone(&request));
@@ -77,7 +77,7 @@ async fn stream_event_counts_against_the_memory_only_while_it_is_received() {
 #[tokio::test(start_paused = true)]
 async fn ordinary_stream_reserves_no_memory() {
     let chunks = (0..2_000).map(|number| chunk(&format!("{number} {}", "word ".repeat(20)))).collect();
-    // And one that many chunks of arrive in one read.
+    // And a stream of which many chunks arrive in one read.
     let Piece::Data(one) = chunk("word") else { unreachable!("a chunk is data") };
     let joined = vec![Piece::Data(Bytes::from(one.repeat(1_000))), Piece::Wait(SECOND)];
     let mut rig = Rig::new(Script::new().streams(stream([chunks, joined, vec![tail()]])), 1);

@@ -171,7 +171,7 @@ async fn answer_with_a_finish_reason_but_no_end_marker_is_complete() {
         (vec![FINISH.into(), USAGE.into(), Piece::Stall], 5),
         (vec![USAGE.into(), FINISH.into(), Piece::Stall], 5),
         (vec![FINISH.into(), USAGE.into(), Piece::Break], 0),
-        // Its usage may still come; at the limit of silence the text is whole all the same.
+        // Its usage may still arrive; at the idle limit the text is complete without it.
         (vec![FINISH.into(), Piece::Stall], 90),
         (vec![FINISH.into(), Piece::Break], 0),
         (vec![FINISH.into(), Piece::Wait(SECOND * 60), USAGE.into(), Piece::Stall], 65),

@@ -284,7 +284,7 @@ async fn omitted_second_tool_call_is_reported() {
         assert_eq!((got.status, got.header("x-tollgate-dropped")), (200, Some("tool_calls=1")), "{}", got.body);
         assert_eq!(rig.record().dropped, ["tool_calls=1"]);
 
-        // The headers of a stream are written before it is known; the record has it.
+        // The headers of a stream are sent before the call is dropped, so only the record reports it.
         let mut rig = Rig::with(Script::new().streams(events(&[CALLS])), 1, gemini);
         let got = rig.ask(&STREAM.replace("\"m\",", declared)).await;
         assert!(got.status == 200 && !got.aborted && !got.body.contains(r#"{\"a\":1}"#), "{}", got.body);

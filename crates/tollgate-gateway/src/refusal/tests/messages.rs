@@ -20,7 +20,7 @@ fn kind_of(row: &RefusalRow) -> &'static str {
         "E22" => "request_too_large",
         "E31" | "E54" => "rate_limit_error",
         "E32" | "E33" => "billing_error",
-        // Claude Code repeats `overloaded_error` whatever the headers say.
+        // Claude Code retries `overloaded_error` regardless of the headers.
         "E41" | "E42" | "E50" | "E53" | "E55" | "E58" | "E59" | "E62" | "E64" => "api_error",
         "E51" | "E57" | "E60" | "E65" => "timeout_error",
         "E40" if waits_for_operator(row) => "api_error",
@@ -33,7 +33,7 @@ fn kind_of(row: &RefusalRow) -> &'static str {
 async fn every_refusal_has_its_messages_form() {
     let head = caller(MESSAGES);
     for mut row in rows::all() {
-        // The SDKs repeat 401 and do not know 422.
+        // The SDKs retry 401 and do not know 422.
         row.stop |= row.status == 401;
         row.status = if row.status == 422 { 400 } else { row.status };
         let (parts, body) = written(&row.refusal, &head).await;
@@ -76,7 +76,7 @@ async fn unsupported_thread_is_refused_with_its_error_code() {
     assert!(body["error"]["message"].as_str().unwrap().contains("; 'model' and 'messages' alone are enough"));
 }
 
-/// Claude Code repairs its request by the words of an upstream's error.
+/// Claude Code corrects its request according to the text of an upstream's error.
 #[test]
 fn upstream_messages_about_a_request_are_unchanged() {
     for text in [
@@ -104,7 +104,7 @@ fn upstream_messages_about_a_request_are_unchanged() {
     }
 }
 
-/// Claude Code lowers its own limit at Anthropic's words only.
+/// Claude Code lowers its own limit only if the error has Anthropic's text.
 #[test]
 fn refused_output_limit_of_another_provider_is_reworded_for_claude_code() {
     let text = "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.";

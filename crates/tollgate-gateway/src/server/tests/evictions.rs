@@ -12,7 +12,7 @@ use crate::settings::TlsFiles;
 
 /// Limit of connections: 28 for one address, 4 more for others.
 const LIMIT: usize = 32;
-/// Callers that all want a connection, more than there are left by one address.
+/// Callers that each need a connection: more than one address leaves free.
 const OTHERS: u8 = 12;
 const ONE: [u8; 4] = [127, 0, 0, 2];
 

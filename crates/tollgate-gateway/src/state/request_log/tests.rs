@@ -1,4 +1,4 @@
-//! The requests that leave a line, its content, and that a slow log neither delays requests nor takes unbounded memory.
+//! Which requests are logged, the content of a line, and that a slow log neither delays requests nor takes unbounded memory.
 
 use std::{
     io,
@@ -150,7 +150,7 @@ fn text_line_has_the_same_fields() {
     assert!(text.ends_with(" duration_ms=2000\n"), "{text}");
 }
 
-/// A sink that blocks until the test lets it go on.
+/// A sink that blocks until the test releases it.
 struct Stuck {
     begun: SyncSender<()>,
     go_on: Receiver<()>,
@@ -178,7 +178,7 @@ fn lines_beyond_the_buffer_of_a_slow_log_are_dropped_and_counted() {
     let record = usage_record("m");
     assert_eq!(log.ended(&record, || NOW), Logged::Yes);
     has_begun.recv().unwrap();
-    // The log takes nothing any more: lines wait until the buffer is full.
+    // The sink is blocked: lines are buffered until the buffer is full.
     let mut kept = 0;
     while log.ended(&record, || NOW) == Logged::Yes {
         kept += 1;

@@ -197,7 +197,7 @@ mod tests {
         let name = namespace();
         let (mut one, mut other) = (SharedHealth::new(&url, &name).unwrap(), SharedHealth::new(&url, &name).unwrap());
         let account = AccountId::from_parts(MIDNIGHT, [7; 10]);
-        // The clocks stand still here, so what began now would begin again with each message.
+        // The clocks do not advance in this test, so a state that began now would begin again with each message.
         let state = HealthState::Resting { why: RestingReason::Refused, since: ahead().plus_ms(-60_000), until: None };
         let rests = AccountHealth { state, ..AccountHealth::default() };
         one.exchange(&[(account, rests)], &[], ahead).await.unwrap();

@@ -331,7 +331,7 @@ async fn process_and_its_successor_do_not_end_each_others_registrations() {
         ::redis::cmd("ZSCORE").arg(&nodes).arg(node).query_async(&mut connection).await.unwrap()
     };
     assert!(score(&first).await.is_some() && score(&second).await.is_some(), "the successor leaves the other as it is");
-    // The old one comes back from a lost connection.
+    // The old process reconnects.
     let before = old.counters.0.epoch().number;
     old.counters.0.connection_lost(before, "the test cuts it");
     until("it has rejoined", || old.epoch_is_after(before) && old.is_up()).await;

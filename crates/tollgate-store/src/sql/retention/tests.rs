@@ -126,7 +126,7 @@ async fn partition_is_dropped_when_its_day_is_due() {
         .unwrap();
     assert_eq!((sums, verify(store).await.differences), (0, Vec::new()));
 
-    // As from a journal that still holds them.
+    // As if a journal still contained them.
     assert_eq!(store.usage.append(&first).await.unwrap(), 0);
     assert_eq!(store.ledger.balances().await.unwrap(), balances);
     let late = of_day(0, 50);
@@ -259,7 +259,7 @@ async fn records_replayed_during_a_partition_drop_are_booked_once() {
     };
     let ((), mut removed) = tokio::join!(replay, removal);
     removed += prune(store, day_start(1)).await;
-    // Late ones that were dropped with the partition may not be counted.
+    // Late records that were dropped with the partition must not be counted.
     assert!((600..=1_000).contains(&removed), "{removed}");
     let left = store.usage.page(&UsageFilter { limit: 1_000, ..UsageFilter::default() }).await.unwrap().items;
     assert!(left.len() == 400 && left.iter().all(|record| record.at >= day_start(1)));

@@ -1,4 +1,4 @@
-//! Each rule of `verify` finds what breaks it.
+//! Each rule of `verify` detects its violations.
 
 use std::str::FromStr as _;
 
@@ -53,7 +53,7 @@ async fn verification_ends_when_it_is_cancelled_while_a_query_runs() {
     let dir = TempDir::new().unwrap();
     let store = open(options(sqlite(&dir), &dir)).await.unwrap();
     store.usage.append(&[record(1)]).await.unwrap();
-    // Reading the sums of attempts takes longer than anything else of the test.
+    // Reading the attempt sums is the slowest part of the test.
     let slow = "ALTER TABLE attempt_sums RENAME TO stored; CREATE VIEW attempt_sums AS SELECT * FROM stored WHERE (WITH RECURSIVE \
                 numbers(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM numbers WHERE x < 30000000) SELECT COUNT(*) FROM numbers) > 0";
     rusqlite::Connection::open(dir.path().join("tollgate.db")).unwrap().execute_batch(slow).unwrap();

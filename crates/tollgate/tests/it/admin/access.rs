@@ -22,7 +22,7 @@ fn routes(admin: &Admin) -> Vec<(String, String, String)> {
 /// The live tail of the usage log, whose answers have no end.
 const TAIL: &str = "/admin/v1/usage/tail";
 
-/// The status of an answer of which only the head is read.
+/// The status of an answer; only its head is read.
 fn begun(admin: &Admin, request: &Request) -> u16 {
     admin.gateway.start_request(request).read_head().unwrap().status
 }

@@ -14,7 +14,7 @@ fn with_records(count: usize) -> (Admin, Vec<String>) {
     let admin = Admin::echo();
     let mut ids: Vec<String> =
         (0..count).map(|_| admin.gateway.chat(&support::chat("echo")).header("x-request-id").unwrap().to_owned()).collect();
-    // Ids of one millisecond are in no order of time.
+    // Ids of the same millisecond are not ordered by time.
     ids.sort_unstable();
     within_a_second("everything is booked", || admin.get("/admin/v1/usage?limit=1000")["items"].as_array().unwrap().len() == count);
     (admin, ids)

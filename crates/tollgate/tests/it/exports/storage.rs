@@ -92,7 +92,7 @@ impl ObjectStorage {
         self.state().always = fault;
     }
 
-    /// Requests take so long.
+    /// Delays every response by this time.
     pub(super) fn take(&self, time: Duration) {
         self.state().time = time;
     }

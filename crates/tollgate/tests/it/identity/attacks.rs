@@ -92,7 +92,7 @@ fn password_guessing_is_limited_by_name_with_a_stated_wait() {
     let wait: u32 = limited.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=300).contains(&wait) && text(&limited).contains(&format!("in {wait} s")), "{}", text(&limited));
     sign_in(&admin, "bob");
-    // Names that no member has are limited alike.
+    // Unknown names are limited in the same way.
     let unknown: Vec<u16> = (0..11).map(|_| try_sign_in(&admin, "unknown", "a wrong password").status).collect();
     assert_eq!(unknown, statuses);
 }

@@ -136,7 +136,7 @@ fn members_make_keys_for_themselves_where_every_group_allows_it() {
     let audit = it.admin.get(&format!("/admin/v1/audit?kind=key&id={}", made["id"].as_str().unwrap()));
     assert!(audit["items"][0]["actor"].as_str().unwrap().starts_with("ann ("), "{audit}");
     assert!(!audit.to_string().contains(secret) && !it.admin.gateway.log().contains(secret));
-    // Others, their groups and what there is not are not found.
+    // Other members, their groups and unknown names are not found.
     it.admin.post("/admin/v1/groups", &json!({"name": "hidden", "visibility": "private", "self_service": true}));
     it.admin.post("/admin/v1/groups", &json!({"name": "strict"}));
     for groups in [json!(["hidden"]), json!(["echo", "hidden"]), json!(["none"])] {
@@ -146,7 +146,7 @@ fn members_make_keys_for_themselves_where_every_group_allows_it() {
         assert_eq!(refusal(&make(body.clone())), refused_whole(403, "operator_only"), "{body}");
     }
     assert_eq!(make(json!({"name": "k", "groups": ["echo"], "member": "owner"})).status, 404);
-    // Costs could be found by trying which limit refuses a request.
+    // Otherwise costs could be found by trying which limit refuses a request.
     for limit in [json!({"mode": "ceiling", "max_input": "1", "on": "cost"}), json!({"mode": "min_margin", "min_margin": "0.5"})] {
         let made = make(json!({"name": "k", "groups": ["echo"], "price_limit": limit}));
         assert_eq!(refusal(&made), refused(403, "operator_only", "price_limit"), "{limit}");

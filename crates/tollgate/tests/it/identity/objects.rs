@@ -1,4 +1,4 @@
-//! Every route, called by every role with objects of others: they are not found, in lists neither.
+//! Every route, called by every role with objects of others: they are neither found nor listed.
 
 use std::time::Duration;
 
@@ -335,7 +335,7 @@ fn live_tail_ends_with_the_session_or_key_that_opened_it() {
         .collect();
     admin.patch("/admin/v1/members/ann", &json!({"role": "member"}));
     for (pending, head) in &mut followers {
-        // The rest of the stream was sent before its end, which must come.
+        // Skip the rest of the stream; its end must follow.
         while pending.read_chunk(head).unwrap().is_some() {}
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions: what opens them, what ends them, and their list.
+//! Sessions: how they are opened, ended and listed.
 
 use std::{fs, thread, time::Duration};
 

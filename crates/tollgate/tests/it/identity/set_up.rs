@@ -43,7 +43,7 @@ fn first_start_prints_a_link_that_sets_up_the_first_admin_once() {
     assert!(!admin.gateway.log().contains(token), "the log holds the link");
 }
 
-/// The link stands in the log of the first start.
+/// The link is in the log of the first start, so it must expire.
 #[test]
 fn set_up_link_expires_once_another_admin_can_sign_in() {
     let admin = Admin::echo();

@@ -37,7 +37,7 @@ fn amounts_are_shown_in_the_display_currency_with_usd_in_the_title() {
     wait_for("the price is known", Duration::from_secs(30), priced);
     let square = visitor.page(&admin.gateway, "/models?unit=1k");
     assert!(square.contains("CNY / 千令牌") && square.contains("<span title=\"$0.0025\">¥0.01775</span>"), "{square}");
-    // Programs read USD, and so does who sets a price.
+    // Programs read USD, and prices are set in USD.
     let document = admin.gateway.send(&Request::get("/models.json")).json();
     assert_eq!((&document["currency"], &document["data"][0]["groups"][0]["price"]["input"]), (&json!("USD"), &json!("2.50")));
     assert!(admin.gateway.send(&Request::get("/models.atom")).text().contains("<subtitle>Prices are in USD.</subtitle>"));

@@ -1,4 +1,4 @@
-//! Thoughts that a Responses upstream sealed: they return to it, and are left out where another account refuses them.
+//! Encrypted reasoning of a Responses upstream: it returns to the upstream, and is removed if another account refuses it.
 
 use serde_json::{Value, json};
 use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, provider};
@@ -6,7 +6,7 @@ use tollgate_testkit::{Request, ScriptedResponse, TestGateway, Upstream, provide
 use super::{MODELS, body, gateway_for};
 use crate::support::{self, channel, group, prices};
 
-/// The model answers a call only with the thought that led to it.
+/// The model accepts a call only with the reasoning that led to it.
 #[test]
 fn encrypted_reasoning_returns_through_callers_of_other_protocols() {
     let upstream = Upstream::with_model();
@@ -82,7 +82,7 @@ fn encrypted_reasoning_returns_through_callers_of_other_protocols() {
     assert_eq!(seals, [(true, Some(provider::RESPONSES_SEAL)); 2]);
 }
 
-/// A history with a thought that another account has sealed, in a caller's protocol, with the field that is named as dropped.
+/// A history with reasoning encrypted by another account, in a caller's protocol, and the field that is reported as dropped.
 fn sealed_elsewhere() -> [(&'static str, Value, &'static str); 3] {
     let reasoning = json!({"id": "rs_1", "type": "reasoning", "summary": [], "encrypted_content": "gAAAAelsewhere"});
     let function = json!({"name": "f", "arguments": "{}"});

@@ -278,7 +278,7 @@ fn channel_identifies_itself_with_its_client_certificate_and_never_shows_the_key
     assert_eq!(shown.status, 200, "{}", shown.text());
     let row = admin.get("/admin/v1/channels/secured");
     assert_eq!((&row["client_certificate"], &row["client_key"]), (&json!(file("client.pem")), &json!("***")));
-    // The key is kept when the row comes back as it was shown, and when it is not sent.
+    // The key is kept when the masked row is sent back, and when the field is not sent.
     assert_eq!(change(&json!({"client_certificate": file("client.pem"), "client_key": "***"})).status, 200);
     assert_eq!(change(&json!({"weight": 2, "total_timeout_ms": 60_000})).status, 200);
     let with = said(&test());

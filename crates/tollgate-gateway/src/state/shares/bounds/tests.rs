@@ -8,7 +8,7 @@ const EACH_REQUEST: &str = "each request or connection has its own";
 const OF_OPERATORS: &str = "set and used by operators";
 const OF_THE_UPSTREAM: &str = "a bound on an upstream or a service, not on a caller";
 
-/// Bounds of which one caller could take nothing from another, with the reason.
+/// Bounds that one caller cannot use up for another, with the reason.
 #[rustfmt::skip]
 const NOT_SHARED: &[(&str, &str)] = &[
     ("request head", EACH_REQUEST),

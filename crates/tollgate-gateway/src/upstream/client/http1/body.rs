@@ -121,7 +121,7 @@ mod tests {
 
     use super::*;
 
-    /// Decodes a body that arrives in pieces of this size. Returns the data, and what follows the body.
+    /// Decodes a body that arrives in pieces of this size. Returns the data, and the bytes after the body.
     fn decode(mut decoder: BodyDecoder, body: &[u8], piece: usize) -> Result<Option<(Vec<u8>, usize)>, InvalidFraming> {
         let (mut received, mut data, mut sent) = (BytesMut::new(), Vec::new(), 0);
         loop {

@@ -12,7 +12,7 @@ use super::{
 /// Responses that are not sent yet.
 type Held = Arc<Mutex<Vec<h2::server::SendResponse<Bytes>>>>;
 
-/// An upstream whose connections have one stream each. It answers its first request, and keeps the others.
+/// An upstream whose connections have one stream each. It answers its first request, and holds the others.
 async fn upstream() -> (String, Held) {
     let held = Held::default();
     let keeps = Arc::clone(&held);
@@ -42,7 +42,7 @@ async fn learn_limit(client: &Client, url: &str) {
     tokio::task::yield_now().await;
 }
 
-/// Answers what is held until `calls` are over.
+/// Answers the held requests until `calls` complete.
 async fn answer_all<T>(held: &Held, calls: impl Future<Output = T>) -> T {
     let answers = async {
         loop {

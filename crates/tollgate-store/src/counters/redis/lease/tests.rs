@@ -1,4 +1,4 @@
-//! However nodes use their leases, and in any order of their messages to Redis: limit ≥ spent + reserved.
+//! Invariant for any use of leases and any order of the messages to Redis: limit ≥ spent + reserved.
 
 use proptest::prelude::*;
 use tollgate_core::{BudgetAction, KeyId, Limits, NanoUsd, Window};
