@@ -30,6 +30,23 @@ async function call(page, method, path, body) {
   );
 }
 
+// Controls that a finger 44 px wide cannot hit at their upper or lower edge.
+const tooSmall = (page) => page.evaluate(() => {
+  const controls = document.querySelectorAll(".btn, .seg :is(a, button), nav.tabs a, .copy");
+  const isHit = (control, dy) => {
+    const { x, y, width, height } = control.getBoundingClientRect();
+    const at = document.elementFromPoint(x + width / 2, y + height / 2 + dy);
+    // Another control may be nearer where two lie close together.
+    return !at || control.contains(at) || at.closest("a, button, input, select, label, summary");
+  };
+  const small = [...controls].filter((control) => {
+    if (!control.checkVisibility() || control.closest(".dock, details:not([open]) > :not(summary)")) return false;
+    control.scrollIntoView({ block: "center" });
+    return !isHit(control, -21) || !isHit(control, 21);
+  });
+  return small.map((control) => control.outerHTML.slice(0, 120));
+});
+
 test("long names fit on a phone", async () => {
   await asOwner(browser, gateway, VIEWS.phone, async (page, faults) => {
     await page.goto(`${gateway.base}/profile`);
@@ -97,6 +114,7 @@ test("long names fit on a phone", async () => {
     for (const path of paths) {
       await page.goto(`${gateway.base}${path}`);
       await checkPage(page, faults, `long names on ${path}`).catch((error) => wrong.push(error.message));
+      wrong.push(...(await tooSmall(page)).map((control) => `${path}: ${control}`));
     }
     assert.deepEqual(wrong, []);
     await page.goto(`${gateway.base}/log/${without[1]}`);

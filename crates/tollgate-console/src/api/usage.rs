@@ -11,7 +11,7 @@ mod tail;
 mod view;
 
 use serde_json::json;
-use tollgate_core::{MAX_TAGS, RequestId};
+use tollgate_core::{MAX_TAGS, RequestId, UsageRecord};
 use tollgate_store::{
     AdminScope, Page, RowKind, SortOrder, UsageCursor, UsageFilter,
     fields::{FieldShape, Kind, Object},
@@ -20,6 +20,7 @@ use tollgate_store::{
 use super::{
     request_context::RequestContext,
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
+    row_names::names_by_id,
     schema::{COUNT, TEXT, USD, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
@@ -115,14 +116,17 @@ const RECORD_FIELDS: &[FieldShape] = &[
     read("trace", Kind::List { of: &TRACE_ENTRY, max: 10_000 }, "Routing decision for each account considered."),
     read("attempts", Kind::List { of: &ATTEMPT_ENTRY, max: 100 }, "Attempts, in order."),
 ];
-static RECORD: Object = Object::of("UsageRecord", RECORD_FIELDS);
-/// A record with its member and the lines of its amounts.
+const MEMBER_NAME: FieldShape =
+    read("member_name", TEXT, "Name of the member, or its last one if it was removed; null: unknown.").or_null();
+static RECORD: Object =
+    Object::of("UsageRecord", &super::schema::join::<{ RECORD_FIELDS.len() + 1 }>(&[RECORD_FIELDS, &[MEMBER_NAME]]));
+/// A record with the lines of its amounts.
 static RECORD_DETAIL: Object = Object::of(
     "UsageRecordDetail",
     &super::schema::join::<{ RECORD_FIELDS.len() + 4 }>(&[
         RECORD_FIELDS,
         &[
-            read("member_name", TEXT, "Name of the member, or its last one if it was removed; null: unknown.").or_null(),
+            MEMBER_NAME,
             read("member_removed", Kind::Flag, "Whether the member was removed."),
             read("pricing", Kind::Object(&pricing::PRICING), "How the amounts come about."),
             read("contents", Kind::Flag, "Whether its body and answer are stored and the caller may read them."),
@@ -232,8 +236,16 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let view = UsageView::of(&context);
     let _permit = context.acquire_heavy_permit().await?;
     let Page { items, next, searched_until } = context.with_query_timeout(context.state.store.usage.page(&filter)).await?;
+    let members = items.iter().map(|record| record.member.to_string()).collect();
+    let members = names_by_id(&context, RowKind::Member, members).await?;
+    let row = |record: UsageRecord| {
+        let member = members.get(&record.member.to_string()).map(|member| member.name.as_str());
+        let mut row = usage_format::json(&view.record(record));
+        row["member_name"] = member.into();
+        row
+    };
     Ok(ApiResponse::ok(json!({
-        "items": items.into_iter().map(|record| usage_format::json(&view.record(record))).collect::<Vec<_>>(),
+        "items": items.into_iter().map(row).collect::<Vec<_>>(),
         "next": next.map(|UsageCursor(id)| id.to_string()),
         "searched_until": searched_until.map(time_value),
     })))

@@ -333,7 +333,7 @@ pub(crate) fn names<'a>(form: &'a FormData, field: &str) -> Vec<&'a str> {
     form.value(field).split([',', '，', '\n', '\r']).map(str::trim).filter(|name| !name.is_empty()).collect()
 }
 
-/// A limit; empty is unlimited.
+/// A whole number; empty is 0.
 pub(crate) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError> {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     if digits.is_empty() {
@@ -342,9 +342,18 @@ pub(crate) fn whole_number(form: &FormData, field: &str) -> Result<u64, ApiError
     digits.parse().map_err(|_| ApiError::value(field, "expected a whole number").because("whole_number"))
 }
 
-/// The same for a body. Text that is not a number is sent unchanged, so that the admin API reports it together with the other faults.
-pub(crate) fn number_or_text(form: &FormData, field: &str) -> Value {
-    whole_number(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from)
+/// A limit, 0 for an empty field. A typed 0 is refused: the admin API reads it as unlimited, while people mean that nothing is allowed.
+pub(crate) fn limit(form: &FormData, field: &str) -> Result<u64, ApiError> {
+    let number = whole_number(form, field)?;
+    if number == 0 && form.filled(field).is_some() {
+        return Err(ApiError::value(field, "expected a number above 0").because("limit"));
+    }
+    Ok(number)
+}
+
+/// A limit for a body. Text that is no limit is sent unchanged, so that the admin API reports it together with the other faults.
+pub(crate) fn limit_or_text(form: &FormData, field: &str) -> Value {
+    limit(form, field).map_or_else(|_| form.value(field).trim().into(), Value::from)
 }
 
 /// A decimal as typed: without a sign of the currency and without separators of thousands.
@@ -390,11 +399,14 @@ mod tests {
 
     #[test]
     fn typed_lists_and_numbers_are_parsed_leniently() {
-        let form = FormData::parse("models=a,+b%0D%0Ac%EF%BC%8C&rpm=1,000&tpm=&bad=many".as_bytes());
+        let form = FormData::parse("models=a,+b%0D%0Ac%EF%BC%8C&rpm=1,000&tpm=&bad=many&none=0".as_bytes());
         assert_eq!(names(&form, "models"), ["a", "b", "c"]);
         assert_eq!((whole_number(&form, "rpm").unwrap(), whole_number(&form, "tpm").unwrap()), (1_000, 0));
         assert_eq!(whole_number(&form, "bad").unwrap_err().param(), Some("bad"));
-        assert_eq!((number_or_text(&form, "rpm"), number_or_text(&form, "bad")), (1_000.into(), "many".into()));
+        assert_eq!((limit_or_text(&form, "rpm"), limit_or_text(&form, "bad")), (1_000.into(), "many".into()));
+        assert_eq!((whole_number(&form, "none").unwrap(), limit_or_text(&form, "none")), (0, "0".into()));
+        assert_eq!((limit(&form, "rpm").unwrap(), limit(&form, "tpm").unwrap()), (1_000, 0));
+        assert_eq!(limit(&form, "none").unwrap_err().param(), Some("none"));
         assert_eq!(decimal(" $1,234.50 "), "1234.50");
         assert!(check_typed_name(&FormData::of(&[(TYPED_NAME, " a ")]), "a").is_ok());
         assert!(check_typed_name(&form, "a").is_err());

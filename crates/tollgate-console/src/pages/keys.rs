@@ -101,6 +101,8 @@ struct KeyPage {
     /// When each budget of the whole gateway renews that is spent.
     gateway_renewals: Vec<Option<TimeText>>,
     by_protocol: Vec<ProtocolLines>,
+    /// Whether the key can be used, but its groups and its own models leave none.
+    has_no_model: bool,
     /// Model that the playground begins with.
     model: String,
     form: Option<ControlSection>,
@@ -202,6 +204,7 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
         banner: state.banner(),
         secret: shown.map(str::to_owned),
         by_protocol: clients::by_protocol(t, access, |protocol| key.may_speak(protocol)),
+        has_no_model: allowance.as_ref().is_some_and(|allowance| allowance.models.is_empty()),
         model,
         budgets,
         gateway_renewals: allowance.as_ref().map_or_else(Vec::new, |allowance| allowance.gateway_renewals(t)),

@@ -229,7 +229,7 @@ async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: boo
         Err(error) => return Err(error.into()),
     };
     let t = request.t();
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))));
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{}", filter.query(None))), is_operator);
     Ok(Some(RecordDrawer { layout: request.layout(t.say("nav.log")), t, is_operator, record }))
 }
 
@@ -271,7 +271,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
             return Ok(part);
         }
     };
-    part.rows = records.items.iter().map(|record| LogRow::of(t, record)).collect();
+    part.rows = records.items.iter().map(|record| LogRow::of(t, record, is_operator)).collect();
     part.older = records.next.map(|next| request.url(&format!("/log?{}", filter.query(Some(&next)))));
     part.searched_until = records.searched_until.and_then(|at| format::time(t, &at));
     if filter.after.is_none() {
@@ -356,7 +356,7 @@ async fn one(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let call = ApiCall { path: path_of(&[("record", request.path_param("record"))]), ..ApiCall::default() };
     let record: RecordObject = request.read(operations::GET_USAGE, call).await?;
     let back = LogFilter::of(&request.query, request.state.gateway.now(), is_operator).query(None);
-    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")));
+    let record = RecordDetail::of(t, &record, request.url(&format!("/log?{back}")), is_operator);
     let layout = request.layout(record.title.clone()).below("/log", t.say("nav.log"));
     if request.wants_part() {
         return PageReply::ok(&RecordDrawer { layout, t, is_operator, record });

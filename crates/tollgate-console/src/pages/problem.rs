@@ -151,6 +151,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "key_exists" => t.say("problem.key_exists"),
         "key_name" => t.say("problem.key_name"),
         "last_admin" => t.say("problem.last_admin"),
+        "limit" => t.say("problem.limit"),
         "margin" => t.say("problem.margin"),
         "model_factors" => t.say("problem.model_factors"),
         "key_tags" => t.say("problem.key_tags"),

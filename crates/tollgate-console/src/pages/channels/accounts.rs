@@ -127,7 +127,7 @@ fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     let mut body = Map::new();
     body.insert("status".to_owned(), if form.has("status") { "on" } else { "off" }.into());
     for field in ["concurrency", "rpm", "tpm"] {
-        body.insert(field.to_owned(), control::whole_number(form, field)?.into());
+        body.insert(field.to_owned(), control::limit(form, field)?.into());
     }
     if let Some(multiplier) = form.filled("cost_multiplier") {
         body.insert("cost_multiplier".to_owned(), multiplier.into());
@@ -142,7 +142,7 @@ fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, Pag
     let error = match error.param() {
         Some("name") => error.because("row_name"),
         Some("cost_multiplier") => error.because("multiplier"),
-        Some("concurrency" | "rpm" | "tpm") => error.because("whole_number"),
+        Some("concurrency" | "rpm" | "tpm") => error.because("limit"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
         _ => error,
     };

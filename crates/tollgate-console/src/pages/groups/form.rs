@@ -6,7 +6,7 @@ use super::view::GroupObject;
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, number_or_text},
+        control::{self, ControlSection, FaultPlace, decimal, limit_or_text, limit_text, names},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -33,9 +33,9 @@ const PLACES: &[FaultPlace] = &[
     ("price_limit_kind", "price_limit", "price_limit_kind"),
     ("hedge", "hedge", "amount"),
     ("budget", "budget_amount", "amount"),
-    ("rpm", "rpm", "whole_number"),
-    ("tpm", "tpm", "whole_number"),
-    ("concurrency", "concurrency", "whole_number"),
+    ("rpm", "rpm", "limit"),
+    ("tpm", "tpm", "limit"),
+    ("concurrency", "concurrency", "limit"),
     ("nothing_left", "confirm", "nothing_left"),
     ("typed_name", "typed_name", "typed_name"),
 ];
@@ -212,7 +212,7 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     body.insert("model_multipliers".to_owned(), model_multipliers(factors).unwrap_or_else(|_| factors.into()));
     body.insert("price_limit".to_owned(), price_limit(form));
     for limit in ["rpm", "tpm", "concurrency"] {
-        body.insert(limit.to_owned(), number_or_text(form, limit));
+        body.insert(limit.to_owned(), limit_or_text(form, limit));
     }
     if form.has("budget_amount") {
         let budget = form.filled("budget_amount").map(|amount| {

@@ -152,7 +152,7 @@ pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
     };
     body.insert("tags".to_owned(), Value::Object(parts("tags").map(pair).collect()));
     for field in ["rpm", "tpm", "concurrency"] {
-        body.insert(field.to_owned(), control::number_or_text(form, field));
+        body.insert(field.to_owned(), control::limit_or_text(form, field));
     }
     let expires = form.filled("expires").map(|day| format!("{day}T23:59:59Z"));
     body.insert("expires_at".to_owned(), json!(expires));
@@ -202,9 +202,9 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "tags" => ("tags", "key_tags"),
         "ip_allow" => ("ip_allow", "network"),
         "expires_at" => ("expires", "past"),
-        "rpm" => ("rpm", "whole_number"),
-        "tpm" => ("tpm", "whole_number"),
-        "concurrency" => ("concurrency", "whole_number"),
+        "rpm" => ("rpm", "limit"),
+        "tpm" => ("tpm", "limit"),
+        "concurrency" => ("concurrency", "limit"),
         "budget" => ("budget_amount", "amount"),
         "count" if error.reason().is_none() => ("count", "whole_number"),
         _ if error.code() == "already_exists" => ("name", "key_exists"),

@@ -24,7 +24,8 @@ pub(super) struct RecordObject {
     pub(super) status: u16,
     key: String,
     pub(super) key_name: String,
-    group: Option<String>,
+    pub(super) member_name: Option<String>,
+    pub(super) group: Option<String>,
     pub(super) protocol_in: String,
     pub(super) protocol_out: Option<String>,
     method: String,
@@ -203,7 +204,8 @@ impl AttemptRow {
 #[derive(Debug)]
 pub(super) struct PriceTable {
     pub(super) lines: Vec<PriceLine>,
-    pub(super) multiplier: String,
+    /// The factor of the group, which is in the amounts of the lines; `None` if it is 1.
+    pub(super) multiplier: Option<String>,
     /// The service tier and its factor, which is in the unit prices.
     pub(super) service_tier: Option<(&'static str, String)>,
     pub(super) exact: Option<Amount>,
@@ -228,7 +230,7 @@ pub(super) struct TraceRow {
 }
 
 impl RecordDetail {
-    pub(super) fn of(t: Locale, record: &RecordObject, back: String) -> Self {
+    pub(super) fn of(t: Locale, record: &RecordObject, back: String, is_operator: bool) -> Self {
         Self {
             id: record.id.clone(),
             title: record.model.clone().unwrap_or_else(|| record.id.clone()),
@@ -238,7 +240,7 @@ impl RecordDetail {
             figures: figures(t, record),
             key: record.key.clone(),
             key_name: record.key_name.clone(),
-            facts: facts(t, record),
+            facts: facts(t, record, is_operator),
             problem: problem(t, record),
             explained: record.reason.clone().filter(|id| docs::is_explained(id)),
             attempts: attempts(t, record),
@@ -269,7 +271,7 @@ fn figures(t: Locale, record: &RecordObject) -> Vec<(&'static str, String, Strin
     figures
 }
 
-fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
+fn facts(t: Locale, record: &RecordObject, is_operator: bool) -> Vec<(&'static str, String)> {
     let mut asked = format!("{} · {}", record.method, protocols::label(t, &record.protocol_in));
     if let Some(out) = record.protocol_out.as_deref().filter(|out| *out != record.protocol_in) {
         asked = format!("{asked} → {}", protocols::label(t, out));
@@ -291,6 +293,7 @@ fn facts(t: Locale, record: &RecordObject) -> Vec<(&'static str, String)> {
         Some(entries.join(separator)).filter(|names| !names.is_empty())
     };
     let known = [
+        (t.say("keys.member"), record.member_name.clone().filter(|_| is_operator)),
         (t.say("log.group"), record.group.clone()),
         (t.say("record.asked"), Some(asked)),
         (t.say("log.finish"), record.finish.as_deref().map(|word| finish_label(t, word).to_owned())),
@@ -382,7 +385,7 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     };
     PriceTable {
         lines: lines.lines.iter().map(line).collect(),
-        multiplier: lines.multiplier.clone(),
+        multiplier: Some(lines.multiplier.clone()).filter(|factor| factor != "1"),
         service_tier: lines.service_tier_factor.clone().map(|factor| {
             let is_flex = lines.options.iter().any(|option| option == "flex");
             (if is_flex { t.say("pricing.flex") } else { t.say("pricing.priority") }, factor)
@@ -434,21 +437,29 @@ mod tests {
                 "error": null, "tokens": tokens, "cost": "0.1", "first_byte_us": first, "duration_us": duration,
                 "upstream_request_id": null, "beside": false})
         };
+        let sale = json!({"amount": "1.5", "exact": "1.5", "multiplier": "0.98", "options": [], "service_tier_factor": null,
+            "lines": [{"kind": "input", "count": 10, "unit_price": "2.00", "amount": "1.5"}]});
         let record: RecordObject = serde_json::from_value(json!({
             "id": "req_1", "at": "2026-11-23T10:00:00Z", "outcome": "completed", "reason": null, "detail": null, "status": 200,
-            "key": "key_1", "key_name": "ci", "member": "mbr_1", "group": "default", "protocol_in": "openai", "protocol_out": "gemini",
+            "key": "key_1", "key_name": "ci", "member": "mbr_1", "member_name": "ann", "group": "default", "protocol_in": "openai", "protocol_out": "gemini",
             "method": "chat", "model": "m", "stream": true, "tokens": tokens, "sale": "1.5", "cost": "0.2", "price_version": 4,
             "ttft_us": 500_000, "duration_us": 1_000_000, "overhead_us": 10, "address": null, "client_request_id": null,
             "tags": {"a": "b"}, "dropped": [], "trace": [{"channel": "c", "account": null, "code": "cooling", "detail": null}],
             "attempts": [attempt("2026-11-23T10:00:00Z", "refused", None, 100_000),
                 attempt("2026-11-23T10:00:00.1Z", "answered", Some(400_000), 900_000)],
-            "pricing": {"sale": null, "cost": []},
+            "pricing": {"sale": sale, "cost": []},
         }))
         .unwrap();
-        let detail = RecordDetail::of(Locale::EN, &record, String::new());
+        let detail = RecordDetail::of(Locale::EN, &record, String::new(), true);
         let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
         assert_eq!(places, [(0, 100, 0, true), (100, 400, 500, false)]);
         assert_eq!(speed(&record), Some(10.0));
         assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
+        assert_eq!(detail.price.unwrap().multiplier.as_deref(), Some("0.98"));
+        let names_member = |is_operator| {
+            let detail = RecordDetail::of(Locale::EN, &record, String::new(), is_operator);
+            detail.facts.contains(&(Locale::EN.say("keys.member"), "ann".to_owned()))
+        };
+        assert!(names_member(true) && !names_member(false), "a member's own records do not repeat the name");
     }
 }

@@ -18,6 +18,9 @@ pub(super) struct LogRow {
     /// The provider's name of the model, if it differs.
     pub(super) upstream_model: Option<String>,
     pub(super) key: String,
+    /// The member whose key it is, for operators.
+    pub(super) member: Option<String>,
+    pub(super) group: String,
     pub(super) channel: Option<String>,
     pub(super) tries: Option<String>,
     pub(super) protocol: &'static str,
@@ -34,7 +37,7 @@ pub(super) struct LogRow {
 }
 
 impl LogRow {
-    pub(super) fn of(t: Locale, record: &RecordObject) -> Self {
+    pub(super) fn of(t: Locale, record: &RecordObject, is_operator: bool) -> Self {
         let last = record.attempts.iter().rev().find(|attempt| !attempt.beside);
         let tokens = &record.tokens;
         let some = |count: u64| if count == 0 { "–".to_owned() } else { format::integer(count) };
@@ -46,6 +49,8 @@ impl LogRow {
             upstream_model: last.map(|attempt| attempt.upstream_model.clone()).filter(|name| *name != model),
             model,
             key: record.key_name.clone(),
+            member: record.member_name.clone().filter(|_| is_operator),
+            group: record.group.clone().unwrap_or_else(|| "–".to_owned()),
             channel: last.map(|attempt| attempt.channel.clone()),
             tries: (record.attempts.len() > 1).then(|| t.say_with("log.tries", &[("count", &record.attempts.len().to_string())])),
             protocol: protocols::label(t, &record.protocol_in),

@@ -6,7 +6,7 @@ use super::view::{MemberObject, role};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, ControlSection, FaultPlace, decimal, limit_text, names, number_or_text},
+        control::{self, ControlSection, FaultPlace, decimal, limit_or_text, limit_text, names},
         form::{FormData, FormState},
         locale::Locale,
         reply::PageFailure,
@@ -18,9 +18,9 @@ const PLACES: &[FaultPlace] = &[
     ("already_exists", "name", "exists"),
     ("groups", "groups", "unknown_group"),
     ("default_group", "default_group", "unknown_group"),
-    ("rpm", "rpm", "whole_number"),
-    ("tpm", "tpm", "whole_number"),
-    ("concurrency", "concurrency", "whole_number"),
+    ("rpm", "rpm", "limit"),
+    ("tpm", "tpm", "limit"),
+    ("concurrency", "concurrency", "limit"),
     ("budget", "budget_amount", "amount"),
     ("last_admin", "role", "last_admin"),
     ("amount", "amount", "posting"),
@@ -109,7 +109,7 @@ pub(super) fn body(form: &FormData) -> Map<String, Value> {
     body.insert("groups".to_owned(), names(form, "groups").into_iter().collect());
     body.insert("default_group".to_owned(), form.filled("default_group").map_or(Value::Null, Value::from));
     for limit in ["rpm", "tpm", "concurrency"] {
-        body.insert(limit.to_owned(), number_or_text(form, limit));
+        body.insert(limit.to_owned(), limit_or_text(form, limit));
     }
     if form.has("budget_amount") {
         let budget = form.filled("budget_amount").map(|amount| {

@@ -172,7 +172,7 @@ fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
         body.insert(name.to_owned(), form.filled(name).map_or(Value::Null, Value::from));
     }
     for name in NUMBERS {
-        let typed = control::number_or_text(form, name);
+        let typed = control::limit_or_text(form, name);
         body.insert(name.to_owned(), if form.filled(name).is_none() { Value::Null } else { typed });
     }
     for name in ["input_modalities", "output_modalities"] {
