@@ -78,9 +78,11 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   await page.locator("[data-shown]", { hasText: "event: message_stop" }).waitFor();
   await page.getByRole("button", { name: "Headers", exact: true }).click();
   await page.locator("[data-shown]", { hasText: "x-request-id" }).waitFor();
+  const shown = () => page.locator("[data-shown]").textContent();
   for (const [language, says] of [["curl", "x-api-key: $TOLLGATE_KEY"], ["Python", "import httpx"], ["Node", "process.env.TOLLGATE_KEY"]]) {
     await page.getByRole("button", { name: language, exact: true }).click();
     await page.locator("[data-shown]", { hasText: says }).waitFor();
+    assert.ok(!(await shown()).includes("x-tollgate-tags"), `${language}: programs are not booked as the playground`);
   }
   assert.ok(!(await page.content()).includes(secret), "the key is in the memory of the tab only");
   assert.equal(await page.evaluate(() => JSON.stringify({ ...localStorage, ...sessionStorage })).then((kept) => kept.includes("sk-")), false);
@@ -89,6 +91,55 @@ test("playground: every protocol, streamed, compared, and shown as code", async 
   await page.getByRole("button", { name: "New", exact: true }).click();
   await page.getByRole("button", { name: /^Say hello over Chat|^Say hello to both/ }).first().click();
   await page.locator(".answer .said").first().waitFor();
+  await page.locator("[data-earlier-list] time", { hasText: /^\d{1,2} \w+ \d{4}, \d{2}:\d{2}$/ }).first().waitFor();
+  await context.close();
+});
+
+test("playground: the panel shows the request that was sent", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground?model=acme-large`);
+  await page.locator("#message").fill("q0");
+  const shown = () => page.locator("[data-shown]").textContent();
+  const view = (name) => page.getByRole("button", { name, exact: true }).click();
+  const body = async () => JSON.parse((await shown()).split("\n\n")[1]);
+  assert.deepEqual((await body()).messages, [{ role: "user", content: "q0" }], "the one that would be sent");
+  await Promise.all([page.waitForResponse("**/v1/key"), page.locator("[data-make-key]").click()]);
+  const sent = [];
+  page.on("request", (request) => { if (request.url().endsWith("/v1/chat/completions")) sent.push(request); });
+  for (const text of ["q1", "q2"]) {
+    await page.locator("#message").fill(text);
+    await page.locator("#message").press("Control+Enter");
+    await page.waitForFunction((text) => {
+      const turns = [...document.querySelectorAll(".you")].map((turn) => turn.textContent);
+      return turns.includes(text) && document.querySelector("[data-state].ok:not([hidden])");
+    }, text);
+    assert.deepEqual(await body(), sent.at(-1).postDataJSON());
+    assert.match(await shown(), /x-tollgate-tags: source=playground/);
+    await view("curl");
+    const [, copied] = (await shown()).match(/-d '(.*)'$/s);
+    assert.deepEqual(JSON.parse(copied), sent.at(-1).postDataJSON());
+    assert.ok(!(await shown()).includes("x-tollgate-tags"));
+    await view("Request");
+  }
+  assert.deepEqual(sent.map((request) => request.postDataJSON().messages.map(({ role }) => role)), [["user"], ["user", "assistant", "user"]]);
+  await page.locator("#message").fill("a draft");
+  assert.deepEqual(await body(), sent.at(-1).postDataJSON(), "a draft is not sent yet");
+  await page.locator("[data-others] button", { hasText: "/v1/messages" }).click();
+  assert.deepEqual((await body()).messages.map(({ role }) => role), ["user", "assistant", "user"], "the same request over another protocol");
+  await context.close();
+});
+
+test("playground: each model is added once", async () => {
+  const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  await page.goto(`${gateway.base}/playground?model=acme-large`);
+  const models = () => page.locator(".answer [data-model]").evaluateAll((selects) => selects.map((select) => select.value));
+  const add = page.getByRole("button", { name: "Add model" });
+  await page.locator(".answer").waitFor();
+  while (await add.isEnabled()) await add.click();
+  const chosen = await models();
+  assert.ok(chosen.length > 1 && new Set(chosen).size === chosen.length, chosen.join());
   await context.close();
 });
 

@@ -63,6 +63,10 @@ test("the first admin sets a password and finds the console", async () => {
   await page.getByText("The key is ready").waitFor();
   await checkPage(page, faults, "set-up, key made");
   await screenshot(page, "set-up-key.light");
+  const playground = new URL(await page.getByRole("link", { name: "Open playground" }).getAttribute("href"), gateway.base);
+  const model = playground.searchParams.get("model");
+  assert.ok(["acme-large", "acme/small:free", "chat-model"].includes(model), `${model} is a model of a provider`);
+  assert.ok((await page.locator(".use").textContent()).includes(model));
   await page.getByRole("link", { name: "To the overview" }).click();
   await page.waitForURL("**/overview");
   await page.getByText("To get started").waitFor();

@@ -18,6 +18,8 @@ export class Column {
   raw = "";
   headers = "";
   square = null;
+  // The last request, with the model and the messages that it was made of.
+  last = null;
   #stop = null;
   #result = null;
 
@@ -118,6 +120,7 @@ export class Column {
     const { playground } = this;
     this.#result?.remove();
     const request = playground.request(this);
+    this.last = { request, model: this.model, messages: [...this.messages] };
     const answer = newAnswer();
     const turn = this.#show({ role: "assistant", ...answer });
     turn.classList.add("caret");

@@ -3,7 +3,7 @@
 import { Column } from "./playground-column.js";
 import { coloured, languages, shortened } from "./playground-code.js";
 import { codecs } from "./playground-protocols.js";
-import { timeZone } from "./zone.js";
+import { timeFormat } from "./zone.js";
 
 const MAX_COLUMNS = 3;
 const MAX_IMAGES = 4;
@@ -11,7 +11,7 @@ const MAX_IMAGE_BYTES = 5 << 20;
 const KEPT = "tollgate.playground";
 const MAX_KEPT = 20;
 const MAX_KEPT_CHARS = 200_000;
-// The requests are marked in the usage log.
+// The tag of the playground's own requests in the usage log. Copied code does not carry it.
 const MARK = { "x-tollgate-tags": "source=playground" };
 
 const root = document.getElementById("playground");
@@ -96,12 +96,24 @@ const playground = {
       tools: field ? this.tools() ?? [] : [], stream: this.stream,
     });
     const credential = { name: dataset.credential, prefix: dataset.prefix };
-    const headers = { "content-type": "application/json", ...JSON.parse(dataset.headers), ...MARK };
-    const sent = { ...headers, [credential.name]: credential.prefix + (this.key?.secret ?? "") };
-    return { protocol, path, address: root.dataset.send + path, url: root.dataset.base + path, credential, headers, sent, body, stream: this.stream };
+    const headers = { "content-type": "application/json", ...JSON.parse(dataset.headers) };
+    const sent = { ...headers, ...MARK, [credential.name]: credential.prefix + (this.key?.secret ?? "") };
+    const masked = this.key?.shown ?? "$TOLLGATE_KEY";
+    return { protocol, path, address: root.dataset.send + path, url: root.dataset.base + path, credential, headers, sent, masked, body, stream: this.stream };
+  },
+
+  // The request of the panel: the last one that was sent, or before the first the one that would be. Under another protocol it is the
+  // same request, translated.
+  shownRequest(column) {
+    const { last } = column;
+    if (last?.request.protocol === this.protocol.value) return last.request;
+    const draft = { role: "user", text: find("message").value || "…", images: this.images };
+    const { model, messages } = last ?? { model: column.model, messages: [...column.messages, draft] };
+    return this.request(Object.assign(Object.create(column), { model, messages }));
   },
 
   async modelChanged(column) {
+    this.allowAdding();
     column.square = null;
     const query = new URLSearchParams({ model: column.model });
     const headers = this.key ? { authorization: `Bearer ${this.key.secret}` } : {};
@@ -124,13 +136,20 @@ const playground = {
 
   add(model) {
     if (this.columns.length >= MAX_COLUMNS) return;
-    const column = new Column(this, model ?? find("first-model").value);
+    const column = new Column(this, model ?? this.unused());
     this.columns.push(column);
     find("columns").append(column.node);
     this.activate(column);
     this.modelChanged(column);
     this.arrange();
     return column;
+  },
+
+  // The first model that the key may use and that is not there yet.
+  unused() {
+    const there = this.columns.map((column) => column.model);
+    const models = [...find("first-model").options].map((option) => option.value);
+    return models.find((model) => !there.includes(model) && (this.key?.models.includes(model) ?? true));
   },
 
   remove(column) {
@@ -143,11 +162,13 @@ const playground = {
 
   arrange() {
     find("columns").dataset.count = this.columns.length;
-    find("add").disabled = this.columns.length >= MAX_COLUMNS;
+    this.allowAdding();
     for (const { node } of this.columns) node.querySelector("[data-remove]").hidden = this.columns.length === 1;
     const box = find("message");
     box.placeholder = [this.words.write, this.words.writeBoth, this.words.writeAll][this.columns.length - 1];
   },
+
+  allowAdding() { find("add").disabled = this.columns.length >= MAX_COLUMNS || !this.unused(); },
 
   activate(column) {
     if (this.active === column) return;
@@ -175,28 +196,26 @@ const playground = {
     this.show();
   },
 
-  // The request panel: the request that the next message to the active model sends.
+  // The request panel of the active model.
   show() {
     if (!this.active) return;
     const column = this.active;
-    const draft = find("message").value;
-    const preview = Object.create(column);
-    preview.messages = draft || column.messages.length === 0 ? [...column.messages, { role: "user", text: draft || "…", images: this.images }] : column.messages;
-    const request = this.request(preview);
-    const masked = this.key ? this.key.shown : `$TOLLGATE_KEY`;
-    const head = `POST ${request.path}\n${request.credential.name}: ${request.credential.prefix}${masked}\n${Object.entries(request.headers).map(([name, value]) => `${name}: ${value}`).join("\n")}`;
+    const request = this.shownRequest(column);
+    const { path, credential, masked } = request;
+    const headers = Object.entries({ ...request.headers, ...MARK }).map(([name, value]) => `${name}: ${value}`);
+    const head = [`POST ${path}`, `${credential.name}: ${credential.prefix}${masked}`, ...headers].join("\n");
     const texts = {
       request: () => `${head}\n\n${shortened(request.body)}`, raw: () => column.raw || this.words.nothingYet, headers: () => column.headers || this.words.nothingYet,
     };
     const text = (texts[this.view] ?? (() => languages[this.view](request)))();
     find("shown").replaceChildren(...(this.view === "request" ? [`${head}\n\n`, ...coloured(text.slice(head.length + 2))] : [text]));
-    find("shown-model").textContent = this.columns.length > 1 ? column.model : "";
+    find("shown-model").textContent = this.columns.length > 1 ? (column.last?.model ?? column.model) : "";
     const others = [...document.querySelectorAll("input[name=protocol]")].filter((input) => !input.checked);
     find("others").replaceChildren(...others.map((input) => {
       const button = document.createElement("button");
       button.type = "button";
       button.className = "plain mono";
-      button.textContent = `POST ${codecs[input.value].path(column.model, this.stream)}`;
+      button.textContent = `POST ${codecs[input.value].path(column.last?.model ?? column.model, this.stream)}`;
       button.addEventListener("click", () => input.click());
       return button;
     }));
@@ -315,6 +334,7 @@ const playground = {
     find("key-there").hidden = !isThere;
     find("key-ask").hidden = isThere;
     if (isThere) find("key-missing").hidden = true;
+    this.allowAdding();
     this.show();
   },
 
@@ -349,7 +369,7 @@ const playground = {
   list() {
     const entries = this.stored();
     find("earlier").hidden = entries.length === 0;
-    const format = new Intl.DateTimeFormat(document.documentElement.lang, { dateStyle: "short", timeStyle: "short", timeZone });
+    const format = timeFormat({ day: "numeric", month: "short", year: "numeric", hour: "2-digit", minute: "2-digit" });
     find("earlier-list").replaceChildren(...entries.map((entry) => {
       const item = document.createElement("li");
       const button = document.createElement("button");

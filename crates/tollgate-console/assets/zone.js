@@ -9,7 +9,7 @@ function chosen() {
   }
 }
 
-export const timeZone = chosen();
+const timeZone = chosen();
 
 // Dates as the server writes them: the day first, and a clock of 24 hours.
 const { lang } = document.documentElement;

@@ -15,6 +15,7 @@ mod control;
 mod difference;
 mod docs;
 mod failure_text;
+mod field_label;
 mod file_faults;
 mod form;
 mod format;

@@ -20,6 +20,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get},
     route::{PageRoute, SeenBy, page},
+    setting_texts,
 };
 use crate::dispatch::ApiCall;
 
@@ -219,8 +220,8 @@ async fn rules(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         let value = it.value.filter(|value| !value.is_empty());
         ThresholdRow {
             value: value.map_or_else(|| t.say("alerts.no_value").to_owned(), |value| shown_value(t, &value, it.unit.as_deref())),
+            doc: setting_texts::doc(t, &it.name, &it.doc).to_owned(),
             name: it.name,
-            doc: it.doc,
         }
     };
     let row = |rule: RuleObject| RuleRow {

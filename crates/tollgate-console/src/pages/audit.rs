@@ -102,7 +102,7 @@ fn kind(t: Locale, kind: &str) -> &'static str {
 impl EventRow {
     fn of(request: &PageRequest, event: &EventObject) -> Self {
         let t = request.t();
-        let differences = differences(&event.detail);
+        let differences = differences(t, &event.kind, &event.detail);
         let page = match event.kind.as_str() {
             "channel" => Some("/channels/"),
             "group" => Some("/groups/"),
@@ -114,10 +114,10 @@ impl EventRow {
         let is_gone = matches!(event.action.as_str(), "remove" | "revoke") && event.kind != "contents";
         Self {
             at: format::time(t, &event.at),
-            actor: audit_action::author(&event.actor).to_owned(),
+            actor: audit_action::shown_author(t, &event.actor).to_owned(),
             author: event.actor.clone(),
             address: event.address.clone(),
-            origin: event.origin.clone(),
+            origin: audit_action::origin(t, &event.origin).to_owned(),
             tone: match event.action.as_str() {
                 "remove" | "revoke" => "bad",
                 "put" | "change" | "set" => "info",

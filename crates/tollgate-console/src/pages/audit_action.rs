@@ -51,6 +51,26 @@ pub(crate) fn author(actor: &str) -> &str {
     actor.split(" (").next().unwrap_or_default()
 }
 
+/// The same in words: changes of commands without an admin key have no author.
+pub(crate) fn shown_author(t: Locale, actor: &str) -> &str {
+    match author(actor) {
+        "command line" => t.say("audit.by_command"),
+        author => author,
+    }
+}
+
+/// The interface that a change came through. One that is not known keeps its word.
+pub(crate) fn origin(t: Locale, word: &str) -> &str {
+    match word {
+        "file" => t.say("system.catalog"),
+        "cli" => t.say("audit.by_command"),
+        "console" => t.say("audit.by_console"),
+        "api" => t.say("audit.by_api"),
+        "gateway" => t.say("audit.by_gateway"),
+        _ => word,
+    }
+}
+
 /// Whether the entry is about a row that was not there before.
 pub(crate) fn is_new(detail: &Value) -> bool {
     let is_there = |side: &str| detail.get(side).is_some_and(|spec| !spec.is_null());
@@ -74,6 +94,13 @@ mod tests {
         let stored = json!({"before": null, "after": {"value": "1"}});
         assert_eq!(word(Locale::EN, "put", "setting", &stored), "Changed");
         assert_eq!(word(Locale::EN, "remove", "setting", &json!({})), "Back to default");
+    }
+
+    #[test]
+    fn author_and_origin_are_in_the_language_of_the_page() {
+        assert_eq!([origin(Locale::ZH_CN, "cli"), origin(Locale::ZH_CN, "console")], ["命令行", "控制台"]);
+        assert_eq!([origin(Locale::EN, "cli"), origin(Locale::EN, "soon")], ["Command line", "soon"]);
+        assert_eq!([shown_author(Locale::ZH_CN, "command line"), shown_author(Locale::ZH_CN, "mira (mbr_1)")], ["命令行", "mira"]);
     }
 
     #[test]

@@ -2,11 +2,14 @@
 
 use serde_json::{Map, Value};
 
-use super::locale::Locale;
+use super::{field_label, locale::Locale};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DifferenceRow {
+    /// The name of the admin API.
     pub(crate) field: String,
+    /// The words of the forms for it.
+    pub(crate) label: String,
     /// Empty where there was none.
     pub(crate) before: String,
     pub(crate) after: String,
@@ -19,15 +22,17 @@ const MAX_ROWS: usize = 100;
 /// Fields that a line names.
 const NAMED: usize = 4;
 
-/// The fields that differ. An event without `before` and `after` shows its facts as they are.
-pub(crate) fn differences(detail: &Value) -> Vec<DifferenceRow> {
+/// The fields of a row or event of this kind that differ. An event without `before` and `after` shows its facts as they are.
+pub(crate) fn differences(t: Locale, kind: &str, detail: &Value) -> Vec<DifferenceRow> {
+    let row = |field: &String, before: String, after: String| {
+        let label = field_label::of(t, kind, field);
+        DifferenceRow { field: field.clone(), label, before, after }
+    };
     let empty = Map::new();
     let (before, after) = (detail.get("before"), detail.get("after"));
     if before.is_none() && after.is_none() {
-        let facts = detail.as_object().unwrap_or(&empty).iter();
-        let row =
-            |(field, value): (&String, &Value)| DifferenceRow { field: field.clone(), before: String::new(), after: text(value) };
-        return facts.map(row).filter(|row| !row.after.is_empty()).take(MAX_ROWS).collect();
+        let facts = detail.as_object().unwrap_or(&empty).iter().map(|(field, value)| row(field, String::new(), text(value)));
+        return facts.filter(|row| !row.after.is_empty()).take(MAX_ROWS).collect();
     }
     let side = |side: Option<&Value>| side.and_then(Value::as_object).map(by_name).unwrap_or_default();
     let (before, after) = (side(before), side(after));
@@ -35,18 +40,15 @@ pub(crate) fn differences(detail: &Value) -> Vec<DifferenceRow> {
     fields.sort_unstable();
     fields.dedup();
     let changed = fields.into_iter().filter(|field| before.get(*field) != after.get(*field));
-    let row = |field: &String| DifferenceRow {
-        field: field.clone(),
-        before: before.get(field).map(text).unwrap_or_default(),
-        after: after.get(field).map(text).unwrap_or_default(),
-    };
+    let value = |side: &Map<String, Value>, field: &String| side.get(field).map(text).unwrap_or_default();
+    let changed = changed.map(|field| row(field, value(&before, field), value(&after, field)));
     // A field that a new row leaves empty is no change.
-    changed.map(row).filter(|row| !(row.before.is_empty() && row.after.is_empty())).take(MAX_ROWS).collect()
+    changed.filter(|row| !(row.before.is_empty() && row.after.is_empty())).take(MAX_ROWS).collect()
 }
 
 /// Names of the fields that differ, in one line.
 pub(crate) fn summary(t: Locale, rows: &[DifferenceRow]) -> String {
-    let named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.field.as_str()).collect();
+    let named: Vec<&str> = rows.iter().take(NAMED).map(|row| row.label.as_str()).collect();
     let names = named.join(t.say("list.separator"));
     if rows.len() <= NAMED {
         return names;
@@ -90,19 +92,23 @@ mod tests {
 
     use super::*;
 
-    fn row(field: &str, before: &str, after: &str) -> DifferenceRow {
-        DifferenceRow { field: field.to_owned(), before: before.to_owned(), after: after.to_owned() }
+    fn of(detail: &Value) -> Vec<(String, String, String)> {
+        differences(Locale::EN, "group", detail).into_iter().map(|row| (row.field, row.before, row.after)).collect()
+    }
+
+    fn row(field: &str, before: &str, after: &str) -> (String, String, String) {
+        (field.to_owned(), before.to_owned(), after.to_owned())
     }
 
     #[test]
     fn only_changed_fields_are_shown() {
         let detail =
             json!({"before": {"rpm": 1, "name": "g", "models": ["a"]}, "after": {"rpm": 2, "name": "g", "models": ["a", "b"]}});
-        assert_eq!(differences(&detail), [row("models", "a", "a, b"), row("rpm", "1", "2")]);
+        assert_eq!(of(&detail), [row("models", "a", "a, b"), row("rpm", "1", "2")]);
         let new = json!({"before": null, "after": {"rpm": 2, "hedge": null}});
-        assert_eq!(differences(&new), [row("rpm", "", "2")]);
-        assert_eq!(differences(&json!({"amount": "5.00", "note": ""})), [row("amount", "", "5.00")]);
-        assert!(differences(&Value::Null).is_empty());
+        assert_eq!(of(&new), [row("rpm", "", "2")]);
+        assert_eq!(of(&json!({"amount": "5.00", "note": ""})), [row("amount", "", "5.00")]);
+        assert!(of(&Value::Null).is_empty());
     }
 
     #[test]
@@ -111,10 +117,23 @@ mod tests {
             "before": {"serves": [{"model": "m", "cost": null}, {"model": "n"}]},
             "after": {"serves": [{"model": "m", "cost": {"input": "1.00"}}]},
         });
-        let rows = differences(&detail);
-        assert_eq!(summary(Locale::EN, &rows), "serves m, serves n");
+        let rows = differences(Locale::EN, "channel", &detail);
+        assert_eq!(summary(Locale::EN, &rows), "Model m, Model n");
         assert!(rows[0].before.contains("null") && rows[0].after.contains("1.00"), "{rows:?}");
-        assert_eq!(rows[1], row("serves n", r#"{"model":"n"}"#, ""));
+        assert_eq!(of(&detail)[1], row("serves n", r#"{"model":"n"}"#, ""));
+    }
+
+    #[test]
+    fn summary_has_the_words_of_the_forms() {
+        let signed_in = json!({"address": "192.0.2.7", "method": "password", "second_factor": "none"});
+        let in_words = |t| summary(t, &differences(t, "session", &signed_in));
+        assert_eq!(in_words(Locale::ZH_CN), "地址、登录方式、第二验证");
+        assert_eq!(in_words(Locale::EN), "Address, Signed in with, Second factor");
+        let served = json!({"before": null, "after": {"serves": [{"model": "gemini-4-argon"}], "connect_timeout_ms": 5_000}});
+        assert_eq!(
+            summary(Locale::ZH_CN, &differences(Locale::ZH_CN, "channel", &served)),
+            "连接超时（毫秒）、模型 gemini-4-argon"
+        );
     }
 
     #[test]

@@ -16,7 +16,7 @@ use tollgate_core::NanoUsd;
 use tollgate_store::AdminScope;
 
 use self::{
-    filter::{FilterField, LONGEST_RANGE, LogFilter, RANGES},
+    filter::{FilterField, LONGEST_RANGE, LogFilter},
     record::{RecordDetail, RecordObject},
     view::LogRow,
     views::SavedView,
@@ -28,7 +28,7 @@ use super::{
     locale::Locale,
     money::{self, Amount},
     operations,
-    period::PeriodChoice,
+    period::{self, PeriodChoice},
     problem,
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
@@ -235,17 +235,23 @@ async fn open_record(request: &PageRequest, filter: &LogFilter, is_operator: boo
 
 async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> Result<LogPart, PageFailure> {
     let t = request.t();
-    let ranges = RANGES.iter().map(|range| RangeChoice {
-        label: range.label(t),
-        link: request.url(&format!("/log?{}", filter.with_range(range.word))),
-        is_chosen: filter.range == Some(range.word),
+    let ranges = period::words().map(|word| RangeChoice {
+        label: period::label(t, word),
+        link: request.url(&format!("/log?{}", filter.with_range(word))),
+        is_chosen: filter.range == Some(word),
     });
+    // Its times are typed in the fields of the form, which browsers open for the fragment.
+    let custom = RangeChoice {
+        label: t.say("period.custom"),
+        link: request.url(&format!("/log?{}#since", filter.with_fixed(request.state.gateway.now()))),
+        is_chosen: filter.range.is_none(),
+    };
     let export = |format: &str| request.url(&format!("/admin/v1/usage/export?format={format}&{}", filter.fixed_query()));
     let mut part = LogPart {
         layout: request.layout(t.say("nav.log")),
         t,
         is_operator,
-        ranges: ranges.collect(),
+        ranges: ranges.chain([custom]).collect(),
         exports: vec![("CSV", export("csv")), ("JSONL", export("jsonl")), ("Parquet", export("parquet"))],
         live: request.url(&format!("/admin/v1/usage/tail?{}", filter.live_query())),
         problem: None,

@@ -213,6 +213,9 @@ async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
 
 /// Several models without a price in one sentence.
 fn unpriced_models(t: Locale, models: &[&str]) -> String {
+    if let [model] = models {
+        return t.say_with("alert.unpriced_model", &[("model", model)]);
+    }
     let names = models.iter().take(NAMED).copied().collect::<Vec<_>>().join(t.say("list.separator"));
     let more = models.len().saturating_sub(NAMED);
     let names = if more > 0 { t.say_with("keys.and_more", &[("names", &names), ("count", &more.to_string())]) } else { names };

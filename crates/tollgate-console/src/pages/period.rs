@@ -72,15 +72,11 @@ impl Period {
             return Self { word: None, since, until, bars: None };
         }
         let word = query.value("range");
-        if word == MONTH {
-            return Self { word: Some(MONTH), since: Timestamp::of_month(now.month()), until: now, bars: None };
-        }
         if word == TODAY {
             return Self::today(now);
         }
-        let known = |word: &str| UNTIL_NOW.into_iter().find(|(known, _)| *known == word);
-        let (word, minutes) = known(word).or_else(|| known(DEFAULT)).unwrap_or(UNTIL_NOW[2]);
-        Self { word: Some(word), since: begin_of_last(minutes, now), until: now, bars: None }
+        let word = words().find(|known| *known == word).unwrap_or(DEFAULT);
+        Self { word: Some(word), since: begin_of(word, now), until: now, bars: None }
     }
 
     /// The last hour until now.
@@ -134,10 +130,10 @@ impl Period {
         Self { word: None, since: Timestamp(since), until: Timestamp(until), bars: None }
     }
 
-    /// The usage log's query for this period, with further filters. The log has no range for a month.
+    /// The usage log's query for this period, with further filters. The log has no range for today.
     pub(crate) fn log_query(&self, pairs: &[(&str, &str)]) -> String {
         let mut query = Serializer::new(String::new());
-        match self.word.filter(|word| *word != MONTH) {
+        match self.word.filter(|word| *word != TODAY) {
             Some(word) => query.append_pair("range", word),
             None => query.append_pair("since", &rfc3339(self.since)).append_pair("until", &rfc3339(self.until)),
         };
@@ -204,7 +200,6 @@ impl Period {
             link: format!("{address}?{}", Serializer::new(String::new()).extend_pairs(&kept).append_pair("range", word).finish()),
             is_chosen: self.word == Some(word),
         };
-        let words = UNTIL_NOW.into_iter().map(|(word, _)| word).chain([MONTH]);
         let widths = self.widths(t, |width| {
             let mut text = Serializer::new(String::new());
             text.extend_pairs(kept.iter().filter(|(name, _)| name != "bars")).extend_pairs(self.pairs());
@@ -212,7 +207,7 @@ impl Period {
         });
         PeriodPicker {
             widths,
-            choices: words.map(choice).collect(),
+            choices: words().map(choice).collect(),
             action: address.to_owned(),
             since: field(self.since),
             until: field(self.until),
@@ -227,7 +222,20 @@ pub(crate) fn chosen_width(query: &FormData) -> Option<&'static str> {
     WIDTHS.into_iter().find(|width| *width == query.value("bars"))
 }
 
-fn label(t: Locale, word: &str) -> &'static str {
+/// The words of the times until now that can be chosen.
+pub(crate) fn words() -> impl Iterator<Item = &'static str> {
+    UNTIL_NOW.into_iter().map(|(word, _)| word).chain([MONTH])
+}
+
+/// The beginning of one of them.
+pub(crate) fn begin_of(word: &str, now: Timestamp) -> Timestamp {
+    match UNTIL_NOW.into_iter().find(|(known, _)| *known == word) {
+        Some((_, minutes)) => begin_of_last(minutes, now),
+        None => Timestamp::of_month(now.month()),
+    }
+}
+
+pub(crate) fn label(t: Locale, word: &str) -> &'static str {
     match word {
         "15m" => t.say("range.15m"),
         "1h" => t.say("range.1h"),
@@ -250,7 +258,7 @@ fn field(at: Timestamp) -> String {
 
 /// Beginning of the last minutes, rounded to the five-minute buckets of sums: up to five minutes earlier, except that 15 minutes do not
 /// become 20.
-pub(crate) const fn begin_of_last(minutes: i64, now: Timestamp) -> Timestamp {
+const fn begin_of_last(minutes: i64, now: Timestamp) -> Timestamp {
     let back = if minutes > 15 { minutes } else { minutes - 5 };
     begin_of_sums(Timestamp(now.0 - back * MINUTE_US))
 }

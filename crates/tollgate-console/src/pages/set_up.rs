@@ -90,6 +90,8 @@ struct KeyPage {
 struct MadeKey {
     secret: String,
     link: String,
+    /// The model of the lines.
+    model: String,
     by_protocol: Vec<ProtocolLines>,
 }
 
@@ -162,12 +164,12 @@ async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let made = request.send(operations::MAKE_KEY, &[("name", name)]).await;
     match made.and_then(read_answer::<Made>) {
         Ok(made) => {
-            let models = document_for(&request, None, None).await?.data;
-            let model = models.first().map_or("echo", |model| model.id.as_str());
-            let access = Access { address: &model_url(&request), key: &made.key, model };
+            let models: Vec<String> = document_for(&request, None, None).await?.data.into_iter().map(|model| model.id).collect();
+            let model = first_model(&models, &channels(&request).await?).to_owned();
+            let access = Access { address: &model_url(&request), key: &made.key, model: &model };
             let by_protocol = clients::by_protocol(request.t(), access, |_| true);
             let link = request.url(&format!("/keys/{}", path_of_name(&made.id)));
-            key_page(&request, &FormState::default(), Some(MadeKey { secret: made.key, link, by_protocol }))
+            key_page(&request, &FormState::default(), Some(MadeKey { secret: made.key, link, model, by_protocol }))
         }
         Err(error) => {
             let error = match error.param() {
@@ -178,6 +180,14 @@ async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             key_page(&request, &FormState::refused(request.t(), &request.form, &error, &["name"])?, None)
         }
     }
+}
+
+/// The model of the lines to copy: the first one of a provider's channel, else one of the built-in echo channel.
+fn first_model<'a>(models: &'a [String], channels: &[ChannelObject]) -> &'a str {
+    let own = channels.iter().filter(|channel| channel.status == "on" && !channel.is_built_in());
+    let served: Vec<&str> = own.flat_map(|channel| &channel.serves).map(|served| served.model.as_str()).collect();
+    let found = models.iter().find(|model| served.contains(&model.as_str()));
+    found.or(models.first()).map_or("echo", String::as_str)
 }
 
 fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> Result<PageReply, PageFailure> {
@@ -191,4 +201,29 @@ fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> R
         made,
     };
     PageReply::page(form.status(), &template)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn channel(provider: &str, status: &str, model: &str) -> ChannelObject {
+        let channel = json!({
+            "id": "chn_1", "name": provider, "provider": provider, "status": status, "base_url": "", "priority": 0, "weight": 1,
+            "owner": "database", "tags": [], "serves": [{"model": model, "upstream": model}],
+        });
+        serde_json::from_value(channel).unwrap()
+    }
+
+    #[test]
+    fn copied_lines_name_a_model_of_a_provider() {
+        let models = ["echo".to_owned(), "off-1".to_owned(), "scripted-1".to_owned()];
+        let echo = channel("echo", "on", "echo");
+        let [off, own] = [channel("openai", "off", "off-1"), channel("compatible", "on", "scripted-1")];
+        assert_eq!(first_model(&models, &[echo.clone(), off, own]), "scripted-1");
+        assert_eq!(first_model(&models, &[echo]), "echo");
+        assert_eq!(first_model(&[], &[]), "echo");
+    }
 }

@@ -94,13 +94,13 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     let found = request.read::<ApiPage<ChangeObject>>(operations::LIST_CHANNEL_CHANGES, call).await?;
     let row = |(index, change): (usize, &ChangeObject)| {
         let detail = json!({"before": change.before, "after": change.after});
-        let differences = differences(&detail);
+        let differences = differences(t, "channel", &detail);
         let is_present = index == 0 && after.is_none();
         VersionRow {
             at: format::time(t, &change.at),
-            actor: audit_action::author(&change.actor).to_owned(),
+            actor: audit_action::shown_author(t, &change.actor).to_owned(),
             author: change.actor.clone(),
-            origin: change.origin.clone(),
+            origin: audit_action::origin(t, &change.origin).to_owned(),
             action: audit_action::word(t, &change.action, "channel", &detail),
             summary: summary(t, &differences),
             differences,
@@ -171,8 +171,8 @@ async fn version_page(request: &PageRequest, present: &Map<String, Value>, state
         tabs: tabs(request, &channel.name, Section::History),
         banner: state.banner(),
         at: format::time(t, &version.at),
-        actor: audit_action::author(&version.actor).to_owned(),
-        differences: differences(&json!({"before": before, "after": changes})),
+        actor: audit_action::shown_author(t, &version.actor).to_owned(),
+        differences: differences(t, "channel", &json!({"before": before, "after": changes})),
         is_of_file: channel.is_of_file(),
         form,
     };

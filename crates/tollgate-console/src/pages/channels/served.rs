@@ -283,7 +283,7 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
     let channel = one(request).await?;
     let search = request.query.value("q").trim().to_lowercase();
     let mut rows: Vec<ServedRow> = channel.serves.iter().map(served_row).collect();
-    let all = rows.len().to_string();
+    let all = u64::try_from(rows.len()).unwrap_or(u64::MAX);
     rows.retain(|row| {
         search.is_empty() || row.model.to_lowercase().contains(&search) || row.upstream.to_lowercase().contains(&search)
     });
@@ -302,7 +302,7 @@ async fn page(request: &PageRequest, form: &FormState, listed: Option<Listed>) -
         banner: form.banner(),
         back: request.url(&path(&channel.name)),
         search: request.query.value("q").to_owned(),
-        count: t.say_with("channels.models_count", &[("count", &all)]),
+        count: t.say_count("channels.models_one", "channels.models_count", all),
         rows,
         is_cut,
         is_of_file: channel.is_of_file(),

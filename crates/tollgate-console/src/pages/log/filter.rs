@@ -10,40 +10,14 @@ use crate::{
         form::FormData,
         locale::Locale,
         mark,
-        period::{Period, begin_of_last, chosen_width},
+        period::{self, Period, chosen_width},
         protocols,
     },
     time::{parse_rfc3339, rfc3339},
 };
 
-/// A time until now that can be chosen.
-#[derive(Debug)]
-pub(super) struct Range {
-    pub(super) word: &'static str,
-    minutes: i64,
-}
-
-pub(super) const RANGES: [Range; 5] = [
-    Range { word: "15m", minutes: 15 },
-    Range { word: "1h", minutes: 60 },
-    Range { word: "24h", minutes: 1_440 },
-    Range { word: "7d", minutes: 10_080 },
-    Range { word: "30d", minutes: 43_200 },
-];
 const DEFAULT_RANGE: &str = "24h";
 pub(super) const LONGEST_RANGE: &str = "30d";
-
-impl Range {
-    pub(super) fn label(&self, t: Locale) -> &'static str {
-        match self.word {
-            "15m" => t.say("range.15m"),
-            "1h" => t.say("range.1h"),
-            "24h" => t.say("range.24h"),
-            "7d" => t.say("range.7d"),
-            _ => t.say("range.30d"),
-        }
-    }
-}
 
 /// Fields that are filled in; those for operators last.
 const FIELDS: [&str; 20] = [
@@ -151,12 +125,11 @@ fn at(text: &str) -> String {
 impl LogFilter {
     pub(super) fn of(query: &FormData, now: Timestamp, is_operator: bool) -> Self {
         let fixed = query.filled("since").map(at);
-        let range = RANGES.iter().find(|range| range.word == query.value("range"));
-        let range = range.or_else(|| RANGES.iter().find(|range| range.word == DEFAULT_RANGE)).filter(|_| fixed.is_none());
-        let begin = range.map(|range| rfc3339(begin_of_last(range.minutes, now)));
+        let range = period::words().find(|word| *word == query.value("range")).or(Some(DEFAULT_RANGE)).filter(|_| fixed.is_none());
+        let begin = range.map(|word| rfc3339(period::begin_of(word, now)));
         let fields = FIELDS.into_iter().filter(|field| is_operator || !FOR_OPERATORS.contains(field));
         Self {
-            range: range.map(|range| range.word),
+            range,
             since: fixed.or(begin).unwrap_or_default(),
             until: query.filled("until").map(at),
             values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
@@ -224,6 +197,12 @@ impl LogFilter {
     /// The page with another range until now.
     pub(super) fn with_range(&self, word: &str) -> String {
         self.address(&[("range", word.to_owned())], None)
+    }
+
+    /// The page with the same time as a fixed one, which the form shows.
+    pub(super) fn with_fixed(&self, now: Timestamp) -> String {
+        let until = self.until.clone().unwrap_or_else(|| rfc3339(now));
+        self.address(&[("since", self.since.clone()), ("until", until)], None)
     }
 
     /// The page with bars of another width.
@@ -335,6 +314,10 @@ mod tests {
         assert!(filter.fixed_query().ends_with("&since=2026-11-20T23%3A00%3A00Z"), "{}", filter.fixed_query());
         assert_eq!(of("", true).query(None), "", "the default range needs no address");
         assert_eq!(of("range=forever", true).range, Some("24h"));
+        let month = of("range=month&model=m", false);
+        assert_eq!(month.query(None), "range=month&model=m");
+        assert_eq!(month.api_query().last(), Some(&("since", "2026-11-01T00:00:00Z".to_owned())));
+        assert_eq!(month.with_fixed(NOW), "since=2026-11-01T00%3A00%3A00Z&until=2026-11-21T00%3A00%3A00Z&model=m");
     }
 
     #[test]

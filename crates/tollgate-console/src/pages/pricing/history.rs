@@ -10,6 +10,7 @@ use super::{Section, tabs, view::model_query};
 use crate::{
     dispatch::ApiCall,
     pages::{
+        audit_action,
         control::{Pager, Tab},
         format::{self, TimeText},
         layout::Layout,
@@ -58,6 +59,7 @@ struct ChangeObject {
 struct ChangeRow {
     at: Option<TimeText>,
     actor: String,
+    author: String,
     origin: String,
     channel: Option<String>,
     source: String,
@@ -93,8 +95,9 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         .iter()
         .map(|change| ChangeRow {
             at: format::time(t, &change.at),
-            actor: change.actor.clone(),
-            origin: change.origin.clone(),
+            actor: audit_action::shown_author(t, &change.actor).to_owned(),
+            author: change.actor.clone(),
+            origin: audit_action::origin(t, &change.origin).to_owned(),
             channel: change.channel.clone(),
             source: change.source.clone().unwrap_or_else(|| t.say("pricing.by_hand").to_owned()),
             before: schedule(&change.before),

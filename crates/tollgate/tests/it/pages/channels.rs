@@ -72,9 +72,9 @@ fn channel_is_edited_as_a_file_and_restored_to_a_version() {
     assert!(first["before"].is_null() && first["after"]["serves"] == json!([]), "{first}");
     let page = boss.page(&admin.gateway, "/channels/main/history");
     let back = format!("/channels/main/history/{}", first["revision"]);
-    assert!(page.contains("<code>weight</code>") && page.contains("serves m") && page.contains(&back), "{page}");
+    assert!(page.contains("<td title=\"weight\">Weight</td>") && page.contains("Model m") && page.contains(&back), "{page}");
     let page = boss.page(&admin.gateway, &back);
-    assert!(page.contains("<code>weight</code>") && page.contains("Go back to this version"), "{page}");
+    assert!(page.contains("<td title=\"weight\">Weight</td>") && page.contains("Go back to this version"), "{page}");
     let revision = hidden(&page, "revision");
     assert_eq!(location(&boss.post(&admin.gateway, &back, &[("revision", &revision)])), "/channels/main");
     let restored = admin.get("/admin/v1/channels/main");

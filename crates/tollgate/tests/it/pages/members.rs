@@ -90,7 +90,10 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
     assert!(found.contains("No member matches."), "addresses are for admins: {found}");
 
     let audit = root.page(&admin.gateway, "/audit?name=ann");
-    assert!(audit.contains("<code>status</code>") && audit.contains("suspended") && audit.contains("Topped up"), "{audit}");
+    assert!(
+        audit.contains("<td title=\"status\">State</td>") && audit.contains("suspended") && audit.contains("Topped up"),
+        "{audit}"
+    );
     let wrong = root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "eve")]);
     assert_eq!(wrong.status, 422);
     assert_eq!(location(&root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "ann")])), "/members");

@@ -212,6 +212,7 @@ fn set_up_leads_to_a_working_key() {
     let (_, rest) = made.split_once("data-copy=\"sk-").unwrap_or_else(|| panic!("no key in {made}"));
     let key = format!("sk-{}", rest.split('"').next().unwrap());
     assert!(made.contains("from openai import OpenAI"), "{made}");
+    assert!(made.contains("href=\"/playground?model=m\"") && made.contains("Open playground"), "{made}");
     let request = tollgate_testkit::Request::post("/v1/chat/completions", &support::chat("m"))
         .replace_header("authorization", &format!("Bearer {key}"));
     wait_for("the key works", Duration::from_secs(30), || admin.gateway.send(&request).status == 200);

@@ -1,0 +1,172 @@
+//! Fields of rows and events in the words of the forms.
+
+use super::locale::Locale;
+
+/// The label of a field of a row or event of this kind. An item of a list follows the field's name. An unknown field keeps its name.
+pub(crate) fn of(t: Locale, kind: &str, field: &str) -> String {
+    let (name, item) = field.split_once(' ').map_or((field, None), |(name, item)| (name, Some(item)));
+    match (name, item) {
+        ("serves", Some(item)) => format!("{} {item}", t.say("models.name")),
+        (_, Some(item)) => format!("{} {item}", word(t, kind, name).unwrap_or(name)),
+        (_, None) => word(t, kind, name).unwrap_or(name).to_owned(),
+    }
+}
+
+fn word(t: Locale, kind: &str, field: &str) -> Option<&'static str> {
+    let own = match kind {
+        "channel" => of_channel(t, field),
+        "model" => of_model(t, field),
+        "group" => of_group(t, field),
+        "member" | "invite" => of_member(t, field),
+        "key" | "admin_key" => of_key(t, field),
+        "alert_destination" => of_destination(t, field),
+        "login" | "session" => of_login(t, field),
+        "setting" if field == "value" => Some(t.say("settings.value")),
+        "ledger" => of_posting(t, field),
+        _ => None,
+    };
+    own.or_else(|| common(t, field))
+}
+
+/// Fields that several kinds have.
+fn common(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "name" => t.say("audit.name"),
+        "status" => t.say("models.state"),
+        "budget" => t.say("home.budgets"),
+        "rpm" => t.say("keys.rpm"),
+        "tpm" => t.say("keys.tpm"),
+        "concurrency" => t.say("keys.concurrency"),
+        "cost_multiplier" => t.say("channels.multiplier"),
+        "credential" => t.say("channels.credential"),
+        "models" => t.say("groups.models"),
+        "price_limit" => t.say("groups.price_limit"),
+        "signatures_in_ids" => t.say("keys.signatures"),
+        "log_contents" => t.say("contents.title"),
+        "private_network" => t.say("channels.private_network"),
+        "note" => t.say("ledger.note"),
+        _ => return None,
+    })
+}
+
+fn of_channel(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "provider" => t.say("channels.provider"),
+        "protocol" => t.say("facet.protocol"),
+        "base_url" => t.say("channels.base_url"),
+        "tags" => t.say("channels.tags"),
+        "priority" => t.say("channels.priority"),
+        "weight" => t.say("channels.weight"),
+        "cooling" => t.say("channels.cooling"),
+        "learn_unsupported" => t.say("channels.learn"),
+        "hoist" => t.say("channels.hoist"),
+        "server_tools" => t.say("channels.server_tools"),
+        "pass_user" => t.say("channels.pass_user"),
+        "fetch_media" => t.say("channels.fetch_media"),
+        "retry_uncertain" => t.say("channels.retry"),
+        "probe_interval_s" => t.say("channels.probe_interval"),
+        "connect_timeout_ms" => t.say("channels.connect_timeout"),
+        "first_byte_timeout_ms" => t.say("channels.first_byte_timeout"),
+        "idle_timeout_ms" => t.say("channels.idle_timeout"),
+        "total_timeout_ms" => t.say("channels.total_timeout"),
+        "headers" => t.say("channels.headers"),
+        "proxy" => t.say("channels.proxy"),
+        "ca_file" => t.say("channels.ca_file"),
+        "client_certificate" => t.say("channels.client_certificate"),
+        "client_key" => t.say("channels.client_key"),
+        "serves" => t.say("channels.served"),
+        _ => return None,
+    })
+}
+
+fn of_model(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "price" => t.say("pricing.sale"),
+        "context" => t.say("facts.context"),
+        "max_output" => t.say("facts.max_output"),
+        "supported_parameters" => t.say("facts.rule_only"),
+        "unsupported_parameters" => t.say("facts.rule_except"),
+        "on_unsupported" => t.say("facts.on_unsupported"),
+        "visible" => t.say("facts.visible"),
+        "description" => t.say("facts.description"),
+        "embeddings" => t.say("facts.embeddings"),
+        "display_name" => t.say("facts.display_name"),
+        "vendor" => t.say("facts.vendor"),
+        "input_modalities" => t.say("facts.reads"),
+        "output_modalities" => t.say("facts.writes"),
+        _ => return None,
+    })
+}
+
+fn of_group(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "visibility" => t.say("groups.visibility"),
+        "channels" => t.say("groups.channels"),
+        "sale_multiplier" => t.say("groups.multiplier"),
+        "model_multipliers" => t.say("groups.model_multipliers"),
+        "translation" => t.say("groups.translation"),
+        "stream_break" => t.say("groups.stream_break"),
+        "never_below_cost" => t.say("groups.never_below_cost"),
+        "routing" => t.say("groups.routing"),
+        "hedge" => t.say("groups.hedge"),
+        "trace" => t.say("groups.trace"),
+        "log_contents" => t.say("groups.log_contents"),
+        "self_service" => t.say("groups.self_service"),
+        _ => return None,
+    })
+}
+
+fn of_member(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "role" => t.say("members.role"),
+        "groups" => t.say("members.groups"),
+        "default_group" => t.say("members.default_group"),
+        "billing" => t.say("members.billing"),
+        "note" => t.say("members.invite_note"),
+        _ => return None,
+    })
+}
+
+fn of_key(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "member" => t.say("keys.member"),
+        "expires_at" => t.say("keys.expires"),
+        "groups" => t.say("keys.groups"),
+        "models_deny" => t.say("keys.models_deny"),
+        "protocols" => t.say("keys.protocols"),
+        "ip_allow" => t.say("keys.ip_allow"),
+        "tags" => t.say("keys.tags"),
+        _ => return None,
+    })
+}
+
+fn of_destination(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "kind" => t.say("alerts.kind"),
+        "url" => t.say("alerts.url"),
+        "secret" => t.say("alerts.secret"),
+        "status" => t.say("alerts.is_on"),
+        "rules" => t.say("alerts.rules"),
+        "from" => t.say("alerts.from"),
+        "to" => t.say("alerts.to"),
+        _ => return None,
+    })
+}
+
+fn of_login(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "method" => t.say("profile.method"),
+        "address" => t.say("audit.address"),
+        "second_factor" => t.say("audit.second_factor"),
+        "passkey" => t.say("profile.method.passkey"),
+        _ => return None,
+    })
+}
+
+fn of_posting(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "amount" => t.say("ledger.amount_usd"),
+        "balance" => t.say("ledger.balance_after"),
+        _ => return None,
+    })
+}
