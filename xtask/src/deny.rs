@@ -14,6 +14,7 @@ pub(crate) fn step() -> Result<StepOutcome> {
     let program = tools.join("bin/cargo-deny");
     if !program.exists() {
         println!("    installing cargo-deny {VERSION}");
+        // It runs for seconds, so building it without optimisation saves more than it costs.
         let mut install =
             shell::cargo(&["install", "cargo-deny", "--quiet", "--debug", "--locked", "--version", VERSION, "--root"]);
         if shell::run(install.arg(&tools)).is_err() {
