@@ -5,7 +5,8 @@ use std::{fmt, net::IpAddr, sync::Arc};
 use async_trait::async_trait;
 use serde_json::Value;
 use tollgate_core::{
-    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Subject, Timestamp, Window,
+    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, PriceLimit, Revision, Subject, Timestamp,
+    Window,
 };
 use tollgate_protocol::Protocol;
 use tollgate_store::{AlertDestination, IdleTimes, StoreError};
@@ -48,8 +49,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     /// Checks a value that is to be stored for a setting.
     fn check_setting(&self, name: &str, value: &str) -> Result<CheckedSetting, SettingRefusal>;
 
-    /// Puts the stored settings into force as they are in the database now. A running gateway also follows later changes by itself.
-    async fn refresh_settings(&self) -> Result<(), StoreError>;
+    /// Returns once a change that made this revision of the catalog is in force on this node, or after two seconds: the change is
+    /// stored, and the node goes on reading it. The error is of a command, which reads the stored settings again.
+    async fn until_in_force(&self, revision: Revision) -> Result<(), StoreError>;
 
     /// The destination of alerts that the settings have.
     fn configured_destination(&self) -> Option<AlertDestination>;

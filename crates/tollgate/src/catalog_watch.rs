@@ -150,6 +150,7 @@ pub(crate) async fn watch_database(
     stop: CancellationToken,
 ) {
     let mut known = shared.catalog.load().revision;
+    shared.keys.has_read(known);
     let mut failing = false;
     loop {
         let next_revision = async {

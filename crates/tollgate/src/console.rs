@@ -17,7 +17,7 @@ use std::{
 
 use async_trait::async_trait;
 use serde_json::Value;
-use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore};
+use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
@@ -26,7 +26,8 @@ use tollgate_console::{
     SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
-    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Subject, Timestamp, Window,
+    AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Revision, Subject, Timestamp,
+    Window,
 };
 use tollgate_gateway::{
     clock::CoreRng,
@@ -50,6 +51,8 @@ use crate::{
 
 /// Concurrent requests from the gateway's queue, counted until the last byte of the response.
 const MAX_CONCURRENT: usize = 256;
+/// How long the answer to a change waits until the change is in force.
+const MAX_WAIT_FOR_FORCE: Duration = Duration::from_secs(2);
 /// Interval of checks for the first admin.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -363,8 +366,10 @@ impl GatewayHandle for RunningGateway {
         self.settings.check(name, value)
     }
 
-    async fn refresh_settings(&self) -> Result<(), StoreError> {
-        self.settings.refresh(&self.store).await
+    async fn until_in_force(&self, revision: Revision) -> Result<(), StoreError> {
+        // An unreachable database ends the wait: the change is stored and will be read later.
+        let _ = timeout(MAX_WAIT_FOR_FORCE, self.shared.keys.until_read(revision)).await;
+        Ok(())
     }
 
     async fn catalog(&self) -> Result<Arc<Catalog>, StoreError> {

@@ -79,12 +79,6 @@ impl LiveSettings {
         logging::set_level(&config);
         self.current.send_replace(Arc::new(config));
     }
-
-    /// Puts the stored settings into force as they are in the database now.
-    pub(crate) async fn refresh(&self, store: &Store) -> Result<(), StoreError> {
-        self.apply(&store.catalog.load().await?);
-        Ok(())
-    }
 }
 
 /// The settings with stored values. Invalid stored values are left out and logged.

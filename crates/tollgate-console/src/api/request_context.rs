@@ -125,7 +125,7 @@ impl RequestContext {
         Ok(Some((format!("{principal} {key}"), hash.finalize().into())))
     }
 
-    /// Applies a batch of changes, all or none; fails if one of them exceeds the scope of the principal.
+    /// Applies a batch of changes, all or none, and waits until they are in force on this node; fails if one of them exceeds the scope of the principal.
     pub(crate) async fn apply(&self, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
         if let Some(needed) = changes.iter().map(Change::needs).find(|needed| *needed > self.principal.scope()) {
             return Err(ApiError::forbidden("This change", needed));
@@ -136,7 +136,10 @@ impl RequestContext {
     /// As [`Self::apply`], for a change that is permitted by a password or an invite instead of the principal.
     pub(crate) async fn apply_as(&self, actor: &Actor, changes: &[Change]) -> Result<ApplyOutcome, ApiError> {
         match self.state.store.catalog.apply(changes, &self.with_address(actor.clone()), self.now()).await {
-            Ok(_) => Ok(ApplyOutcome::Applied),
+            Ok(revision) => {
+                self.state.gateway.until_in_force(revision).await?;
+                Ok(ApplyOutcome::Applied)
+            }
             Err(StoreError::Refused(ChangeRefused { reason: ChangeRefusal::Repeated { id, .. }, .. })) => {
                 Ok(ApplyOutcome::Replayed(id))
             }

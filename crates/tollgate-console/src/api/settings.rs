@@ -223,7 +223,6 @@ async fn set(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut changes = precondition(&context, stored(&context, name).await?.as_ref())?;
     changes.push(Change::SetSetting { name: name.to_owned(), value });
     context.apply(&changes).await?;
-    context.state.gateway.refresh_settings().await?;
     shown(&context, name).await
 }
 
@@ -237,7 +236,6 @@ async fn unset(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let mut changes = precondition(&context, Some(&row))?;
     changes.push(Change::UnsetSetting { name: row.name.clone() });
     context.apply(&changes).await?;
-    context.state.gateway.refresh_settings().await?;
     Ok(ApiResponse::no_content())
 }
 

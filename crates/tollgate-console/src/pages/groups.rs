@@ -315,7 +315,7 @@ async fn square(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let found = request.read::<SquareDocument>(operations::SHOW_SQUARE, get(&[("group", &group.name)])).await;
     let document = match found {
         Ok(document) => document,
-        // The gateway learns of a new group within a second.
+        // A node learns within a second of a group that another one has made.
         Err(error) if error.status == http::StatusCode::NOT_FOUND => SquareDocument::default(),
         Err(error) => return Err(error.into()),
     };

@@ -8,7 +8,7 @@ mod revoked_keys;
 
 use std::{fmt, net::IpAddr, sync::Arc, time::Duration};
 
-use tokio::{runtime::Handle, time::timeout};
+use tokio::{runtime::Handle, sync::watch, time::timeout};
 use tokio_util::task::TaskTracker;
 use tollgate_core::{Caller, Catalog, Key, KeyId, KeyStatus, MemberStatus, Requester, Revision, Secret, Subject, Timestamp};
 use tollgate_store::{KeyHasher, KeyStore, looks_like_key};
@@ -55,6 +55,8 @@ pub struct Authenticator {
     stopped: Blocked,
     /// Key look-ups by address: keys that are not known yet.
     lookups: Arc<FairSemaphore>,
+    /// The revision of the catalog that this node has read last, with the changed keys evicted.
+    read: watch::Sender<Revision>,
     runtime: Handle,
     tracker: TaskTracker,
     clock: Arc<dyn Clock>,
@@ -87,6 +89,7 @@ impl Authenticator {
             blocked: Blocked::default(),
             stopped: Blocked::default(),
             lookups: FairSemaphore::new(Bound::KeyLookups, LOOKUPS, WAITING_LOOKUPS),
+            read: watch::Sender::new(Revision(0)),
             runtime,
             tracker,
             clock,
@@ -148,6 +151,13 @@ impl Authenticator {
     /// Ends the blocks up to a revision whose catalog this node has read from the database, with the changed keys evicted.
     pub fn has_read(&self, revision: Revision) {
         self.end_blocks(|_, since| since <= revision);
+        self.read.send_replace(revision);
+    }
+
+    /// Returns once this node has read a revision, so that new requests see its changes.
+    pub async fn until_read(&self, revision: Revision) {
+        // The sender is part of `self`, so the channel is open.
+        let _ = self.read.subscribe().wait_for(|read| *read >= revision).await;
     }
 
     /// Ends the blocks after the database's current revision: they were reported from a database that was replaced since.

@@ -93,6 +93,7 @@ impl CatalogStore for SqlStore {
             notified.map_err(|error| self.failed(OPERATION, error))?;
         }
         self.commit(OPERATION, transaction).await?;
+        self.change_signal.notify();
         Ok(revision)
     }
 

@@ -1,10 +1,10 @@
-//! Waiting for changes of the catalog: PostgreSQL notifications, or polling.
+//! Waiting for changes of the catalog: PostgreSQL notifications; or those of this process, and polling for those of others.
 
 use std::{fmt, time::Duration};
 
 use sqlx::postgres::PgListener;
 use tokio::{
-    sync::Mutex,
+    sync::{Mutex, Notify},
     time::{sleep, timeout},
 };
 
@@ -19,7 +19,10 @@ const CHANNEL: &str = "tollgate_catalog";
 /// Wakes up a task that waits for a change.
 pub(super) enum ChangeSignal {
     /// SQLite has no notifications between processes.
-    Poll,
+    Poll {
+        /// A change of this process.
+        changed: Notify,
+    },
     Listen {
         url: String,
         /// Connected by the first wait; commands never wait.
@@ -30,7 +33,7 @@ pub(super) enum ChangeSignal {
 impl fmt::Debug for ChangeSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Poll => "Poll",
+            Self::Poll { .. } => "Poll",
             Self::Listen { .. } => "Listen",
         })
     }
@@ -41,11 +44,26 @@ impl ChangeSignal {
         Self::Listen { url, listener: Mutex::new(None) }
     }
 
+    pub(super) fn poll() -> Self {
+        Self::Poll { changed: Notify::new() }
+    }
+
+    /// Tells the waiting task that this process has changed the catalog.
+    pub(super) fn notify(&self) {
+        if let Self::Poll { changed } = self {
+            changed.notify_one();
+        }
+    }
+
     /// Returns when there may be a change. The caller checks the revision.
     pub(super) async fn wait(&self) {
-        let Self::Listen { url, listener } = self else {
-            sleep(SQLITE_POLL).await;
-            return;
+        let (url, listener) = match self {
+            Self::Poll { changed } => {
+                // An elapsed poll is as good as a notification: the caller looks.
+                let _ = timeout(SQLITE_POLL, changed.notified()).await;
+                return;
+            }
+            Self::Listen { url, listener } => (url, listener),
         };
         let mut listener = listener.lock().await;
         match listener.as_mut() {

@@ -73,7 +73,7 @@ pub(crate) async fn open(address: SqlAddress, options: &OpenOptions) -> Result<S
     let (change_signal, appender, usage_reader) = match address {
         SqlAddress::Sqlite(path) => {
             let reader = UsageReader::Sqlite(SqliteReader::new(&path, &database));
-            (ChangeSignal::Poll, UsageAppender::sqlite(&path, &database), reader)
+            (ChangeSignal::poll(), UsageAppender::sqlite(&path, &database), reader)
         }
         SqlAddress::Postgres { url, .. } => {
             let reader = UsageReader::Postgres(PostgresReader::new(&url, &database)?);

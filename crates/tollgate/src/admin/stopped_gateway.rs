@@ -13,7 +13,7 @@ use tollgate_console::{
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
-    Subject, Timestamp, Window, observe,
+    Revision, Subject, Timestamp, Window, observe,
 };
 use tollgate_gateway::{
     explain::{CallerCounters, ExplainInput, subjects_of},
@@ -63,8 +63,17 @@ impl StoppedGateway {
         let health = StoredHealth(saved.map(|(account, health)| (account, health.as_of(now))).collect());
         let (start, config) = (config.clone(), ArcSwap::from_pointee(config));
         let gateway = Self { store, start, config, health, counters: OnceCell::new() };
-        gateway.refresh_settings().await?;
+        gateway.read_settings().await?;
         Ok(gateway)
+    }
+
+    /// Puts the stored settings into force as they are in the database now.
+    async fn read_settings(&self) -> Result<(), StoreError> {
+        let stored = live_settings::stored(&self.store).await?;
+        // A running gateway has already logged the settings that it leaves out.
+        let (config, _) = self.start.with_stored(&stored);
+        self.config.store(Arc::new(config));
+        Ok(())
     }
 
     /// For connections of this command, as those of a running gateway are.
@@ -131,12 +140,8 @@ impl GatewayHandle for StoppedGateway {
         self.start.check_stored(name, value)
     }
 
-    async fn refresh_settings(&self) -> Result<(), StoreError> {
-        let stored = live_settings::stored(&self.store).await?;
-        // A running gateway has already logged the settings that it leaves out.
-        let (config, _) = self.start.with_stored(&stored);
-        self.config.store(Arc::new(config));
-        Ok(())
+    async fn until_in_force(&self, _: Revision) -> Result<(), StoreError> {
+        self.read_settings().await
     }
 
     fn health(&self, account: AccountId) -> AccountHealth {

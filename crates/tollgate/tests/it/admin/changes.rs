@@ -4,7 +4,7 @@
 use serde_json::json;
 use tollgate_testkit::{Request, ScriptedResponse, UPSTREAM_CREDENTIAL, Upstream};
 
-use super::{Admin, ok, refusal, refused, refused_whole, text, within_a_second};
+use super::{Admin, ok, refusal, refused, refused_whole, text};
 use crate::support;
 
 fn channel(upstream: &Upstream) -> serde_json::Value {
@@ -15,6 +15,7 @@ fn channel(upstream: &Upstream) -> serde_json::Value {
     })
 }
 
+/// Each change is in force with its answer: the next request sees it.
 #[test]
 fn catalog_rows_can_be_created_and_deleted_one_by_one() {
     let upstream = Upstream::start();
@@ -30,7 +31,7 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
     let key = admin.post("/admin/v1/keys", &json!({"name": "k", "member": "ann", "groups": ["team"]}));
     let key = key["key"].as_str().unwrap().to_owned();
     let chat = || admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("fast")).bearer(&key)).status;
-    within_a_second("the new model answers", || chat() == 200);
+    assert_eq!(chat(), 200, "the new model answers");
 
     // Rows are found by name and by id; no response holds a credential.
     let id = made["id"].as_str().unwrap();
@@ -42,22 +43,22 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
     }
 
     admin.patch("/admin/v1/channels/main/accounts/one", &json!({"status": "off", "concurrency": 3}));
-    within_a_second("its only account is off", || chat() == 503);
+    assert_eq!(chat(), 503, "its only account is off");
     let two = admin.post("/admin/v1/channels/main/accounts", &json!({"name": "two", "credential": UPSTREAM_CREDENTIAL}));
-    within_a_second("the second account serves", || chat() == 200);
+    assert_eq!(chat(), 200, "the second account serves");
     assert_eq!(two["cost_multiplier"], "1");
     admin.delete("/admin/v1/channels/main/accounts/two");
-    within_a_second("it is gone", || chat() == 503);
+    assert_eq!(chat(), 503, "it is gone");
     admin.patch("/admin/v1/channels/main/accounts/one", &json!({"status": "on"}));
     admin.patch("/admin/v1/channels/main", &json!({"status": "off"}));
-    within_a_second("the channel is off", || chat() == 503);
+    assert_eq!(chat(), 503, "the channel is off");
     admin.patch("/admin/v1/channels/main", &json!({"status": "on", "priority": 7}));
-    within_a_second("the channel is on", || chat() == 200);
+    assert_eq!(chat(), 200, "the channel is on");
     admin.patch("/admin/v1/members/ann", &json!({"status": "suspended"}));
-    within_a_second("the member is suspended", || chat() == 403);
+    assert_eq!(chat(), 403, "the member is suspended");
     admin.patch("/admin/v1/members/ann", &json!({"status": "active"}));
     admin.patch("/admin/v1/groups/team", &json!({"channels": ["echo"], "models": ["echo"]}));
-    within_a_second("the group offers another model", || chat() == 404);
+    assert_eq!(chat(), 404, "the group offers another model");
 
     admin.delete("/admin/v1/groups/team");
     admin.delete("/admin/v1/models/fast");
@@ -66,7 +67,7 @@ fn catalog_rows_can_be_created_and_deleted_one_by_one() {
         assert_eq!(refusal(&admin.call("GET", &format!("/admin/v1/{path}"), None)), refused_whole(404, "not_found"), "{path}");
     }
     admin.delete("/admin/v1/members/ann");
-    within_a_second("the keys went with the member", || chat() == 401);
+    assert_eq!(chat(), 401, "the keys went with the member");
     assert_eq!(refusal(&admin.call("DELETE", "/admin/v1/members/owner", None)), refused_whole(409, "last_admin"));
 }
 
