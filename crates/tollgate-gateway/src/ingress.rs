@@ -12,10 +12,13 @@ mod openai;
 mod query;
 mod responses;
 
-use http::{HeaderMap, Method as HttpMethod, Uri};
+use http::{Method as HttpMethod, Uri};
 use tollgate_protocol::{Protocol, Target, lists::PageQuery};
 
-use crate::refusal::{NotStored, Refusal};
+use crate::{
+    refusal::{NotStored, Refusal},
+    request::RequestHeaders,
+};
 
 pub(crate) use hint::hint;
 pub(crate) use key::{PresentedKeys, presented_keys};
@@ -51,7 +54,7 @@ pub(crate) enum ListRequest {
     One(String),
 }
 
-pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderMap) -> Destination {
+pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &RequestHeaders) -> Destination {
     let path = uri.path();
     let query = Query::new(uri.query());
     let page = match path {
@@ -77,7 +80,7 @@ pub(crate) fn is_model_api(path: &str) -> bool {
 }
 
 /// The keys of a request, from the accepted locations of its protocol.
-pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &HeaderMap) -> PresentedKeys {
+pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &RequestHeaders) -> PresentedKeys {
     presented_keys(from, headers, Query::new(uri.query()))
 }
 

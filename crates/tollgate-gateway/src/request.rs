@@ -1,5 +1,6 @@
 //! A model request after its request line is parsed and before its body is read.
 
+mod headers;
 mod unread_body;
 
 use std::{
@@ -13,12 +14,12 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::HeaderMap;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
+pub use self::headers::RequestHeaders;
 pub(crate) use self::unread_body::UnreadBody;
 use crate::{
     settings::{Bounds, RequestSettings},
@@ -50,7 +51,7 @@ pub struct Head {
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
-    pub headers: HeaderMap,
+    pub headers: RequestHeaders,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
 }
@@ -58,7 +59,8 @@ pub struct Head {
 /// A model request whose path, method and protocol are known. Its body is unread.
 #[derive(Debug)]
 pub struct Incoming {
-    pub head: Head,
+    /// Boxed: it is large, and moves through every stage.
+    pub head: Box<Head>,
     pub target: Target,
     pub body: RequestBody,
 }

@@ -17,7 +17,6 @@ use std::{
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::HeaderMap;
 use tokio::runtime::Handle;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
@@ -30,7 +29,7 @@ use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
 use crate::{
     clock::{Clock, SystemClock},
-    request::Head,
+    request::{Head, RequestHeaders},
     settings::{RequestSettings, Settings},
     state::{
         address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
@@ -64,7 +63,7 @@ pub(crate) fn head(path: &str) -> Head {
         recent_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
-        headers: HeaderMap::new(),
+        headers: RequestHeaders::default(),
         client_request_id: None,
     }
 }

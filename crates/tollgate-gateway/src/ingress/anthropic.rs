@@ -1,16 +1,17 @@
 //! Paths of the Messages API under `/v1` (Anthropic API reference).
 
-use http::{HeaderMap, Method as HttpMethod};
+use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
 use super::{Destination, ListRequest, Query, READING, not_allowed, page_query, query, reads, unknown};
+use crate::request::RequestHeaders;
 
 /// Header that every client of the protocol sends, and no other.
 const VERSION: &str = "anthropic-version";
 
 /// True if a request for a path that several protocols share comes from an Anthropic client.
-pub(super) fn is_client(headers: &HeaderMap) -> bool {
-    headers.contains_key(VERSION)
+pub(super) fn is_client(headers: &RequestHeaders) -> bool {
+    headers.contains(VERSION)
 }
 
 /// Routes the part after `/v1/` if the protocol has the path.

@@ -1,11 +1,11 @@
 //! Suggests a valid path for an unknown one (E10). The most common mistakes are a base URL without the version, one with the
 //! version twice, one with a prefix of another server, misspelt endpoints, and endpoints that the gateway does not have.
 
-use http::{HeaderMap, Method as HttpMethod};
+use http::Method as HttpMethod;
 use tollgate_store::fields::nearest;
 
 use super::{Destination, Query, gemini, not_offered, openai, versioned};
-use crate::refusal::PathHint;
+use crate::{refusal::PathHint, request::RequestHeaders};
 
 /// Endpoints, and the names that other servers have for them.
 const ENDPOINTS: [(&str, &[&str]); 7] = [
@@ -89,7 +89,7 @@ fn misspelt(path: &str) -> Option<String> {
 fn fits(method: &HttpMethod, path: &str) -> bool {
     let query = Query::new(None);
     let found = match versioned(path) {
-        Some(("v1", rest)) => openai::destination(method, rest, &HeaderMap::new(), query),
+        Some(("v1", rest)) => openai::destination(method, rest, &RequestHeaders::default(), query),
         Some((_, rest)) => gemini::destination(method, rest, query),
         None => return false,
     };

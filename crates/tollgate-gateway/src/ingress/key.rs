@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderName, header};
 use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
 use super::Query;
+use crate::request::RequestHeaders;
 
 /// Headers whose whole value is a key, in order of preference.
 const KEY_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-native-api-key"), HeaderName::from_static("x-goog-api-key")];
@@ -25,7 +26,7 @@ pub(crate) struct PresentedKeys {
 
 /// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key that no lookup
 /// finds. Anthropic's clients send a vendor key beside the gateway's if they are configured with both, so their second key is tried too.
-pub(crate) fn presented_keys(from: Protocol, headers: &HeaderMap, query: Query<'_>) -> PresentedKeys {
+pub(crate) fn presented_keys(from: Protocol, headers: &RequestHeaders, query: Query<'_>) -> PresentedKeys {
     let native = || KEY_HEADERS.iter().find_map(|name| plain(headers, name));
     let first = match from {
         Protocol::Anthropic => {
@@ -37,16 +38,16 @@ pub(crate) fn presented_keys(from: Protocol, headers: &HeaderMap, query: Query<'
         }
         Protocol::Gemini => native().or_else(|| bearer(headers)).or_else(|| in_query(query)),
         // `Authorization` takes precedence even if it holds no key.
-        Protocol::OpenAi | Protocol::Responses if headers.contains_key(header::AUTHORIZATION) => bearer(headers),
+        Protocol::OpenAi | Protocol::Responses if headers.contains(header::AUTHORIZATION) => bearer(headers),
         Protocol::OpenAi | Protocol::Responses => native().or_else(|| in_query(query)),
     };
     PresentedKeys { first, other: None }
 }
 
 /// Whether a request for `/v1/models…` comes from a Gemini client.
-pub(super) fn has_gemini_credentials(headers: &HeaderMap, query: Query<'_>) -> bool {
-    KEY_HEADERS.iter().any(|name| headers.contains_key(name))
-        || headers.contains_key("x-goog-api-client")
+pub(super) fn has_gemini_credentials(headers: &RequestHeaders, query: Query<'_>) -> bool {
+    KEY_HEADERS.iter().any(|name| headers.contains(name))
+        || headers.contains("x-goog-api-client")
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
 }
 
@@ -56,8 +57,8 @@ enum Field<'a> {
     Repeated,
 }
 
-fn field<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Field<'a> {
-    let mut values = headers.get_all(name).iter();
+fn field<'a>(headers: &'a RequestHeaders, name: &HeaderName) -> Field<'a> {
+    let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
         (Some(_), Some(_)) => Field::Repeated,
@@ -85,7 +86,7 @@ fn ambiguous() -> Secret {
 }
 
 /// `Authorization: Bearer …`. Other schemes are ignored.
-fn bearer(headers: &HeaderMap) -> Option<Secret> {
+fn bearer(headers: &RequestHeaders) -> Option<Secret> {
     let text = match field(headers, &header::AUTHORIZATION) {
         Field::Absent => return None,
         Field::Repeated => return Some(ambiguous()),
@@ -97,7 +98,7 @@ fn bearer(headers: &HeaderMap) -> Option<Secret> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned()))
 }
 
-fn plain(headers: &HeaderMap, name: &HeaderName) -> Option<Secret> {
+fn plain(headers: &RequestHeaders, name: &HeaderName) -> Option<Secret> {
     match field(headers, name) {
         Field::Absent => None,
         Field::Repeated => Some(ambiguous()),

@@ -1,18 +1,21 @@
 //! Paths of the Responses API under `/v1` (OpenAI API reference). Stored responses and conversations are not offered.
 
-use http::{HeaderMap, Method as HttpMethod, header};
+use http::{Method as HttpMethod, header};
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
 use super::{Destination, not_allowed, query, unknown};
-use crate::refusal::{NotStored, Refusal};
+use crate::{
+    refusal::{NotStored, Refusal},
+    request::RequestHeaders,
+};
 
 /// Routes the part after `/v1/` if the protocol has the path.
-pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderMap) -> Option<Destination> {
+pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &RequestHeaders) -> Option<Destination> {
     if rest == "conversations" || rest.starts_with("conversations/") {
         return Some(Destination::NotStored(Protocol::Responses, NotStored::Conversations));
     }
     if rest == "responses" {
-        let upgrades = *method == HttpMethod::GET && headers.contains_key(header::UPGRADE);
+        let upgrades = *method == HttpMethod::GET && headers.contains(header::UPGRADE);
         let refused = upgrades.then_some(Destination::Refused(Protocol::Responses, Refusal::UpgradeRequired));
         return Some(refused.unwrap_or_else(|| body(method, Method::Chat)));
     }

@@ -1,15 +1,15 @@
 //! Routing, key extraction and path hints.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method as HttpMethod, Uri};
+use http::{HeaderValue, Method as HttpMethod, Uri};
 use tollgate_core::Secret;
 use tollgate_protocol::{Framing, Method, Protocol, lists::PageQuery};
 
 use super::*;
 use crate::refusal::{ApiNotOffered, PathHint};
 
-fn headers(fields: &[(&'static str, &str)]) -> HeaderMap {
-    fields.iter().fold(HeaderMap::new(), |mut map, (name, value)| {
-        map.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+fn headers(fields: &[(&'static str, &str)]) -> RequestHeaders {
+    fields.iter().fold(RequestHeaders::default(), |mut map, (name, value)| {
+        map.append(name, HeaderValue::from_str(value).unwrap());
         map
     })
 }

@@ -120,7 +120,7 @@ impl Attempt<'_> {
             stream,
             path,
             forwarded: if self.planned.protocol == self.head.from {
-                forwarded_headers(self.head.from, &self.head.headers)
+                forwarded_headers(self.head.from, self.head.headers.as_map())
             } else {
                 Vec::new()
             },

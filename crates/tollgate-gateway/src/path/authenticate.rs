@@ -81,7 +81,7 @@ fn not_admitted(reason: NotAdmitted) -> Refusal {
 
 /// The tags in the request's headers: those that the caller chose, and what its client says of itself.
 fn tags(head: &Head) -> Result<Tags, Refusal> {
-    let lines = head.headers.get_all(TAGS_FIELD).iter().map(HeaderValue::as_bytes);
+    let lines = head.headers.get_all(TAGS_FIELD).map(HeaderValue::as_bytes);
     let mut tags = Tags::parse_header(lines).map_err(|invalid| Refusal::InvalidValue {
         name: TAGS,
         message: format!("Invalid value for the header '{TAGS}': {invalid}."),

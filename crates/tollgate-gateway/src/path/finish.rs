@@ -16,7 +16,7 @@ use super::types::{
 use crate::{
     address_block::AddressBlock,
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
-    request::Head,
+    request::{Head, RequestHeaders},
     response::{AnswerBody, whole},
     state::shares::{Holder, InFlightRequest},
 };
@@ -107,10 +107,10 @@ async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Opti
 }
 
 /// Length of a request's body; `None` if it is not announced.
-fn announced_length(headers: &HeaderMap) -> Option<u64> {
+fn announced_length(headers: &RequestHeaders) -> Option<u64> {
     match headers.get(header::CONTENT_LENGTH) {
         Some(length) => length.to_str().ok()?.parse().ok(),
-        None => (!headers.contains_key(header::TRANSFER_ENCODING)).then_some(0),
+        None => (!headers.contains(header::TRANSFER_ENCODING)).then_some(0),
     }
 }
 
@@ -133,7 +133,7 @@ impl AnswerHeaders {
     pub(super) fn of(guard: &UsageGuard, head: &mut Head) -> Self {
         let request_id = HeaderValue::from_bytes(head.request_id.text().as_bytes()).expect("a request id is visible ASCII");
         let attempts = AttemptHeaders::of(guard, head);
-        let mut map = std::mem::take(&mut head.headers);
+        let mut map = std::mem::take(&mut head.headers).into_map();
         if map.capacity() <= MAX_KEPT_CAPACITY {
             map.clear();
         } else {

@@ -310,7 +310,7 @@ fn no_candidate(context: &RouteContext<'_>, no_route: &NoRoute<'_>) -> Refusal {
 /// The request's own price limit, from all lines of its header.
 fn max_price(head: &Head) -> Result<Option<PriceLimit>, Refusal> {
     // A line that is not text is not a valid limit either.
-    let lines = head.headers.get_all(MAX_PRICE_FIELD).iter().map(|line| line.to_str().unwrap_or_default());
+    let lines = head.headers.get_all(MAX_PRICE_FIELD).map(|line| line.to_str().unwrap_or_default());
     parse_max_prices(lines).map_err(|_| Refusal::InvalidValue {
         name: MAX_PRICE,
         message: format!(

@@ -172,7 +172,7 @@ impl Rig {
         head.started = self.clock.instant();
         head.presented_key = Some(Secret::new(SECRET.to_owned()));
         let target = Target { method: Method::Chat, model: None, framing: Framing::Sse };
-        Incoming { head, target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
+        Incoming { head: Box::new(head), target, body: RequestBody::from(Bytes::copy_from_slice(body.as_bytes())) }
     }
 
     /// Asks with key `number` of member `member`, as a request that counts against their shares.

@@ -3,8 +3,9 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::HeaderMap;
 use ipnet::IpNet;
+
+use crate::request::RequestHeaders;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Entries of `X-Forwarded-For` that are read at most.
@@ -16,13 +17,13 @@ const MAX_PROXIES: usize = 16;
 ///
 /// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
 /// beyond the proxy can have. The proxy's own address is not used instead: it may be loopback, or allowed.
-pub(super) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &[IpNet]) -> Option<IpAddr> {
+pub(super) fn client_address(peer: IpAddr, headers: &RequestHeaders, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let peer = peer.to_canonical();
     if trusted.is_empty() || !is_trusted(&peer) {
         return Some(peer);
     }
-    let fields = headers.get_all(FORWARDED_FOR).iter().collect::<Vec<_>>();
+    let fields = headers.get_all(FORWARDED_FOR).collect::<Vec<_>>();
     let entries = fields.iter().rev().flat_map(|field| field.to_str().unwrap_or("?").rsplit(','));
     let mut client = None;
     for (number, entry) in entries.enumerate() {
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     fn client(peer: &str, fields: &[&str], trusted: &[&str]) -> String {
-        let mut headers = HeaderMap::new();
+        let mut headers = RequestHeaders::default();
         for field in fields {
             headers.append(FORWARDED_FOR, HeaderValue::from_bytes(field.as_bytes()).unwrap());
         }

@@ -3,10 +3,11 @@
 //! send every request to the model address. Pages of the origins in the settings may call the model API. Other origins get none of
 //! these headers. Cookies are never allowed: the model API takes keys only.
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use crate::{
     ingress,
+    request::RequestHeaders,
     response::{AnswerBody, whole},
     settings::{CorsOrigins, Settings},
 };
@@ -25,12 +26,12 @@ const MAX_ASKED: usize = 2_048;
 const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-request-method");
 
 /// The origin to allow for a request: that of its page, if it may read the answer, or any.
-pub(super) fn allowed(parts: &Parts, settings: &Settings) -> Option<HeaderValue> {
-    let origin = parts.headers.get(header::ORIGIN)?;
+pub(super) fn allowed(path: &str, headers: &RequestHeaders, settings: &Settings) -> Option<HeaderValue> {
+    let origin = headers.get(header::ORIGIN)?;
     if settings.pages_origin.as_ref() == Some(origin) {
         return Some(origin.clone());
     }
-    if !ingress::is_model_api(parts.uri.path()) {
+    if !ingress::is_model_api(path) {
         return None;
     }
     match &settings.cors {
@@ -40,21 +41,21 @@ pub(super) fn allowed(parts: &Parts, settings: &Settings) -> Option<HeaderValue>
 }
 
 /// The answer to a browser that asks whether a page may send a request.
-pub(super) fn preflight(parts: &Parts) -> Option<Response<AnswerBody>> {
-    if parts.method != Method::OPTIONS || !parts.headers.contains_key(REQUEST_METHOD) {
+pub(super) fn preflight(method: &Method, headers: &RequestHeaders) -> Option<Response<AnswerBody>> {
+    if method != Method::OPTIONS || !headers.contains(REQUEST_METHOD) {
         return None;
     }
     let mut response = Response::new(whole(bytes::Bytes::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
-    let headers = response.headers_mut();
-    headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
+    let allowed = response.headers_mut();
+    allowed.insert(header::ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("GET, POST"));
     // All requested names are allowed: keys are in headers that differ by protocol, and SDKs add headers of their own.
-    let asked = parts.headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
+    let asked = headers.get(header::ACCESS_CONTROL_REQUEST_HEADERS);
     if let Some(asked) = asked.filter(|asked| is_list_of_names(asked)) {
-        headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
+        allowed.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, asked.clone());
     }
-    headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
-    headers.insert(header::VARY, HeaderValue::from_static("access-control-request-headers"));
+    allowed.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static(MAX_AGE));
+    allowed.insert(header::VARY, HeaderValue::from_static("access-control-request-headers"));
     Some(response)
 }
 
@@ -73,14 +74,11 @@ pub(super) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
 
 #[cfg(test)]
 mod tests {
-    use http::Request;
-
     use super::*;
 
-    fn parts(method: &str, path: &str, headers: &[(&'static str, &str)]) -> Parts {
-        let request = Request::builder().method(method).uri(path);
-        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        request.body(()).unwrap().into_parts().0
+    fn fields(fields: &[(&'static str, &str)]) -> RequestHeaders {
+        let fields = fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
+        RequestHeaders::from(HeaderMap::from_iter(fields))
     }
 
     fn settings(pages: Option<&'static str>, origins: CorsOrigins) -> Settings {
@@ -88,7 +86,7 @@ mod tests {
     }
 
     fn check(settings: &Settings, path: &str, origin: &str, expected: Option<&str>) {
-        let allowed = allowed(&parts("POST", path, &[("origin", origin)]), settings);
+        let allowed = allowed(path, &fields(&[("origin", origin)]), settings);
         assert_eq!(allowed.as_ref().map(|value| value.to_str().unwrap()), expected, "{path} {origin}");
     }
 
@@ -101,7 +99,7 @@ mod tests {
                 check(&console, path, other, None);
             }
         }
-        assert!(allowed(&parts("POST", "/v1/messages", &[]), &console).is_none());
+        assert!(allowed("/v1/messages", &fields(&[]), &console).is_none());
         check(&settings(None, CorsOrigins::default()), "/v1/messages", "https://console.example.com", None);
     }
 
@@ -128,17 +126,17 @@ mod tests {
         for origin in ["https://app.example.com", "null"] {
             check(&settings(None, CorsOrigins::Any), "/v1/models", origin, Some("*"));
         }
-        assert!(allowed(&parts("GET", "/v1/models", &[]), &settings(None, CorsOrigins::Any)).is_none());
+        assert!(allowed("/v1/models", &fields(&[]), &settings(None, CorsOrigins::Any)).is_none());
     }
 
     #[test]
     fn preflight_requests_are_answered_and_other_requests_are_not() {
         let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", "x-api-key, content-type")];
-        let response = preflight(&parts("OPTIONS", "/v1/messages", &asked)).unwrap();
+        let response = preflight(&Method::OPTIONS, &fields(&asked)).unwrap();
         assert_eq!(response.status(), StatusCode::NO_CONTENT);
         assert_eq!(response.headers()["access-control-allow-headers"], "x-api-key, content-type");
-        let is_asked = |method: &str, headers| preflight(&parts(method, "/v1/messages", headers)).is_some();
-        assert!(!is_asked("OPTIONS", &[]) && !is_asked("POST", &asked));
+        let is_asked = |method, named| preflight(method, &fields(named)).is_some();
+        assert!(!is_asked(&Method::OPTIONS, &[]) && !is_asked(&Method::POST, &asked));
     }
 
     #[test]
@@ -146,7 +144,7 @@ mod tests {
         let names = "x-stainless-lang,".repeat(200);
         for wrong in [names.as_str(), "a b", "x-api-key, ", "x\t\u{e9}", "<script>", "x:y"] {
             let asked = [("access-control-request-method", "POST"), ("access-control-request-headers", wrong)];
-            let response = preflight(&parts("OPTIONS", "/v1/messages", &asked)).unwrap();
+            let response = preflight(&Method::OPTIONS, &fields(&asked)).unwrap();
             assert!(!response.headers().contains_key("access-control-allow-headers"), "{wrong}");
         }
     }

@@ -5,17 +5,18 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts,
 use super::head_scan::Framing;
 use crate::{
     refusal::{REQUEST_ID, Refusal},
+    request::RequestHeaders,
     settings::HttpLimits,
 };
 
 /// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
 
-pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
+pub(super) fn check(parts: &Parts, headers: &RequestHeaders, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
     if framing == Framing::Ambiguous {
         return Err(invalid("content-length", "The length of the request body is stated in more than one way."));
     }
-    let mut codings = parts.headers.get_all(header::TRANSFER_ENCODING).iter();
+    let mut codings = headers.get_all(header::TRANSFER_ENCODING);
     if codings.next().is_some_and(|coding| !coding.as_bytes().eq_ignore_ascii_case(b"chunked")) || codings.next().is_some() {
         return Err(invalid("transfer-encoding", "The only Transfer-Encoding that is understood is chunked, once."));
     }
@@ -26,16 +27,16 @@ pub(super) fn check(parts: &Parts, framing: Framing, limits: &HttpLimits) -> Res
     if target > limits.target_bytes {
         return Err(Refusal::TargetTooLong { limit: limits.target_bytes });
     }
-    let bytes = parts.headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum::<usize>();
-    if target + bytes > limits.header_bytes || parts.headers.len() > limits.header_count {
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum::<usize>();
+    if target + bytes > limits.header_bytes || headers.len() > limits.header_count {
         return Err(Refusal::HeadersTooLarge { limit: limits.header_bytes });
     }
-    host(parts)
+    host(parts, headers)
 }
 
 /// HTTP/1.1 requires exactly one `Host`; HTTP/2 `:authority` or `Host`, equal if both are present. Optional in HTTP/1.0.
-fn host(parts: &Parts) -> Result<(), Refusal> {
-    let mut hosts = parts.headers.get_all(header::HOST).iter();
+fn host(parts: &Parts, headers: &RequestHeaders) -> Result<(), Refusal> {
+    let mut hosts = headers.get_all(header::HOST);
     let first = hosts.next();
     if hosts.next().is_some() {
         return Err(invalid("host", "The request has more than one Host header."));
@@ -98,7 +99,7 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 }
 
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
-pub(super) fn client_request_id(headers: &HeaderMap) -> Option<String> {
+pub(super) fn client_request_id(headers: &RequestHeaders) -> Option<String> {
     const MOST: usize = 128;
     let id = headers.get(REQUEST_ID)?;
     let shown =
@@ -118,6 +119,11 @@ mod tests {
             request = request.header("host", *host);
         }
         request.body(()).unwrap().into_parts().0
+    }
+
+    fn checked(mut parts: Parts, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
+        let headers = RequestHeaders::from(std::mem::take(&mut parts.headers));
+        check(&parts, &headers, framing, limits)
     }
 
     #[test]
@@ -164,8 +170,8 @@ mod tests {
             (Version::HTTP_2, "/", &["example.com"], true),
             (Version::HTTP_2, "/", &[], false),
         ] {
-            let checked = check(&parts(version, target, hosts), Framing::Plain, &HttpLimits::default());
-            assert_eq!(checked.is_ok(), good, "{version:?} {target} {hosts:?}: {checked:?}");
+            let found = checked(parts(version, target, hosts), Framing::Plain, &HttpLimits::default());
+            assert_eq!(found.is_ok(), good, "{version:?} {target} {hosts:?}: {found:?}");
         }
     }
 
@@ -195,7 +201,7 @@ mod tests {
             for (name, length) in fields {
                 parts.headers.append(http::HeaderName::from_bytes(name.as_bytes()).unwrap(), "v".repeat(*length).parse().unwrap());
             }
-            check(&parts, Framing::Plain, &limits).err().map(|refusal| refusal.problem(&crate::testing::head("/")).status)
+            checked(parts, Framing::Plain, &limits).err().map(|refusal| refusal.problem(&crate::testing::head("/")).status)
         };
         assert_eq!(id("/123456789", &[]), None);
         assert_eq!(id("/1234567890", &[]), Some(414));
@@ -208,20 +214,20 @@ mod tests {
 
     #[test]
     fn ambiguous_framing_is_refused() {
-        let refusal = check(&parts(Version::HTTP_11, "/", &["x"]), Framing::Ambiguous, &HttpLimits::default()).unwrap_err();
+        let refusal = checked(parts(Version::HTTP_11, "/", &["x"]), Framing::Ambiguous, &HttpLimits::default()).unwrap_err();
         assert!(matches!(refusal, Refusal::InvalidValue { name: "content-length", .. }));
     }
 
     #[test]
     fn client_request_id_is_truncated_and_cleaned() {
         let headers = |value: &[u8]| {
-            let mut map = HeaderMap::new();
-            map.insert("x-request-id", HeaderValue::from_bytes(value).unwrap());
+            let mut map = RequestHeaders::default();
+            map.append("x-request-id", HeaderValue::from_bytes(value).unwrap());
             map
         };
         assert_eq!(client_request_id(&headers(b"abc\t\xff\"1")).as_deref(), Some("abc\"1"));
         assert_eq!(client_request_id(&headers(&[b'x'; 500])).map(|id| id.len()), Some(128));
         assert_eq!(client_request_id(&headers(b" ")), None);
-        assert_eq!(client_request_id(&HeaderMap::new()), None);
+        assert_eq!(client_request_id(&RequestHeaders::default()), None);
     }
 }

@@ -10,7 +10,7 @@ use std::{
     task::Poll,
 };
 
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Version, header, request::Parts};
 use serde_json::json;
 use tollgate_protocol::Protocol;
 
@@ -24,10 +24,11 @@ use super::{
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
+    in_place::boxed,
     ingress::{self, Destination, PresentedKeys, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
+    request::{BodyPace, Head, Incoming, RequestBody, RequestHeaders, UnreadBody},
     response::{AnswerBody, whole},
     settings::{MetricsAccess, RequestSettings},
     state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared, shares::InFlightRequest},
@@ -55,23 +56,24 @@ pub(super) async fn answer<P: ModelPath>(
     let started = core.shared.clock.instant();
     let framing = context.timers.begin(started);
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let headers = RequestHeaders::from(std::mem::take(&mut parts.headers));
     let version = parts.version;
-    let caller_closes =
-        names_option(&parts.headers, "close") || (version < Version::HTTP_11 && !names_option(&parts.headers, "keep-alive"));
+    let caller_closes = names_option(headers.get_all(header::CONNECTION), "close")
+        || (version < Version::HTTP_11 && !names_option(headers.get_all(header::CONNECTION), "keep-alive"));
     let destination = match core.serves {
-        Serves::Everything => ingress::destination(&parts.method, &parts.uri, &parts.headers),
+        Serves::Everything => ingress::destination(&parts.method, &parts.uri, &headers),
         Serves::Fallback => Destination::Fallback,
     };
     let destination = if context.targets == ServedTargets::Pages { page_or_refused(destination) } else { destination };
-    let head = head_of(&core, &context, &parts, &destination, started);
+    let head = head_of(&core, &context, (&parts, headers), &destination, started);
     let (from, request_id, min_rate) = (head.from, head.request_id, head.settings.bounds.min_rate);
     let settings = core.shared.settings.load();
-    let page = if core.serves == Serves::Everything { cors::allowed(&parts, &settings) } else { None };
-    let is_valid = || guard::check(&parts, framing, &settings.http).is_ok();
-    let preflight = page.as_ref().and_then(|_| cors::preflight(&parts)).filter(|_| is_valid());
+    let page = if core.serves == Serves::Everything { cors::allowed(parts.uri.path(), &head.headers, &settings) } else { None };
+    let is_valid = || guard::check(&parts, &head.headers, framing, &settings.http).is_ok();
+    let preflight = page.as_ref().and_then(|_| cors::preflight(&parts.method, &head.headers)).filter(|_| is_valid());
     drop(settings);
-    let expects_continue = parts.headers.contains_key(header::EXPECT);
+    let expects_continue = head.headers.contains(header::EXPECT);
     let unread = (version != Version::HTTP_2).then(|| context.unread.clone());
     let body = RequestBody::wire(body, BodyPace::new(&head.settings.bounds, started), unread);
 
@@ -79,7 +81,7 @@ pub(super) async fn answer<P: ModelPath>(
         let mut answered = pin!(async {
             match preflight {
                 Some(response) => response,
-                None => dispatch(&core, head, destination, parts, framing, body, &mut in_progress).await,
+                None => dispatch(&core, head, destination, &parts, framing, body, &mut in_progress).await,
             }
         });
         // `FutureExt::catch_unwind` takes the future by value, which copies kilobytes.
@@ -91,7 +93,8 @@ pub(super) async fn answer<P: ModelPath>(
     };
     let mut response = answered.unwrap_or_else(|_| {
         tracing::error!(request.id = %request_id, "panic while answering a request");
-        let head = Head { from, request_id, ..anonymous_head(&core, &context, started) };
+        let mut head = anonymous_head(&core, &context, started);
+        (head.from, head.request_id) = (from, request_id);
         refuse(&core, &Refusal::Internal, &head)
     });
     let headers = response.headers_mut();
@@ -112,29 +115,29 @@ pub(super) async fn answer<P: ModelPath>(
     } else if context.targets == ServedTargets::Pages || !context.unread.is_over(expects_continue).await {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
-    if version != Version::HTTP_2 && (caller_closes || names_option(headers, "close")) {
+    if version != Version::HTTP_2 && (caller_closes || names_option(headers.get_all(header::CONNECTION).iter(), "close")) {
         context.timers.note_last();
     }
     Ok(response.map(|body| OutgoingBody::new(body, in_progress, min_rate)))
 }
 
-/// Whether the header `connection` contains an option.
-fn names_option(headers: &HeaderMap, option: &str) -> bool {
-    let values = headers.get_all(header::CONNECTION).iter().filter_map(|value| value.to_str().ok());
+/// Whether the values of the header `connection` contain an option.
+fn names_option<'a>(connection: impl Iterator<Item = &'a HeaderValue>, option: &str) -> bool {
+    let values = connection.filter_map(|value| value.to_str().ok());
     values.flat_map(|value| value.split(',')).any(|named| named.trim().eq_ignore_ascii_case(option))
 }
 
 async fn dispatch<P: ModelPath>(
     core: &Arc<Core<P>>,
-    mut head: Head,
+    mut head: Box<Head>,
     destination: Destination,
-    parts: Parts,
+    parts: &Parts,
     framing: super::head_scan::Framing,
     body: RequestBody,
     in_progress: &mut RequestInProgress,
 ) -> Response<AnswerBody> {
     let shared = &core.shared;
-    if let Err(refusal) = guard::check(&parts, framing, &shared.settings.load().http) {
+    if let Err(refusal) = guard::check(parts, &head.headers, framing, &shared.settings.load().http) {
         let mut response = refuse(core, &refusal, &head);
         // The bytes after an invalid head cannot be framed reliably, so the connection closes.
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
@@ -147,13 +150,11 @@ async fn dispatch<P: ModelPath>(
         Destination::Fallback => fallback(core, head, parts, body).await,
         Destination::Refused(_, refusal) => refuse(core, &with_hint(core, refusal, &head), &head),
         Destination::List(_, list) => {
-            present_keys(&mut head, &parts);
-            head.headers = parts.headers;
+            present_keys(&mut head, parts);
             model_list::list(shared, &head, &list).await
         }
         Destination::NotStored(_, what) => {
-            present_keys(&mut head, &parts);
-            head.headers = parts.headers;
+            present_keys(&mut head, parts);
             let catalog = shared.catalog.load_full();
             let caller = shared.keys.caller_of(&catalog, &head, head.arrived).await;
             let refusal = match caller {
@@ -167,15 +168,14 @@ async fn dispatch<P: ModelPath>(
             let in_flight = enter(shared);
             let body = body.within(Arc::clone(&in_flight));
             in_progress.count(in_flight, shared.metrics.in_flight());
-            present_keys(&mut head, &parts);
-            head.headers = parts.headers;
+            present_keys(&mut head, parts);
             core.path.serve(Incoming { head, target, body }).await
         }
     }
 }
 
 fn present_keys(head: &mut Head, parts: &Parts) {
-    let PresentedKeys { first, other } = ingress::keys_of(head.from, &parts.uri, &parts.headers);
+    let PresentedKeys { first, other } = ingress::keys_of(head.from, &parts.uri, &head.headers);
     (head.presented_key, head.other_key) = (first, other);
 }
 
@@ -206,15 +206,15 @@ const fn protocol_of(destination: &Destination) -> Protocol {
 async fn well_known<P: ModelPath>(
     core: &Arc<Core<P>>,
     page: WellKnown,
-    head: Head,
-    parts: Parts,
+    head: Box<Head>,
+    parts: &Parts,
     body: RequestBody,
 ) -> Response<AnswerBody> {
     let metrics = core.shared.settings.load().metrics;
     let served = match (page, metrics) {
         (WellKnown::Health | WellKnown::Ready | WellKnown::Version, _) | (WellKnown::Metrics, MetricsAccess::Public) => true,
         (WellKnown::Metrics, MetricsAccess::Guarded) => {
-            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, &parts.headers)
+            head.peer.is_some_and(|peer| peer.is_loopback()) && guard::names_loopback(&parts.uri, head.headers.as_map())
         }
         (WellKnown::Metrics, MetricsAccess::OnConsoleAddress) => return refuse(core, &Refusal::UnknownPath { hint: None }, &head),
     };
@@ -253,8 +253,18 @@ fn text(status: StatusCode, kind: &'static str, body: String) -> Response<Answer
 }
 
 /// Passes a request to the fallback service. An unknown path is E10.
-async fn fallback<P: ModelPath>(core: &Arc<Core<P>>, head: Head, parts: Parts, body: RequestBody) -> Response<AnswerBody> {
-    let request = FallbackRequest { id: head.request_id, peer: head.peer, request: Request::from_parts(parts, body) };
+async fn fallback<P: ModelPath>(
+    core: &Arc<Core<P>>,
+    mut head: Box<Head>,
+    parts: &Parts,
+    body: RequestBody,
+) -> Response<AnswerBody> {
+    let mut request = Request::new(body);
+    request.method_mut().clone_from(&parts.method);
+    request.uri_mut().clone_from(&parts.uri);
+    *request.version_mut() = parts.version;
+    *request.headers_mut() = std::mem::take(&mut head.headers).into_map();
+    let request = FallbackRequest { id: head.request_id, peer: head.peer, request };
     match core.fallback.call(request).await {
         FallbackResponse::Answer(response) => response,
         FallbackResponse::NotFound => refuse(core, &with_hint(core, Refusal::UnknownPath { hint: None }, &head), &head),
@@ -274,31 +284,31 @@ fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerB
     core.shared.refused_without_record(refusal, head)
 }
 
-/// Builds a head without key and headers, which only some destinations need.
+/// Builds a head without key, which only some destinations need.
 fn head_of<P>(
     core: &Core<P>,
     context: &ConnectionContext,
-    parts: &Parts,
+    (parts, headers): (&Parts, RequestHeaders),
     destination: &Destination,
     started: tokio::time::Instant,
-) -> Head {
+) -> Box<Head> {
     let settings = core.shared.settings.load();
-    Head {
-        from: protocol_of(destination),
-        settings: settings.of_request(),
-        http_method: parts.method.clone(),
-        path: parts.uri.path().to_owned(),
-        client_request_id: guard::client_request_id(&parts.headers),
-        recent_key: Some(Arc::clone(&context.recent_key)),
-        peer: client_address(context.peer.ip(), &parts.headers, &settings.http.trusted_proxies),
-        ..anonymous_head(core, context, started)
-    }
+    let mut head = anonymous_head(core, context, started);
+    head.from = protocol_of(destination);
+    head.settings = settings.of_request();
+    head.http_method.clone_from(&parts.method);
+    parts.uri.path().clone_into(&mut head.path);
+    head.client_request_id = guard::client_request_id(&headers);
+    head.recent_key = Some(Arc::clone(&context.recent_key));
+    head.peer = client_address(context.peer.ip(), &headers, &settings.http.trusted_proxies);
+    head.headers = headers;
+    head
 }
 
 /// A head of which only the peer is known.
-pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, started: tokio::time::Instant) -> Head {
+pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, started: tokio::time::Instant) -> Box<Head> {
     let arrived = core.shared.clock.now();
-    Head {
+    boxed(|| Head {
         from: Protocol::OpenAi,
         settings: RequestSettings::default(),
         request_id: core.rng.request_id(arrived),
@@ -310,7 +320,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         recent_key: None,
         http_method: http::Method::GET,
         path: String::new(),
-        headers: HeaderMap::new(),
+        headers: RequestHeaders::default(),
         client_request_id: None,
-    }
+    })
 }

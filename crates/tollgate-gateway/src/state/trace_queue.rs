@@ -8,13 +8,13 @@ mod trace_context;
 
 use std::sync::Arc;
 
-use http::HeaderMap;
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
 use tollgate_core::{AttemptRecord, Channel, KeyId, NanoUsd, Outcome, RequestFacts, RequestId, Timestamp, Tokens, UsageRecord};
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
 use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
+use crate::request::RequestHeaders;
 
 pub(crate) use self::trace_context::{ParentSpan, SpanId, TraceId, own_trace, span_id};
 
@@ -116,7 +116,7 @@ impl TraceQueue {
     }
 
     /// The caller's span, if requests are traced at all.
-    pub(crate) fn parent(&self, headers: &HeaderMap) -> Option<ParentSpan> {
+    pub(crate) fn parent(&self, headers: &RequestHeaders) -> Option<ParentSpan> {
         self.0.as_ref().and_then(|_| ParentSpan::of(headers))
     }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 
 use flate2::{Compression, write::GzEncoder};
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::*;
 use crate::testing::head;
@@ -17,7 +17,7 @@ fn gzip(content: &[u8]) -> Vec<u8> {
 async fn get(fields: &[(&'static str, &str)], body: Vec<u8>, limit: usize) -> Result<Bytes, Refusal> {
     let mut head = head("/v1/chat/completions");
     for (name, value) in fields {
-        head.headers.append(HeaderName::from_static(name), HeaderValue::from_str(value).unwrap());
+        head.headers.append(name, HeaderValue::from_str(value).unwrap());
     }
     let bounds = Bounds { body_bytes: limit, ..Bounds::default() };
     receive(&head, RequestBody::from(Bytes::from(body)), &bounds).await

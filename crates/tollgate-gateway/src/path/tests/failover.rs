@@ -320,7 +320,7 @@ async fn price_limit_beside_disabled_channels_is_not_retryable() {
     let mut rig = Rig::new(Script::new(), 1);
     rig.add_channel(|channel| channel.spec.on = false);
     let mut incoming = rig.incoming(CHAT);
-    incoming.head.headers.insert("x-tollgate-max-price", "input=0.5".parse().unwrap());
+    incoming.head.headers.append("x-tollgate-max-price", "input=0.5".parse().unwrap());
     let got = read(serve(&rig.core, incoming).await).await;
     assert_eq!((got.status, got.header("x-tollgate-cause")), (503, Some("price_limit")));
     assert_eq!(got.header("x-should-retry"), Some("false"));

@@ -67,7 +67,7 @@ async fn losing_attempt_is_cancelled_in_the_callers_trace() {
     let rig = hedging(Script::new().streams(late(SECOND * 30)).streams(prompt("soon")), 2);
     rig.change_group(|group| group.trace = true);
     let mut incoming = rig.incoming(STREAM);
-    incoming.head.headers.insert("x-tollgate-trace", "1".parse().unwrap());
+    incoming.head.headers.append("x-tollgate-trace", "1".parse().unwrap());
     let got = read(serve(&rig.core, incoming).await).await;
     let trace = got.header("x-tollgate-trace").unwrap();
     assert!(trace.ends_with("; attempts: cancelled, ok"), "{trace}");

@@ -56,7 +56,7 @@ async fn channel_with_learning_disabled_does_not_learn() {
 /// A request for a trace, in a group that allows it.
 async fn traced(rig: &Rig, body: &str, asks: &str) -> Got {
     let mut incoming = rig.incoming(body);
-    incoming.head.headers.insert("x-tollgate-trace", asks.parse().unwrap());
+    incoming.head.headers.append("x-tollgate-trace", asks.parse().unwrap());
     read(serve(&rig.core, incoming).await).await
 }
 

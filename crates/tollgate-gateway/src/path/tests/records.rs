@@ -65,7 +65,7 @@ async fn channel_without_accounts_is_e40_with_a_trace() {
 async fn invalid_price_limit_header_is_refused() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
-    incoming.head.headers.insert("x-tollgate-max-price", "cheap".parse().unwrap());
+    incoming.head.headers.append("x-tollgate-max-price", "cheap".parse().unwrap());
     let got = read(serve(&rig.core, incoming).await).await;
     assert_eq!(got.status, 400);
     assert!(got.body.contains("x-tollgate-max-price"), "{}", got.body);
@@ -76,7 +76,7 @@ async fn invalid_price_limit_header_is_refused() {
 async fn price_limit_below_the_price_is_e41() {
     let mut rig = Rig::new(Script::new(), 1);
     let mut incoming = rig.incoming(CHAT);
-    incoming.head.headers.insert("x-tollgate-max-price", "input=0.5".parse().unwrap());
+    incoming.head.headers.append("x-tollgate-max-price", "input=0.5".parse().unwrap());
     let got = read(serve(&rig.core, incoming).await).await;
     assert_eq!(
         (got.status, got.header("x-tollgate-cause"), got.header("x-should-retry")),

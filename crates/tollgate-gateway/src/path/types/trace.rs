@@ -3,15 +3,17 @@
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue};
 use tollgate_core::{AttemptFacts, AttemptResult, TraceEntry};
+
+use crate::request::RequestHeaders;
 
 /// A request asks for the trace with the value `1`; the response carries it.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-tollgate-trace");
 
 /// Whether a request asks for the trace.
-pub(crate) fn is_asked(headers: &HeaderMap) -> bool {
-    headers.get(TRACE).is_some_and(|value| value.as_bytes() == b"1")
+pub(crate) fn is_asked(headers: &RequestHeaders) -> bool {
+    headers.get(&TRACE).is_some_and(|value| value.as_bytes() == b"1")
 }
 
 /// Error id of a failed attempt, or `cancelled`; `None` for success.

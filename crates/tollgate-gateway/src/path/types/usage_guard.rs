@@ -293,7 +293,7 @@ impl UsageGuard {
 
     /// Time to the first content of the attempt under way, for the account's health.
     pub(crate) fn first_content_us(&self) -> Option<u64> {
-        self.attempt.as_ref().map(OpenAttempt::elapsed_us)
+        self.attempt.as_ref().map(|attempt| attempt.elapsed_us(self.recorder.shared.clock.instant()))
     }
 
     /// Adds a latency sample of the model, if its group hedges.
@@ -317,9 +317,10 @@ impl UsageGuard {
     pub(crate) fn succeeded(&mut self) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
         let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
-        let took = if is_measured { self.attempt.as_ref().map(OpenAttempt::elapsed_us) } else { None };
+        let now = self.recorder.shared.clock.instant();
+        let took = if is_measured { self.attempt.as_ref().map(|attempt| attempt.elapsed_us(now)) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
-        self.end_attempt(AttemptResult::Answered, None, Some(observation));
+        self.end_attempt_at(now, AttemptResult::Answered, None, Some(observation));
     }
 
     /// Writes the usage record. The answer's last bytes wait for the returned flush.

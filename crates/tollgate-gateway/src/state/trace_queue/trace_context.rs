@@ -3,8 +3,9 @@
 //! A trace that begins at the gateway has the 128 bits of the request id as its id, so that one leads to the other. The ids of spans
 //! are computed from the request id as well: it is random enough, and no request draws further random numbers.
 
-use http::HeaderMap;
 use tollgate_core::RequestId;
+
+use crate::request::RequestHeaders;
 
 const HEADER: &str = "traceparent";
 /// Longest header that is read; version 00 has 55 characters.
@@ -24,8 +25,8 @@ pub(crate) struct ParentSpan {
 
 impl ParentSpan {
     /// The parent that the request's headers name; `None` without exactly one valid `traceparent`.
-    pub(crate) fn of(headers: &HeaderMap) -> Option<Self> {
-        let mut values = headers.get_all(HEADER).iter();
+    pub(crate) fn of(headers: &RequestHeaders) -> Option<Self> {
+        let mut values = headers.get_all(HEADER);
         let (value, None) = (values.next()?, values.next()) else { return None };
         Self::parse(value.as_bytes())
     }
@@ -123,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(parsed(&text), None, "{text}");
         }
-        let mut headers = HeaderMap::new();
+        let mut headers = RequestHeaders::default();
         assert_eq!(ParentSpan::of(&headers), None);
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
         assert!(ParentSpan::of(&headers).is_some());

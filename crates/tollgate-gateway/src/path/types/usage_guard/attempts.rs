@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use tollgate_core::{AttemptResult, NanoUsd, Observation, PlannedAttempt, Provider, settle_attempt};
+use tokio::time::Instant;
+use tollgate_core::{AttemptResult, NanoUsd, Observation, PlannedAttempt, Provider, Timestamp, settle_attempt};
 use tollgate_protocol::ReplySummary;
 
 use super::{
     JournalFailurePolicy, UsageGuard,
-    open_attempt::{AttemptProgress, OpenAttempt, start_entry},
+    open_attempt::{AttemptProgress, OpenAttempt, micros_between, start_entry},
 };
 use crate::{
     path::types::failure::{Failure, Verdict},
@@ -40,12 +41,20 @@ impl UsageGuard {
 
     fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
-        let now = clock.now();
+        let began = clock.instant();
+        let now = self.wall_time(began);
         if planned.channel.spec.provider != Provider::Echo {
             let by = self.facts.as_deref().map(|facts| facts.key.requester());
             self.recorder.health.begin_request(planned.account.id, by, now);
         }
-        OpenAttempt::begin(Arc::clone(planned), permit, clock, now)
+        OpenAttempt::begin(Arc::clone(planned), permit, clock, (began, now))
+    }
+
+    /// The wall-clock time of an instant of this request, counted from its arrival: one clock is read instead of two.
+    fn wall_time(&self, at: Instant) -> Timestamp {
+        let arrived = self.facts.as_deref().map_or_else(|| self.recorder.shared.clock.now(), |facts| facts.at);
+        let since = i64::try_from(micros_between(self.started, at)).unwrap_or(i64::MAX);
+        Timestamp(arrived.0.saturating_add(since))
     }
 
     fn write_begin(&self, attempt: &OpenAttempt, policy: JournalFailurePolicy) -> Option<Arc<AttemptProgress>> {
@@ -70,7 +79,8 @@ impl UsageGuard {
     /// Ends the hedged attempt, and settles the cost of hedging.
     pub(crate) fn end_hedge(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
         let Some(hedge_attempt) = self.hedge_attempt.take() else { return };
-        let cost = self.close(hedge_attempt, true, result, error, observation);
+        let now = self.recorder.shared.clock.instant();
+        let cost = self.close((hedge_attempt, now), true, result, error, observation);
         if let Some(reservation) = self.hedge_reservation.take() {
             reservation.settle(cost);
         }
@@ -88,21 +98,34 @@ impl UsageGuard {
     }
 
     pub(crate) fn end_attempt(&mut self, result: AttemptResult, error: Option<&str>, observation: Option<Observation>) {
+        if self.attempt.is_some() {
+            self.end_attempt_at(self.recorder.shared.clock.instant(), result, error, observation);
+        }
+    }
+
+    /// [`Self::end_attempt`] at an instant that has just been read.
+    pub(super) fn end_attempt_at(
+        &mut self,
+        now: Instant,
+        result: AttemptResult,
+        error: Option<&str>,
+        observation: Option<Observation>,
+    ) {
         if let Some(attempt) = self.attempt.take() {
-            self.close(attempt, false, result, error, observation);
+            self.close((attempt, now), false, result, error, observation);
         }
     }
 
     /// Returns the cost of the attempt, if it is known and needed.
     fn close(
         &mut self,
-        attempt: OpenAttempt,
+        (attempt, now): (OpenAttempt, Instant),
         hedged: bool,
         result: AttemptResult,
         error: Option<&str>,
         observation: Option<Observation>,
     ) -> Option<NanoUsd> {
-        let (mut facts, mut permit) = attempt.close(result, error);
+        let (mut facts, mut permit) = attempt.close(result, error, now);
         facts.hedged = hedged;
         if let Some(pieces) = facts.reply_summary.map(|summary| summary.unknown).filter(|pieces| *pieces > 0) {
             self.recorder.shared.metrics.unknown_content(&facts.planned.channel.spec.name, pieces);

@@ -30,7 +30,7 @@ struct ProgressState {
 impl AttemptProgress {
     /// Records the head of the answer.
     pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
-        let first_byte_us = Some(self.elapsed_us());
+        let first_byte_us = Some(micros_between(self.began, self.clock.instant()));
         let mut state = self.state();
         *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply, message: None };
     }
@@ -49,13 +49,15 @@ impl AttemptProgress {
         self.clock.now()
     }
 
-    fn elapsed_us(&self) -> u64 {
-        micros_between(self.began, self.clock.instant())
-    }
-
-    fn facts(&self, planned: Arc<PlannedAttempt>, at: Timestamp, result: AttemptResult, error: Option<&str>) -> AttemptFacts {
+    fn facts(
+        &self,
+        (planned, at): (Arc<PlannedAttempt>, Timestamp),
+        result: AttemptResult,
+        error: Option<&str>,
+        now: Instant,
+    ) -> AttemptFacts {
         let ProgressState { status, first_byte_us, upstream_request_id, reply, message } = self.state().clone();
-        let (error, duration_us) = (error.map(str::to_owned), self.elapsed_us());
+        let (error, duration_us) = (error.map(str::to_owned), micros_between(self.began, now));
         AttemptFacts {
             planned,
             at,
@@ -86,9 +88,14 @@ pub(super) struct OpenAttempt {
 }
 
 impl OpenAttempt {
-    pub(super) fn begin(planned: Arc<PlannedAttempt>, mut permit: Permit, clock: &Arc<dyn Clock>, at: Timestamp) -> Self {
+    pub(super) fn begin(
+        planned: Arc<PlannedAttempt>,
+        mut permit: Permit,
+        clock: &Arc<dyn Clock>,
+        (began, at): (Instant, Timestamp),
+    ) -> Self {
         permit.begin();
-        let progress = AttemptProgress { clock: Arc::clone(clock), began: clock.instant(), state: Mutex::default() };
+        let progress = AttemptProgress { clock: Arc::clone(clock), began, state: Mutex::default() };
         Self { planned, at, permit, progress: Arc::new(progress) }
     }
 
@@ -108,13 +115,14 @@ impl OpenAttempt {
         self.progress.state().reply
     }
 
-    pub(super) fn elapsed_us(&self) -> u64 {
-        self.progress.elapsed_us()
+    pub(super) fn elapsed_us(&self, now: Instant) -> u64 {
+        micros_between(self.progress.began, now)
     }
 
     /// The facts as of now, as if the attempt were cancelled for the concurrent one.
     pub(super) fn facts(&self) -> AttemptFacts {
-        let facts = self.progress.facts(Arc::clone(&self.planned), self.at, AttemptResult::Cancelled, None);
+        let (planned, now) = (Arc::clone(&self.planned), self.progress.clock.instant());
+        let facts = self.progress.facts((planned, self.at), AttemptResult::Cancelled, None, now);
         AttemptFacts { hedged: true, ..facts }
     }
 
@@ -123,8 +131,8 @@ impl OpenAttempt {
     }
 
     /// Ends the attempt. The permit is still held.
-    pub(super) fn close(self, result: AttemptResult, error: Option<&str>) -> (AttemptFacts, Permit) {
-        (self.progress.facts(self.planned, self.at, result, error), self.permit)
+    pub(super) fn close(self, result: AttemptResult, error: Option<&str>, now: Instant) -> (AttemptFacts, Permit) {
+        (self.progress.facts((self.planned, self.at), result, error, now), self.permit)
     }
 }
 

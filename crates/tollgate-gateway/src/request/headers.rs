@@ -1,0 +1,122 @@
+//! The header fields of a request.
+
+use http::{
+    HeaderMap, HeaderValue,
+    header::{AsHeaderName, Iter},
+};
+
+/// A map of header fields that knows which names it may have. Most fields that a request is asked for are in few requests
+/// (`x-tollgate-tags`, `origin`, `expect`, …), and without a hash it costs next to nothing to find that they are absent.
+#[derive(Clone, Debug, Default)]
+pub struct RequestHeaders {
+    map: HeaderMap,
+    /// A bit for each name of the map ([`bit`]). Names share bits, so a bit says only that a field may be there.
+    names: u64,
+}
+
+impl RequestHeaders {
+    /// The first value of a field. Names are in lower case, here and below.
+    pub(crate) fn get<N: AsHeaderName + AsRef<str>>(&self, name: N) -> Option<&HeaderValue> {
+        if self.may_have(name.as_ref()) { self.map.get(name) } else { None }
+    }
+
+    /// Every value of a field, in order.
+    pub(crate) fn get_all<N: AsHeaderName + AsRef<str>>(&self, name: N) -> impl Iterator<Item = &HeaderValue> {
+        let values = self.may_have(name.as_ref()).then(|| self.map.get_all(name));
+        values.into_iter().flatten()
+    }
+
+    pub(crate) fn contains<N: AsHeaderName + AsRef<str>>(&self, name: N) -> bool {
+        self.may_have(name.as_ref()) && self.map.contains_key(name)
+    }
+
+    pub(crate) fn iter(&self) -> Iter<'_, HeaderValue> {
+        self.map.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// The fields as the map that they came in.
+    pub(crate) fn as_map(&self) -> &HeaderMap {
+        &self.map
+    }
+
+    pub(crate) fn into_map(self) -> HeaderMap {
+        self.map
+    }
+
+    /// Whether a field may be there; false if it is certainly absent.
+    fn may_have(&self, name: &str) -> bool {
+        self.names & bit(name) != 0
+    }
+}
+
+impl From<HeaderMap> for RequestHeaders {
+    fn from(map: HeaderMap) -> Self {
+        let names = map.keys().fold(0, |names, name| names | bit(name.as_str()));
+        Self { map, names }
+    }
+}
+
+/// One of 64 bits, by length and first byte of a name.
+fn bit(name: &str) -> u64 {
+    let first = name.as_bytes().first().copied().unwrap_or_default();
+    1 << ((usize::from(first) + 5 * name.len()) % 64)
+}
+
+#[cfg(test)]
+impl RequestHeaders {
+    /// Adds a field to a request of a test.
+    pub(crate) fn append(&mut self, name: &'static str, value: HeaderValue) {
+        self.map.append(name, value);
+        self.names |= bit(name);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderName;
+
+    use super::*;
+
+    #[test]
+    fn fields_are_found_as_in_the_map() {
+        let names =
+            ["host", "accept", "origin", "expect", "x-request-id", "x-tollgate-tags", "x-tollgate-trace", "traceparent", "a"];
+        let mut map = HeaderMap::new();
+        for name in &names[..5] {
+            map.append(*name, HeaderValue::from_static("1"));
+            map.append(*name, HeaderValue::from_static("2"));
+        }
+        let headers = RequestHeaders::from(map.clone());
+        for name in names {
+            assert_eq!(headers.get(name), map.get(name), "{name}");
+            assert_eq!(headers.contains(name), map.contains_key(name), "{name}");
+            assert!(headers.get_all(name).eq(map.get_all(name)), "{name}");
+            let known = HeaderName::from_static(name);
+            assert_eq!(headers.get(&known), map.get(&known), "{name}");
+        }
+        assert!(RequestHeaders::default().get("host").is_none());
+    }
+
+    #[test]
+    fn common_fields_do_not_share_the_bits_of_rare_ones() {
+        let common =
+            ["host", "authorization", "content-type", "content-length", "accept", "user-agent", "accept-encoding", "connection"];
+        let rare = [
+            "origin",
+            "expect",
+            "transfer-encoding",
+            "content-encoding",
+            "x-request-id",
+            "x-tollgate-tags",
+            "x-tollgate-max-price",
+        ];
+        let used = common.iter().fold(0, |names, name| names | bit(name));
+        for name in rare {
+            assert_eq!(used & bit(name), 0, "{name}");
+        }
+    }
+}
