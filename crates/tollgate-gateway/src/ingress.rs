@@ -16,8 +16,8 @@ use http::{Method as HttpMethod, Uri};
 use tollgate_protocol::{Protocol, Target, lists::PageQuery};
 
 use crate::{
+    header_fields::HeaderFields,
     refusal::{NotStored, Refusal},
-    request::RequestHeaders,
 };
 
 pub(crate) use hint::hint;
@@ -54,7 +54,7 @@ pub(crate) enum ListRequest {
     One(String),
 }
 
-pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &RequestHeaders) -> Destination {
+pub(crate) fn destination(method: &HttpMethod, uri: &Uri, headers: &HeaderFields) -> Destination {
     let path = uri.path();
     let query = Query::new(uri.query());
     let page = match path {
@@ -80,7 +80,7 @@ pub(crate) fn is_model_api(path: &str) -> bool {
 }
 
 /// The keys of a request, from the accepted locations of its protocol.
-pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &RequestHeaders) -> PresentedKeys {
+pub(crate) fn keys_of(from: Protocol, uri: &Uri, headers: &HeaderFields) -> PresentedKeys {
     presented_keys(from, headers, Query::new(uri.query()))
 }
 

@@ -20,6 +20,7 @@ pub mod explain;
 pub mod fallback;
 mod gen_ai;
 pub mod hand_over;
+pub mod header_fields;
 mod in_place;
 mod ingress;
 mod journal_turn;

@@ -1,6 +1,5 @@
 //! A model request after its request line is parsed and before its body is read.
 
-mod headers;
 mod unread_body;
 
 use std::{
@@ -19,9 +18,9 @@ use tokio::time::{Instant, Sleep, sleep, sleep_until};
 use tollgate_core::{RequestId, Secret, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
-pub use self::headers::RequestHeaders;
 pub(crate) use self::unread_body::UnreadBody;
 use crate::{
+    header_fields::HeaderFields,
     settings::{Bounds, RequestSettings},
     state::{authenticator::RecentKey, shares::InFlightRequest},
 };
@@ -51,7 +50,7 @@ pub struct Head {
     pub http_method: http::Method,
     /// The path as sent, without the query (which may hold a key).
     pub path: String,
-    pub headers: RequestHeaders,
+    pub headers: HeaderFields,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
     pub client_request_id: Option<String>,
 }

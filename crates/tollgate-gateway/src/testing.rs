@@ -29,7 +29,8 @@ use tollgate_store::{KeyHash, KeyHasher, KeyStore, StoreError};
 
 use crate::{
     clock::{Clock, SystemClock},
-    request::{Head, RequestHeaders},
+    header_fields::HeaderFields,
+    request::Head,
     settings::{RequestSettings, Settings},
     state::{
         address_rate::AddressRate, alert_queue::AlertQueue, authenticator::Authenticator, metrics::Metrics,
@@ -63,7 +64,7 @@ pub(crate) fn head(path: &str) -> Head {
         recent_key: None,
         http_method: http::Method::POST,
         path: path.to_owned(),
-        headers: RequestHeaders::default(),
+        headers: HeaderFields::default(),
         client_request_id: None,
     }
 }

@@ -4,13 +4,13 @@ use http::Method as HttpMethod;
 use tollgate_protocol::{Framing, Method, Protocol, Target};
 
 use super::{Destination, ListRequest, Query, READING, not_allowed, page_query, query, reads, unknown};
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 /// Header that every client of the protocol sends, and no other.
 const VERSION: &str = "anthropic-version";
 
 /// True if a request for a path that several protocols share comes from an Anthropic client.
-pub(super) fn is_client(headers: &RequestHeaders) -> bool {
+pub(super) fn is_client(headers: &HeaderFields) -> bool {
     headers.contains(VERSION)
 }
 

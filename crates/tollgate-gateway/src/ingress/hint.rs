@@ -5,7 +5,7 @@ use http::Method as HttpMethod;
 use tollgate_store::fields::nearest;
 
 use super::{Destination, Query, gemini, not_offered, openai, versioned};
-use crate::{refusal::PathHint, request::RequestHeaders};
+use crate::{header_fields::HeaderFields, refusal::PathHint};
 
 /// Endpoints, and the names that other servers have for them.
 const ENDPOINTS: [(&str, &[&str]); 7] = [
@@ -89,7 +89,7 @@ fn misspelt(path: &str) -> Option<String> {
 fn fits(method: &HttpMethod, path: &str) -> bool {
     let query = Query::new(None);
     let found = match versioned(path) {
-        Some(("v1", rest)) => openai::destination(method, rest, &RequestHeaders::default(), query),
+        Some(("v1", rest)) => openai::destination(method, rest, &HeaderFields::default(), query),
         Some((_, rest)) => gemini::destination(method, rest, query),
         None => return false,
     };

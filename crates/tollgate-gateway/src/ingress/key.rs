@@ -8,7 +8,7 @@ use tollgate_core::Secret;
 use tollgate_protocol::Protocol;
 
 use super::Query;
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 /// Headers whose whole value is a key, in order of preference.
 const KEY_HEADERS: [HeaderName; 2] = [HeaderName::from_static("x-native-api-key"), HeaderName::from_static("x-goog-api-key")];
@@ -26,7 +26,7 @@ pub(crate) struct PresentedKeys {
 
 /// The first location with a key decides; whitespace around it is trimmed. A repeated header is ambiguous and yields a key that no lookup
 /// finds. Anthropic's clients send a vendor key beside the gateway's if they are configured with both, so their second key is tried too.
-pub(crate) fn presented_keys(from: Protocol, headers: &RequestHeaders, query: Query<'_>) -> PresentedKeys {
+pub(crate) fn presented_keys(from: Protocol, headers: &HeaderFields, query: Query<'_>) -> PresentedKeys {
     let native = || KEY_HEADERS.iter().find_map(|name| plain(headers, name));
     let first = match from {
         Protocol::Anthropic => {
@@ -45,7 +45,7 @@ pub(crate) fn presented_keys(from: Protocol, headers: &RequestHeaders, query: Qu
 }
 
 /// Whether a request for `/v1/models…` comes from a Gemini client.
-pub(super) fn has_gemini_credentials(headers: &RequestHeaders, query: Query<'_>) -> bool {
+pub(super) fn has_gemini_credentials(headers: &HeaderFields, query: Query<'_>) -> bool {
     KEY_HEADERS.iter().any(|name| headers.contains(name))
         || headers.contains("x-goog-api-client")
         || ["key", "pageSize", "pageToken"].iter().any(|name| query.has(name))
@@ -57,7 +57,7 @@ enum Field<'a> {
     Repeated,
 }
 
-fn field<'a>(headers: &'a RequestHeaders, name: &HeaderName) -> Field<'a> {
+fn field<'a>(headers: &'a HeaderFields, name: &HeaderName) -> Field<'a> {
     let mut values = headers.get_all(name);
     match (values.next(), values.next()) {
         (None, _) => Field::Absent,
@@ -86,7 +86,7 @@ fn ambiguous() -> Secret {
 }
 
 /// `Authorization: Bearer …`. Other schemes are ignored.
-fn bearer(headers: &RequestHeaders) -> Option<Secret> {
+fn bearer(headers: &HeaderFields) -> Option<Secret> {
     let text = match field(headers, &header::AUTHORIZATION) {
         Field::Absent => return None,
         Field::Repeated => return Some(ambiguous()),
@@ -98,7 +98,7 @@ fn bearer(headers: &RequestHeaders) -> Option<Secret> {
     (scheme.eq_ignore_ascii_case("bearer") && !key.is_empty()).then(|| Secret::new(key.to_owned()))
 }
 
-fn plain(headers: &RequestHeaders, name: &HeaderName) -> Option<Secret> {
+fn plain(headers: &HeaderFields, name: &HeaderName) -> Option<Secret> {
     match field(headers, name) {
         Field::Absent => None,
         Field::Repeated => Some(ambiguous()),

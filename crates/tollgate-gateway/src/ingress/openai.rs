@@ -7,13 +7,13 @@ use super::{
     Destination, ListRequest, Query, READING, anthropic, gemini, key::has_gemini_credentials, not_allowed, query, reads, responses,
     unknown,
 };
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 /// Paths at which callers ask about their key and its usage. The console answers them.
 const ABOUT_KEYS: [&str; 6] =
     ["key", "usage", "usage/records", "dashboard/billing/subscription", "dashboard/billing/usage", "user/balance"];
 
-pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &RequestHeaders, query: Query<'_>) -> Destination {
+pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderFields, query: Query<'_>) -> Destination {
     match rest {
         "chat/completions" => return body(method, Method::Chat),
         "embeddings" => return body(method, Method::Embeddings),
@@ -39,7 +39,7 @@ fn body(method: &HttpMethod, what: Method) -> Destination {
 }
 
 /// `/v1/models…` exists in all protocols. With a verb it is Gemini; otherwise the headers decide.
-fn models(method: &HttpMethod, rest: &str, headers: &RequestHeaders, query: Query<'_>) -> Destination {
+fn models(method: &HttpMethod, rest: &str, headers: &HeaderFields, query: Query<'_>) -> Destination {
     let has_verb = rest.contains(':') && *method == HttpMethod::POST;
     if anthropic::is_client(headers) && !has_verb {
         return anthropic::models(method, rest, query);

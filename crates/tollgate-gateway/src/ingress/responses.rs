@@ -5,12 +5,12 @@ use tollgate_protocol::{Framing, Method, Protocol, Target};
 
 use super::{Destination, not_allowed, query, unknown};
 use crate::{
+    header_fields::HeaderFields,
     refusal::{NotStored, Refusal},
-    request::RequestHeaders,
 };
 
 /// Routes the part after `/v1/` if the protocol has the path.
-pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &RequestHeaders) -> Option<Destination> {
+pub(super) fn destination(method: &HttpMethod, rest: &str, headers: &HeaderFields) -> Option<Destination> {
     if rest == "conversations" || rest.starts_with("conversations/") {
         return Some(Destination::NotStored(Protocol::Responses, NotStored::Conversations));
     }

@@ -7,8 +7,8 @@ use tollgate_protocol::{Framing, Method, Protocol, lists::PageQuery};
 use super::*;
 use crate::refusal::{ApiNotOffered, PathHint};
 
-fn headers(fields: &[(&'static str, &str)]) -> RequestHeaders {
-    fields.iter().fold(RequestHeaders::default(), |mut map, (name, value)| {
+fn headers(fields: &[(&'static str, &str)]) -> HeaderFields {
+    fields.iter().fold(HeaderFields::default(), |mut map, (name, value)| {
         map.append(name, HeaderValue::from_str(value).unwrap());
         map
     })

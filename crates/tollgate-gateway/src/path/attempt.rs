@@ -11,7 +11,7 @@ mod stream;
 use std::{future::poll_fn, pin::pin, sync::Arc, task::Poll, time::Duration};
 
 use bytes::{Bytes, BytesMut};
-use http::{HeaderMap, HeaderName, header};
+use http::{HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
@@ -31,6 +31,7 @@ use super::types::{
 };
 use crate::{
     clock::Clock,
+    header_fields::HeaderFields,
     refusal::REQUEST_ID,
     request::Head,
     state::shares::InFlightRequest,
@@ -138,7 +139,7 @@ impl Attempt<'_> {
             }
             status => return Err(Failure::Unexpected { status }),
         }
-        if let Some(encoding) = answer.headers.get(header::CONTENT_ENCODING)
+        if let Some(encoding) = answer.headers.get(&header::CONTENT_ENCODING)
             && !encoding.as_bytes().eq_ignore_ascii_case(b"identity")
         {
             return Err(Failure::BadAnswer("content-encoding"));
@@ -346,18 +347,18 @@ impl Attempt<'_> {
         self.problem_of(codec(self.planned.protocol).decode_problem(status, &bytes), &headers, progress)
     }
 
-    fn bad_reply(&self, bad: InvalidReply, headers: &HeaderMap, progress: &AttemptProgress) -> Failure {
+    fn bad_reply(&self, bad: InvalidReply, headers: &HeaderFields, progress: &AttemptProgress) -> Failure {
         match bad {
             InvalidReply::Unreadable(what) => Failure::BadAnswer(what),
             InvalidReply::Problem(problem) => self.problem_of(*problem, headers, progress),
         }
     }
 
-    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderMap, progress: &AttemptProgress) -> Failure {
+    fn problem_of(&self, mut problem: UpstreamProblem, headers: &HeaderFields, progress: &AttemptProgress) -> Failure {
         for secret in secrets_of(&self.planned.channel, &self.planned.account) {
             redact(&mut problem, secret);
         }
-        let until = asked_wait(headers, &problem, progress.now());
+        let until = asked_wait(headers.as_map(), &problem, progress.now());
         Failure::Problem(Box::new(ProblemAnswer { protocol: self.planned.protocol, problem, until }))
     }
 }
@@ -393,14 +394,14 @@ async fn beginning(mut body: UpstreamBody, now: Instant) -> Bytes {
 
 /// Whether the content type contradicts the framing. Upstreams that send no type, or call an event stream plain text, are judged
 /// by their bytes.
-fn contradicts(headers: &HeaderMap, framing: Framing) -> bool {
-    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return false };
+fn contradicts(headers: &HeaderFields, framing: Framing) -> bool {
+    let Some(kind) = headers.get(&header::CONTENT_TYPE) else { return false };
     let kind = kind.as_bytes().to_ascii_lowercase();
     kind.starts_with(b"text/html") || framing == Framing::Sse && kind.starts_with(b"application/json")
 }
 
-fn upstream_request_id(headers: &HeaderMap) -> Option<String> {
-    let value = [REQUEST_ID, OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
+fn upstream_request_id(headers: &HeaderFields) -> Option<String> {
+    let value = [&REQUEST_ID, &OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
     Some(value.chars().take(128).collect())
 }
 

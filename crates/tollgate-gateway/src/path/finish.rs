@@ -15,8 +15,9 @@ use super::types::{
 };
 use crate::{
     address_block::AddressBlock,
+    header_fields::HeaderFields,
     refusal::{REQUEST_ID, Refusal, UpstreamFailure, write_rates},
-    request::{Head, RequestHeaders},
+    request::Head,
     response::{AnswerBody, whole},
     state::shares::{Holder, InFlightRequest},
 };
@@ -107,7 +108,7 @@ async fn delay(worker: &Worker, head: &Head, holders: &[Holder], in_flight: Opti
 }
 
 /// Length of a request's body; `None` if it is not announced.
-fn announced_length(headers: &RequestHeaders) -> Option<u64> {
+fn announced_length(headers: &HeaderFields) -> Option<u64> {
     match headers.get(header::CONTENT_LENGTH) {
         Some(length) => length.to_str().ok()?.parse().ok(),
         None => (!headers.contains(header::TRANSFER_ENCODING)).then_some(0),

@@ -15,8 +15,9 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 
 use crate::{
+    header_fields::HeaderFields,
     refusal::Refusal,
-    request::{Head, RequestBody, RequestBodyFault, RequestHeaders},
+    request::{Head, RequestBody, RequestBodyFault},
     settings::Bounds,
     state::shares::InFlightRequest,
 };
@@ -120,7 +121,7 @@ fn refusal_of(fault: &RequestBodyFault) -> Refusal {
 }
 
 /// Absent, `application/json` or `application/*+json`, any parameters (E19).
-fn content_type(headers: &RequestHeaders) -> Result<(), Refusal> {
+fn content_type(headers: &HeaderFields) -> Result<(), Refusal> {
     for value in headers.get_all(header::CONTENT_TYPE) {
         if value.as_bytes() == b"application/json" {
             continue;
@@ -140,7 +141,7 @@ fn content_type(headers: &RequestHeaders) -> Result<(), Refusal> {
 }
 
 /// Absent, empty, `identity` or `gzip`, once (E23).
-fn content_encoding(headers: &RequestHeaders) -> Result<Encoding, Refusal> {
+fn content_encoding(headers: &HeaderFields) -> Result<Encoding, Refusal> {
     let mut encoding = Encoding::Identity;
     for value in headers.get_all(header::CONTENT_ENCODING) {
         let text = String::from_utf8_lossy(value.as_bytes());

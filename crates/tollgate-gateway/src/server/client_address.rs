@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Entries of `X-Forwarded-For` that are read at most.
@@ -17,7 +17,7 @@ const MAX_PROXIES: usize = 16;
 ///
 /// `None` if a trusted proxy names no caller: it sent no entry, one that is no address, or a loopback address, which no caller
 /// beyond the proxy can have. The proxy's own address is not used instead: it may be loopback, or allowed.
-pub(super) fn client_address(peer: IpAddr, headers: &RequestHeaders, trusted: &[IpNet]) -> Option<IpAddr> {
+pub(super) fn client_address(peer: IpAddr, headers: &HeaderFields, trusted: &[IpNet]) -> Option<IpAddr> {
     let is_trusted = |address: &IpAddr| trusted.iter().any(|net| net.contains(address));
     let peer = peer.to_canonical();
     if trusted.is_empty() || !is_trusted(&peer) {
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn client(peer: &str, fields: &[&str], trusted: &[&str]) -> String {
-        let mut headers = RequestHeaders::default();
+        let mut headers = HeaderFields::default();
         for field in fields {
             headers.append(FORWARDED_FOR, HeaderValue::from_bytes(field.as_bytes()).unwrap());
         }

@@ -6,8 +6,8 @@
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode, header};
 
 use crate::{
+    header_fields::HeaderFields,
     ingress,
-    request::RequestHeaders,
     response::{AnswerBody, whole},
     settings::{CorsOrigins, Settings},
 };
@@ -26,7 +26,7 @@ const MAX_ASKED: usize = 2_048;
 const REQUEST_METHOD: HeaderName = HeaderName::from_static("access-control-request-method");
 
 /// The origin to allow for a request: that of its page, if it may read the answer, or any.
-pub(super) fn allowed(path: &str, headers: &RequestHeaders, settings: &Settings) -> Option<HeaderValue> {
+pub(super) fn allowed(path: &str, headers: &HeaderFields, settings: &Settings) -> Option<HeaderValue> {
     let origin = headers.get(header::ORIGIN)?;
     if settings.pages_origin.as_ref() == Some(origin) {
         return Some(origin.clone());
@@ -41,7 +41,7 @@ pub(super) fn allowed(path: &str, headers: &RequestHeaders, settings: &Settings)
 }
 
 /// The answer to a browser that asks whether a page may send a request.
-pub(super) fn preflight(method: &Method, headers: &RequestHeaders) -> Option<Response<AnswerBody>> {
+pub(super) fn preflight(method: &Method, headers: &HeaderFields) -> Option<Response<AnswerBody>> {
     if method != Method::OPTIONS || !headers.contains(REQUEST_METHOD) {
         return None;
     }
@@ -76,9 +76,9 @@ pub(super) fn allow(headers: &mut HeaderMap, origin: HeaderValue) {
 mod tests {
     use super::*;
 
-    fn fields(fields: &[(&'static str, &str)]) -> RequestHeaders {
+    fn fields(fields: &[(&'static str, &str)]) -> HeaderFields {
         let fields = fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
-        RequestHeaders::from(HeaderMap::from_iter(fields))
+        HeaderFields::from(HeaderMap::from_iter(fields))
     }
 
     fn settings(pages: Option<&'static str>, origins: CorsOrigins) -> Settings {

@@ -4,15 +4,15 @@ use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts,
 
 use super::head_scan::Framing;
 use crate::{
+    header_fields::HeaderFields,
     refusal::{REQUEST_ID, Refusal},
-    request::RequestHeaders,
     settings::HttpLimits,
 };
 
 /// Bytes of a header field besides name and value: `: ` and CRLF.
 const FIELD_OVERHEAD: usize = 4;
 
-pub(super) fn check(parts: &Parts, headers: &RequestHeaders, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
+pub(super) fn check(parts: &Parts, headers: &HeaderFields, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
     if framing == Framing::Ambiguous {
         return Err(invalid("content-length", "The length of the request body is stated in more than one way."));
     }
@@ -35,7 +35,7 @@ pub(super) fn check(parts: &Parts, headers: &RequestHeaders, framing: Framing, l
 }
 
 /// HTTP/1.1 requires exactly one `Host`; HTTP/2 `:authority` or `Host`, equal if both are present. Optional in HTTP/1.0.
-fn host(parts: &Parts, headers: &RequestHeaders) -> Result<(), Refusal> {
+fn host(parts: &Parts, headers: &HeaderFields) -> Result<(), Refusal> {
     let mut hosts = headers.get_all(header::HOST);
     let first = hosts.next();
     if hosts.next().is_some() {
@@ -99,7 +99,7 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 }
 
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
-pub(super) fn client_request_id(headers: &RequestHeaders) -> Option<String> {
+pub(super) fn client_request_id(headers: &HeaderFields) -> Option<String> {
     const MOST: usize = 128;
     let id = headers.get(REQUEST_ID)?;
     let shown =
@@ -122,7 +122,7 @@ mod tests {
     }
 
     fn checked(mut parts: Parts, framing: Framing, limits: &HttpLimits) -> Result<(), Refusal> {
-        let headers = RequestHeaders::from(std::mem::take(&mut parts.headers));
+        let headers = HeaderFields::from(std::mem::take(&mut parts.headers));
         check(&parts, &headers, framing, limits)
     }
 
@@ -221,13 +221,13 @@ mod tests {
     #[test]
     fn client_request_id_is_truncated_and_cleaned() {
         let headers = |value: &[u8]| {
-            let mut map = RequestHeaders::default();
+            let mut map = HeaderFields::default();
             map.append("x-request-id", HeaderValue::from_bytes(value).unwrap());
             map
         };
         assert_eq!(client_request_id(&headers(b"abc\t\xff\"1")).as_deref(), Some("abc\"1"));
         assert_eq!(client_request_id(&headers(&[b'x'; 500])).map(|id| id.len()), Some(128));
         assert_eq!(client_request_id(&headers(b" ")), None);
-        assert_eq!(client_request_id(&RequestHeaders::default()), None);
+        assert_eq!(client_request_id(&HeaderFields::default()), None);
     }
 }

@@ -24,11 +24,12 @@ use super::{
 };
 use crate::{
     fallback::{FallbackRequest, FallbackResponse},
+    header_fields::HeaderFields,
     in_place::boxed,
     ingress::{self, Destination, PresentedKeys, WellKnown},
     model_list,
     refusal::{REQUEST_ID, Refusal},
-    request::{BodyPace, Head, Incoming, RequestBody, RequestHeaders, UnreadBody},
+    request::{BodyPace, Head, Incoming, RequestBody, UnreadBody},
     response::{AnswerBody, whole},
     settings::{MetricsAccess, RequestSettings},
     state::{authenticator::RecentKey, metrics::METRICS_CONTENT_TYPE, shared::Shared, shares::InFlightRequest},
@@ -57,7 +58,7 @@ pub(super) async fn answer<P: ModelPath>(
     let framing = context.timers.begin(started);
     let mut in_progress = RequestInProgress::new(Arc::clone(&context.timers), Arc::clone(&core.shared.clock));
     let (mut parts, body) = request.into_parts();
-    let headers = RequestHeaders::from(std::mem::take(&mut parts.headers));
+    let headers = HeaderFields::from(std::mem::take(&mut parts.headers));
     let version = parts.version;
     let caller_closes = names_option(headers.get_all(header::CONNECTION), "close")
         || (version < Version::HTTP_11 && !names_option(headers.get_all(header::CONNECTION), "keep-alive"));
@@ -288,7 +289,7 @@ fn refuse<P>(core: &Core<P>, refusal: &Refusal, head: &Head) -> Response<AnswerB
 fn head_of<P>(
     core: &Core<P>,
     context: &ConnectionContext,
-    (parts, headers): (&Parts, RequestHeaders),
+    (parts, headers): (&Parts, HeaderFields),
     destination: &Destination,
     started: tokio::time::Instant,
 ) -> Box<Head> {
@@ -297,7 +298,7 @@ fn head_of<P>(
     head.from = protocol_of(destination);
     head.settings = settings.of_request();
     head.http_method.clone_from(&parts.method);
-    parts.uri.path().clone_into(&mut head.path);
+    head.path = parts.uri.path().to_owned();
     head.client_request_id = guard::client_request_id(&headers);
     head.recent_key = Some(Arc::clone(&context.recent_key));
     head.peer = client_address(context.peer.ip(), &headers, &settings.http.trusted_proxies);
@@ -320,7 +321,7 @@ pub(super) fn anonymous_head<P>(core: &Core<P>, context: &ConnectionContext, sta
         recent_key: None,
         http_method: http::Method::GET,
         path: String::new(),
-        headers: RequestHeaders::default(),
+        headers: HeaderFields::default(),
         client_request_id: None,
     })
 }

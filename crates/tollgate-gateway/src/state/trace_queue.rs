@@ -14,7 +14,7 @@ use tollgate_core::{AttemptRecord, Channel, KeyId, NanoUsd, Outcome, RequestFact
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
 use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 pub(crate) use self::trace_context::{ParentSpan, SpanId, TraceId, own_trace, span_id};
 
@@ -116,7 +116,7 @@ impl TraceQueue {
     }
 
     /// The caller's span, if requests are traced at all.
-    pub(crate) fn parent(&self, headers: &RequestHeaders) -> Option<ParentSpan> {
+    pub(crate) fn parent(&self, headers: &HeaderFields) -> Option<ParentSpan> {
         self.0.as_ref().and_then(|_| ParentSpan::of(headers))
     }
 

@@ -153,7 +153,7 @@ impl Upstream for Script {
             ScriptedResponse::Silent => std::future::pending().await,
             ScriptedResponse::Answer { status, headers, pieces } => {
                 let body = Box::pin(ScriptedBody { pieces: pieces.into(), wait: None, _open: open });
-                Ok(UpstreamAnswer { status, headers, body })
+                Ok(UpstreamAnswer { status, headers: headers.into(), body })
             }
         }
     }

@@ -9,13 +9,13 @@ use std::{
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use http::{HeaderMap, HeaderName, HeaderValue, header::CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, header::CONTENT_TYPE};
 use http_body::Body;
 use tokio::time::Instant;
 use tollgate_core::{Account, Channel, RequestId, Requester, UnlistedAddress};
 use tollgate_protocol::{Framing, Method, Protocol};
 
-use crate::own_limit::no_descriptors_left;
+use crate::{header_fields::HeaderFields, own_limit::no_descriptors_left};
 
 /// A service that answers model requests.
 #[async_trait]
@@ -78,14 +78,14 @@ pub type UpstreamBody = Pin<Box<dyn Body<Data = Bytes, Error = UpstreamBodyFault
 pub struct UpstreamAnswer {
     pub status: u16,
     /// Header fields; none of them is forwarded to the caller.
-    pub headers: HeaderMap,
+    pub headers: HeaderFields,
     pub body: UpstreamBody,
 }
 
 impl UpstreamAnswer {
     /// Whether the body may be JSON. A missing or generic type counts as JSON; parsing decides then.
     pub(crate) fn may_be_json(&self) -> bool {
-        let Some(kind) = self.headers.get(CONTENT_TYPE) else { return true };
+        let Some(kind) = self.headers.get(&CONTENT_TYPE) else { return true };
         let kind = kind.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii();
         let kinds: [&[u8]; 5] = [b"application/json", b"", b"text/json", b"application/octet-stream", b"binary/octet-stream"];
         let suffix = kind.get(kind.len().saturating_sub(b"+json".len())..).unwrap_or_default();

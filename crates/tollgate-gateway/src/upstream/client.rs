@@ -171,7 +171,7 @@ impl Client {
             let head = heads.head_for(&call, &host.destination, lease.target_form()).map_err(UpstreamError::NotSent)?;
             match lease.send(head, call.body.clone(), &call.sent).await {
                 Ok((ResponseHead { status, headers }, body)) => {
-                    return Ok(UpstreamAnswer { status, headers, body: Box::pin(LeasedBody::new(body, lease)) });
+                    return Ok(UpstreamAnswer { status, headers: headers.into(), body: Box::pin(LeasedBody::new(body, lease)) });
                 }
                 // The upstream closed the idle connection concurrently (the keep-alive race), refused the stream, or sent
                 // GOAWAY before processing it. Retry once, on a connection established after this point.

@@ -68,7 +68,7 @@ fn answer(call: &UpstreamCall, now: i64) -> UpstreamAnswer {
             body_of(events)
         }
     };
-    UpstreamAnswer { status: answer.status, headers, body }
+    UpstreamAnswer { status: answer.status, headers: headers.into(), body }
 }
 
 fn body_of(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> UpstreamBody {

@@ -6,13 +6,13 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use http::{HeaderName, HeaderValue};
 use tollgate_core::{AttemptFacts, AttemptResult, TraceEntry};
 
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 /// A request asks for the trace with the value `1`; the response carries it.
 pub(crate) const TRACE: HeaderName = HeaderName::from_static("x-tollgate-trace");
 
 /// Whether a request asks for the trace.
-pub(crate) fn is_asked(headers: &RequestHeaders) -> bool {
+pub(crate) fn is_asked(headers: &HeaderFields) -> bool {
     headers.get(&TRACE).is_some_and(|value| value.as_bytes() == b"1")
 }
 

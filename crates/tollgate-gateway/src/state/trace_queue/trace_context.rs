@@ -5,7 +5,7 @@
 
 use tollgate_core::RequestId;
 
-use crate::request::RequestHeaders;
+use crate::header_fields::HeaderFields;
 
 const HEADER: &str = "traceparent";
 /// Longest header that is read; version 00 has 55 characters.
@@ -25,7 +25,7 @@ pub(crate) struct ParentSpan {
 
 impl ParentSpan {
     /// The parent that the request's headers name; `None` without exactly one valid `traceparent`.
-    pub(crate) fn of(headers: &RequestHeaders) -> Option<Self> {
+    pub(crate) fn of(headers: &HeaderFields) -> Option<Self> {
         let mut values = headers.get_all(HEADER);
         let (value, None) = (values.next()?, values.next()) else { return None };
         Self::parse(value.as_bytes())
@@ -124,7 +124,7 @@ mod tests {
         ] {
             assert_eq!(parsed(&text), None, "{text}");
         }
-        let mut headers = RequestHeaders::default();
+        let mut headers = HeaderFields::default();
         assert_eq!(ParentSpan::of(&headers), None);
         headers.append(HEADER, HeaderValue::try_from(format!("00-{TRACE}-{SPAN}-01")).unwrap());
         assert!(ParentSpan::of(&headers).is_some());

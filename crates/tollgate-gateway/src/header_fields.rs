@@ -1,20 +1,20 @@
-//! The header fields of a request.
+//! The header fields of a request or of an upstream's answer.
 
 use http::{
     HeaderMap, HeaderValue,
     header::{AsHeaderName, Iter},
 };
 
-/// A map of header fields that knows which names it may have. Most fields that a request is asked for are in few requests
-/// (`x-tollgate-tags`, `origin`, `expect`, …), and without a hash it costs next to nothing to find that they are absent.
+/// A map of header fields that knows which names it may have. Most of the fields that are looked up are rarely there (`origin`,
+/// `expect`, `x-tollgate-tags`, `content-encoding`, …), and without a hash it costs next to nothing to find that they are absent.
 #[derive(Clone, Debug, Default)]
-pub struct RequestHeaders {
+pub struct HeaderFields {
     map: HeaderMap,
     /// A bit for each name of the map ([`bit`]). Names share bits, so a bit says only that a field may be there.
     names: u64,
 }
 
-impl RequestHeaders {
+impl HeaderFields {
     /// The first value of a field. Names are in lower case, here and below.
     pub(crate) fn get<N: AsHeaderName + AsRef<str>>(&self, name: N) -> Option<&HeaderValue> {
         if self.may_have(name.as_ref()) { self.map.get(name) } else { None }
@@ -53,7 +53,7 @@ impl RequestHeaders {
     }
 }
 
-impl From<HeaderMap> for RequestHeaders {
+impl From<HeaderMap> for HeaderFields {
     fn from(map: HeaderMap) -> Self {
         let names = map.keys().fold(0, |names, name| names | bit(name.as_str()));
         Self { map, names }
@@ -67,7 +67,7 @@ fn bit(name: &str) -> u64 {
 }
 
 #[cfg(test)]
-impl RequestHeaders {
+impl HeaderFields {
     /// Adds a field to a request of a test.
     pub(crate) fn append(&mut self, name: &'static str, value: HeaderValue) {
         self.map.append(name, value);
@@ -90,7 +90,7 @@ mod tests {
             map.append(*name, HeaderValue::from_static("1"));
             map.append(*name, HeaderValue::from_static("2"));
         }
-        let headers = RequestHeaders::from(map.clone());
+        let headers = HeaderFields::from(map.clone());
         for name in names {
             assert_eq!(headers.get(name), map.get(name), "{name}");
             assert_eq!(headers.contains(name), map.contains_key(name), "{name}");
@@ -98,7 +98,7 @@ mod tests {
             let known = HeaderName::from_static(name);
             assert_eq!(headers.get(&known), map.get(&known), "{name}");
         }
-        assert!(RequestHeaders::default().get("host").is_none());
+        assert!(HeaderFields::default().get("host").is_none());
     }
 
     #[test]
