@@ -188,7 +188,9 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await signIn(page, gateway);
   await page.goto(`${gateway.base}/keys/new`);
   await page.locator("#name").fill("lab");
+  await page.getByRole("group", { name: "Groups, in order" }).getByRole("checkbox").first().check();
   await page.getByText("Limits and budget").click();
+  await page.getByLabel("Valid for").selectOption("90 days");
   await page.locator("#count").fill("3");
   await page.locator("#budget_amount").fill("20");
   await page.locator("main button.primary").click();
@@ -199,6 +201,9 @@ test("keys: filter, order, several at once, duplicate", async () => {
   await page.goto(`${gateway.base}/keys`);
   await page.getByRole("link", { name: "Spent this month" }).click();
   await page.waitForURL("**sort=spent**");
+  await page.getByRole("link", { name: "Last used" }).click();
+  await page.waitForURL("**sort=last_used**");
+  assert.equal(await page.locator("th[data-column=used]").getAttribute("aria-sort"), "descending");
   await page.locator("#search").fill("lab");
   await page.keyboard.press("Enter");
   await page.waitForURL("**search=lab**");
@@ -244,6 +249,64 @@ test("usage log: dragging selects a time, views are kept, a lost connection is s
   await page.getByRole("button", { name: "Live" }).waitFor({ timeout: 20_000 });
   await checkPage(page, faults, "log, resumed");
   await context.close();
+});
+
+test("usage log: Custom leads to the fields for a fixed time, with JavaScript and without, also on a phone", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    for (const view of [VIEWS.light, VIEWS.phone]) {
+      const { context, page, faults } = await openPage(browser, { ...view, locale: "en", javaScriptEnabled });
+      await signIn(page, gateway);
+      await page.goto(`${gateway.base}/log?range=1h`);
+      assert.equal(await page.locator("#since").isVisible(), false);
+      await page.getByRole("link", { name: "Custom" }).click();
+      await page.waitForURL("**since=**");
+      await page.locator("#since").waitFor({ state: "visible" });
+      assert.match(await page.locator("#since").inputValue(), /^\d{4}-\d\d-\d\dT\d\d:\d\d$/);
+      // A browser that does not open a closed part for the fragment of an address shows them, too.
+      await page.goto(page.url().split("#")[0]);
+      assert.equal(await page.locator("#until").isVisible(), true);
+      if (javaScriptEnabled) await checkPage(page, faults, "log, fields for a fixed time");
+      if (javaScriptEnabled && view === VIEWS.light) await screenshot(page, "log-custom.light");
+      await context.close();
+    }
+  }
+});
+
+test("usage log: every filter that cannot be is marked, and an unknown one is named", async () => {
+  const { context, page, faults } = await openPage(browser, { ...VIEWS.light, locale: "en" });
+  await signIn(page, gateway);
+  const marked = () => page.locator("#filter [aria-invalid]").evaluateAll((fields) => fields.map((field) => field.name));
+  await page.goto(`${gateway.base}/log?status=abc&min_tokens=x&since=2026-11-02T00:00&until=2026-11-01T00:00`);
+  assert.deepEqual((await marked()).sort(), ["min_tokens", "since", "status", "until"]);
+  await page.getByText("“From (UTC)” is after “Until (UTC)”").first().waitFor();
+  await checkPage(page, faults, "log with faults");
+  await screenshot(page, "log-faults.light");
+  // The list alone is loaded again when a field changes: the marks follow.
+  await page.goto(`${gateway.base}/log`);
+  await page.locator("#filter [name=status]").fill("abc");
+  await page.keyboard.press("Enter");
+  await page.locator("#filter [name=status][aria-invalid]").waitFor();
+  await page.locator("#filter [name=status]").fill("200");
+  await page.keyboard.press("Enter");
+  await page.locator("#filter [name=status]:not([aria-invalid])").waitFor();
+  await page.goto(`${gateway.base}/log?tag=x`);
+  await page.getByText("Did you mean “tags”?").waitFor();
+  await checkPage(page, faults, "log with an unknown filter");
+  await context.close();
+});
+
+test("usage log: the table fits at 1440 px, with JavaScript and without", async () => {
+  for (const javaScriptEnabled of [true, false]) {
+    for (const locale of ["en", "zh-CN"]) {
+      const { context, page } = await openPage(browser, { ...VIEWS.light, locale: "en", javaScriptEnabled });
+      await signIn(page, gateway);
+      await context.addCookies([{ name: "tollgate_language", value: locale, url: gateway.base }]);
+      await page.goto(`${gateway.base}/log?range=24h`);
+      const [needed, there] = await page.locator("table[data-table=log]").evaluate((table) => [table.parentElement.scrollWidth, table.parentElement.clientWidth]);
+      assert.ok(needed <= there, `${locale}, JavaScript ${javaScriptEnabled}: ${needed} px in ${there} px`);
+      await context.close();
+    }
+  }
 });
 
 test("a key is checked without an account and without JavaScript", async () => {

@@ -14,6 +14,17 @@ test("the first admin sets a password and finds the console", async () => {
   await page.goto(gateway.setupLink);
   await checkPage(page, faults, "set-up");
   await screenshot(page, "set-up.light");
+  const strength = page.locator("[data-strength]");
+  assert.equal(await strength.isVisible(), false);
+  for (const [password, says] of [
+    ["short", "10 to 128 characters"],
+    ["Password123", "tried first"],
+    ["abcabcabca", "Easy to guess"],
+    ["four plain words here", "Hard to guess"],
+  ]) {
+    await page.locator("#new_password").fill(password);
+    await strength.getByText(says).waitFor();
+  }
   await page.locator("#new_password").fill(PASSWORD);
   await page.locator("#new_password_again").fill("something else");
   await page.locator("main button.primary").click();

@@ -68,6 +68,24 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "[" || event.key === "]") step(event.key === "]" ? 1 : -1);
 });
 
+// The list comes without the form: fields whose values cannot be are marked here.
+function mark() {
+  const faults = new Set([...document.querySelectorAll("#rows [data-fault]")].map((fault) => fault.dataset.fault));
+  for (const field of document.querySelectorAll("#filter [name]")) {
+    if (faults.has(field.name)) {
+      field.setAttribute("aria-invalid", "true");
+      field.setAttribute("aria-describedby", `fault-${field.name}`);
+    } else {
+      field.removeAttribute("aria-invalid");
+      field.removeAttribute("aria-describedby");
+    }
+    const text = field.closest(".field")?.querySelector(".err");
+    if (text && !faults.has(field.name)) text.remove();
+  }
+}
+
+document.addEventListener("htmx:after:swap", mark);
+
 // Dragging over the bars selects their time. Each bar leads to its own; the links of its parts also filter by outcome.
 let drag;
 

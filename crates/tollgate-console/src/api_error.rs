@@ -1,5 +1,6 @@
 //! Errors of the admin API: a status and the error object of the OpenAI API (`message`, `type`, `param`, `code`).
 
+mod range;
 mod several;
 
 use std::fmt;
@@ -8,6 +9,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 use tollgate_store::{AdminScope, ChangeRefusal, ChangeRefused, IdentityRefusal, RowKind, StoreError, catalog_file::FileError};
 
+pub(crate) use self::range::NumberRange;
 use crate::{
     gateway_handle::KeyRefusal,
     response::{ApiResponse, InternalFailure},
@@ -21,6 +23,8 @@ pub(crate) struct ApiError {
     param: Option<String>,
     /// The reason why the value is invalid, for pages, which say it in the reader's language.
     reason: Option<&'static str>,
+    /// The whole numbers that the field takes, for pages, which name them.
+    range: Option<NumberRange>,
     message: String,
     retry_after: Option<u32>,
     faults: Vec<FileError>,
@@ -43,6 +47,7 @@ impl ApiError {
             code,
             param: None,
             reason: None,
+            range: None,
             message: message.into(),
             retry_after: None,
             faults: Vec::new(),

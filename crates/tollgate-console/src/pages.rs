@@ -19,6 +19,7 @@ mod field_label;
 mod file_faults;
 mod form;
 mod format;
+mod further_faults;
 mod groups;
 mod highlight;
 mod home;

@@ -3,10 +3,10 @@
 
 use serde_json::{Map, Value};
 use tollgate_store::fields::{
-    Fault, FieldShape, Kind, Object, Problem, Row, WriteMode, assign, check_field, check_object, nearest,
+    Fault, FieldShape, Kind, Object, Problem, Row, Step, WriteMode, assign, check_field, check_object, nearest,
 };
 
-use crate::api_error::ApiError;
+use crate::api_error::{ApiError, NumberRange};
 
 /// Checks a request's body against its schema.
 pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map<String, Value>, ApiError> {
@@ -15,8 +15,21 @@ pub(crate) fn body(object: &Object, value: Value, mode: WriteMode) -> Result<Map
     };
     let mut problems = Vec::new();
     check_object(object, &members, mode, &mut Vec::new(), &mut problems);
-    ApiError::first_of(problems.iter().map(refusal).collect())?;
+    let faults = problems.iter().map(|problem| refusal(problem).within(range_at(object, &problem.path)));
+    ApiError::first_of(faults.collect())?;
     Ok(members)
+}
+
+/// The numbers that the value at a path may be.
+fn range_at(object: &Object, path: &[Step]) -> Option<NumberRange> {
+    let Some((Step::Member(name), rest)) = path.split_first() else { return None };
+    let kind = rest.iter().try_fold(object.field(name)?.kind, |kind, step| match (kind, step) {
+        (Kind::Object(of) | Kind::OneOrMore { of, .. }, Step::Member(name)) => Some(of.field(name)?.kind),
+        (Kind::List { of, .. }, Step::Item(_)) => Some(*of),
+        (Kind::OneOrMore { .. }, Step::Item(_)) => Some(kind),
+        _ => None,
+    });
+    NumberRange::of(&kind?)
 }
 
 /// Writes checked fields into a row; the others stay.
@@ -66,27 +79,33 @@ fn sentence(instead: &str) -> String {
 
 /// Parses a query and checks it against its schema; each parameter may occur once.
 pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Value>, ApiError> {
-    let mut found = Map::new();
+    let (mut found, mut faults) = (Map::new(), Vec::new());
     for (name, value) in url_pairs(text) {
+        if faults.len() >= MAX_FAULTS {
+            break;
+        }
         let Some(field) = fields.iter().find(|field| field.name == name) else {
             let near = nearest(&name, fields.iter().map(|field| field.name));
             let hint = near.map_or_else(String::new, |name| format!(" Did you mean '{name}'?"));
             let shown: String = name.chars().filter(|c| !c.is_control()).take(100).collect();
-            return Err(ApiError::invalid("unknown_parameter", shown.clone(), format!("Unknown parameter: '{shown}'.{hint}")));
+            faults.push(ApiError::invalid("unknown_parameter", shown.clone(), format!("Unknown parameter: '{shown}'.{hint}")));
+            continue;
         };
         let number = value.parse::<i64>().ok().filter(|_| matches!(field.kind, Kind::Integer { .. }));
         let flag = value.parse::<bool>().ok().filter(|_| matches!(field.kind, Kind::Flag));
         let read = number.map(Value::from).or(flag.map(Value::from)).unwrap_or_else(|| Value::from(value.as_str()));
         let mut problems = Vec::new();
-        let mut path = vec![tollgate_store::fields::Step::Member(name.clone())];
+        let mut path = vec![Step::Member(name.clone())];
         check_field(field, &read, WriteMode::Create, &mut path, &mut problems);
         if let Some(problem) = problems.first() {
-            return Err(refusal(&without_secret(problem, &value)));
+            faults.push(refusal(&without_secret(problem, &value)));
+            continue;
         }
         if found.insert(name, read).is_some() {
-            return Err(ApiError::value(field.name, "it is sent twice"));
+            faults.push(ApiError::value(field.name, "it is sent twice"));
         }
     }
+    ApiError::first_of(faults)?;
     match fields.iter().find(|field| field.access.is_needed(WriteMode::Create) && !found.contains_key(field.name)) {
         Some(missing) => {
             let message = format!("Missing required parameter: '{}'.", missing.name);
@@ -95,6 +114,9 @@ pub(crate) fn query(fields: &[FieldShape], text: &str) -> Result<Map<String, Val
         None => Ok(found),
     }
 }
+
+/// Faults of one query that are looked for.
+const MAX_FAULTS: usize = 20;
 
 /// Fewest characters of a service key.
 const SHORTEST_KEY: usize = 16;
@@ -173,12 +195,36 @@ mod tests {
     }
 
     #[test]
+    fn faults_of_numbers_carry_the_bounds_of_the_field() {
+        static BOUNDED: Object = Object::of(
+            "Bounded",
+            &[
+                both("weight", Kind::Integer { min: 1, max: 9 }, ""),
+                both("seconds", Kind::ZeroOr { min: 10, max: 20 }, ""),
+                both("items", Kind::List { of: &Kind::Object(&ITEM), max: 2 }, ""),
+                both("name", NAME, ""),
+            ],
+        );
+        let range = |value: Value| body(&BOUNDED, value, WriteMode::Update).unwrap_err().range();
+        let of = |min, max, or_zero| Some(NumberRange { min, max, or_zero });
+        assert_eq!(range(json!({"weight": 0})), of(1, 9, false));
+        assert_eq!(range(json!({"weight": "x"})), of(1, 9, false), "text is told the bounds, too");
+        assert_eq!(range(json!({"seconds": 1})), of(10, 20, true));
+        assert_eq!(range(json!({"items": [{"amount": 1}, {"amount": -1}]})), of(0, i64::MAX, false));
+        assert_eq!(range(json!({"name": ""})), None);
+    }
+
+    #[test]
     fn query_parameters_are_validated_against_their_shapes_and_duplicates_are_refused() {
         static FIELDS: &[FieldShape] = &[both("limit", Kind::Integer { min: 1, max: 1_000 }, ""), both("name", NAME, "")];
         assert_eq!(Value::Object(query(FIELDS, "limit=5&name=a%2Fb+c").unwrap()), json!({"limit": 5, "name": "a/b c"}));
         for bad in ["limit=0", "limit=1001", "limit=abc", "limit=1&limit=2", "page=1", "name=%00", "name="] {
             assert!(query(FIELDS, bad).is_err(), "{bad}");
         }
+        let several = query(FIELDS, "limit=0&nam=x&name=a").unwrap_err();
+        let named: Vec<_> = several.each().iter().map(|fault| fault.param().unwrap_or_default().to_owned()).collect();
+        assert_eq!(named, ["limit", "nam"], "pages show each fault beside its field");
+        assert_eq!(query(FIELDS, &"x=1&".repeat(1_000)).unwrap_err().each().len(), MAX_FAULTS);
         assert_eq!(url_pairs("name=%zz%4"), [("name".to_owned(), "%zz%4".to_owned())]);
     }
 }

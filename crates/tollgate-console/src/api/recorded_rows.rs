@@ -52,7 +52,7 @@ pub(super) async fn account(context: &RequestContext, parameter: &str) -> Result
     };
     let channels = rows(RowKind::Channel, channel, None, MAX_CHANNELS).await?;
     if channels.is_empty() {
-        return Err(ApiError::not_found(RowKind::Channel));
+        return Err(ApiError::not_found(RowKind::Channel).about(parameter));
     }
     let mut accounts = Vec::new();
     for channel in channels {
@@ -83,7 +83,7 @@ fn only(kind: RowKind, parameter: &str, rows: Vec<StoredRow>) -> Result<String, 
     let (present, removed): (Vec<_>, Vec<_>) = rows.into_iter().partition(|row| row.removed_at.is_none());
     let mut rows = if present.is_empty() { removed } else { present };
     if rows.len() < 2 {
-        return rows.pop().map(|row| row.id).ok_or_else(|| ApiError::not_found(kind));
+        return rows.pop().map(|row| row.id).ok_or_else(|| ApiError::not_found(kind).about(parameter));
     }
     if rows.iter().any(|row| row.removed_at.is_none()) {
         return Err(ApiError::value(parameter, format!("more than one {kind} has this name; send its id")));

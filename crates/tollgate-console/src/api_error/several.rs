@@ -15,6 +15,33 @@ impl ApiError {
         Err(Self { others: errors.take(MAX_OTHERS).collect(), ..first })
     }
 
+    /// The error with further faults of the same body, at most one for each field.
+    pub(crate) fn with_others(mut self, faults: Vec<Self>) -> Self {
+        for fault in faults {
+            let is_known = self.is_like(&fault) || self.others.iter().any(|other| other.is_like(&fault));
+            if !is_known && self.others.len() < MAX_OTHERS {
+                self.others.push(fault);
+            }
+        }
+        self
+    }
+
+    /// The error and the others, each by itself.
+    pub(crate) fn each(&self) -> Vec<Self> {
+        let (first, others) = self.clone().split();
+        std::iter::once(first).chain(others).collect()
+    }
+
+    /// Whether it is about what was sent, and not about who sent it or about the gateway.
+    pub(crate) fn is_about_input(&self) -> bool {
+        self.status.is_client_error() && self.status != http::StatusCode::FORBIDDEN && self.code != "session_ended"
+    }
+
+    /// Whether both are about the same field, or are the same error about no field.
+    fn is_like(&self, other: &Self) -> bool {
+        self.param == other.param && (self.param.is_some() || self.code == other.code)
+    }
+
     /// The error without the others, and these.
     pub(crate) fn split(self) -> (Self, Vec<Self>) {
         let others = self.others.clone();

@@ -25,7 +25,7 @@ const MAX_WAIT: Duration = Duration::from_secs(10);
 const DUMMY: &str = "$argon2id$v=19$m=19456,t=2,p=1$AAAAAAAAAAAAAAAAAAAAAA$AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA";
 
 /// Passwords of at least ten characters that everybody tries first.
-const COMMON: [&str; 60] = [
+pub(crate) const COMMON: [&str; 60] = [
     "0123456789",
     "1029384756",
     "1111111111",

@@ -55,6 +55,7 @@ static SOURCES: &[Source] = &[
     source!("contents.js"),
     source!("home.js"),
     source!("passkey.js"),
+    source!("password.js"),
     source!("markdown.js"),
     source!("playground-code.js"),
     source!("playground-protocols.js"),

@@ -26,7 +26,8 @@ const NAMED: usize = 4;
 pub(crate) fn differences(t: Locale, kind: &str, detail: &Value) -> Vec<DifferenceRow> {
     let row = |field: &String, before: String, after: String| {
         let label = field_label::of(t, kind, field);
-        DifferenceRow { field: field.clone(), label, before, after }
+        let said = |word: String| field_label::value(t, kind, field, &word).map_or(word, str::to_owned);
+        DifferenceRow { field: field.clone(), label, before: said(before), after: said(after) }
     };
     let empty = Map::new();
     let (before, after) = (detail.get("before"), detail.get("after"));
@@ -134,6 +135,18 @@ mod tests {
             summary(Locale::ZH_CN, &differences(Locale::ZH_CN, "channel", &served)),
             "连接超时（毫秒）、模型 gemini-4-argon"
         );
+    }
+
+    #[test]
+    fn values_of_a_fixed_set_are_in_the_words_of_the_forms() {
+        let signed_in = json!({"address": "192.0.2.7", "method": "password", "second_factor": "totp"});
+        let after =
+            |t, kind: &str, detail: &Value| differences(t, kind, detail).into_iter().map(|row| row.after).collect::<Vec<_>>();
+        assert_eq!(after(Locale::ZH_CN, "session", &signed_in), ["192.0.2.7", "密码", "一次性验证码"]);
+        assert_eq!(after(Locale::EN, "session", &signed_in), ["192.0.2.7", "Password", "One-time code"]);
+        let changed = json!({"before": {"role": "member"}, "after": {"role": "operator"}});
+        assert_eq!(after(Locale::EN, "member", &changed), ["Operator"]);
+        assert_eq!(after(Locale::EN, "group", &json!({"routing": "none"})), ["none"], "an unknown word stays");
     }
 
     #[test]

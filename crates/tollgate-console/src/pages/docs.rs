@@ -11,7 +11,7 @@ use tollgate_protocol::{CallerSurface, Protocol};
 use super::{
     clients::{self, Access, ProtocolLines},
     format,
-    home::model_url,
+    home::{first_model, model_url},
     inline,
     layout::Layout,
     locale::Locale,
@@ -157,7 +157,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let address = model_url(&request);
     // Visitors see the page only if they see the square.
     let document = document_for(&request, None, None).await?;
-    let model = document.data.first().map_or("MODEL", |model| model.id.as_str());
+    let model = first_model(&request, document.data.iter().map(|model| model.id.as_str())).await?.unwrap_or("MODEL");
     let access = Access { address: &address, key: "$TOLLGATE_KEY", model };
     let template = DocsPage {
         layout: request.layout(t.say("docs.title")),

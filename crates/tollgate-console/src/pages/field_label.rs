@@ -12,6 +12,43 @@ pub(crate) fn of(t: Locale, kind: &str, field: &str) -> String {
     }
 }
 
+/// A value of a fixed set in the words of the forms; `None` for any other value.
+pub(crate) fn value(t: Locale, kind: &str, field: &str, word: &str) -> Option<&'static str> {
+    Some(match (kind, field, word) {
+        ("session", "method", "password") => t.say("profile.method.password"),
+        ("session", "method", "link") => t.say("profile.method.link"),
+        ("session", "method", "oidc") => t.say("profile.method.oidc"),
+        ("session", "method", "passkey") => t.say("profile.method.passkey"),
+        ("session", "second_factor", "none") => t.say("audit.factor_none"),
+        ("session", "second_factor", "totp") => t.say("sign_in.code_title"),
+        ("session", "second_factor", "recovery_code") => t.say("audit.factor_recovery"),
+        ("login", "kind", "set_up") => t.say("set_up.title"),
+        ("login", "kind", "reset") => t.say("reset.title"),
+        ("member" | "invite", "role", "admin") => t.say("role.admin"),
+        ("member" | "invite", "role", "operator") => t.say("role.operator"),
+        ("member" | "invite", "role", "member") => t.say("role.member"),
+        ("member", "status", "suspended") => t.say("members.suspended"),
+        ("member", "billing", "postpaid") => t.say("members.postpaid"),
+        ("member", "billing", "prepaid") => t.say("members.prepaid"),
+        (_, "status", "active") => t.say("key.active"),
+        (_, "status", "disabled") => t.say("key.disabled"),
+        (_, "status", "revoked") => t.say("key.revoked"),
+        (_, "status", "on") => t.say("codes.on"),
+        (_, "status", "off") => t.say("codes.off"),
+        ("group", "visibility", "public") => t.say("groups.public"),
+        ("group", "visibility", "private") => t.say("groups.private"),
+        ("group", "routing", "weighted") => t.say("groups.weighted"),
+        ("group", "routing", "cheapest") => t.say("groups.cheapest"),
+        ("group", "routing", "fastest") => t.say("groups.fastest"),
+        ("group", "translation", "lenient") => t.say("groups.lenient"),
+        ("group", "translation", "strict") => t.say("groups.strict"),
+        ("group", "stream_break", "provider_usage") => t.say("groups.break_usage"),
+        ("group", "stream_break", "delivered") => t.say("groups.break_delivered"),
+        ("group", "stream_break", "none_if_empty") => t.say("groups.break_none"),
+        _ => return None,
+    })
+}
+
 fn word(t: Locale, kind: &str, field: &str) -> Option<&'static str> {
     let own = match kind {
         "channel" => of_channel(t, field),
@@ -158,6 +195,7 @@ fn of_login(t: Locale, field: &str) -> Option<&'static str> {
         "method" => t.say("profile.method"),
         "address" => t.say("audit.address"),
         "second_factor" => t.say("audit.second_factor"),
+        "kind" => t.say("profile.method.link"),
         "passkey" => t.say("profile.method.passkey"),
         _ => return None,
     })

@@ -145,11 +145,7 @@ impl FormState {
     pub(crate) fn refused_at(t: Locale, values: &FormData, error: &ApiError, field: Option<&str>) -> Result<Self, PageFailure> {
         // A 404 about a field is about the object that the field names, such as a group; any other 404 is about the object of the page.
         let is_missing = error.status == StatusCode::NOT_FOUND && field.is_none();
-        let is_about_input = error.status.is_client_error()
-            && !is_missing
-            && error.status != StatusCode::FORBIDDEN
-            && error.code() != "session_ended";
-        if !is_about_input {
+        if is_missing || !error.is_about_input() {
             return Err(error.clone().into());
         }
         let field = field.map(str::to_owned);

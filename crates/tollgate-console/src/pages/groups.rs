@@ -18,6 +18,7 @@ use super::{
     control::{Danger, FormView, Pager, check_typed_name},
     form::{FormData, FormState},
     format,
+    further_faults::with_further_faults,
     layout::Layout,
     locale::Locale,
     models::{ModelCard, SquareDocument, cards},
@@ -240,32 +241,46 @@ async fn offers(request: &PageRequest, group: Option<&GroupObject>) -> Result<Of
 }
 
 async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    if let Err(error) = check_price_limit(&request.form) {
-        return refuse(&request, None, error).await;
-    }
     let mut body = form::body(&request.form);
     body.insert("name".to_owned(), request.form.value("name").trim().into());
-    match request.call(operations::MAKE_GROUP, ApiCall { body, query: confirmed(&request.form), ..ApiCall::default() }).await {
+    let call = |query| ApiCall { body: body.clone(), query, ..ApiCall::default() };
+    let made = match check_price_limit(&request.form) {
+        Ok(()) => request.call(operations::MAKE_GROUP, call(confirmed(&request.form))).await,
+        Err(error) => Err(error),
+    };
+    match made {
         Ok(answer) => {
             let made: Value = read_answer(answer)?;
             let path = format!("/groups/{}", made["id"].as_str().unwrap_or_default());
             Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))
         }
-        Err(error) => refuse(&request, None, error).await,
+        Err(error) => {
+            let free = request.meta.id.to_string();
+            let call = call(String::new());
+            let error = with_further_faults(&request, operations::MAKE_GROUP, call, error, &[("name", &free)]).await;
+            refuse(&request, None, error).await
+        }
     }
 }
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let group = read_group(&request).await?;
-    if let Err(error) = check_price_limit(&request.form) {
-        return refuse(&request, Some(&group), error).await;
-    }
     let revision = request.form.value("revision");
     let body = form::body(&request.form);
-    let call = ApiCall { body, query: confirmed(&request.form), ..of_group(&request) };
-    match request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await {
-        Ok(_) => Ok(PageReply::redirect(&request.url(&format!("/groups/{}", group.id))).toast(Toast::Saved)),
-        Err(error) => refuse(&request, Some(&group), error).await,
+    let call = |query| ApiCall { body: body.clone(), query, ..of_group(&request) };
+    let changed = match check_price_limit(&request.form) {
+        Ok(()) => {
+            let call = call(confirmed(&request.form));
+            request.call_with(operations::CHANGE_GROUP, call, &[("if-match", revision)]).await.map(|_| ())
+        }
+        Err(error) => Err(error),
+    };
+    match changed {
+        Ok(()) => Ok(PageReply::redirect(&request.url(&format!("/groups/{}", group.id))).toast(Toast::Saved)),
+        Err(error) => {
+            let error = with_further_faults(&request, operations::CHANGE_GROUP, call(String::new()), error, &[]).await;
+            refuse(&request, Some(&group), error).await
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::{collections::HashSet, net::SocketAddr, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
+use tollgate_core::{Catalog, Channel, Provider};
 use tollgate_protocol::Protocol;
 use tollgate_store::AdminScope;
 
@@ -85,12 +86,14 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, now) = (request.t(), request.state.gateway.now());
     let measure = Measure::read(request.query.value("by"));
     let keys = own_keys(&request).await?;
-    let Budgets { balance, model, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
+    let Budgets { balance, models: own, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
     let sums = usage(&request).await?;
     let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
     let base = model_url(&request);
     let document = document_for(&request, None, None).await?;
-    let first_model = model.as_deref().or_else(|| Some(document.data.first()?.id.as_str())).unwrap_or("MODEL");
+    // Without a key that works, the models that the member sees.
+    let shown = document.data.iter().map(|model| model.id.as_str()).filter(|_| own.is_empty());
+    let first_model = first_model(&request, own.iter().map(String::as_str).chain(shown)).await?.unwrap_or("MODEL");
     let member = request.signed_in.as_ref().map(|signed_in| signed_in.member.id.to_string()).unwrap_or_default();
     let name = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.as_str()).unwrap_or_default();
     let link = |since: &str, until: &str| request.url(&log_query(&member, since, until));
@@ -103,7 +106,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         live: request.url(&format!("/admin/v1/usage/tail?member={member}")),
         bases: bases(t, &base),
         keys: keys.iter().map(|key| KeyEntry::of(t, key)).collect(),
-        balance: balance.map(|balance| money::exact(t, &balance)),
+        balance: balance.map(|balance| money::rounded(t, &balance)),
         budgets,
         gateway_renewals,
         tiles,
@@ -157,6 +160,25 @@ pub(super) fn own_model_url(request: &PageRequest) -> String {
     }
 }
 
+/// The model that lines to copy name: the first that a channel of a provider serves, else the first, which may be the one of the built-in
+/// channel.
+pub(super) async fn first_model<'a>(
+    request: &PageRequest,
+    models: impl Iterator<Item = &'a str> + Clone,
+) -> Result<Option<&'a str>, ApiError> {
+    let catalog = request.state.gateway.catalog().await?;
+    let mut all = models.clone();
+    Ok(of_a_provider(&catalog, models).or_else(|| all.next()))
+}
+
+fn of_a_provider<'a>(catalog: &Catalog, mut models: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let is_of_provider = |channel: &Arc<Channel>| channel.spec.on && channel.spec.provider != Provider::Echo;
+    models.find(|model| {
+        let mut mappings = catalog.mappings_by_model.get(*model).into_iter().flatten();
+        mappings.any(|mapping| catalog.channel_at(mapping.channel).is_some_and(is_of_provider))
+    })
+}
+
 fn of_member(request: &PageRequest, pairs: &[(&str, &str)]) -> Result<ApiCall, ApiError> {
     let signed_in = request.signed_in.as_ref().ok_or_else(ApiError::no_session)?;
     let member = signed_in.member.id.to_string();
@@ -172,8 +194,8 @@ async fn own_keys(request: &PageRequest) -> Result<Vec<KeyView>, ApiError> {
 
 struct Budgets {
     balance: Option<String>,
-    /// The first model that the first active key may use, which examples name.
-    model: Option<String>,
+    /// The models that the first active key may use, one of which examples name.
+    models: Vec<String>,
     /// Those of the member, of the first active keys and of their groups.
     entries: Vec<BudgetEntry>,
     /// When each budget of the whole gateway that is spent renews; `None`: never.
@@ -182,7 +204,7 @@ struct Budgets {
 
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
-    let (mut gateway_renewals, mut model) = (Vec::new(), None);
+    let (mut gateway_renewals, mut models) = (Vec::new(), Vec::new());
     let mut groups = HashSet::new();
     let active = keys.iter().filter(|key| matches!(key.state.as_str(), "active" | "exhausted")).take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
@@ -190,7 +212,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         let allowance: AllowanceView = request.read(operations::GET_KEY_ALLOWANCE, call).await?;
         balance = balance.or(allowance.balance);
         if index == 0 {
-            model = allowance.models.into_iter().next();
+            models = allowance.models;
         }
         gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
@@ -205,7 +227,7 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, (&allowance.name, request.is_operator()), now)));
         groups.extend(groups_of_key);
     }
-    Ok(Budgets { balance, model, entries, gateway_renewals })
+    Ok(Budgets { balance, models, entries, gateway_renewals })
 }
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {
@@ -264,4 +286,39 @@ async fn steps(request: &PageRequest, keys: &[KeyView], (base, model): (&str, &s
     });
     let key = keys.iter().find(|key| key.state == "active").map(|key| key.name.clone());
     Ok(Some(Steps::of(key, fault, base, model)))
+}
+
+#[cfg(test)]
+mod tests {
+    use tollgate_core::{ChannelId, ChannelSpec, ModelMapping, Owner, Revision, Timestamp};
+
+    use super::*;
+
+    fn channel(number: u8, provider: Provider, on: bool, model: &str) -> Channel {
+        let mapping = ModelMapping { model: model.to_owned(), upstream: model.to_owned(), ..ModelMapping::default() };
+        let spec = ChannelSpec { name: number.to_string(), provider, on, serves: vec![mapping], ..ChannelSpec::default() };
+        Channel {
+            id: ChannelId::from_parts(Timestamp(0), [number; 10]),
+            owner: Owner::Database,
+            spec,
+            proxy: None,
+            client_key: None,
+            needs_private_network: false,
+            accounts: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn copied_lines_name_a_model_of_a_provider() {
+        let models = ["echo", "off-1", "scripted-1"];
+        let found = |channels: Vec<Channel>| {
+            let catalog = Catalog::from_parts(Revision(1), channels, Vec::new(), Vec::new());
+            of_a_provider(&catalog, models.into_iter())
+        };
+        let echo = || channel(1, Provider::Echo, true, "echo");
+        let [off, own] = [channel(2, Provider::OpenAi, false, "off-1"), channel(3, Provider::Compatible, true, "scripted-1")];
+        assert_eq!(found(vec![echo(), off, own]), Some("scripted-1"));
+        assert_eq!(found(vec![echo()]), None);
+        assert_eq!(found(Vec::new()), None);
+    }
 }

@@ -9,10 +9,10 @@ use super::{
     control::Control,
     form::FormState,
     format::{self, TimeText},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
-    password_link::{check_repeated, new_password},
+    password_link::{PasswordStrength, check_repeated, new_password},
     reply::{PageFailure, PageReply},
     request::{PageRequest, read_answer},
     route::{PageRoute, SeenBy, page},
@@ -39,6 +39,7 @@ struct InvitePage {
     email: Control,
     password: Control,
     again: Control,
+    strength: PasswordStrength,
 }
 
 #[derive(Debug, Deserialize)]
@@ -57,7 +58,7 @@ async fn invite_page(request: &PageRequest, token: &str, form: &FormState) -> Re
     let offer: OfferView = read_answer(request.send(operations::CHECK_INVITE, &[("token", token)]).await?)?;
     let (password, again) = new_password(t, form);
     let template = InvitePage {
-        layout: request.layout(t.say("invite.title")).public_shell(),
+        layout: request.layout(t.say("invite.title")).public_shell().with(Script::Password),
         t,
         banner: form.banner(),
         token: token.to_owned(),
@@ -72,6 +73,7 @@ async fn invite_page(request: &PageRequest, token: &str, form: &FormState) -> Re
         email: form.typed("email", t.say("invite.email"), "email").autocomplete("email"),
         password,
         again,
+        strength: PasswordStrength::of(t),
     };
     PageReply::page(form.status(), &template)
 }

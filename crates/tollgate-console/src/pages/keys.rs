@@ -25,8 +25,9 @@ use super::{
     control::{ControlSection, Danger, check_typed_name},
     form::FormState,
     format::TimeText,
+    further_faults::with_further_faults,
     groups,
-    home::model_url,
+    home::{first_model, model_url},
     layout::{Layout, Script},
     locale::Locale,
     operations,
@@ -187,11 +188,12 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
     let form = may_change.then(|| {
         let was_sent = state.has("rpm");
         let state = if was_sent { state.clone() } else { FormState::of(form::values(&key)) };
-        form::section(t, &state, key.budgets().len() > 1, true)
+        form::section(t, &state, form::Shape { has_several_budgets: key.budgets().len() > 1, ..form::Shape::new(true) })
     });
     let budgets = allowance.iter().flat_map(|allowance| &allowance.budgets);
     let budgets = budgets.map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect();
-    let model = allowance.as_ref().and_then(|allowance| allowance.models.first()).map_or("MODEL", String::as_str).to_owned();
+    let models = allowance.iter().flat_map(|allowance| &allowance.models).map(String::as_str);
+    let model = first_model(request, models).await?.unwrap_or("MODEL").to_owned();
     let address = model_url(request);
     let access = Access { address: &address, key: shown.unwrap_or(NO_KEY), model: &model };
     let template = KeyPage {
@@ -227,13 +229,18 @@ async fn key_page(request: &PageRequest, state: &FormState, secret: Option<&Valu
 
 async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let body = form::body(form, form.has("budget_amount"));
-    if let Err(error) = groups::check_price_limit(form) {
-        return key_page(&request, &form::refused(request.t(), form, error)?, None).await;
-    }
-    match request.call(operations::CHANGE_KEY, ApiCall { body, ..of_key(&request) }).await {
-        Ok(_) => Ok(to_key(&request, Toast::Saved)),
-        Err(error) => key_page(&request, &form::refused(request.t(), form, error)?, None).await,
+    let body = form::body(form, form.has("budget_amount"), request.state.gateway.now());
+    let call = || ApiCall { body: body.clone(), ..of_key(&request) };
+    let changed = match groups::check_price_limit(form) {
+        Ok(()) => request.call(operations::CHANGE_KEY, call()).await.map(|_| ()),
+        Err(error) => Err(error),
+    };
+    match changed {
+        Ok(()) => Ok(to_key(&request, Toast::Saved)),
+        Err(error) => {
+            let error = with_further_faults(&request, operations::CHANGE_KEY, call(), error, &[]).await;
+            key_page(&request, &form::refused(request.t(), form, error)?, None).await
+        }
     }
 }
 

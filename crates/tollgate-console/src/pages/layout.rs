@@ -75,6 +75,8 @@ pub(crate) enum Script {
     Contents,
     /// Forms that a browser answers with a passkey.
     Passkey,
+    /// A new password.
+    Password,
 }
 
 /// Entries of the navigation below a heading.
@@ -380,6 +382,10 @@ impl Layout {
 
     pub(crate) fn has_passkeys(&self) -> bool {
         self.has(Script::Passkey)
+    }
+
+    pub(crate) fn has_new_password(&self) -> bool {
+        self.has(Script::Password)
     }
 
     pub(crate) fn is_home(&self) -> bool {

@@ -1,6 +1,7 @@
 //! The usage log: the selected records as a histogram with sums and as rows, and each record with its attempts and the lines of its
 //! amounts. The filter is in the address, so that it can be kept and shared.
 
+mod attempts;
 mod contents;
 mod filter;
 mod messages;
@@ -16,7 +17,7 @@ use tollgate_core::NanoUsd;
 use tollgate_store::AdminScope;
 
 use self::{
-    filter::{FilterField, LONGEST_RANGE, LogFilter},
+    filter::{FilterFault, FilterField, LONGEST_RANGE, LogFilter},
     record::{RecordDetail, RecordObject},
     view::LogRow,
     views::SavedView,
@@ -29,7 +30,6 @@ use super::{
     money::{self, Amount},
     operations,
     period::{self, PeriodChoice},
-    problem,
     reply::{PageFailure, PageReply},
     request::{PageRequest, get, path_of},
     route::{PageRoute, SeenBy, page},
@@ -69,6 +69,12 @@ struct LogPage {
     hidden: Vec<(&'static str, String)>,
     since: String,
     until: String,
+    /// The fault of the time.
+    time_fault: Option<String>,
+    /// Whether the further fields are shown from the begin: they were asked for, or one of them has a fault.
+    shows_more: bool,
+    /// The same of all fields on a phone.
+    shows_filters: bool,
     views: Vec<SavedView>,
     /// The query that a new saved view stores.
     query: String,
@@ -90,12 +96,16 @@ struct LogPart {
     /// Address at which new records are announced.
     live: String,
     problem: Option<String>,
+    /// Filters whose values cannot be. Nothing was searched.
+    faults: Vec<FilterFault>,
+    /// Parameters of the address that were left out, as sentences.
+    unknown: Vec<String>,
     figures: Option<LogFigures>,
     widths: Vec<PeriodChoice>,
     chart: Option<Chart>,
     rows: Vec<LogRow>,
     is_filtered: bool,
-    /// Whether the filter is invalid: `problem` says why, and nothing was searched.
+    /// Whether the filter is invalid, and nothing was searched.
     is_refused: bool,
     clear: String,
     /// The address of the same filter over the longest range; none if that is shown.
@@ -203,13 +213,20 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         return PageReply::ok(&found);
     }
     let (since, until) = filter.fixed();
+    let fields = filter.fields(t, &found.faults);
+    let time_fault = found.faults.iter().find(|fault| matches!(fault.field, "since" | "until")).map(|fault| fault.text.clone());
+    let is_custom = request.query.value(filter::CUSTOM) == "1";
+    let shows_more = is_custom || time_fault.is_some() || fields.iter().any(|field| !field.is_common && field.fault.is_some());
     let template = LogPage {
         layout: request.layout(t.say("nav.log")).wide().with(Script::Htmx).with(Script::Log).with(Script::Tables),
         t,
-        fields: filter.fields(t),
+        shows_filters: is_custom || found.is_filtered || !found.faults.is_empty(),
+        fields,
         hidden: filter.hidden(),
         since,
         until,
+        time_fault,
+        shows_more,
         views: views::read(&request).await?,
         query: filter.query(None),
         may_share: is_operator,
@@ -240,7 +257,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         link: request.url(&format!("/log?{}", filter.with_range(word))),
         is_chosen: filter.range == Some(word),
     });
-    // Its times are typed in the fields of the form, which browsers open for the fragment.
+    // Its times are typed in the fields of the form.
     let custom = RangeChoice {
         label: t.say("period.custom"),
         link: request.url(&format!("/log?{}#since", filter.with_fixed(request.state.gateway.now()))),
@@ -255,6 +272,8 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         exports: vec![("CSV", export("csv")), ("JSONL", export("jsonl")), ("Parquet", export("parquet"))],
         live: request.url(&format!("/admin/v1/usage/tail?{}", filter.live_query())),
         problem: None,
+        faults: Vec::new(),
+        unknown: LogFilter::unknown(t, &request.query),
         figures: None,
         widths: Vec::new(),
         chart: None,
@@ -268,12 +287,12 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         searched_until: None,
     };
     let mut query = filter.api_query();
-    query.push(("limit", PAGE.to_owned()));
     query.extend(filter.after.clone().map(|after| ("after", after)));
-    let records: RecordsAnswer = match request.read(operations::LIST_USAGE, get_all(&query)).await {
+    let records: RecordsAnswer = match read_records(request, &query, PAGE).await {
         Ok(records) => records,
         Err(error) => {
-            (part.problem, part.is_refused) = (Some(about_filter(t, error)?), true);
+            part.is_refused = true;
+            part.faults = filter.faults(t, &every_fault(request, query, error).await?);
             return Ok(part);
         }
     };
@@ -301,19 +320,24 @@ fn get_all(pairs: &[(&str, String)]) -> ApiCall {
     get(&pairs.iter().map(|(name, value)| (*name, value.as_str())).collect::<Vec<_>>())
 }
 
-/// The message above an empty list for a filter that names a missing row or has an invalid value.
-fn about_filter(t: Locale, error: ApiError) -> Result<String, PageFailure> {
-    let is_about_filter = error.status == http::StatusCode::NOT_FOUND || error.param().is_some();
-    if !is_about_filter {
+async fn read_records(request: &PageRequest, query: &[(&str, String)], limit: &str) -> Result<RecordsAnswer, ApiError> {
+    let limited = query.iter().cloned().chain([("limit", limit.to_owned())]);
+    request.read(operations::LIST_USAGE, get_all(&limited.collect::<Vec<_>>())).await
+}
+
+/// An error with the further faults of a filter: the admin API looks at every value first and at names and relations after that, so the
+/// rest is asked once more without the parameters at fault. An error that is not about the filter fails.
+async fn every_fault(request: &PageRequest, mut query: Vec<(&str, String)>, error: ApiError) -> Result<ApiError, PageFailure> {
+    if !error.is_about_input() || error.param().is_none() {
         return Err(error.into());
     }
-    Ok(match error.param() {
-        Some(field) if error.status == http::StatusCode::BAD_REQUEST => {
-            t.say_with("log.wrong_filter", &[("field", filter::label(t, field))])
-        }
-        _ if error.status == http::StatusCode::NOT_FOUND => t.say("log.unknown_name").to_owned(),
-        _ => problem::say(t, &error),
-    })
+    let at_fault: Vec<String> = error.each().iter().filter_map(|fault| fault.param().map(str::to_owned)).collect();
+    query.retain(|(name, _)| !at_fault.iter().any(|known| known == name));
+    match read_records(request, &query, "1").await {
+        Err(further) if further.is_about_input() && further.param().is_some() => Ok(error.with_others(further.each())),
+        // A failure of the gateway hides no fault of the filter that is known already.
+        Ok(_) | Err(_) => Ok(error),
+    }
 }
 
 fn figures(t: Locale, buckets: &Buckets) -> LogFigures {

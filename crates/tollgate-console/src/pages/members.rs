@@ -223,7 +223,7 @@ async fn member_page(
         template.member.add_login(t, &login);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
-        template.member.balance = Some(money::exact(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));
+        template.member.balance = Some(money::rounded(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));
         template.entries = entries.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
         if member.owner != "file" {
             // If another form of the page was sent, this one shows the stored values.

@@ -9,7 +9,7 @@ use super::{
     control::Control,
     form::{FormData, FormState},
     format::{self, TimeText},
-    layout::Layout,
+    layout::{Layout, Script},
     locale::Locale,
     operations,
     reply::{PageFailure, PageReply},
@@ -18,7 +18,10 @@ use super::{
     set_up::{SetUpStep, steps},
     sign_in::{HOME, SignInStep, proceed},
 };
-use crate::api_error::ApiError;
+use crate::{
+    api_error::ApiError,
+    identity::password::{COMMON, MAX_CHARS, MIN_CHARS},
+};
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/setup", SeenBy::Anyone, page!(show)),
@@ -39,6 +42,7 @@ struct PasswordLinkPage {
     token: String,
     password: Control,
     again: Control,
+    strength: PasswordStrength,
     expires_at: Option<TimeText>,
 }
 
@@ -67,12 +71,31 @@ pub(super) fn check_repeated(form: &FormData) -> Result<&str, ApiError> {
 
 /// The two fields of a new password.
 pub(super) fn new_password(t: Locale, form: &FormState) -> (Control, Control) {
-    let (min, max) = (crate::identity::password::MIN_CHARS.to_string(), crate::identity::password::MAX_CHARS.to_string());
+    let (min, max) = (MIN_CHARS.to_string(), MAX_CHARS.to_string());
     let hint = t.say_with("password.hint", &[("min", &min), ("max", &max)]);
     (
         form.secret("new_password", t.say("password.new")).hint(hint).required(),
         form.secret("new_password_again", t.say("password.again")).required(),
     )
+}
+
+/// How hard a new password is to guess, which a script shows while it is typed.
+#[derive(Debug, Template)]
+#[template(path = "parts/password_strength.html")]
+pub(super) struct PasswordStrength {
+    t: Locale,
+    min: usize,
+    /// Passwords that are refused because everybody tries them.
+    tried_first: String,
+    short: String,
+}
+
+impl PasswordStrength {
+    pub(super) fn of(t: Locale) -> Self {
+        let (min, max) = (MIN_CHARS.to_string(), MAX_CHARS.to_string());
+        let short = t.say_with("problem.password_length", &[("min", &min), ("max", &max)]);
+        Self { t, min: MIN_CHARS, tried_first: COMMON.join(" "), short }
+    }
 }
 
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -85,12 +108,13 @@ async fn link_page(request: &PageRequest, token: &str, form: &FormState) -> Resu
     let title = if link.is_set_up() { t.say("set_up.title") } else { t.say("reset.title") };
     let (password, again) = new_password(t, form);
     let template = PasswordLinkPage {
-        layout: request.layout(title).public_shell(),
+        layout: request.layout(title).public_shell().with(Script::Password),
         t,
         banner: form.banner(),
         token: token.to_owned(),
         password: password.focus(),
         again,
+        strength: PasswordStrength::of(t),
         expires_at: format::time(t, &link.expires_at),
         steps: if link.is_set_up() { steps(t, 0) } else { Vec::new() },
         link,

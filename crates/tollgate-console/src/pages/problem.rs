@@ -5,13 +5,16 @@ use http::StatusCode;
 
 use super::{
     control::FaultPlace,
-    file_faults,
+    file_faults, format,
     layout::Layout,
     locale::Locale,
     reply::{PageFailure, PageReply},
     request::PageRequest,
 };
-use crate::{api_error::ApiError, identity::password};
+use crate::{
+    api_error::{ApiError, NumberRange},
+    identity::password,
+};
 
 #[derive(Debug, Template)]
 #[template(path = "problem.html")]
@@ -29,6 +32,11 @@ struct ProblemPage {
 
 /// An error as a sentence that says what to do.
 pub(crate) fn say(t: Locale, error: &ApiError) -> String {
+    if error.reason() == Some("number_range")
+        && let Some(range) = error.range()
+    {
+        return say_range(t, range);
+    }
     if let Some(text) = error.reason().and_then(|reason| said(t, reason)) {
         return text.to_owned();
     }
@@ -87,6 +95,21 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         _ => error.message(),
     };
     text.to_owned()
+}
+
+/// The whole numbers that a field takes.
+fn say_range(t: Locale, NumberRange { min, max, or_zero }: NumberRange) -> String {
+    let text = |number: i64| {
+        let digits = format::integer(number.unsigned_abs());
+        if number < 0 { format!("−{digits}") } else { digits }
+    };
+    let (least, most) = (text(min), text(max));
+    let values = [("min", least.as_str()), ("max", most.as_str())];
+    match (or_zero, max) {
+        (_, i64::MAX) => t.say_with("problem.number_least", &values),
+        (true, _) => t.say_with("problem.number_or_zero", &values),
+        (false, _) => t.say_with("problem.number_between", &values),
+    }
 }
 
 /// The faults of several rows, by row. `places` has the reasons by parameter, as for a form.

@@ -15,7 +15,7 @@ use super::{
     locale::{Language, Locale},
     operations,
     passkeys::PasskeysView,
-    password_link::{check_repeated, new_password},
+    password_link::{PasswordStrength, check_repeated, new_password},
     preferences::{Toast, keep},
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
@@ -50,6 +50,7 @@ struct ProfilePage {
     sessions: Vec<SessionEntry>,
     password: Control,
     new_password: Control,
+    strength: PasswordStrength,
     again: Control,
     codes_password: Control,
     time_zone: Control,
@@ -162,7 +163,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
     };
     let (new, again) = new_password(t, form);
     let template = ProfilePage {
-        layout: request.layout(t.say("nav.profile")).with(Script::Passkey),
+        layout: request.layout(t.say("nav.profile")).with(Script::Passkey).with(Script::Password),
         t,
         banner: form.banner(),
         login,
@@ -171,6 +172,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
         sessions: sessions.items.into_iter().map(entry).collect(),
         password: form.current_password("password", t.say("profile.current_password")),
         new_password: new,
+        strength: PasswordStrength::of(t),
         again,
         codes_password: form.current_password("password_for_codes", t.say("profile.current_password")),
         time_zone: time_zone(request, form),

@@ -18,7 +18,7 @@ use super::{
     clients::{self, Access, ProtocolLines},
     control::{Control, ControlSection},
     form::{FormData, FormState},
-    home::model_url,
+    home::{first_model, model_url},
     layout::Layout,
     locale::Locale,
     models::{document_for, path_of_name},
@@ -165,7 +165,7 @@ async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     match made.and_then(read_answer::<Made>) {
         Ok(made) => {
             let models: Vec<String> = document_for(&request, None, None).await?.data.into_iter().map(|model| model.id).collect();
-            let model = first_model(&models, &channels(&request).await?).to_owned();
+            let model = first_model(&request, models.iter().map(String::as_str)).await?.unwrap_or("echo").to_owned();
             let access = Access { address: &model_url(&request), key: &made.key, model: &model };
             let by_protocol = clients::by_protocol(request.t(), access, |_| true);
             let link = request.url(&format!("/keys/{}", path_of_name(&made.id)));
@@ -182,14 +182,6 @@ async fn make_key(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     }
 }
 
-/// The model of the lines to copy: the first one of a provider's channel, else one of the built-in echo channel.
-fn first_model<'a>(models: &'a [String], channels: &[ChannelObject]) -> &'a str {
-    let own = channels.iter().filter(|channel| channel.status == "on" && !channel.is_built_in());
-    let served: Vec<&str> = own.flat_map(|channel| &channel.serves).map(|served| served.model.as_str()).collect();
-    let found = models.iter().find(|model| served.contains(&model.as_str()));
-    found.or(models.first()).map_or("echo", String::as_str)
-}
-
 fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let template = KeyPage {
@@ -201,29 +193,4 @@ fn key_page(request: &PageRequest, form: &FormState, made: Option<MadeKey>) -> R
         made,
     };
     PageReply::page(form.status(), &template)
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn channel(provider: &str, status: &str, model: &str) -> ChannelObject {
-        let channel = json!({
-            "id": "chn_1", "name": provider, "provider": provider, "status": status, "base_url": "", "priority": 0, "weight": 1,
-            "owner": "database", "tags": [], "serves": [{"model": model, "upstream": model}],
-        });
-        serde_json::from_value(channel).unwrap()
-    }
-
-    #[test]
-    fn copied_lines_name_a_model_of_a_provider() {
-        let models = ["echo".to_owned(), "off-1".to_owned(), "scripted-1".to_owned()];
-        let echo = channel("echo", "on", "echo");
-        let [off, own] = [channel("openai", "off", "off-1"), channel("compatible", "on", "scripted-1")];
-        assert_eq!(first_model(&models, &[echo.clone(), off, own]), "scripted-1");
-        assert_eq!(first_model(&models, &[echo]), "echo");
-        assert_eq!(first_model(&[], &[]), "echo");
-    }
 }

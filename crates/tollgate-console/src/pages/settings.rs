@@ -22,7 +22,7 @@ use super::{
 };
 use crate::{
     api::preferences::{MAX_TIME_ZONE, time_zones},
-    api_error::ApiError,
+    api_error::{ApiError, NumberRange},
     dispatch::ApiCall,
 };
 
@@ -97,6 +97,14 @@ struct SettingObject {
     stored: Option<String>,
     revision: Option<u64>,
     doc: String,
+}
+
+impl SettingObject {
+    /// The numbers that it takes.
+    fn range(&self) -> Option<NumberRange> {
+        let bound = |bound: Option<u64>, none| bound.map_or(none, |bound| i64::try_from(bound).unwrap_or(i64::MAX));
+        (self.kind == "number").then(|| NumberRange { min: bound(self.min, 0), max: bound(self.max, i64::MAX), or_zero: false })
+    }
 }
 
 #[derive(Debug)]
@@ -286,6 +294,7 @@ async fn set(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         Err(error) => {
             let setting = read_setting(&request).await?;
             let places = [("value", "value", reason(&setting))];
+            let error = error.within(setting.range());
             let state = control::refused(request.t(), form, error, &places)?;
             setting_page(&request, &setting, &state)
         }

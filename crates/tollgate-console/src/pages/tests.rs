@@ -112,7 +112,9 @@ fn only_nested_templates_are_exempt_from_escaping() {
         "danger.control",
         "language",
         "theme",
+        "groups",
         // Further templates.
+        "strength",
         "found",
         "part",
         "open",

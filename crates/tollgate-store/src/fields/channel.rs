@@ -43,6 +43,11 @@ table!(
                  admins may change it."
             )
             .default_text("by provider")
+            // An empty one is refused for providers that need an address, see below.
+            .rule(|value| match value.as_str().unwrap_or_default() {
+                "" => Ok(()),
+                url => check_url(url, &["http", "https"]),
+            })
         },
         field!(
             "tags",
@@ -175,7 +180,8 @@ table!(
         let message = match (channel.provider, channel.base_url.as_str()) {
             (Provider::Echo, "") => None,
             (Provider::Echo, _) => Some("the echo channel has no address".to_owned()),
-            (_, url) => check_url(url, &["http", "https"]).err(),
+            (_, "") => Some("is required for this provider".to_owned()),
+            (_, _) => None,
         };
         let half = match (&channel.client_certificate, &channel.client_key) {
             (Some(_), None) => Some(("client_key", "is needed with client_certificate")),
@@ -299,9 +305,6 @@ pub fn private_host(base_url: &str) -> Option<String> {
 }
 
 fn check_url(text: &str, schemes: &[&str]) -> Result<(), String> {
-    if text.is_empty() {
-        return Err("is required for this provider".to_owned());
-    }
     let url = Url::parse(text).map_err(|error| format!("is not an address: {error}"))?;
     if !schemes.contains(&url.scheme()) {
         return Err(format!("must begin with {}://", schemes.join(":// or ")));

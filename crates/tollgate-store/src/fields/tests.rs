@@ -103,7 +103,7 @@ fn mistyped_price_is_refused() {
 fn every_problem_of_a_row_is_reported() {
     let channel = ChannelSpec { name: " x".to_owned(), base_url: "nowhere".to_owned(), weight: 0, ..ChannelSpec::default() };
     let fields: Vec<_> = check_row(&channel).iter().map(|problem| problem.field).collect();
-    assert_eq!(fields, ["name", "weight", "base_url"]);
+    assert_eq!(fields, ["name", "base_url", "weight"]);
 }
 
 #[test]

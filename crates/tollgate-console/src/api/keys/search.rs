@@ -42,8 +42,8 @@ pub(super) const PARAMETERS: [FieldShape; 6] = [
     both("unused_days", Kind::Integer { min: 1, max: 365 }, "Without a request in so many days, and made before."),
     both(
         "sort",
-        Kind::Word(&["created", "name", "expires", "spent", "requests"]),
-        "Order: oldest first (default), by name, the next to end first, or the most used of this UTC month first.",
+        Kind::Word(&["created", "name", "expires", "spent", "requests", "last_used"]),
+        "Order: oldest first (default), by name, the next to end first, the most used of this UTC month first, or the last used first.",
     ),
 ];
 
@@ -58,6 +58,7 @@ struct Found {
     expires_at: Option<Timestamp>,
     spent: NanoUsd,
     requests: u64,
+    last_used: Option<Timestamp>,
 }
 
 impl Found {
@@ -67,7 +68,7 @@ impl Found {
 
     /// A key without use.
     fn of(entry: KeyEntry, expires_at: Option<Timestamp>) -> Self {
-        Self { entry, expires_at, spent: NanoUsd(0), requests: 0 }
+        Self { entry, expires_at, spent: NanoUsd(0), requests: 0, last_used: None }
     }
 }
 
@@ -95,6 +96,12 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
             (key.spent, key.requests) = used.of(&key.entry.id);
         }
         month = Some(used);
+    }
+    if sort == "last_used" {
+        let last = key_use::last_used(context, keys.iter().filter_map(Found::id).collect()).await?;
+        for key in &mut keys {
+            key.last_used = key.id().and_then(|id| last.get(&id)).map(|last| last.at);
+        }
     }
     order(&mut keys, sort);
     let begin = match after {
@@ -193,6 +200,8 @@ fn order(found: &mut [Found], sort: &str) {
         "expires" => found.sort_by_key(|key| (key.expires_at.is_none(), key.expires_at)),
         "spent" => found.sort_by_key(|key| Reverse((key.spent, key.requests))),
         "requests" => found.sort_by_key(|key| Reverse((key.requests, key.spent))),
+        // Keys without a request are last.
+        "last_used" => found.sort_by_key(|key| Reverse(key.last_used)),
         _ => {}
     }
 }

@@ -55,32 +55,45 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("until", Kind::Time, "Arrival before this time."),
 ];
 
+/// Notes the fault of a parameter, so that all of them are reported together. Other errors end the request.
+fn noted<T: Default>(faults: &mut Vec<ApiError>, found: Result<T, ApiError>) -> Result<T, ApiError> {
+    match found {
+        Err(error) if error.is_about_input() => {
+            faults.push(error);
+            Ok(T::default())
+        }
+        found => found,
+    }
+}
+
 /// The filter of a request, restricted to the records that its sender may see.
 pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiError> {
     let query = &context.query;
     UsageView::of(context).allow_filters(query)?;
+    let mut faults = Vec::new();
     if let (Some(since), Some(until)) = (query.time("since"), query.time("until"))
         && since > until
     {
-        return Err(ApiError::value("since", "it is after 'until'; swap the two"));
+        faults.push(ApiError::value("since", "it is after 'until'; swap the two"));
     }
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
-    Ok(UsageFilter {
-        key: recorded_rows::key(context).await?,
-        member: recorded_rows::member(context).await?,
-        group: group(context).await?,
+    let filter = UsageFilter {
+        key: noted(&mut faults, recorded_rows::key(context).await)?,
+        member: noted(&mut faults, recorded_rows::member(context).await)?,
+        group: noted(&mut faults, group(context).await)?,
         model: query.text("model").map(str::to_owned),
-        channel: channel_filter(context, "channel").await?,
-        account: recorded_rows::account(context, "account").await?,
+        channel: noted(&mut faults, channel_filter(context, "channel").await)?,
+        account: noted(&mut faults, recorded_rows::account(context, "account").await)?,
         protocol,
         outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
-        reason: query.text("reason").map(reason).transpose()?,
-        tags: query.text("tags").map(tags).transpose()?.unwrap_or_default(),
-        conditions: conditions(context).await?,
+        reason: noted(&mut faults, query.text("reason").map(reason).transpose())?,
+        tags: noted(&mut faults, query.text("tags").map(tags).transpose())?.unwrap_or_default(),
+        conditions: conditions(context, &mut faults).await?,
         since: query.time("since"),
         until: query.time("until"),
         ..UsageFilter::default()
-    })
+    };
+    ApiError::first_of(faults).map(|()| filter)
 }
 
 /// A group's id. Members do not see groups, and cannot find out which there are: an unknown one has no records, like one of others.
@@ -97,14 +110,14 @@ pub(super) async fn channel_filter(context: &RequestContext, parameter: &str) ->
     recorded_rows::id(context, RowKind::Channel, parameter, ChannelId::parse).await
 }
 
-async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiError> {
+async fn conditions(context: &RequestContext, faults: &mut Vec<ApiError>) -> Result<RecordConditions, ApiError> {
     let query = &context.query;
     let count = |name: &str| query.whole(name).and_then(|count| u64::try_from(count).ok());
     let micros = |name: &str| count(name).map(|ms| ms.saturating_mul(1_000));
     let flag = |name: &str| query.0.get(name).and_then(serde_json::Value::as_bool);
     let usd = |name: &str| query.text(name).and_then(|text| NanoUsd::parse(text).ok());
     Ok(RecordConditions {
-        status: query.text("status").map(status).transpose()?,
+        status: noted(faults, query.text("status").map(status).transpose())?,
         stream: flag("stream"),
         finish: query.text("finish").and_then(|word| FinishReason::ALL.into_iter().find(|known| known.as_str() == word)),
         failed_over: flag("failed_over"),
@@ -115,9 +128,9 @@ async fn conditions(context: &RequestContext) -> Result<RecordConditions, ApiErr
         min_ttft_us: micros("min_ttft_ms"),
         min_duration_us: micros("min_duration_ms"),
         client_request_id: query.text("client_request_id").map(str::to_owned),
-        address: query.text("address").map(address).transpose()?,
-        tried_channel: channel_filter(context, "tried_channel").await?,
-        tried_account: recorded_rows::account(context, "tried_account").await?,
+        address: noted(faults, query.text("address").map(address).transpose())?,
+        tried_channel: noted(faults, channel_filter(context, "tried_channel").await)?,
+        tried_account: noted(faults, recorded_rows::account(context, "tried_account").await)?,
         unknown_model: query.text("unknown_model").map(str::to_owned),
     })
 }

@@ -64,15 +64,10 @@ pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFail
 }
 
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let sent = match body(&request.form) {
-        Ok(mut body) => {
-            body.insert("name".to_owned(), request.form.value("name").trim().into());
-            request.call(operations::MAKE_ACCOUNT, ApiCall { body, ..call_of(&request) }).await.map(|_| ())
-        }
-        Err(error) => Err(error),
-    };
-    match sent {
-        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
+    let mut body = body(&request.form);
+    body.insert("name".to_owned(), request.form.value("name").trim().into());
+    match request.call(operations::MAKE_ACCOUNT, ApiCall { body, ..call_of(&request) }).await {
+        Ok(_) => Ok(back(&request).toast(Toast::Saved)),
         Err(error) => page(&request, &refused(request.t(), &request.form, error)?, None).await,
     }
 }
@@ -96,16 +91,12 @@ fn text(value: &Value) -> String {
 
 pub(super) async fn change(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let before: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
-    let sent = match body(&request.form) {
-        Ok(body) => request.call(operations::CHANGE_ACCOUNT, ApiCall { body, ..call(&request) }).await.map(|_| ()),
-        Err(error) => Err(error),
-    };
-    match sent {
-        Ok(()) if before.status == "on" && !request.form.has("status") => {
+    match request.call(operations::CHANGE_ACCOUNT, ApiCall { body: body(&request.form), ..call(&request) }).await {
+        Ok(_) if before.status == "on" && !request.form.has("status") => {
             let row = [request.path_param("name"), request.path_param("account")];
             Ok(back(&request).toast_with_undo(Toast::AccountOff, &row))
         }
-        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
+        Ok(_) => Ok(back(&request).toast(Toast::Saved)),
         Err(error) => page(&request, &refused(request.t(), &request.form, error)?, Some(&before)).await,
     }
 }
@@ -123,11 +114,11 @@ pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageF
 }
 
 /// The fields as the admin API takes them. An empty credential keeps the one that is stored.
-fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
+fn body(form: &FormData) -> Map<String, Value> {
     let mut body = Map::new();
     body.insert("status".to_owned(), if form.has("status") { "on" } else { "off" }.into());
     for field in ["concurrency", "rpm", "tpm"] {
-        body.insert(field.to_owned(), control::limit(form, field)?.into());
+        body.insert(field.to_owned(), control::limit_or_text(form, field));
     }
     if let Some(multiplier) = form.filled("cost_multiplier") {
         body.insert("cost_multiplier".to_owned(), multiplier.into());
@@ -135,10 +126,14 @@ fn body(form: &FormData) -> Result<Map<String, Value>, ApiError> {
     if let Some(credential) = form.filled("credential") {
         body.insert("credential".to_owned(), credential.into());
     }
-    Ok(body)
+    body
 }
 
 fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    FormState::refused_each(error, |error| refused_one(t, form, error))
+}
+
+fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
     let error = match error.param() {
         Some("name") => error.because("row_name"),
         Some("cost_multiplier") => error.because("multiplier"),
@@ -198,12 +193,17 @@ mod tests {
     fn empty_credential_is_not_sent() {
         let form = FormData::of(&[("status", "true"), ("credential", ""), ("rpm", "60"), ("cost_multiplier", "0.8")]);
         let expected = json!({"status": "on", "concurrency": 0, "rpm": 60, "tpm": 0, "cost_multiplier": "0.8"});
-        assert_eq!(Value::Object(body(&form).unwrap()), expected);
+        assert_eq!(Value::Object(body(&form)), expected);
         let off = FormData::of(&[("credential", "sk-1")]);
-        assert_eq!(
-            (body(&off).unwrap()["status"].as_str(), body(&off).unwrap()["credential"].as_str()),
-            (Some("off"), Some("sk-1"))
-        );
-        assert!(body(&FormData::of(&[("rpm", "x")])).is_err());
+        assert_eq!((body(&off)["status"].as_str(), body(&off)["credential"].as_str()), (Some("off"), Some("sk-1")));
+    }
+
+    #[test]
+    fn every_fault_is_shown_beside_its_field() {
+        let sent = FormData::of(&[("rpm", "x"), ("cost_multiplier", "y")]);
+        assert_eq!(body(&sent)["rpm"], "x", "the admin API refuses it");
+        let error = ApiError::value("rpm", "x").with_others(vec![ApiError::value("cost_multiplier", "y")]);
+        let form = refused(Locale::EN, &sent, error).unwrap();
+        assert!(form.fault("rpm").is_some() && form.fault("cost_multiplier").is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use url::Url;
+use tollgate_store::fields::private_host;
 
 use super::state::{path, provider_name};
 use crate::{
@@ -46,6 +46,8 @@ const FIELDS: &[&str] = &[
 ];
 /// Providers that can be chosen, in this order.
 const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "echo"];
+/// Longest name of a channel, in bytes.
+const MAX_NAME: usize = 100;
 /// Fields that are whole numbers.
 pub(super) const NUMBERS: [&str; 7] = [
     "priority",
@@ -126,21 +128,43 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
         account["credential"] = credential.into();
     }
     body.insert("accounts".to_owned(), json!([account]));
-    let made = request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await;
-    made.map_err(|error| with_fault_of_url(form, error))?;
+    let mut faults = connection_faults(form, &body, request.is_admin());
+    if let Err(error) = request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await {
+        faults.extend(name_fault(request, &name).await?);
+        return Err(error.with_others(faults));
+    }
     set_groups(request, &name, &groups(request).await?).await?;
     Ok(name)
 }
 
-/// Adds the fault of the address to a refusal of the name. The admin API refuses a name that is taken before it checks the address.
-fn with_fault_of_url(form: &FormData, error: ApiError) -> ApiError {
-    let is_url = |text: &str| Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    let is_wrong = form.filled("base_url").is_some_and(|text| !is_url(text));
-    if error.code() != "already_exists" || !is_wrong {
-        return error;
+/// The fault of a name that another channel has. The admin API looks for it last, and not if anything else is wrong.
+async fn name_fault(request: &PageRequest, name: &str) -> Result<Option<ApiError>, ApiError> {
+    let is_name = !name.is_empty() && name.len() <= MAX_NAME && !name.chars().any(char::is_control);
+    if !is_name {
+        return Ok(None);
     }
-    let url = ApiError::value("base_url", "expected an http:// or https:// URL");
-    ApiError::first_of(vec![error, url]).err().unwrap_or_else(ApiError::internal)
+    let found: ApiPage<Value> = request.read(operations::LIST_CHANNELS, get(&[("name", name)])).await?;
+    Ok((!found.items.is_empty()).then(|| ApiError::conflict("already_exists", "A channel has this name.")))
+}
+
+/// Faults that the admin API looks for only when every value is possible by itself: an address that is not public without the permission
+/// for it, and a certificate without its key or the other way round. Pages name them together with the others.
+pub(super) fn connection_faults(form: &FormData, body: &Map<String, Value>, is_admin: bool) -> Vec<ApiError> {
+    let is_permitted = is_admin && form.has("private_network");
+    // Only admins see and change the permission: without it, an address that stays was checked before.
+    let address = if is_admin { form.filled("base_url") } else { None };
+    let address = address.or_else(|| body.get("base_url").and_then(Value::as_str)).filter(|_| !is_permitted);
+    let private = address.and_then(private_host).map(|_| {
+        let reason = if is_admin { "private_address" } else { "private_address_for_admins" };
+        ApiError::value("base_url", "it does not belong to the public internet").because(reason)
+    });
+    let is_sent = |field: &str| body.get(field).map(|value| !value.is_null());
+    let half = match (is_sent("client_certificate"), is_sent("client_key")) {
+        (Some(true), Some(false)) => Some(ApiError::value("client_key", "is needed with client_certificate")),
+        (Some(false), Some(true)) => Some(ApiError::value("client_certificate", "is needed with client_key")),
+        _ => None,
+    };
+    private.into_iter().chain(half).collect()
 }
 
 /// Lets the chosen groups offer the channel and the others not. Groups of the catalog file stay.
@@ -215,12 +239,14 @@ pub(super) fn tags(text: &str) -> Value {
     text.split([',', '，']).map(str::trim).filter(|tag| !tag.is_empty()).collect()
 }
 
-pub(super) fn number(form: &FormData, field: &str) -> Result<i64, ApiError> {
+/// A whole number for a body, 0 for an empty field. Text that is no number is sent unchanged, so that the admin API reports it together
+/// with the other faults.
+pub(super) fn number_or_text(form: &FormData, field: &str) -> Value {
     let digits: String = form.value(field).chars().filter(|c| !c.is_whitespace() && *c != ',').collect();
     if digits.is_empty() {
-        return Ok(0);
+        return 0.into();
     }
-    digits.parse().map_err(|_| ApiError::value(field, "expected a whole number"))
+    digits.parse::<i64>().map_or_else(|_| form.value(field).trim().into(), Value::from)
 }
 
 /// A form that was refused, with the fault beside the field that it is about.
@@ -270,6 +296,7 @@ pub(super) fn tags_control(t: Locale, form: &FormState) -> Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api_error::NumberRange;
 
     #[test]
     fn tags_are_split_at_ascii_and_fullwidth_commas() {
@@ -280,14 +307,41 @@ mod tests {
     #[test]
     fn name_conflict_and_invalid_url_are_reported_together_and_the_credential_is_kept() {
         let sent = FormData::parse(b"name=c&base_url=example.com&credential=sk-typed");
-        let error = with_fault_of_url(&sent, ApiError::conflict("already_exists", "x"));
+        let error = ApiError::value("base_url", "x").with_others(vec![ApiError::conflict("already_exists", "x")]);
         let form = refused(Locale::EN, &sent, error).unwrap();
         assert!(form.text("name", "x").has_fault() && form.text("base_url", "x").has_fault() && form.banner().is_none());
         assert_eq!(form.secret("credential", "x").kept_from(&form).value, "sk-typed");
         assert_eq!(form.secret("credential", "x").value, "");
-        let right = FormData::parse(b"base_url=https%3A%2F%2Fexample.com");
-        let (_, others) = with_fault_of_url(&right, ApiError::conflict("already_exists", "x")).split();
-        assert!(others.is_empty());
+    }
+
+    #[test]
+    fn private_addresses_and_halves_of_a_certificate_are_reported_with_the_other_faults() {
+        let faults = |form: &[u8], body: Value, is_admin: bool| {
+            let found = connection_faults(&FormData::parse(form), body.as_object().unwrap(), is_admin);
+            found.iter().map(|fault| (fault.param().unwrap_or_default().to_owned(), fault.reason())).collect::<Vec<_>>()
+        };
+        let private = json!({"base_url": "http://127.0.0.1:1/v1"});
+        let of_url = |reason| vec![("base_url".to_owned(), Some(reason))];
+        assert_eq!(faults(b"", private.clone(), true), of_url("private_address"));
+        assert!(faults(b"private_network=true", private.clone(), true).is_empty());
+        assert_eq!(faults(b"private_network=true", private, false), of_url("private_address_for_admins"));
+        assert!(faults(b"", json!({"base_url": "https://example.com"}), true).is_empty());
+        let half = json!({"client_certificate": "PEM", "client_key": null});
+        assert_eq!(faults(b"", half, true), [("client_key".to_owned(), None)]);
+    }
+
+    #[test]
+    fn numbers_are_told_their_bounds() {
+        let range = NumberRange { min: 1, max: 1_000_000, or_zero: false };
+        let error = ApiError::value("weight", "x").within(Some(range)).with_others(vec![
+            ApiError::value("probe_interval_s", "x").within(Some(NumberRange { min: 10, max: 86_400, or_zero: true })),
+            ApiError::value("priority", "x").within(Some(NumberRange { min: -5, max: 5, or_zero: false })),
+        ]);
+        let form = refused(Locale::EN, &FormData::default(), error).unwrap();
+        assert_eq!(form.fault("weight"), Some("Enter a whole number from 1 to 1,000,000."));
+        assert_eq!(form.fault("probe_interval_s"), Some("Enter 0, or a whole number from 10 to 86,400."));
+        assert_eq!(form.fault("priority"), Some("Enter a whole number from −5 to 5."));
+        assert_eq!(number_or_text(&FormData::parse(b"weight=abc"), "weight"), json!("abc"));
     }
 
     #[test]

@@ -117,9 +117,11 @@ impl ChannelState {
         self.accounts.iter().find(|account| self.is_on() && account.status == "on" && !account.is_usable())
     }
 
-    /// Why not all accounts can be used.
+    /// Why not all accounts can be used. Of an account whose time is over, which the next request tries, that it is over.
     pub(crate) fn detail(&self, t: Locale) -> Option<String> {
-        self.trouble()?.reason.as_deref().map(|why| reason(t, why))
+        let account = self.trouble()?;
+        let why = account.reason.as_deref().map(|why| reason(t, why))?;
+        Some(if account.state == "due" { t.say_with("health.over", &[("reason", &why)]) } else { why })
     }
 
     /// Until when.

@@ -141,7 +141,7 @@ pub(super) async fn check(request: Arc<PageRequest>) -> Result<PageReply, PageFa
         group_limits: allowance.group_limits(t),
         gateway_renewals: allowance.gateway_renewals(t),
         expires: Expiry::of(t, expires_at.as_deref(), request.state.gateway.now()),
-        balance: allowance.balance().map(|balance| money::exact(t, balance)),
+        balance: allowance.balance().map(|balance| money::rounded(t, balance)),
         budgets: allowance.budgets.iter().map(|budget| BudgetRow::of(t, budget, request.is_operator())).collect(),
         calls: calls.data.iter().map(|call| CallRow::of(t, call)).collect(),
         models: allowance.models,

@@ -20,7 +20,7 @@ impl KeyFilter {
             "member" => is_operator,
             "state" => STATES.contains(&value),
             "expires_within_days" | "unused_days" => value.parse().is_ok_and(|days: u16| (1..=365).contains(&days)),
-            "sort" => ["name", "expires", "spent", "requests"].contains(&value),
+            "sort" => ["name", "expires", "spent", "requests", "last_used"].contains(&value),
             _ => value.chars().count() <= 100,
         };
         let value = |field: &'static str| Some((field, query.filled(field).filter(|value| is_known(field, value))?.to_owned()));

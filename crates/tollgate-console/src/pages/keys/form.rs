@@ -1,18 +1,20 @@
 //! The form of a key: limits, budget, groups, price limit, and until when it is valid.
 
 use serde_json::{Map, Value, json};
+use tollgate_core::Timestamp;
 
 use super::view::{self, KeyObject};
 use crate::{
     api_error::ApiError,
     pages::{
-        control::{self, Control, ControlSection, TYPED_NAME, limit_text},
+        control::{self, Choice, Control, ControlSection, TYPED_NAME, limit_text},
         form::{FormData, FormState},
         groups::{self, PriceLimitObject},
         locale::Locale,
         protocols,
         reply::PageFailure,
     },
+    time::rfc3339,
 };
 
 /// Fields that errors are shown beside.
@@ -37,25 +39,111 @@ const FIELDS: &[&str] = &[
     "tags",
     TYPED_NAME,
 ];
+/// A chosen group of a new key.
+const GROUP: &str = "group";
+/// A period for which a key is valid from now on.
+const VALID_FOR: &str = "valid_for";
+const NEVER: &str = "never";
 const WINDOWS: [&str; 3] = ["month", "day", "total"];
 const ACTIONS: [&str; 2] = ["block", "alert"];
 
-/// The controls of a key. A key with several budgets is changed with the command line. Members can limit only sale prices, because only
-/// operators see costs.
-pub(super) fn section(t: Locale, state: &FormState, has_several_budgets: bool, is_operator: bool) -> ControlSection {
+/// Days for which a key may be valid without typing a day.
+const VALID_DAYS: [i64; 4] = [7, 30, 90, 365];
+const DAY_MS: i64 = 86_400_000;
+/// Groups that can be chosen by a tick; more are typed.
+const MAX_CHECKS: usize = 60;
+
+/// What the form of a key asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shape {
+    /// A key with several budgets is changed with the command line.
+    pub(super) has_several_budgets: bool,
+    /// Members can limit only sale prices, because only operators see costs.
+    pub(super) is_operator: bool,
+    /// The names of groups are typed, in the order in which they are asked. Else they are chosen, see [`group_choice`].
+    pub(super) names_groups: bool,
+}
+
+impl Shape {
+    pub(super) const fn new(is_operator: bool) -> Self {
+        Self { has_several_budgets: false, is_operator, names_groups: true }
+    }
+}
+
+/// The groups of a new key, given with their labels, in the order in which they are asked; `None` if there are too many to choose from.
+/// Those that are chosen already, such as the groups of a key that is duplicated, come first in their order, also if the reader could not
+/// name them.
+pub(super) fn group_choice(t: Locale, state: &FormState, known: &[(String, String)]) -> Option<Control> {
+    let sent: Vec<String> =
+        if state.has(GROUP) { state.all(GROUP).map(str::to_owned).collect() } else { typed_groups(state.value("groups")) };
+    let label = |name: &String| known.iter().find(|(other, _)| other == name).map_or(name, |(_, label)| label).clone();
+    let chosen = sent.iter().map(|name| Choice { value: name.clone(), label: label(name), is_chosen: true });
+    let others = known.iter().filter(|(name, _)| !sent.contains(name));
+    let others = others.map(|(name, label)| Choice { value: name.clone(), label: label.clone(), is_chosen: false });
+    let choices: Vec<Choice> = chosen.chain(others).collect();
+    (choices.len() <= MAX_CHECKS).then(|| Control {
+        fault: state.fault("groups").map(str::to_owned),
+        ..state.chosen(GROUP, t.say("keys.groups"), choices).hint(t.say("keys.groups_choose_hint"))
+    })
+}
+
+fn typed_groups(text: &str) -> Vec<String> {
+    parts(text).map(str::to_owned).collect()
+}
+
+/// The parts of a text with commas or lines.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    text.split([',', '，', '\n']).map(str::trim).filter(|part| !part.is_empty())
+}
+
+/// Until when a key is valid: a day, or one of a few periods, which comes before the day.
+fn expiry(t: Locale, state: &FormState) -> [Control; 2] {
+    let days = VALID_DAYS.map(|days| {
+        let label = if days == 365 {
+            t.say("keys.valid_year").to_owned()
+        } else {
+            t.say_with("keys.valid_days", &[("days", &days.to_string())])
+        };
+        (days.to_string(), label)
+    });
+    let choices = [(String::new(), t.say("keys.valid_until_day").to_owned())].into_iter().chain(days);
+    let choices = choices.chain([(NEVER.to_owned(), t.say("keys.valid_always").to_owned())]);
+    [
+        state.choice(VALID_FOR, t.say("keys.valid_for"), choices).hint(t.say("keys.valid_for_hint")),
+        state.typed("expires", t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
+    ]
+}
+
+/// The end of a key as the admin API takes it; null: none.
+fn expires_at(form: &FormData, now: Timestamp) -> Value {
+    let end_of = |day: &str| json!(format!("{day}T23:59:59Z"));
+    match form.value(VALID_FOR) {
+        NEVER => Value::Null,
+        "" => form.filled("expires").map_or(Value::Null, end_of),
+        days => {
+            // Another number can only come from an address that was typed: it is refused as a day is.
+            let known = VALID_DAYS.into_iter().find(|known| known.to_string() == days);
+            known.map_or_else(|| end_of(days), |days| end_of(&rfc3339(now.plus_ms(days * DAY_MS))[..10]))
+        }
+    }
+}
+
+/// The controls of a key.
+pub(super) fn section(t: Locale, state: &FormState, shape: Shape) -> ControlSection {
+    let Shape { has_several_budgets, is_operator, names_groups } = shape;
     let text = |name, label, hint| state.text(name, label).hint(hint).max(10_000);
     let number = |name, label| state.number(name, label).hint(t.say("keys.unlimited_hint"));
     let action = |word: &'static str| (word, if word == "block" { t.say("budget.block") } else { t.say("budget.alert") });
-    let mut controls = vec![
-        text("groups", t.say("keys.groups"), t.say("keys.groups_hint")),
+    let groups = names_groups.then(|| text("groups", t.say("keys.groups"), t.say("keys.groups_hint")));
+    let mut controls: Vec<Control> = groups.into_iter().chain(expiry(t, state)).collect();
+    controls.extend([
         text("models", t.say("keys.models"), t.say("keys.models_hint")),
         text("models_deny", t.say("keys.models_deny"), t.say("keys.models_deny_hint")),
-        state.typed("expires", t.say("keys.expires"), "date").hint(t.say("keys.expires_hint")),
         text("ip_allow", t.say("keys.ip_allow"), t.say("keys.ip_allow_hint")),
         number("rpm", t.say("keys.rpm")),
         number("tpm", t.say("keys.tpm")),
         number("concurrency", t.say("keys.concurrency")),
-    ];
+    ]);
     if !has_several_budgets {
         controls.extend([
             state.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
@@ -138,24 +226,23 @@ pub(super) fn values(key: &KeyObject) -> FormData {
 }
 
 /// The fields as the admin API takes them.
-pub(super) fn body(form: &FormData, with_budget: bool) -> Map<String, Value> {
+pub(super) fn body(form: &FormData, with_budget: bool, now: Timestamp) -> Map<String, Value> {
     let mut body = Map::new();
-    let parts = |field| form.value(field).split([',', '，', '\n']).map(str::trim).filter(|part| !part.is_empty());
-    for field in ["groups", "models", "models_deny", "ip_allow"] {
-        body.insert(field.to_owned(), parts(field).collect());
+    for field in ["models", "models_deny", "ip_allow"] {
+        body.insert(field.to_owned(), parts(form.value(field)).collect());
     }
+    body.insert("groups".to_owned(), form.all(GROUP).chain(parts(form.value("groups"))).collect());
     body.insert("protocols".to_owned(), form.all("protocols").collect());
     // An entry that is not a pair is refused by the admin API, together with the other faults.
     let pair = |part: &str| {
         let (name, value) = part.split_once('=').unwrap_or((part, ""));
         (name.trim().to_owned(), Value::from(value.trim()))
     };
-    body.insert("tags".to_owned(), Value::Object(parts("tags").map(pair).collect()));
+    body.insert("tags".to_owned(), Value::Object(parts(form.value("tags")).map(pair).collect()));
     for field in ["rpm", "tpm", "concurrency"] {
         body.insert(field.to_owned(), control::limit_or_text(form, field));
     }
-    let expires = form.filled("expires").map(|day| format!("{day}T23:59:59Z"));
-    body.insert("expires_at".to_owned(), json!(expires));
+    body.insert("expires_at".to_owned(), expires_at(form, now));
     if with_budget {
         let budget = form.filled("budget_amount").map(|amount| {
             let amount = amount.trim_start_matches('$').replace(',', "");
@@ -216,6 +303,41 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pages::control::ControlKind;
+
+    /// 29 November 2026, 12:00 UTC.
+    const NOW: Timestamp = Timestamp(1_795_953_600_000_000);
+
+    #[test]
+    fn period_comes_before_the_day() {
+        let end = |form: &[u8]| expires_at(&FormData::parse(form), NOW);
+        assert_eq!(end(b"expires=2030-01-31&valid_for="), json!("2030-01-31T23:59:59Z"));
+        assert_eq!(end(b"expires=2030-01-31&valid_for=7"), json!("2026-12-06T23:59:59Z"));
+        assert_eq!(end(b"valid_for=365"), json!("2027-11-29T23:59:59Z"));
+        assert_eq!(end(b"expires=2030-01-31&valid_for=never"), Value::Null);
+        assert_eq!(end(b"valid_for=x"), json!("xT23:59:59Z"), "the admin API refuses it");
+    }
+
+    #[test]
+    fn chosen_groups_come_first_and_none_is_lost() {
+        let known = || vec![("default".to_owned(), "default ×1".to_owned()), ("fast".to_owned(), "fast ×2".to_owned())];
+        let choices = |form: &[u8]| {
+            let state = FormState::of(FormData::parse(form));
+            let ControlKind::Checks(choices) = group_choice(Locale::EN, &state, &known()).unwrap().kind else { panic!() };
+            choices.into_iter().map(|choice| (choice.value, choice.label, choice.is_chosen)).collect::<Vec<_>>()
+        };
+        let choice = |name: &str, label: &str, is_chosen| (name.to_owned(), label.to_owned(), is_chosen);
+        assert_eq!(choices(b""), [choice("default", "default ×1", false), choice("fast", "fast ×2", false)]);
+        let copied = [choice("fast", "fast ×2", true), choice("gone", "gone", true), choice("default", "default ×1", false)];
+        assert_eq!(choices(b"groups=fast,+gone"), copied);
+        assert_eq!(choices(b"group=fast&group=gone"), copied);
+        let many: Vec<(String, String)> = (0..61).map(|number| (number.to_string(), String::new())).collect();
+        assert!(group_choice(Locale::EN, &FormState::default(), &many).is_none());
+        assert_eq!(body(&FormData::parse(b"group=a,+b&group=c"), true, NOW)["groups"], json!(["a, b", "c"]));
+        let error = ApiError::value("groups", "x");
+        let state = refused(Locale::EN, &FormData::parse(b"group=a"), error).unwrap();
+        assert!(group_choice(Locale::EN, &state, &known()).unwrap().has_fault());
+    }
 
     #[test]
     fn form_becomes_the_body_of_the_admin_api() {
@@ -227,19 +349,19 @@ mod tests {
             "tags": {"team": "search", "cost": "a=1", "x": ""}, "ip_allow": ["10.0.0.0/8"], "rpm": 1_000, "tpm": 0, "concurrency": 4,
             "expires_at": "2030-01-31T23:59:59Z", "budget": {"amount": "50", "window": "day", "action": "block"},
         });
-        assert_eq!(Value::Object(body(&form, true)), expected);
-        let none = body(&FormData::default(), true);
+        assert_eq!(Value::Object(body(&form, true, NOW)), expected);
+        let none = body(&FormData::default(), true, NOW);
         assert_eq!((&none["expires_at"], &none["budget"], &none["rpm"]), (&Value::Null, &Value::Null, &json!(0)));
-        assert!(!body(&form, false).contains_key("budget"));
+        assert!(!body(&form, false, NOW).contains_key("budget"));
         let more =
             FormData::parse(b"price_limit=ceiling&max_input=2&max_output=&min_margin=0.1&limit_on=cost&signatures_in_ids=false");
-        let more = body(&more, false);
+        let more = body(&more, false, NOW);
         assert_eq!(more["price_limit"], json!({"mode": "ceiling", "on": "cost", "max_input": "2"}));
         assert_eq!(more["signatures_in_ids"], json!(false));
         assert!(!none.contains_key("price_limit") && !none.contains_key("signatures_in_ids"));
         for wrong in ["many", "-1", "1.5", "99999999999999999999"] {
             let form = FormData::of(&[("rpm", wrong)]);
-            assert_eq!(body(&form, true)["rpm"], json!(wrong), "the admin API refuses it");
+            assert_eq!(body(&form, true, NOW)["rpm"], json!(wrong), "the admin API refuses it");
         }
     }
 

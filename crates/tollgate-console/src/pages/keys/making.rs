@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use askama::Template;
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Map, Value};
 
 use super::{form, key_page, view::KeyObject};
 use crate::{
@@ -11,14 +12,16 @@ use crate::{
     dispatch::ApiCall,
     pages::{
         control::{self, Control, ControlSection},
-        form::FormState,
+        form::{FormData, FormState},
+        further_faults::with_further_faults,
         groups,
         layout::{Layout, Script},
         locale::Locale,
+        models::group_label,
         operations,
         playground::{OwnGroup, groups_for_keys},
         reply::{PageFailure, PageReply},
-        request::{PageRequest, path_of, read_answer},
+        request::{ApiPage, PageRequest, get, path_of, read_answer},
     },
 };
 
@@ -34,7 +37,8 @@ struct NewKeyPage {
     name: Control,
     /// For operators.
     member: Option<Control>,
-    groups: Vec<OwnGroup>,
+    /// The groups to choose from.
+    groups: Option<Control>,
     count: Control,
     form: ControlSection,
 }
@@ -73,10 +77,16 @@ pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFail
 
 async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let groups = groups_for_keys(request).await?;
-    if groups.is_empty() {
+    let own = groups_for_keys(request).await?;
+    if own.is_empty() {
         return Err(ApiError::no_self_service("default").into());
     }
+    let groups = if request.is_operator() {
+        every_group(request).await?
+    } else {
+        Some(own.into_iter().map(|group| choice(t, group)).collect())
+    };
+    let groups = groups.and_then(|groups| form::group_choice(t, state, &groups));
     let member = || state.text("member", t.say("keys.member")).hint(t.say("keys.member_hint"));
     let template = NewKeyPage {
         layout: request.layout(t.say("keys.new")).below("/keys", t.say("nav.keys")),
@@ -84,37 +94,32 @@ async fn new_page(request: &PageRequest, state: &FormState) -> Result<PageReply,
         banner: state.banner(),
         name: state.text("name", t.say("keys.name")).hint(t.say("keys.name_hint")).max(100).required().focus(),
         member: request.is_operator().then(member),
+        form: form::section(t, state, form::Shape { names_groups: groups.is_none(), ..form::Shape::new(request.is_operator()) }),
         groups,
         count: state.number("count", t.say("keys.how_many")).hint(t.say("keys.how_many_hint")),
-        form: form::section(t, state, false, request.is_operator()),
     };
     PageReply::page(state.status(), &template)
 }
 
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let form = &request.form;
-    let read = || -> Result<_, ApiError> {
-        let count = control::whole_number(form, "count")?;
-        if count > MAX_AT_ONCE {
-            return Err(ApiError::value("count", "expected at most 100").because("too_many_keys"));
-        }
-        groups::check_price_limit(form)?;
-        Ok((form::body(form, true), count))
-    };
-    let (mut body, count) = match read() {
-        Ok(read) => read,
-        Err(error) => return refuse(&request, error).await,
-    };
+    let count = count(form);
+    let faults = [count.clone().err(), groups::check_price_limit(form).err()];
+    let mut body = form::body(form, true, request.state.gateway.now());
     if request.is_operator() {
         let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
         body.insert("member".to_owned(), form.filled("member").map_or(own, str::to_owned).into());
     }
     let name = form.value("name").trim();
+    let count = count.unwrap_or_default();
+    body.insert("name".to_owned(), if count > 1 { format!("{name}-1") } else { name.to_owned() }.into());
+    if let Err(error) = ApiError::first_of(faults.into_iter().flatten().collect()) {
+        return refuse(&request, body, error).await;
+    }
     if count <= 1 {
-        body.insert("name".to_owned(), name.into());
-        return match request.call(operations::MAKE_KEY, ApiCall { body, ..ApiCall::default() }).await {
+        return match request.call(operations::MAKE_KEY, ApiCall { body: body.clone(), ..ApiCall::default() }).await {
             Ok(answer) => key_page(&request, &FormState::default(), Some(&read_answer(answer)?)).await,
-            Err(error) => refuse(&request, error).await,
+            Err(error) => refuse(&request, body, error).await,
         };
     }
     let (mut made, mut problem) = (Vec::new(), None);
@@ -122,7 +127,7 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
         body.insert("name".to_owned(), format!("{name}-{number}").into());
         match request.call(operations::MAKE_KEY, ApiCall { body: body.clone(), ..ApiCall::default() }).await {
             Ok(answer) => made.push(MadeKey::of(&read_answer(answer)?)),
-            Err(error) if made.is_empty() => return refuse(&request, error).await,
+            Err(error) if made.is_empty() => return refuse(&request, body, error).await,
             // The keys that were made are shown whatever stopped the rest: their secrets are shown only this once.
             Err(error) => {
                 problem = Some(crate::pages::problem::say(request.t(), &error));
@@ -142,7 +147,46 @@ pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     PageReply::ok(&template)
 }
 
-async fn refuse(request: &PageRequest, error: ApiError) -> Result<PageReply, PageFailure> {
+/// How many keys are made.
+fn count(form: &FormData) -> Result<u64, ApiError> {
+    let count = control::whole_number(form, "count")?;
+    if count > MAX_AT_ONCE {
+        return Err(ApiError::value("count", "expected at most 100").because("too_many_keys"));
+    }
+    Ok(count)
+}
+
+/// The groups that an operator can name; `None` if there are more than a page lists.
+async fn every_group(request: &PageRequest) -> Result<Option<Vec<(String, String)>>, ApiError> {
+    #[derive(Deserialize)]
+    struct Group {
+        name: String,
+        sale_multiplier: String,
+        model_multipliers: Map<String, Value>,
+    }
+    let found: ApiPage<Group> = request.read(operations::LIST_GROUPS, get(&[("limit", "1000")])).await?;
+    let t = request.t();
+    let choice = |group: Group| {
+        let label = group_label(t, &group.name, &group.sale_multiplier, !group.model_multipliers.is_empty());
+        (group.name, label)
+    };
+    Ok(found.next.is_none().then(|| found.items.into_iter().map(choice).collect()))
+}
+
+/// Name and label of a group.
+fn choice(t: Locale, group: OwnGroup) -> (String, String) {
+    let label = if group.default { format!("{} · {}", group.label, t.say("keys.default_group")) } else { group.label };
+    (group.name, label)
+}
+
+/// The form with every fault, those of the body included.
+async fn refuse(request: &PageRequest, body: Map<String, Value>, error: ApiError) -> Result<PageReply, PageFailure> {
+    let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
+    // Names and members at fault are replaced by ones that are right: a name that no key has, and the reader.
+    let free = request.meta.id.to_string();
+    let stand_ins = [("name", free.as_str()), ("member", own.as_str())];
+    let call = ApiCall { body, ..ApiCall::default() };
+    let error = with_further_faults(request, operations::MAKE_KEY, call, error, &stand_ins).await;
     new_page(request, &form::refused(request.t(), &request.form, error)?).await
 }
 
@@ -167,6 +211,14 @@ fn csv(made: &[MadeKey]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn number_of_keys_is_bounded() {
+        let count = |text: &str| count(&FormData::of(&[("count", text)]));
+        assert_eq!((count("").ok(), count("100").ok()), (Some(0), Some(100)));
+        assert_eq!(count("101").unwrap_err().reason(), Some("too_many_keys"));
+        assert_eq!(count("-1").unwrap_err().reason(), Some("whole_number"));
+    }
 
     #[test]
     fn created_keys_are_written_as_csv() {

@@ -202,6 +202,8 @@ pub(super) struct Meter {
     /// Class of its bar.
     pub(super) class: &'static str,
     pub(super) label: String,
+    /// The label with the exact amounts; empty if it has them.
+    pub(super) exact: String,
 }
 
 impl Meter {
@@ -212,16 +214,15 @@ impl Meter {
             80.. => "part",
             _ => "fill",
         };
-        let label = t.say_with(
-            "home.spent_of",
-            &[("spent", &money::exact(t, spent).with_title()), ("amount", &money::exact(t, amount).with_title())],
-        );
-        Self { percent, class, label }
+        let say = |spent: &str, amount: &str| t.say_with("home.spent_of", &[("spent", spent), ("amount", amount)]);
+        let label = say(&money::rounded(t, spent).text, &money::rounded(t, amount).text);
+        let exact = say(&money::exact(t, spent).with_title(), &money::exact(t, amount).with_title());
+        Self { percent, class, exact: if exact == label { String::new() } else { exact }, label }
     }
 
     /// The same without the amounts.
     fn without_amounts(self, t: Locale) -> Self {
-        Self { label: t.say_with("home.share_spent", &[("percent", &self.percent.to_string())]), ..self }
+        Self { label: t.say_with("home.share_spent", &[("percent", &self.percent.to_string())]), exact: String::new(), ..self }
     }
 }
 
@@ -422,7 +423,7 @@ impl KeyDetail {
             tags: tags_text(&key.tags, t.say("list.separator")),
             contents_stored: allowance.map_or(key.log_contents, |allowance| allowance.contents_stored),
             ip_allow: key.ip_allow.join(t.say("list.separator")),
-            balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::exact(t, balance)),
+            balance: allowance.and_then(|allowance| allowance.balance.as_deref()).map(|balance| money::rounded(t, balance)),
         }
     }
 }

@@ -2,10 +2,12 @@
 
 use tollgate_core::Timestamp;
 use tollgate_protocol::FinishReason;
+use tollgate_store::fields::nearest;
 use url::form_urlencoded::Serializer;
 
 use super::record::finish_label;
 use crate::{
+    api_error::ApiError,
     pages::{
         form::FormData,
         locale::Locale,
@@ -42,6 +44,12 @@ const FIELDS: [&str; 20] = [
     "channel",
     "min_cost",
 ];
+/// Further parameters of the address.
+const FURTHER: [&str; 8] = ["range", "since", "until", "bars", "after", FOLLOW, "open", CUSTOM];
+/// Unknown parameters that are named.
+const MAX_UNKNOWN: usize = 5;
+/// Set to `1` by the link to the fields for a fixed time, which are in a part of the form that is closed otherwise.
+pub(super) const CUSTOM: &str = "custom";
 /// Fields that only operators may filter by.
 const FOR_OPERATORS: [&str; 3] = ["member", "channel", "min_cost"];
 /// Set to `1` while new records are followed.
@@ -84,8 +92,36 @@ pub(super) fn label(t: Locale, field: &str) -> &'static str {
         "group" => t.say("log.group"),
         "member" => t.say("keys.member"),
         "channel" => t.say("log.channel"),
+        "since" => t.say("log.since"),
+        "until" => t.say("log.until"),
         _ => t.say("log.time"),
     }
+}
+
+/// What a field takes, for one whose value cannot be; `None` for a field without a text of its own.
+fn expected(t: Locale, field: &str) -> Option<&'static str> {
+    Some(match field {
+        "status" => t.say("log.expected.status"),
+        "reason" => t.say("log.expected.reason"),
+        "address" => t.say("log.expected.address"),
+        "tags" | SESSION => t.say("log.expected.tags"),
+        "min_sale" | "min_cost" => t.say("problem.amount"),
+        "min_tokens" | "min_ttft_ms" | "min_duration_ms" => t.say("log.expected.count"),
+        "outcome" | "protocol" | "stream" | "finish" => t.say("log.expected.choice"),
+        "since" | "until" => t.say("log.expected.time"),
+        _ => return None,
+    })
+}
+
+/// A filter whose value cannot be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FilterFault {
+    /// The field of the form.
+    pub(super) field: &'static str,
+    /// Field and what it takes, as a sentence.
+    pub(super) text: String,
+    /// The field before it has the same fault.
+    pub(super) is_repeated: bool,
 }
 
 /// A field of the filter as it is shown.
@@ -95,6 +131,7 @@ pub(super) struct FilterField {
     pub(super) label: &'static str,
     pub(super) value: String,
     pub(super) hint: &'static str,
+    pub(super) fault: Option<String>,
     /// Value, label and whether it is chosen, of a field with a fixed set of values.
     pub(super) options: Vec<(&'static str, String, bool)>,
     /// Fields that are used often stand above the others.
@@ -202,7 +239,7 @@ impl LogFilter {
     /// The page with the same time as a fixed one, which the form shows.
     pub(super) fn with_fixed(&self, now: Timestamp) -> String {
         let until = self.until.clone().unwrap_or_else(|| rfc3339(now));
-        self.address(&[("since", self.since.clone()), ("until", until)], None)
+        self.address(&[("since", self.since.clone()), ("until", until), (CUSTOM, "1".to_owned())], None)
     }
 
     /// The page with bars of another width.
@@ -249,6 +286,53 @@ impl LogFilter {
         range.chain(bars).chain(self.follows.then(|| (FOLLOW, "1".to_owned()))).collect()
     }
 
+    /// The faults of an error that the admin API answered, beside the fields of the form.
+    pub(super) fn faults(&self, t: Locale, error: &ApiError) -> Vec<FilterFault> {
+        error.each().iter().flat_map(|fault| self.fault(t, fault)).collect()
+    }
+
+    fn fault(&self, t: Locale, error: &ApiError) -> Vec<FilterFault> {
+        let param = error.param().unwrap_or_default();
+        let is_time = |text: &str| parse_rfc3339(text).is_some();
+        if param == "since" && is_time(&self.since) && self.until.as_deref().is_some_and(is_time) {
+            let (since, until) = (label(t, "since"), label(t, "until"));
+            let text = t.say_with("log.expected.order", &[("since", since), ("until", until)]);
+            return ["since", "until"].map(|field| FilterFault { field, text: text.clone(), is_repeated: field == "until" }).into();
+        }
+        // A session is sent as a tag, and some choices of outcomes as reasons.
+        let field = match param {
+            "tags" if self.value("tags").is_empty() => SESSION,
+            _ => FIELDS.into_iter().chain(["since", "until", "after"]).find(|known| *known == param).unwrap_or_default(),
+        };
+        let name = label(t, field);
+        let said = match expected(t, field) {
+            _ if error.status == http::StatusCode::NOT_FOUND => Some(t.say("log.expected.name")),
+            Some(expected) => Some(expected),
+            // Several keys have the name.
+            None if field == "key" => Some(t.say("log.expected.key")),
+            None => None,
+        };
+        let text = match said {
+            Some(said) => t.say_with("log.expected.of_field", &[("field", name), ("text", said)]),
+            None => t.say_with("log.wrong_filter", &[("field", name)]),
+        };
+        vec![FilterFault { field, text, is_repeated: false }]
+    }
+
+    /// The parameters of an address that select nothing here, with what was probably meant.
+    pub(super) fn unknown(t: Locale, query: &FormData) -> Vec<String> {
+        let known = || FIELDS.into_iter().chain(FURTHER);
+        let others = query.pairs().map(|(name, _)| name).filter(|name| known().all(|known| known != *name));
+        let say = |name: &str| {
+            let shown: String = name.chars().filter(|c| !c.is_control()).take(60).collect();
+            match nearest(name, known().filter(|known| *known != CUSTOM)) {
+                Some(near) => t.say_with("log.unknown_filter_near", &[("name", &shown), ("near", near)]),
+                None => t.say_with("log.unknown_filter", &[("name", &shown)]),
+            }
+        };
+        others.take(MAX_UNKNOWN).map(say).collect()
+    }
+
     /// A fixed time as fields of the form hold it, in UTC: its beginning and its end, empty without one.
     pub(super) fn fixed(&self) -> (String, String) {
         let field = |at: &str| at.trim_end_matches('Z').chars().take(16).collect::<String>();
@@ -256,7 +340,7 @@ impl LogFilter {
         (since, self.until.as_deref().map(field).unwrap_or_default())
     }
 
-    pub(super) fn fields(&self, t: Locale) -> Vec<FilterField> {
+    pub(super) fn fields(&self, t: Locale, faults: &[FilterFault]) -> Vec<FilterField> {
         let field = |name: &'static str| {
             let value = self.value(name).to_owned();
             let words = |words: &[&'static str], label: &dyn Fn(&str) -> String| {
@@ -288,7 +372,8 @@ impl LogFilter {
                 _ => "",
             };
             let is_common = matches!(name, "model" | "key" | "outcome" | "status" | "member" | "channel");
-            FilterField { name, label: label(t, name), value, hint, options, is_common }
+            let fault = faults.iter().find(|fault| fault.field == name).map(|fault| fault.text.clone());
+            FilterField { name, label: label(t, name), value, hint, fault, options, is_common }
         };
         FIELDS.into_iter().filter(|name| self.is_operator || !FOR_OPERATORS.contains(name)).map(field).collect()
     }
@@ -317,7 +402,45 @@ mod tests {
         let month = of("range=month&model=m", false);
         assert_eq!(month.query(None), "range=month&model=m");
         assert_eq!(month.api_query().last(), Some(&("since", "2026-11-01T00:00:00Z".to_owned())));
-        assert_eq!(month.with_fixed(NOW), "since=2026-11-01T00%3A00%3A00Z&until=2026-11-21T00%3A00%3A00Z&model=m");
+        assert_eq!(month.with_fixed(NOW), "since=2026-11-01T00%3A00%3A00Z&until=2026-11-21T00%3A00%3A00Z&custom=1&model=m");
+    }
+
+    #[test]
+    fn every_wrong_value_is_a_fault_of_its_field() {
+        let filter = of("status=abc&min_tokens=x&since=2026-11-02T00:00&until=2026-11-01T00:00&session=,", true);
+        let errors = [
+            ApiError::value("status", "x"),
+            ApiError::value("min_tokens", "x"),
+            ApiError::value("since", "x"),
+            ApiError::value("tags", "x"),
+            ApiError::not_found("member").about("member"),
+            ApiError::value("model", "x"),
+        ];
+        let error = ApiError::first_of(errors.to_vec()).unwrap_err();
+        let faults = filter.faults(Locale::EN, &error);
+        let said: Vec<_> = faults.iter().map(|fault| (fault.field, fault.text.as_str())).collect();
+        assert_eq!(said[0], ("status", "Status: Enter a status such as 429, or a class of them such as 5xx."));
+        assert_eq!(said[1], ("min_tokens", "Tokens at least: Enter a whole number such as 1000."));
+        assert_eq!(said[2], ("since", "“From (UTC)” is after “Until (UTC)”: swap the two."));
+        assert_eq!((said[3].0, said[3].1), ("until", said[2].1));
+        assert_eq!(
+            (said[4].0, said[5].0, said[6]),
+            (SESSION, "member", ("model", "The filter “Model” has a value that cannot be."))
+        );
+        let fields = filter.fields(Locale::EN, &faults);
+        let marked: Vec<_> = fields.iter().filter(|field| field.fault.is_some()).map(|field| field.name).collect();
+        assert_eq!(marked, ["model", "status", SESSION, "min_tokens", "member"]);
+        let unreadable = of("since=yesterday", true).faults(Locale::EN, &ApiError::value("since", "x"));
+        assert_eq!(unreadable[0].text, "From (UTC): Enter a time such as 2027-01-31T08:00.");
+    }
+
+    #[test]
+    fn unknown_parameters_are_named_with_what_was_meant() {
+        let unknown = |query: &str| LogFilter::unknown(Locale::EN, &FormData::parse(query.as_bytes()));
+        assert!(unknown("range=1h&model=a&channel=c&open=req_1&custom=1&since=x&follow=1").is_empty());
+        assert_eq!(unknown("tag=x"), ["“tag” is no filter of this page and was left out. Did you mean “tags”?"]);
+        assert_eq!(unknown("zzzzzzzz=x"), ["“zzzzzzzz” is no filter of this page and was left out."]);
+        assert_eq!(unknown("a=1&b=1&c=1&d=1&e=1&f=1&g=1").len(), MAX_UNKNOWN);
     }
 
     #[test]
@@ -371,7 +494,7 @@ mod tests {
     #[test]
     fn members_have_no_filter_fields_for_hidden_columns() {
         assert!(of("channel=c&member=m", false).values.is_empty());
-        assert!(of("", false).fields(Locale::EN).iter().all(|field| field.name != "channel"));
+        assert!(of("", false).fields(Locale::EN, &[]).iter().all(|field| field.name != "channel"));
         assert_eq!(of("channel=c&member=m", true).values.len(), 2);
     }
 }

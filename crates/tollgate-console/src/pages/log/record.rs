@@ -2,15 +2,18 @@
 
 use serde::Deserialize;
 
-use super::view::{outcome_mark, speed};
+use super::{
+    attempts::{self, AttemptObject, AttemptRow},
+    view::{outcome_mark, speed},
+};
 use crate::pages::{
     channels::{explain, explain_detail},
-    docs, failure_text,
+    docs,
     format::{self, TimeText},
     locale::Locale,
     mark::Mark,
     money::{self, Amount},
-    price_text, protocols, reasons,
+    price_text, protocols,
 };
 
 /// A record of the admin API. `pricing` is present if a single record was requested.
@@ -74,6 +77,8 @@ pub(super) struct TokenCounts {
     image: u64,
     audio: u64,
     source: String,
+    #[serde(default)]
+    web_searches: u64,
 }
 
 impl TokenCounts {
@@ -99,23 +104,6 @@ impl TraceObject {
     fn is_planned(&self) -> bool {
         matches!(self.code.as_str(), "planned" | "spare")
     }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct AttemptObject {
-    pub(super) channel: String,
-    account: String,
-    pub(super) upstream_model: String,
-    at: String,
-    status: Option<u16>,
-    result: String,
-    error: Option<String>,
-    cost: Option<String>,
-    first_byte_us: Option<u64>,
-    duration_us: u64,
-    upstream_request_id: Option<String>,
-    pub(super) beside: bool,
-    message: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -168,39 +156,6 @@ pub(super) struct RecordDetail {
     pub(super) has_contents: bool,
 }
 
-/// An attempt with its position on the time axis of the request, in thousandths.
-#[derive(Debug)]
-pub(super) struct AttemptRow {
-    pub(super) number: usize,
-    pub(super) channel: String,
-    pub(super) account: String,
-    pub(super) mark: Mark,
-    pub(super) begin: u64,
-    pub(super) wait: u64,
-    pub(super) stream: u64,
-    pub(super) is_failed: bool,
-    pub(super) label: String,
-    pub(super) first: String,
-    pub(super) total: String,
-    pub(super) cost: Amount,
-    pub(super) error: Option<String>,
-    /// The upstream's error message.
-    pub(super) message: Option<String>,
-    pub(super) upstream_request_id: Option<String>,
-}
-
-impl AttemptRow {
-    /// Width of the whole attempt, for one that failed; at least 6.
-    pub(super) const fn width(&self) -> u64 {
-        let width = self.wait.saturating_add(self.stream);
-        if width < 6 { 6 } else { width }
-    }
-
-    pub(super) const fn streams_at(&self) -> u64 {
-        self.begin.saturating_add(self.wait)
-    }
-}
-
 #[derive(Debug)]
 pub(super) struct PriceTable {
     pub(super) lines: Vec<PriceLine>,
@@ -243,7 +198,7 @@ impl RecordDetail {
             facts: facts(t, record, is_operator),
             problem: problem(t, record),
             explained: record.reason.clone().filter(|id| docs::is_explained(id)),
-            attempts: attempts(t, record),
+            attempts: attempts::rows(t, record),
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),
             price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
@@ -298,6 +253,7 @@ fn facts(t: Locale, record: &RecordObject, is_operator: bool) -> Vec<(&'static s
         (t.say("record.asked"), Some(asked)),
         (t.say("log.finish"), record.finish.as_deref().map(|word| finish_label(t, word).to_owned())),
         (t.say("record.usage"), Some(source.to_owned())),
+        (t.say("price.web_search"), Some(record.tokens.web_searches).filter(|count| *count > 0).map(format::integer)),
         (t.say("record.dropped"), listed(false)),
         (t.say("record.set"), listed(true)),
         (t.say("log.tags"), Some(tags).filter(|tags| !tags.is_empty())),
@@ -325,55 +281,6 @@ fn problem(t: Locale, record: &RecordObject) -> Option<String> {
         (Some(text), None) | (None, Some(text)) => Some(text.clone()),
         (None, None) => None,
     }
-}
-
-fn attempts(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
-    let micros = |at: &str| at.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_microsecond);
-    let (begin, length) = (micros(&record.at), record.duration_us.max(1));
-    let share = |us: u64| u64::try_from(u128::from(us) * 1_000 / u128::from(length)).unwrap_or(1_000).min(1_000);
-    let rows = record.attempts.iter().enumerate().map(|(index, attempt)| {
-        let offset = u64::try_from(micros(&attempt.at) - begin).unwrap_or(0);
-        let first = attempt.first_byte_us.unwrap_or(attempt.duration_us).min(attempt.duration_us);
-        let mark = result(t, attempt);
-        let (begin, wait) = (share(offset), share(first));
-        AttemptRow {
-            number: index + 1,
-            channel: attempt.channel.clone(),
-            account: attempt.account.clone(),
-            begin,
-            wait,
-            stream: share(attempt.duration_us - first).min(1_000_u64.saturating_sub(begin + wait)),
-            is_failed: attempt.result != "answered" && attempt.result != "cancelled",
-            label: t.say_with(
-                "record.attempt_label",
-                &[("channel", &attempt.channel), ("result", &mark.word), ("time", &format::micros(t, attempt.duration_us))],
-            ),
-            mark,
-            first: attempt.first_byte_us.map_or_else(|| "–".to_owned(), |us| format::micros(t, us)),
-            total: format::micros(t, attempt.duration_us),
-            cost: attempt.cost.as_deref().map_or_else(Amount::none, |cost| money::short(t, cost)),
-            error: attempt
-                .error
-                .as_deref()
-                .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
-            message: attempt.message.as_deref().map(|message| failure_text::say(t, message)),
-            upstream_request_id: attempt.upstream_request_id.clone(),
-        }
-    });
-    rows.collect()
-}
-
-fn result(t: Locale, attempt: &AttemptObject) -> Mark {
-    let status = attempt.status.map_or_else(String::new, |status| format!("{status} "));
-    let (tone, icon, word) = match attempt.result.as_str() {
-        "answered" => ("ok", "okc", t.say("record.answered")),
-        "cancelled" => ("off", "left", t.say("record.cancelled")),
-        "refused" => ("warn", "out", t.say("record.refused")),
-        "not_sent" => ("bad", "badc", t.say("record.not_sent")),
-        "broke" => ("bad", "badc", t.say("record.broke")),
-        _ => ("bad", "badc", t.say("record.failed")),
-    };
-    Mark::new(tone, icon, format!("{status}{word}"))
 }
 
 fn price(t: Locale, lines: &LinesObject) -> PriceTable {
@@ -433,7 +340,7 @@ mod tests {
         let tokens = json!({"input": 10, "output": 5, "cache_read": 0, "cache_write": 0, "cache_write_1h": 0, "thinking": 0, "image": 0,
             "audio": 0, "source": "provider"});
         let attempt = |at: &str, result: &str, first: Option<u64>, duration: u64| {
-            json!({"channel": "c", "account": "a", "protocol": "openai", "upstream_model": "m", "at": at, "status": 200, "result": result,
+            json!({"channel": "c", "account": "a", "protocol": "gemini", "upstream_model": "other-model", "cost_multiplier": "0.8", "at": at, "status": 200, "result": result,
                 "error": null, "tokens": tokens, "cost": "0.1", "first_byte_us": first, "duration_us": duration,
                 "upstream_request_id": null, "beside": false})
         };
@@ -446,13 +353,20 @@ mod tests {
             "ttft_us": 500_000, "duration_us": 1_000_000, "overhead_us": 10, "address": null, "client_request_id": null,
             "tags": {"a": "b"}, "dropped": [], "trace": [{"channel": "c", "account": null, "code": "cooling", "detail": null}],
             "attempts": [attempt("2026-11-23T10:00:00Z", "refused", None, 100_000),
-                attempt("2026-11-23T10:00:00.1Z", "answered", Some(400_000), 900_000)],
+                attempt("2026-11-23T10:00:00.2Z", "answered", Some(400_000), 800_000)],
             "pricing": {"sale": sale, "cost": []},
         }))
         .unwrap();
         let detail = RecordDetail::of(Locale::EN, &record, String::new(), true);
         let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
-        assert_eq!(places, [(0, 100, 0, true), (100, 400, 500, false)]);
+        assert_eq!(places, [(0, 100, 0, true), (200, 400, 400, false)]);
+        let gaps: Vec<_> = detail.attempts.iter().map(|row| (row.gap_at(), row.gap)).collect();
+        assert_eq!(gaps, [(0, 0), (100, 100)], "between the attempts the gateway waited");
+        let phases = |row: &AttemptRow| row.phases.iter().map(|(class, _, time)| format!("{class} {time}")).collect::<Vec<_>>();
+        assert!(phases(&detail.attempts[0]).is_empty(), "nothing came");
+        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "wait 400 ms", "fill 400 ms"]);
+        let facts: Vec<_> = detail.attempts[1].facts.iter().map(|(_, text)| text.as_str()).collect();
+        assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));
         assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
         assert_eq!(detail.price.unwrap().multiplier.as_deref(), Some("0.98"));

@@ -54,6 +54,18 @@ struct GatewayPage {
     fixed: Vec<FixedSetting>,
     /// Address of the console, which is read at the start.
     console_url: String,
+    /// How members come.
+    people: &'static str,
+}
+
+/// How people become members. It is decided by invites and by the settings of the OpenID provider, which are read at the start.
+fn people(t: Locale, settings: &[EffectiveSetting]) -> Result<&'static str, ApiError> {
+    let has_provider = setting(settings, "oidc.issuer")?.value.as_deref().is_some_and(|issuer| !issuer.is_empty());
+    Ok(match (has_provider, setting(settings, "oidc.create_members")?.value.as_deref()) {
+        (false, _) => t.say("set_up.people_invites"),
+        (true, Some("true")) => t.say("set_up.people_provider"),
+        (true, _) => t.say("set_up.people_known"),
+    })
 }
 
 #[derive(Debug)]
@@ -138,6 +150,7 @@ fn gateway_page(request: &PageRequest, form: &FormState) -> Result<PageReply, Pa
         controls: controls.into_iter().map(|(_, control)| control).collect(),
         square_public: square.into_iter().next().map(|(_, control)| control),
         fixed,
+        people: people(t, &settings)?,
         console_url: request.state.identity.settings.url.as_str().trim_end_matches('/').to_owned(),
     };
     PageReply::page(form.status(), &template)

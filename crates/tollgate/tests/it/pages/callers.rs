@@ -150,6 +150,7 @@ fn keys_are_filtered_and_sorted() {
     for (query, expected) in [
         ("sort=name", vec!["ending", "off", "used"]),
         ("sort=requests", vec!["used", "ending", "off"]),
+        ("sort=last_used", vec!["used", "ending", "off"]),
         ("sort=expires&limit=1", vec!["ending"]),
         ("state=disabled", vec!["off"]),
         ("group=default", vec!["ending"]),

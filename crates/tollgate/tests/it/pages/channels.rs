@@ -149,6 +149,57 @@ fn refused_private_address_tells_admins_and_operators_what_to_do() {
 }
 
 #[test]
+fn every_fault_of_a_channel_is_named_at_once_with_the_numbers_that_are_possible() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    let mut root = signed_in(&admin, "root");
+    let fields = [("name", "main"), ("provider", "compatible"), ("base_url", "https://a.example/v1"), ("groups", "default")];
+    assert_eq!(location(&root.post(&admin.gateway, "/channels/new", &fields)), "/channels/main/models");
+    let edit = [
+        ("base_url", "ftp://x"),
+        ("headers", "no colon"),
+        ("proxy", "nowhere"),
+        ("weight", "-3"),
+        ("priority", "x"),
+        ("connect_timeout_ms", "0"),
+        ("first_byte_timeout_ms", "abc"),
+        ("idle_timeout_ms", "1"),
+        ("probe_interval_s", "5"),
+        ("budget_amount", "much"),
+        ("client_certificate", "PEM"),
+        ("client_key", ""),
+    ];
+    let answer = root.post(&admin.gateway, "/channels/main/edit", &edit);
+    let page = answer.text();
+    assert_eq!(answer.status, 422, "{page}");
+    for (field, says) in [
+        ("base_url", "https://"),
+        ("headers", ""),
+        ("proxy", ""),
+        ("weight", "Enter a whole number from 1 to 1,000,000."),
+        ("priority", "Enter a whole number from −2,147,483,648 to 2,147,483,647."),
+        ("connect_timeout_ms", "Enter a whole number from 1 to 86,400,000."),
+        ("first_byte_timeout_ms", "Enter a whole number from 1 to 86,400,000."),
+        ("probe_interval_s", "Enter 0, or a whole number from 10 to 86,400."),
+        ("budget_amount", "Enter an amount in USD"),
+        ("client_certificate", ""),
+    ] {
+        let (_, rest) = page.split_once(&format!("id=\"{field}-note\"")).unwrap();
+        let (note, _) = rest.split_once("</span>").unwrap();
+        assert!(note.contains(says), "{field}: {note}");
+        let (before, _) =
+            page.split_once(&format!("<span class=\"err\" id=\"{field}-note\"")).unwrap_or_else(|| panic!("{field}: {page}"));
+        assert!(before.rsplit(&format!("name=\"{field}\"")).next().unwrap().contains("aria-invalid"), "{field}");
+    }
+    // The name of another channel, and an address without the permission for it.
+    let fields = [("name", "main"), ("provider", "compatible"), ("base_url", "http://127.0.0.1:9/v1")];
+    let page = root.post(&admin.gateway, "/channels/new", &fields).text();
+    for field in ["name", "base_url"] {
+        assert!(page.contains(&format!("<span class=\"err\" id=\"{field}-note\"")), "{field}: {page}");
+    }
+}
+
+#[test]
 fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");

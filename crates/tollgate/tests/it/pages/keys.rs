@@ -102,7 +102,7 @@ fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
         ("rpm", "many", "Enter a whole number"),
         ("tpm", "-1", "Enter a whole number"),
         ("concurrency", "1.5", "Enter a whole number"),
-        ("groups", "nowhere", "There is no such group"),
+        ("group", "nowhere", "There is no such group"),
         ("member", "unknown", "There is no such member."),
         ("ip_allow", "here", "Enter addresses or networks"),
         ("expires", "2001-01-01", "Enter a day that is not over."),
@@ -124,11 +124,60 @@ fn errors_are_shown_beside_their_field_and_typed_values_are_kept() {
         assert_eq!(page.matches(says).count(), 1, "{says}: {page}");
     }
     assert_eq!(admin.get("/admin/v1/keys?name=ci")["items"], json!([]));
+    // Also those that the admin API finds only when the others are right: of the name, the member, a group and a past day.
+    admin.post("/admin/v1/keys", &json!({"name": "taken", "member": "op"}));
+    let all = [
+        ("name", "taken"),
+        ("member", "op"),
+        ("count", "many"),
+        ("ip_allow", "here"),
+        ("tags", "x"),
+        ("expires", "2001-01-01"),
+        ("group", "nowhere"),
+        ("price_limit", ""),
+        ("max_input", "1"),
+    ];
+    let page = op.post(&admin.gateway, "/keys/new", &all).text();
+    for says in [
+        "The member has a key of this name.",
+        "Enter a whole number, or nothing.",
+        "Enter addresses or networks",
+        "Enter tags as name=value",
+        "Enter a day that is not over.",
+        "There is no such group",
+        "Choose what kind of limit",
+    ] {
+        assert_eq!(page.matches(says).count(), 1, "{says}: {page}");
+    }
     for bound in ["max_input", "min_margin"] {
         let fields = [("name", "ci"), ("price_limit", ""), (bound, "0.1")];
         let answer = op.post(&admin.gateway, "/keys/new", &fields);
         assert!(answer.status == 422 && answer.text().contains("Choose what kind of limit"), "{}", answer.text());
     }
+}
+
+#[test]
+fn new_key_names_its_groups_by_ticks_and_its_end_by_a_period() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    for name in ["fast", "slow"] {
+        admin.post("/admin/v1/groups", &json!({"name": name, "channels": ["echo"]}));
+    }
+    let mut op = signed_in(&admin, "op");
+    let page = op.page(&admin.gateway, "/keys/new");
+    for part in ["name=\"group\" value=\"default\"", "name=\"group\" value=\"fast\"", "<option value=\"90\">90 days</option>"] {
+        assert!(page.contains(part), "no {part} in {page}");
+    }
+    let fields = [("name", "ci"), ("group", "slow"), ("group", "fast"), ("valid_for", "7"), ("expires", "2099-01-01")];
+    let made = op.post(&admin.gateway, "/keys/new", &fields);
+    assert_eq!(made.status, 200, "{}", made.text());
+    let key = &admin.get("/admin/v1/keys?name=ci")["items"][0];
+    let day = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(7 * 24)).strftime("%Y-%m-%d").to_string();
+    assert_eq!(key["groups"], json!(["slow", "fast"]));
+    assert_eq!(key["expires_at"], format!("{day}T23:59:59Z"), "the period comes before the day");
+    let copy = op.page(&admin.gateway, &format!("/keys/new?from={}", key["id"].as_str().unwrap()));
+    let (chosen, rest) = copy.split_once("value=\"slow\" checked").unwrap();
+    assert!(!chosen.contains("value=\"fast\"") && rest.contains("value=\"fast\" checked"), "a copy keeps the order: {copy}");
 }
 
 #[test]

@@ -48,9 +48,12 @@ fn filter_applies_to_rows_sums_and_export() {
     let part = admin.gateway.send(&op.with_cookies(Request::get("/log?model=echo")).header("hx-request", "true")).text();
     assert!(part.starts_with("<div class=\"stack\" id=\"rows\"") && part.contains(&link) && !part.contains("<html"), "{part}");
     for (query, says) in [
-        ("status=teapot", "The filter “Status” has a value that cannot be."),
-        ("member=unknown", "There is nothing of the name"),
-        ("since=yesterday", "The filter “Time” has a value that cannot be."),
+        ("status=teapot", "Status: Enter a status such as 429"),
+        ("member=unknown", "Member: There is none of this name."),
+        ("since=yesterday", "From (UTC): Enter a time such as"),
+        ("since=2026-11-02T00:00&until=2026-11-01T00:00", "“From (UTC)” is after “Until (UTC)”"),
+        ("status=abc&min_tokens=x&tags=y&member=unknown", "Member: There is none of this name."),
+        ("tag=x", "Did you mean “tags”?"),
         ("after=x", "has a value that cannot be."),
     ] {
         let page = op.page(&admin.gateway, &format!("/log?{query}"));

@@ -8,7 +8,7 @@ use super::{PLACES, Selection, page, send};
 use crate::{
     api_error::ApiError,
     pages::{
-        channels::form::{NUMBERS, number, tags, tags_control},
+        channels::form::{NUMBERS, number_or_text, tags, tags_control},
         control::{self, Control, ControlSection, FormView, decimal},
         form::{FormData, FormState},
         preferences::Toast,
@@ -32,11 +32,7 @@ pub(in crate::pages::channels) async fn save(request: Arc<PageRequest>) -> Resul
     if selection.channels.is_empty() {
         return Ok(super::back(&request, Toast::NothingChosen));
     }
-    let sent = match body(&request.form, request.is_admin()) {
-        Ok(body) => send(&request, &selection, body).await,
-        Err(error) => Err(error),
-    };
-    match sent {
+    match send(&request, &selection, body(&request.form, request.is_admin())).await {
         Ok(()) => Ok(super::back(&request, Toast::Saved)),
         Err(error) => {
             let state = control::refused(request.t(), &request.form, error.clone(), PLACES)?;
@@ -46,10 +42,10 @@ pub(in crate::pages::channels) async fn save(request: Arc<PageRequest>) -> Resul
 }
 
 /// The filled fields as the admin API takes them.
-fn body(form: &FormData, is_admin: bool) -> Result<Map<String, Value>, ApiError> {
+fn body(form: &FormData, is_admin: bool) -> Map<String, Value> {
     let (mut body, mut account) = (Map::new(), Map::new());
     for field in NUMBERS.into_iter().filter(|field| form.filled(field).is_some()) {
-        body.insert(field.to_owned(), number(form, field)?.into());
+        body.insert(field.to_owned(), number_or_text(form, field));
     }
     for field in SWITCHES {
         body.extend(form.filled(field).map(|value| (field.to_owned(), Value::from(value == "true"))));
@@ -63,13 +59,13 @@ fn body(form: &FormData, is_admin: bool) -> Result<Map<String, Value>, ApiError>
         body.extend(form.filled("proxy").map(|proxy| ("proxy".to_owned(), proxy.into())));
     }
     for field in LIMITS.into_iter().filter(|field| form.filled(field).is_some()) {
-        account.insert(field.to_owned(), number(form, field)?.into());
+        account.insert(field.to_owned(), number_or_text(form, field));
     }
     account.extend(form.filled("cost_multiplier").map(|factor| ("cost_multiplier".to_owned(), decimal(factor).into())));
     if !account.is_empty() {
         body.insert("account".to_owned(), account.into());
     }
-    Ok(body)
+    body
 }
 
 fn edit_page(
@@ -137,15 +133,18 @@ mod tests {
             b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
         );
         let expected = json!({"weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "account": {"rpm": 1_000}});
-        assert_eq!(Value::Object(body(&form, false).unwrap()), expected);
-        assert_eq!(body(&form, true).unwrap()["proxy"], "http://p:1");
-        assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).unwrap().is_empty());
-        assert_eq!(body(&FormData::parse(b"rpm=x"), true).unwrap_err().param(), Some("rpm"));
+        assert_eq!(Value::Object(body(&form, false)), expected);
+        assert_eq!(body(&form, true)["proxy"], "http://p:1");
+        assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).is_empty());
+        assert_eq!(
+            body(&FormData::parse(b"rpm=x&weight=y"), true),
+            json!({"weight": "y", "account": {"rpm": "x"}}).as_object().unwrap().clone()
+        );
     }
 
     #[test]
     fn zero_is_sent_as_a_value() {
-        let sent = body(&FormData::parse(b"priority=0&tpm=0"), true).unwrap();
+        let sent = body(&FormData::parse(b"priority=0&tpm=0"), true);
         assert_eq!(Value::Object(sent), json!({"priority": 0, "account": {"tpm": 0}}));
     }
 }

@@ -1,0 +1,163 @@
+//! The attempts of a record on the time axis of its request.
+
+use serde::Deserialize;
+
+use super::record::{RecordObject, TokenCounts};
+use crate::pages::{
+    failure_text, format,
+    locale::Locale,
+    mark::Mark,
+    money::{self, Amount},
+    protocols, reasons,
+};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct AttemptObject {
+    pub(super) channel: String,
+    account: String,
+    pub(super) upstream_model: String,
+    protocol: String,
+    at: String,
+    status: Option<u16>,
+    result: String,
+    error: Option<String>,
+    tokens: TokenCounts,
+    cost: Option<String>,
+    #[serde(default)]
+    cost_multiplier: Option<String>,
+    first_byte_us: Option<u64>,
+    duration_us: u64,
+    upstream_request_id: Option<String>,
+    pub(super) beside: bool,
+    message: Option<String>,
+}
+
+/// An attempt with its position on the time axis of the request, in thousandths.
+#[derive(Debug)]
+pub(super) struct AttemptRow {
+    pub(super) number: usize,
+    pub(super) channel: String,
+    pub(super) account: String,
+    pub(super) mark: Mark,
+    /// The time before it in which no attempt was running: the gateway's own work and waits for capacity.
+    pub(super) gap: u64,
+    pub(super) begin: u64,
+    pub(super) wait: u64,
+    pub(super) stream: u64,
+    pub(super) is_failed: bool,
+    pub(super) label: String,
+    /// Its phases, with the class of their colour in the time line, and their lengths.
+    pub(super) phases: Vec<(&'static str, &'static str, String)>,
+    pub(super) total: String,
+    pub(super) cost: Amount,
+    /// What was asked of the upstream, and what it counted.
+    pub(super) facts: Vec<(&'static str, String)>,
+    pub(super) error: Option<String>,
+    /// The upstream's error message.
+    pub(super) message: Option<String>,
+    pub(super) upstream_request_id: Option<String>,
+}
+
+impl AttemptRow {
+    /// Width of the whole attempt, for one that failed; at least 6.
+    pub(super) const fn width(&self) -> u64 {
+        let width = self.wait.saturating_add(self.stream);
+        if width < 6 { 6 } else { width }
+    }
+
+    pub(super) const fn gap_at(&self) -> u64 {
+        self.begin.saturating_sub(self.gap)
+    }
+
+    pub(super) const fn streams_at(&self) -> u64 {
+        self.begin.saturating_add(self.wait)
+    }
+}
+
+/// The attempts as they were recorded.
+pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
+    let micros = |at: &str| at.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_microsecond);
+    let (begin, length) = (micros(&record.at), record.duration_us.max(1));
+    let share = |us: u64| u64::try_from(u128::from(us) * 1_000 / u128::from(length)).unwrap_or(1_000).min(1_000);
+    let mut covered_until = 0_u64;
+    let rows = record.attempts.iter().enumerate().map(|(index, attempt)| {
+        let offset = u64::try_from(micros(&attempt.at) - begin).unwrap_or(0);
+        let first = attempt.first_byte_us.unwrap_or(attempt.duration_us).min(attempt.duration_us);
+        // Attempts beside each other overlap: there is no time before the second one.
+        let gap = offset.saturating_sub(covered_until);
+        covered_until = covered_until.max(offset.saturating_add(attempt.duration_us));
+        let mark = result(t, attempt);
+        let (begin, wait) = (share(offset), share(first));
+        AttemptRow {
+            number: index + 1,
+            channel: attempt.channel.clone(),
+            account: attempt.account.clone(),
+            gap: share(gap).min(begin),
+            begin,
+            wait,
+            stream: share(attempt.duration_us - first).min(1_000_u64.saturating_sub(begin + wait)),
+            is_failed: attempt.result != "answered" && attempt.result != "cancelled",
+            label: t.say_with(
+                "record.attempt_label",
+                &[("channel", &attempt.channel), ("result", &mark.word), ("time", &format::micros(t, attempt.duration_us))],
+            ),
+            mark,
+            phases: phases(t, attempt, gap),
+            facts: attempt_facts(t, record, attempt),
+            total: format::micros(t, attempt.duration_us),
+            cost: attempt.cost.as_deref().map_or_else(Amount::none, |cost| money::short(t, cost)),
+            error: attempt
+                .error
+                .as_deref()
+                .map(|id| reasons::name(t, id).map_or_else(|| id.to_owned(), |name| format!("{name} · {id}"))),
+            message: attempt.message.as_deref().map(|message| failure_text::say(t, message)),
+            upstream_request_id: attempt.upstream_request_id.clone(),
+        }
+    });
+    rows.collect()
+}
+
+/// How long each part of an attempt took, as far as it came.
+fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'static str, String)> {
+    let streamed = attempt.first_byte_us.and_then(|first| attempt.duration_us.checked_sub(first));
+    let known = [
+        ("gap", t.say("record.before"), Some(gap).filter(|us| *us > 0)),
+        ("wait", t.say("record.first_byte"), attempt.first_byte_us),
+        ("fill", t.say("record.streamed"), streamed),
+    ];
+    known.into_iter().filter_map(|(class, label, us)| Some((class, label, format::micros(t, us?)))).collect()
+}
+
+/// What the record does not say for the whole request.
+fn attempt_facts(t: Locale, record: &RecordObject, attempt: &AttemptObject) -> Vec<(&'static str, String)> {
+    let tokens = &attempt.tokens;
+    let has_tokens = tokens.prompt() > 0 || tokens.answer() > 0;
+    let counts = || format!("{} → {}", format::integer(tokens.prompt()), format::integer(tokens.answer()));
+    let known = [
+        (t.say("log.model"), Some(attempt.upstream_model.clone()).filter(|name| Some(name) != record.model.as_ref())),
+        (
+            t.say("facet.protocol"),
+            Some(protocols::label(t, &attempt.protocol).to_owned()).filter(|_| attempt.protocol != record.protocol_in),
+        ),
+        (t.say("log.tokens"), has_tokens.then(counts)),
+        (
+            t.say("channels.multiplier"),
+            attempt.cost_multiplier.clone().filter(|factor| factor != "1").map(|factor| format!("× {factor}")),
+        ),
+        (t.say("record.beside"), attempt.beside.then(|| t.say("record.beside_yes").to_owned())),
+    ];
+    known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
+}
+
+fn result(t: Locale, attempt: &AttemptObject) -> Mark {
+    let status = attempt.status.map_or_else(String::new, |status| format!("{status} "));
+    let (tone, icon, word) = match attempt.result.as_str() {
+        "answered" => ("ok", "okc", t.say("record.answered")),
+        "cancelled" => ("off", "left", t.say("record.cancelled")),
+        "refused" => ("warn", "out", t.say("record.refused")),
+        "not_sent" => ("bad", "badc", t.say("record.not_sent")),
+        "broke" => ("bad", "badc", t.say("record.broke")),
+        _ => ("bad", "badc", t.say("record.failed")),
+    };
+    Mark::new(tone, icon, format!("{status}{word}"))
+}
