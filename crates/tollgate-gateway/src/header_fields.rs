@@ -1,9 +1,6 @@
 //! The header fields of a request or of an upstream's answer.
 
-use http::{
-    HeaderMap, HeaderValue,
-    header::{AsHeaderName, Iter},
-};
+use http::{HeaderMap, HeaderValue, header::AsHeaderName};
 
 /// A map of header fields that knows which names it may have. Most of the fields that are looked up are rarely there (`origin`,
 /// `expect`, `x-tollgate-tags`, `content-encoding`, …), and without a hash it costs next to nothing to find that they are absent.
@@ -28,10 +25,6 @@ impl HeaderFields {
 
     pub(crate) fn contains<N: AsHeaderName + AsRef<str>>(&self, name: N) -> bool {
         self.may_have(name.as_ref()) && self.map.contains_key(name)
-    }
-
-    pub(crate) fn iter(&self) -> Iter<'_, HeaderValue> {
-        self.map.iter()
     }
 
     pub(crate) fn len(&self) -> usize {

@@ -41,13 +41,13 @@ pub(crate) struct PageReply {
 /// Why a page is not shown.
 #[derive(Debug)]
 pub(crate) enum PageFailure {
-    Api(ApiError),
+    Api(Box<ApiError>),
     Template(askama::Error),
 }
 
 impl From<ApiError> for PageFailure {
     fn from(error: ApiError) -> Self {
-        Self::Api(error)
+        Self::Api(Box::new(error))
     }
 }
 

@@ -78,7 +78,7 @@ mod tests {
 
     fn fields(fields: &[(&'static str, &str)]) -> HeaderFields {
         let fields = fields.iter().map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()));
-        HeaderFields::from(HeaderMap::from_iter(fields))
+        HeaderFields::from(fields.collect::<HeaderMap>())
     }
 
     fn settings(pages: Option<&'static str>, origins: CorsOrigins) -> Settings {

@@ -27,7 +27,7 @@ pub(super) fn check(parts: &Parts, headers: &HeaderFields, framing: Framing, lim
     if target > limits.target_bytes {
         return Err(Refusal::TargetTooLong { limit: limits.target_bytes });
     }
-    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum::<usize>();
+    let bytes = headers.as_map().iter().map(|(name, value)| name.as_str().len() + value.len() + FIELD_OVERHEAD).sum::<usize>();
     if target + bytes > limits.header_bytes || headers.len() > limits.header_count {
         return Err(Refusal::HeadersTooLarge { limit: limits.header_bytes });
     }

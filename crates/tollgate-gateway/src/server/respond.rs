@@ -298,7 +298,7 @@ fn head_of<P>(
     head.from = protocol_of(destination);
     head.settings = settings.of_request();
     head.http_method.clone_from(&parts.method);
-    head.path = parts.uri.path().to_owned();
+    head.path = parts.uri.path().into();
     head.client_request_id = guard::client_request_id(&headers);
     head.recent_key = Some(Arc::clone(&context.recent_key));
     head.peer = client_address(context.peer.ip(), &headers, &settings.http.trusted_proxies);
