@@ -9,7 +9,7 @@ use super::request::PageRequest;
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
 /// Checks of one form, at most.
-const MAX_CHECKS: usize = 5;
+const MAX_CHECKS: usize = 8;
 
 /// An error with the further faults of its body: the fields at fault are left out, or replaced by `stand_ins` where a row needs them, and
 /// the rest is checked again without being saved. The route has to have a dry run.

@@ -86,7 +86,7 @@ fn usage_records_are_listed_found_and_summed() {
         ("usage?since=2026-11-02T00:00:00Z&until=2026-11-01T00:00:00Z", refused(400, "invalid_value", "since")),
         ("usage?reason=e999", refused(400, "invalid_value", "reason")),
         ("usage?address=10.0.0.0/8", refused(400, "invalid_value", "address")),
-        ("usage?member=unknown", refused_whole(404, "not_found")),
+        ("usage?member=unknown", refused(404, "not_found", "member")),
         ("usage/req_00000000000000000000000000", refused_whole(404, "not_found")),
         ("usage/x", refused_whole(404, "not_found")),
     ] {

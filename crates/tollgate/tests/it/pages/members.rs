@@ -91,7 +91,7 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
 
     let audit = root.page(&admin.gateway, "/audit?name=ann");
     assert!(
-        audit.contains("<td title=\"status\">State</td>") && audit.contains("suspended") && audit.contains("Topped up"),
+        audit.contains("<td title=\"status\">State</td>") && audit.contains("Suspended") && audit.contains("Topped up"),
         "{audit}"
     );
     let wrong = root.post(&admin.gateway, &format!("{path}/remove"), &[("typed_name", "eve")]);
