@@ -255,7 +255,7 @@ async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
             Ok(PageReply::redirect(&request.url(&path)).toast(Toast::Saved))
         }
         Err(error) => {
-            let free = request.meta.id.to_string();
+            let free = format!("group of {}", request.meta.id);
             let call = call(String::new());
             let error = with_further_faults(&request, operations::MAKE_GROUP, call, error, &[("name", &free)]).await;
             refuse(&request, None, error).await

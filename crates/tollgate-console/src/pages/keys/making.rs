@@ -183,7 +183,7 @@ fn choice(t: Locale, group: OwnGroup) -> (String, String) {
 async fn refuse(request: &PageRequest, body: Map<String, Value>, error: ApiError) -> Result<PageReply, PageFailure> {
     let own = request.signed_in.as_ref().map(|signed_in| signed_in.member.name.clone()).unwrap_or_default();
     // Names and members at fault are replaced by ones that are right: a name that no key has, and the reader.
-    let free = request.meta.id.to_string();
+    let free = format!("key of {}", request.meta.id);
     let stand_ins = [("name", free.as_str()), ("member", own.as_str())];
     let call = ApiCall { body, ..ApiCall::default() };
     let error = with_further_faults(request, operations::MAKE_KEY, call, error, &stand_ins).await;
