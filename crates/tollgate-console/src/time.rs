@@ -3,6 +3,9 @@
 use serde_json::Value;
 use tollgate_core::Timestamp;
 
+/// Milliseconds of a day.
+pub(crate) const DAY_MS: i64 = 86_400_000;
+
 /// RFC 3339 in UTC, to the microsecond.
 pub fn rfc3339(at: Timestamp) -> String {
     jiff::Timestamp::from_microsecond(at.0).map_or_else(|_| at.0.to_string(), |time| time.to_string())

@@ -42,6 +42,7 @@ impl HeaderFields {
 
     /// Whether a field may be there; false if it is certainly absent.
     fn may_have(&self, name: &str) -> bool {
+        debug_assert!(!name.bytes().any(|byte| byte.is_ascii_uppercase()), "'{name}' is in lower case");
         self.names & bit(name) != 0
     }
 }

@@ -18,14 +18,17 @@ use super::{
     rows,
     schema::{NAME, TEXT, both, read},
 };
-use crate::{api_error::ApiError, response::ApiResponse, time::time_value};
+use crate::{
+    api_error::ApiError,
+    response::ApiResponse,
+    time::{DAY_MS, time_value},
+};
 
 const STATES: Kind = Kind::Word(&["off", "cooling", "resting", "degraded", "unavailable"]);
 /// A node that was not seen for so long has ended.
 const NODE_GONE_MS: i64 = 180_000;
 /// Transitions that one answer is computed from.
 const MAX_TRANSITIONS: u32 = 100_000;
-const DAY_MS: i64 = 86_400_000;
 const DEFAULT_CELLS: i64 = 60;
 
 static TRANSITION: Object = Object::of(

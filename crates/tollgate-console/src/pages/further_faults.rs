@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn faults_are_of_the_member_at_the_begin_of_their_path() {
+    fn faults_are_of_the_member_that_their_path_begins_with() {
         let body = json!({"ip_allow": ["x"], "price_limit": {"mode": "ceiling"}, "name": "a"}).as_object().unwrap().clone();
         let member = |error: ApiError| member_of(&error, &body);
         assert_eq!(member(ApiError::value("ip_allow[0]", "x")).as_deref(), Some("ip_allow"));

@@ -71,7 +71,7 @@ struct LogPage {
     until: String,
     /// The fault of the time.
     time_fault: Option<String>,
-    /// Whether the further fields are shown from the begin: they were asked for, or one of them has a fault.
+    /// Whether the further fields are shown from the beginning: they were asked for, or one of them has a fault.
     shows_more: bool,
     /// The same of all fields on a phone.
     shows_filters: bool,

@@ -27,12 +27,12 @@ use crate::{
     },
     api_error::ApiError,
     response::ApiResponse,
+    time::DAY_MS,
 };
 
 /// Maximum number of keys that are searched, and number of keys read by one query.
 const MAX_KEYS: u32 = 20_000;
 const ROWS_AT_ONCE: u32 = 1_000;
-const DAY_MS: i64 = 86_400_000;
 
 pub(super) const PARAMETERS: [FieldShape; 6] = [
     both("search", NAME, "With this in the name or in the member's name, or at the key's end."),

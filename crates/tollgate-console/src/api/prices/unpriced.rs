@@ -18,10 +18,9 @@ use crate::{
     },
     api_error::ApiError,
     response::ApiResponse,
-    time::begin_of_sums,
+    time::{DAY_MS, begin_of_sums},
 };
 
-const DAY_MS: i64 = 86_400_000;
 /// Names and lengths of the periods, in days.
 const PERIODS: [(&str, i64); 3] = [("last_day", 1), ("last_7_days", 7), ("last_30_days", 30)];
 

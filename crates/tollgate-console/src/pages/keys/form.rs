@@ -14,7 +14,7 @@ use crate::{
         protocols,
         reply::PageFailure,
     },
-    time::rfc3339,
+    time::{DAY_MS, rfc3339},
 };
 
 /// Fields that errors are shown beside.
@@ -49,7 +49,6 @@ const ACTIONS: [&str; 2] = ["block", "alert"];
 
 /// Days for which a key may be valid without typing a day.
 const VALID_DAYS: [i64; 4] = [7, 30, 90, 365];
-const DAY_MS: i64 = 86_400_000;
 /// Groups that can be chosen by a tick; more are typed.
 const MAX_CHECKS: usize = 60;
 
