@@ -211,14 +211,14 @@ pub fn reservation_for_attempt(
         return None;
     }
     let PlannedAttempt { channel, account, cost, .. } = planned;
-    Some(channel_reservation(id, at, channel, (cost.as_ref(), account.spec.cost_multiplier), (from, summary), offer))
+    Some(channel_reservation(id, at, channel, (cost.as_deref(), account.spec.cost_multiplier), (from, summary), offer))
 }
 
 /// Highest estimated cost of an attempt: its input and all the output it may produce. `None` when the cost price is unknown.
 pub fn max_attempt_cost(planned: &PlannedAttempt, asked: (Protocol, &RequestSummary), offer: &Offer) -> Option<NanoUsd> {
     let PlannedAttempt { channel, account, cost, .. } = planned;
     let amount = |cost| worst_case_of_attempt(channel, (Some(cost), account.spec.cost_multiplier), asked, offer).amount();
-    cost.as_ref().map(amount)
+    cost.as_deref().map(amount)
 }
 
 /// Reservations that the attempts of a request may need. They can be made together with the request's own. There is one per
@@ -244,7 +244,7 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
             continue;
         };
         let cost = cost_with_extras(channel, mapping.mapping as usize, at, (from, summary.extras));
-        let reservation = channel_reservation(id, at, channel, (cost.as_deref(), highest_multiplier), (from, summary), offer);
+        let reservation = channel_reservation(id, at, channel, (cost.as_ref().map(|price| &***price), highest_multiplier), (from, summary), offer);
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(reservation.clone());
         }

@@ -72,7 +72,7 @@ pub use ids::{
 };
 pub use margin::{amount_margin, percent_down, price_margin};
 pub use money::{
-    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedOptions, Rates, ScheduledPrice, UnpricedExtra,
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedOptions, Rates, ScheduledPrice, SharedPrice, UnpricedExtra,
     parse_usd,
 };
 pub use offer::{

@@ -4,13 +4,18 @@ mod decimal;
 mod extras;
 mod price;
 
-use std::fmt;
+use std::{
+    fmt,
+    ops::{Deref, DerefMut},
+    sync::Arc,
+};
 
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 pub use extras::{PricedOptions, UnpricedExtra};
 pub use price::Rates;
+pub(crate) use extras::has_price_effect;
 
 use crate::Timestamp;
 
@@ -142,7 +147,45 @@ pub struct PriceSchedule(pub Vec<ScheduledPrice>);
 pub struct ScheduledPrice {
     /// Start; `None`: always.
     pub valid_from: Option<Timestamp>,
-    pub price: Price,
+    pub price: SharedPrice,
+}
+
+/// A price list that requests and their attempts share with the catalog instead of copying it. A change copies it first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct SharedPrice(Arc<Price>);
+
+impl Deref for SharedPrice {
+    type Target = Price;
+
+    fn deref(&self) -> &Price {
+        &self.0
+    }
+}
+
+impl DerefMut for SharedPrice {
+    fn deref_mut(&mut self) -> &mut Price {
+        Arc::make_mut(&mut self.0)
+    }
+}
+
+impl PartialEq<Price> for SharedPrice {
+    fn eq(&self, other: &Price) -> bool {
+        *self.0 == *other
+    }
+}
+
+impl From<Price> for SharedPrice {
+    fn from(price: Price) -> Self {
+        Self(Arc::new(price))
+    }
+}
+
+impl PriceSchedule {
+    /// The same price at all times.
+    pub fn constant(price: Price) -> Self {
+        Self(vec![ScheduledPrice { valid_from: None, price: price.into() }])
+    }
 }
 
 /// Parses a non-negative decimal amount in USD with at most 9 decimals, as nano-USD.

@@ -15,7 +15,7 @@ use visibility::is_permitted;
 pub use visibility::{Audience, VisibleModel, offering_groups, permitted_groups, visible_model, visible_models, visible_offers};
 
 use crate::{
-    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, Multiplier, OnUnsupported, Price, Provider, Revision, Timestamp,
+    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, Multiplier, OnUnsupported, Provider, Revision, SharedPrice, Timestamp,
     Visibility, price_limit::money_is_bounded,
 };
 
@@ -63,7 +63,7 @@ pub struct Offer {
     /// The group it is served by; its prices, limits and policies apply.
     pub group: Arc<Group>,
     /// Sale price in effect, before the group's multiplier; `None`: unpriced.
-    pub sale: Option<Price>,
+    pub sale: Option<SharedPrice>,
     /// The group's factor on the sale price of this model.
     pub sale_multiplier: Multiplier,
     /// Mappings of the channels that serve it to the group, as positions in the catalog of `revision`.
@@ -132,7 +132,7 @@ pub fn resolve(
         OnUnsupported::Refuse if !fields.is_empty() => return Err(NotOffered::Unsupported { fields }),
         OnUnsupported::Refuse | OnUnsupported::Drop => fields,
     };
-    let sale = model.spec.price.as_ref().and_then(|schedule| schedule.at(now)).cloned();
+    let sale = model.spec.price.as_ref().and_then(|schedule| schedule.shared_at(now)).cloned();
     let candidates = catalog.mappings_for(group.id, name).collect();
     let sale_multiplier = group.sale_multiplier(name);
     let mut offer = Offer { model, group, sale, sale_multiplier, candidates, drop_fields, revision: catalog.revision };

@@ -5,7 +5,7 @@ mod list_index;
 
 use std::collections::BTreeSet;
 
-use crate::{Catalog, Channel, Glob, ListedPrice, ModelMapping, Owner, Price, PriceList, PriceSchedule, Provider, ScheduledPrice};
+use crate::{Catalog, Channel, Glob, ListedPrice, ModelMapping, Owner, Price, PriceList, PriceSchedule, Provider};
 
 use list_index::{ListIndex, ListMatch};
 
@@ -189,7 +189,7 @@ fn import_row(
 }
 
 fn always(price: Price) -> PriceSchedule {
-    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+    PriceSchedule::constant(price)
 }
 
 /// `openai/gpt-5`.

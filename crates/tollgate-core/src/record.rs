@@ -190,45 +190,45 @@ impl Outcome {
 }
 
 /// Token counts by kind. The kinds do not overlap, except `cache_write_1h`: a cached token is not counted as input, a thinking
-/// token not as output.
+/// token not as output. The journal keeps them as a map without zeros.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
 #[serde(default)]
+#[cbor(map)]
 pub struct Tokens {
     /// Input, without the kinds below.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(0)]
+    #[cbor(n(0), default, skip_if = "is_zero")]
     pub input: u64,
     /// Output, without thinking.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(1)]
+    #[cbor(n(1), default, skip_if = "is_zero")]
     pub output: u64,
     /// Input read from the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(2)]
+    #[cbor(n(2), default, skip_if = "is_zero")]
     pub cache_read: u64,
     /// Input written to the provider's cache.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(3)]
+    #[cbor(n(3), default, skip_if = "is_zero")]
     pub cache_write: u64,
     /// The part of `cache_write` that is kept for an hour.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(4)]
+    #[cbor(n(4), default, skip_if = "is_zero")]
     pub cache_write_1h: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(5)]
+    #[cbor(n(5), default, skip_if = "is_zero")]
     pub thinking: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(6)]
+    #[cbor(n(6), default, skip_if = "is_zero")]
     pub image: u64,
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(7)]
+    #[cbor(n(7), default, skip_if = "is_zero")]
     pub audio: u64,
     #[n(8)]
     pub source: TokenSource,
     /// Web searches by the provider, which are no tokens and are charged apart.
     #[serde(skip_serializing_if = "is_zero")]
-    #[n(9)]
-    #[cbor(default)]
+    #[cbor(n(9), default, skip_if = "is_zero")]
     pub web_searches: u64,
 }
 

@@ -190,8 +190,8 @@ fn choose(catalog: &Catalog, key: &Arc<Key>, summary: &RequestSummary, record: &
             ReplayTarget::Account {
                 channel: first.channel.spec.name.clone(),
                 account: first.account.spec.name.clone(),
-                sale: price(record, offer.sale.as_ref(), offer.sale_multiplier),
-                cost: price(record, first.cost.as_ref(), first.account.spec.cost_multiplier),
+                sale: price(record, offer.sale.as_deref(), offer.sale_multiplier),
+                cost: price(record, first.cost.as_deref(), first.account.spec.cost_multiplier),
             }
         }
         Err(no_route) => {

@@ -18,7 +18,7 @@ pub(crate) use candidate_filter::{cost_with_extras, known_cost};
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
-    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, Price, PriceLimit, Timestamp,
+    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, PriceLimit, SharedPrice, Timestamp,
     TraceEntry,
     offer::ModelPurpose,
     price_limit::{EffectivePrice, PriceBasis},
@@ -148,7 +148,7 @@ pub struct PlannedAttempt {
     /// Index in [`ChannelSpec::serves`](crate::ChannelSpec::serves).
     pub mapping_index: usize,
     /// Cost price in effect, before the account's multiplier; `None`: unknown.
-    pub cost: Option<Price>,
+    pub cost: Option<SharedPrice>,
     /// Protocol spoken to the channel; the caller's for echo.
     pub protocol: Protocol,
     /// True when the account is cooling after a transient failure and is tried because no other is left.

@@ -41,7 +41,7 @@ pub(crate) fn price(input: &str, output: &str) -> Price {
 }
 
 pub(crate) fn always(price: Price) -> PriceSchedule {
-    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+    PriceSchedule::constant(price)
 }
 
 pub(crate) fn mapping(model: &str) -> ModelMapping {

@@ -25,7 +25,7 @@ use billing::{BillingInput, PricedAmount, attempt_tokens};
 use production::Production;
 
 use crate::{
-    AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, Price, RequestId, Revision,
+    AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, RequestId, Revision, SharedPrice,
     StreamBreak, Tags, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 
@@ -58,7 +58,7 @@ pub struct RequestFacts {
     /// The message sent to the caller.
     pub detail: Option<String>,
     /// Sale price at routing time, before the group's multiplier; `None`: unpriced.
-    pub sale: Option<Price>,
+    pub sale: Option<SharedPrice>,
     /// The group's factor on the sale price of the model at routing time.
     pub sale_multiplier: Multiplier,
     /// Catalog revision the prices come from.
@@ -155,7 +155,7 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         attempts.push(record);
     }
     let billed = billing_input(&facts, production).tokens();
-    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_ref(), facts.sale_multiplier);
+    let sale = PricedAmount::sale(billed.as_ref(), facts.sale.as_deref(), facts.sale_multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     // A count made by the gateway itself is marked as estimated.
     let own_count = facts.method == Method::CountTokens && facts.outcome == Outcome::Completed && attempts.is_empty();
@@ -229,7 +229,7 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
     let planned = &attempt.planned;
     let tokens = attempt_tokens(size.method, attempt.result, size.input, production);
     let cost =
-        PricedAmount::cost(attempt.result, size.method, &tokens, planned.cost.as_ref(), planned.account.spec.cost_multiplier);
+        PricedAmount::cost(attempt.result, size.method, &tokens, planned.cost.as_deref(), planned.account.spec.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,
         channel_name: planned.channel.spec.name.clone(),

@@ -91,7 +91,7 @@ pub fn simulate(catalog: &Catalog, request: &SimulatedRequest, now: Timestamp) -
     };
     let caller = Caller::of(catalog, key);
     let (summary, offer) = offer(catalog, &caller, request, now)?;
-    let sale = offer.sale.as_ref().map(|price| (price, offer.sale_multiplier));
+    let sale = offer.sale.as_deref().map(|price| (price, offer.sale_multiplier));
     let input = RouteInput {
         catalog,
         latest_catalog: None,
@@ -114,7 +114,7 @@ pub fn simulate(catalog: &Catalog, request: &SimulatedRequest, now: Timestamp) -
                     request,
                     sale,
                     (&attempt.channel, &attempt.account, attempt.mapping_index),
-                    cost.as_deref(),
+                    cost.as_ref().map(|price| &***price),
                     attempt.protocol,
                 )
             });

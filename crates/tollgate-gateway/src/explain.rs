@@ -261,8 +261,8 @@ impl<'a> ExplainContext<'a> {
 
     /// The first kind of token that this account would sell below its cost.
     fn below_cost(&self, planned: &PlannedAttempt) -> Option<BelowCost> {
-        let sale = (self.offer.sale.as_ref()?, self.offer.sale_multiplier);
-        let cost = (planned.cost.as_ref()?, planned.account.spec.cost_multiplier);
+        let sale = (self.offer.sale.as_deref()?, self.offer.sale_multiplier);
+        let cost = (planned.cost.as_deref()?, planned.account.spec.cost_multiplier);
         let extras = extras_at(&planned.channel, self.question.from, self.summary.extras);
         below_cost(sale, cost, self.estimate.input_tokens, extras.web_search)
     }

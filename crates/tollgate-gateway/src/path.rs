@@ -41,7 +41,7 @@ use self::{
     },
 };
 use crate::{
-    in_place::pinned,
+    in_place::{boxed, pinned},
     refusal::Refusal,
     request::{Head, Incoming, RequestBody},
     response::AnswerBody,
@@ -63,7 +63,7 @@ impl ModelPath for Worker {
 pub async fn serve(worker: &Worker, incoming: Incoming) -> Response<AnswerBody> {
     let Incoming { mut head, target, body } = incoming;
     let in_flight = body.memory();
-    let mut guard = UsageGuard::begin(&worker.recorder, &head);
+    let mut guard = boxed(|| UsageGuard::begin(&worker.recorder, &head));
     let walked = tokio::select! {
         biased;
         walked = walk(worker, &head, &target, body, &mut guard) => walked,
@@ -158,7 +158,7 @@ async fn renew(
     offered: &OfferedRequest,
     admission: &Admission,
     guard: &mut UsageGuard,
-) -> Option<(OfferedRequest, Admission)> {
+) -> Option<(Box<OfferedRequest>, Admission)> {
     let catalog = worker.shared.catalog.load_full();
     let caller = Caller::of(&catalog, Arc::clone(&offered.caller.key));
     let body = offered.original_body().clone();

@@ -21,6 +21,7 @@ use tollgate_protocol::{Protocol, Target};
 pub(crate) use self::unread_body::UnreadBody;
 use crate::{
     header_fields::HeaderFields,
+    in_place::boxed,
     settings::{Bounds, RequestSettings},
     state::{authenticator::RecentKey, shares::InFlightRequest},
 };
@@ -114,7 +115,8 @@ impl BodyPace {
 }
 
 enum Source {
-    Wire(WireBody),
+    /// Boxed: it is large, and moves through every stage until the body is read.
+    Wire(Box<WireBody>),
     Memory(Option<Bytes>),
 }
 
@@ -141,7 +143,7 @@ impl Drop for WireBody {
 impl RequestBody {
     /// A body on the wire. Reading fails if it arrives more slowly than `pace`. The unread rest goes to `unread`.
     pub(crate) fn wire(body: hyper::body::Incoming, pace: BodyPace, unread: Option<UnreadBody>) -> Self {
-        let source = Source::Wire(WireBody { body: Some(body), pace, received: 0, timer: None, unread });
+        let source = Source::Wire(boxed(|| WireBody { body: Some(body), pace, received: 0, timer: None, unread }));
         Self { source, memory: None, declared: 0 }
     }
 
@@ -191,7 +193,8 @@ impl Body for RequestBody {
             Source::Memory(bytes) => {
                 Poll::Ready(bytes.take().filter(|bytes| !bytes.is_empty()).map(|bytes| Ok(Frame::data(bytes))))
             }
-            Source::Wire(WireBody { body, pace, received, timer, unread: _ }) => {
+            Source::Wire(wire) => {
+                let WireBody { body, pace, received, timer, unread: _ } = &mut **wire;
                 let Some(body) = body else { return Poll::Ready(None) };
                 if let Poll::Ready(frame) = Pin::new(body).poll_frame(context) {
                     *timer = None;

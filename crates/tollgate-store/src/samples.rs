@@ -1,5 +1,7 @@
 //! Numbered sample records and journal entries for tests.
 
+use std::borrow::Cow;
+
 use tollgate_core::{
     AccountId, AttemptRecord, AttemptResult, AttemptStart, ChannelId, DeliveredContent, GroupId, InputCount, KeyId, MemberId,
     Multiplier, NanoUsd, Outcome, Price, RequestId, Revision, StartedAttempt, StreamBreak, StreamProgress, Tags, Timestamp,
@@ -120,9 +122,9 @@ pub(crate) fn begin(n: u64) -> AttemptStart<'static> {
         stream: true,
         address: None,
         client_request_id: None,
-        dropped: Vec::new(),
+        dropped: Cow::default(),
         price_version: Revision(3),
-        sale: Some(Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() }),
+        sale: Some(Cow::Owned(Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() })),
         sale_multiplier: Multiplier::ONE,
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: TokenSource::Counted },
@@ -136,10 +138,10 @@ pub(crate) fn begin(n: u64) -> AttemptStart<'static> {
             protocol: Protocol::Gemini,
             upstream_model: "upstream-model".into(),
             at: record.at,
-            cost: Some(Price { input: Some(500_000_000), ..Price::default() }),
+            cost: Some(Cow::Owned(Price { input: Some(500_000_000), ..Price::default() })),
             cost_multiplier: Multiplier::ONE,
         },
-        tags: Tags::default(),
+        tags: Cow::default(),
     }
 }
 

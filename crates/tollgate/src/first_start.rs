@@ -4,7 +4,7 @@
 
 use tollgate_core::{
     AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,
-    ScheduledPrice, Tags, Visibility,
+    Tags, Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{
@@ -131,5 +131,5 @@ fn key() -> KeySpec {
 /// A price of 0, as opposed to "not priced".
 fn free() -> PriceSchedule {
     let price = Price { input: Some(0), output: Some(0), ..Price::default() };
-    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+    PriceSchedule::constant(price)
 }

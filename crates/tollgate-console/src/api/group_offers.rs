@@ -79,7 +79,7 @@ async fn run(context: RequestContext) -> Result<ApiResponse, ApiError> {
         let price = schedule.and_then(|schedule| schedule.at(context.now())).map(|price| price.times(factor));
         json!({
             "model": offer.model.spec.name, "channels": channels, "listed": listed.contains(&offer.model.spec.name),
-            "price": price.map_or(Value::Null, |price| ScheduledPrice { valid_from: None, price }.show()),
+            "price": price.map_or(Value::Null, |price| ScheduledPrice { valid_from: None, price: price.into() }.show()),
         })
     };
     let items: Vec<Value> = offers.map(show).collect();

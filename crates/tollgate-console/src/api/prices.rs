@@ -165,7 +165,7 @@ impl<'a> PriceTable<'a> {
         let accounts = channel.accounts.iter().filter(|account| account.spec.on).map(|account| account.spec.cost_multiplier);
         let multiplier = accounts.max().unwrap_or_default();
         let price = cost_of(channel, at, self.now);
-        let cost = price.as_deref().map(|price| (price, multiplier));
+        let cost = price.as_ref().map(|price| (&***price, multiplier));
         let margin = |of: fn(&Price) -> i64| {
             let ((sale, by_group), (cost, by_account)) = sale.zip(cost)?;
             price_margin((of(sale), by_group), (of(cost), by_account)).map(show_margin)

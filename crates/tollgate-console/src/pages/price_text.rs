@@ -145,8 +145,10 @@ pub(crate) fn sentence(t: Locale, price: &Value) -> String {
 /// A price after a factor; itself if it cannot be read.
 pub(crate) fn times(price: &Value, factor: &str) -> Value {
     let read = ScheduledPrice::read(price).ok().zip(Multiplier::read(&factor.into()).ok());
-    let times =
-        |(scheduled, factor): (ScheduledPrice, Multiplier)| ScheduledPrice { price: scheduled.price.times(factor), ..scheduled };
+    let times = |(scheduled, factor): (ScheduledPrice, Multiplier)| {
+        let price = scheduled.price.times(factor).into();
+        ScheduledPrice { price, ..scheduled }
+    };
     read.map_or_else(|| price.clone(), |read| times(read).show())
 }
 

@@ -310,7 +310,7 @@ mod tests {
 
     #[test]
     fn price_differences_include_the_multiplier() {
-        let always = |price| Some(vec![ScheduledPrice { valid_from: None, price }]);
+        let always = |price: Price| Some(PriceSchedule::constant(price).0);
         let cheaper = change(always(price(300_000_000)), always(price(200_000_000)));
         assert_eq!(differences(&cheaper, Multiplier(1_500_000)), ["input 0.45 to 0.30"]);
         let tier = PriceTier { above: 200_000, price: price(600_000_000) };
@@ -330,8 +330,8 @@ mod tests {
 
     #[test]
     fn announced_prices_are_reported_once() {
-        let now = ScheduledPrice { valid_from: None, price: price(300_000_000) };
-        let later = ScheduledPrice { valid_from: Some(Timestamp(1_795_305_600_000_000)), price: price(100_000_000) };
+        let now = ScheduledPrice { valid_from: None, price: price(300_000_000).into() };
+        let later = ScheduledPrice { valid_from: Some(Timestamp(1_795_305_600_000_000)), price: price(100_000_000).into() };
         let announced = change(Some(vec![now.clone()]), Some(vec![now.clone(), later.clone()]));
         assert_eq!(differences(&announced, Multiplier(2_000_000)), ["from 2026-11-22T00:00:00Z: input 0.20"]);
         let again = change(Some(vec![now.clone(), later.clone()]), Some(vec![now, later]));

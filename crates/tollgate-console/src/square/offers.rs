@@ -137,7 +137,7 @@ fn next_begin(model: &Model, now: Timestamp) -> Option<Timestamp> {
 
 /// A price as prices are shown everywhere; null: not priced.
 pub(crate) fn show_price(price: Option<Price>, valid_from: Option<Timestamp>) -> Value {
-    price.map_or(Value::Null, |price| ScheduledPrice { valid_from, price }.show())
+    price.map_or(Value::Null, |price| ScheduledPrice { valid_from, price: price.into() }.show())
 }
 
 /// The paths that callers of a protocol send requests for a model to. `is_own`: one of the model's upstreams speaks it.

@@ -48,7 +48,7 @@ impl Case {
 
     fn offer(&self) -> Offer {
         let group = Arc::new(self.group.clone());
-        let sale = self.model.spec.price.as_ref().and_then(|schedule| schedule.at(NOW)).cloned();
+        let sale = self.model.spec.price.as_ref().and_then(|schedule| schedule.shared_at(NOW)).cloned();
         let (sale_multiplier, candidates, drop_fields) = (group.sale_multiplier("m"), Vec::new(), Vec::new());
         Offer { model: Arc::new(self.model.clone()), group, sale, sale_multiplier, candidates, drop_fields, revision: Revision(7) }
     }

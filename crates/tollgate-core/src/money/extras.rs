@@ -37,6 +37,13 @@ pub struct PricedOptions {
     pub output_media: bool,
 }
 
+/// Whether a request with these extras may cost another price than one without: whether [`Price::with_extras`] has an effect.
+pub(crate) fn has_price_effect(extras: RequestExtras) -> bool {
+    let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
+        extras;
+    tier != ServiceTier::Standard || web_search || server_tools || output_media || surcharge
+}
+
 impl Price {
     /// The list for requests with each combination of options that it has prices for, beginning with no options.
     pub fn with_options(&self) -> impl Iterator<Item = (PricedOptions, Self)> {
@@ -93,7 +100,7 @@ impl Price {
             }
             list.add_server_tools();
         }
-        (factor.map_or_else(|| list.clone(), |factor| list.times(factor)), unpriced)
+        (if let Some(factor) = factor { list.times(factor) } else { list }, unpriced)
     }
 
     /// Adds the price of the provider's tools to the price of the request, in every tier.

@@ -1,6 +1,6 @@
 //! Price lists: fallbacks, tiers and schedules.
 
-use super::{Price, PriceSchedule};
+use super::{Price, PriceSchedule, SharedPrice};
 use crate::Timestamp;
 
 /// Prices of all kinds after fallbacks and tier; nano-USD per million tokens, `web_search` and `per_request` in nano-USD.
@@ -74,7 +74,9 @@ impl Price {
     /// Prices of all kinds for a prompt of this many tokens: `cache_read`, `cache_write`, `image` and `audio` fall back to
     /// `input`, `cache_write_1h` to `cache_write`, `thinking` to `output`; kinds still missing are free.
     pub fn rates(&self, prompt_tokens: u64) -> Rates {
-        let list = self.tier(prompt_tokens);
+        // Without a copy, unless a tier applies.
+        let tier = self.tier_bound(prompt_tokens).map(|_| self.tier(prompt_tokens));
+        let list = tier.as_ref().unwrap_or(self);
         let input = list.input.unwrap_or(0);
         let output = list.output.unwrap_or(0);
         Rates {
@@ -95,6 +97,11 @@ impl Price {
 impl PriceSchedule {
     /// The price list in effect: the one with the latest start that is not in the future.
     pub fn at(&self, now: Timestamp) -> Option<&Price> {
+        self.shared_at(now).map(|price| &**price)
+    }
+
+    /// [`Self::at`], to be kept without a copy.
+    pub(crate) fn shared_at(&self, now: Timestamp) -> Option<&SharedPrice> {
         self.0
             .iter()
             .filter(|priced| priced.valid_from.is_none_or(|from| from <= now))

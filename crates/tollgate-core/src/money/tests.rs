@@ -98,7 +98,7 @@ fn highest_exceeded_tier_applies_to_the_whole_request() {
 
 #[test]
 fn schedule_selects_the_latest_started_list() {
-    let at = |from, input| ScheduledPrice { valid_from: from, price: list(input, input) };
+    let at = |from, input| ScheduledPrice { valid_from: from, price: list(input, input).into() };
     let schedule = PriceSchedule(vec![at(Some(Timestamp(20)), 2), at(None, 0), at(Some(Timestamp(10)), 1)]);
     let input = |now| schedule.at(Timestamp(now)).and_then(|price| price.input);
     assert_eq!((input(-5), input(9), input(10), input(19), input(20)), (Some(0), Some(0), Some(1), Some(1), Some(2)));

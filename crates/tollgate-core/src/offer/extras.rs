@@ -3,11 +3,15 @@
 use tollgate_protocol::{FieldPath, PriceEffect, Protocol, RequestExtras, RequestSummary, UnseenInput, price_effects};
 
 use super::{ModelPurpose, Offer};
-use crate::{Caller, Catalog, Price, PriceLimit, Timestamp, below_cost, estimate_input, money::UnpricedExtra, route::known_cost};
+use crate::{
+    Caller, Catalog, PriceLimit, SharedPrice, Timestamp, below_cost, estimate_input,
+    money::{UnpricedExtra, has_price_effect},
+    route::known_cost,
+};
 
 /// The sale price of a request with its options.
 pub(super) struct PricedRequest {
-    pub(super) sale: Option<Price>,
+    pub(super) sale: Option<SharedPrice>,
     /// The fields that have no price, in the caller's spelling.
     pub(super) unpriced: Vec<FieldPath>,
 }
@@ -22,7 +26,12 @@ pub(super) fn price(offer: &Offer, summary: &RequestSummary, extras: RequestExtr
     if !summary.method.generates() {
         return PricedRequest { sale: Some(sale.clone()), unpriced: fields_with(&unpriced, summary).collect() };
     }
-    let (price, without_price) = sale.with_extras(extras);
+    let (price, without_price) = if has_price_effect(extras) {
+        let (price, without_price) = sale.with_extras(extras);
+        (price.into(), without_price)
+    } else {
+        (sale.clone(), Vec::new())
+    };
     let is_free = price.is_free();
     unpriced.extend(without_price.into_iter().map(|extra| match extra {
         UnpricedExtra::ServiceTier => PriceEffect::ServiceTier,
@@ -60,7 +69,7 @@ pub(super) fn has_known_cost(
     if !group.never_below_cost && ![group.price_limit, caller.key.price_limit].iter().flatten().any(PriceLimit::is_about_cost) {
         return true;
     }
-    let sale = priced.sale.as_ref().map(|price| (price, offer.sale_multiplier));
+    let sale = priced.sale.as_deref().map(|price| (price, offer.sale_multiplier));
     offer.candidates.iter().any(|served| {
         let Some(channel) = catalog.channel_at(served.channel).filter(|channel| channel.speaks(from, ModelPurpose::Generation))
         else {
@@ -68,7 +77,7 @@ pub(super) fn has_known_cost(
         };
         let Ok(cost) = known_cost(channel, served.mapping as usize, now, (from, extras)) else { return false };
         let is_covered = |multiplier| {
-            let cost = Some((&*cost, multiplier));
+            let cost = Some((&**cost, multiplier));
             below_cost::exclusion(sale, cost, estimate_input(summary), true).is_none()
         };
         !group.never_below_cost || channel.accounts.iter().any(|account| is_covered(account.spec.cost_multiplier))

@@ -4,7 +4,7 @@ use proptest::{prelude::*, test_runner::TestCaseError};
 
 use super::*;
 use crate::{
-    ChannelSpec, Glob, Member, ModelSpec, Multiplier, ParameterRule, PriceSchedule, ScheduledPrice, Visibility,
+    ChannelSpec, Glob, Member, ModelSpec, Multiplier, ParameterRule, Price, PriceSchedule, ScheduledPrice, Visibility,
     samples::{NOW, always, catalog, channel, group, group_id, key, member, model, price, summary},
 };
 
@@ -112,20 +112,20 @@ fn caller_without_granted_groups_gets_outside_group() {
 #[test]
 fn sale_price_is_the_latest_in_effect() {
     let schedule = PriceSchedule(vec![
-        ScheduledPrice { valid_from: None, price: price("1", "1") },
-        ScheduledPrice { valid_from: Some(NOW), price: price("2", "2") },
-        ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") },
+        ScheduledPrice { valid_from: None, price: price("1", "1").into() },
+        ScheduledPrice { valid_from: Some(NOW), price: price("2", "2").into() },
+        ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3").into() },
     ]);
     let row = Model { spec: ModelSpec { price: Some(schedule), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     let offer = request(&catalog, key(&[]), "m").unwrap();
-    assert_eq!(offer.sale, Some(price("2", "2")));
+    assert_eq!(offer.sale, Some(price("2", "2").into()));
     assert_eq!(offer.revision, catalog.revision);
 }
 
 #[test]
 fn future_price_is_not_in_effect() {
-    let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3") }]);
+    let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: Some(NOW.plus_ms(1)), price: price("3", "3").into() }]);
     let row = Model { spec: ModelSpec { price: Some(schedule), ..model("m").spec }, ..model("m") };
     let catalog = catalog(vec![channel("c", &["m"])], vec![group("default", &["c"])], vec![row]);
     assert_eq!(request(&catalog, key(&[]), "m").unwrap().sale, None);
@@ -423,7 +423,7 @@ fn options_that_raise_the_price_need_a_price_where_money_is_limited() {
         let mut key = key(&[]);
         key.member.billing = if prepaid { crate::Billing::Prepaid } else { crate::Billing::Postpaid };
         let caller = Caller::of(&catalog, Arc::new(key));
-        resolve(&catalog, &caller, request, Protocol::OpenAi, NOW).map(|offer| offer.sale.unwrap())
+        resolve(&catalog, &caller, request, Protocol::OpenAi, NOW).map(|offer| Price::clone(&offer.sale.unwrap()))
     };
     let unpriced = |field: &str| Err(NotOffered::Unpriced { fields: vec![field.to_owned()] });
     let priority = asked(RequestExtras { tier: ServiceTier::Priority, ..RequestExtras::default() }, "service_tier");

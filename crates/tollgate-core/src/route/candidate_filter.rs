@@ -2,12 +2,13 @@
 
 use std::{borrow::Cow, sync::Arc};
 
-use tollgate_protocol::{Method, Protocol, RequestExtras, ServiceTier};
+use tollgate_protocol::{Method, Protocol, RequestExtras};
 
 use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
-    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, Timestamp, below_cost,
+    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, SharedPrice, Timestamp, below_cost,
     catalog::channel_index::{AccountEntry, ChannelEntry},
+    money::has_price_effect,
     offer::ModelPurpose,
     price_limit::{EffectivePrice, PriceBasis, PriceRules, money_is_bounded},
 };
@@ -196,7 +197,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         } else {
             Err(MissingPrice::CostForPriceLimit)
         };
-        let cost = cost.as_deref().map_err(|missing| *missing);
+        let cost = cost.as_ref().map(|price| &***price).map_err(|missing| *missing);
         let priority = if self.unconditional { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
             if !self.unconditional && input.history.is_tried(account_entry.id) {
@@ -284,7 +285,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     fn below_cost(&self, cost: Option<&Price>, channel: &Channel, account: &Account) -> Option<Exclusion> {
         let may_search = extras_at(channel, self.input.from, self.input.summary.extras).web_search;
         let offer = self.input.offer;
-        let sale = offer.sale.as_ref().map(|price| (price, offer.sale_multiplier));
+        let sale = offer.sale.as_deref().map(|price| (price, offer.sale_multiplier));
         below_cost::exclusion(sale, cost.map(|price| (price, account.spec.cost_multiplier)), self.basis.prompt_tokens, may_search)
     }
 
@@ -342,9 +343,9 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
 }
 
 /// Cost price of a mapping at a time; `None`: unknown. Echo is free.
-pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, Price>> {
-    let stated = channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.at(now)).map(Cow::Borrowed);
-    stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free())))
+pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, SharedPrice>> {
+    let stated = channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.shared_at(now)).map(Cow::Borrowed);
+    stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free().into())))
 }
 
 /// The extras of a request at a channel. A channel of another protocol than the caller's serves it without the caller's own search.
@@ -358,16 +359,14 @@ pub(crate) fn known_cost(
     mapping_index: usize,
     now: Timestamp,
     (from, extras): (Protocol, RequestExtras),
-) -> Result<Cow<'_, Price>, MissingPrice> {
+) -> Result<Cow<'_, SharedPrice>, MissingPrice> {
     let cost = cost_of(channel, mapping_index, now).ok_or(MissingPrice::CostForPriceLimit)?;
     let extras = extras_at(channel, from, extras);
-    let RequestExtras { tier, web_search, own_search: _, server_tools, output_media, other_routes: _, surcharge, unseen: _ } =
-        extras;
-    if tier == ServiceTier::Standard && !(web_search || server_tools || output_media || surcharge) {
+    if !has_price_effect(extras) {
         return Ok(cost);
     }
     let (price, unpriced) = cost.with_extras(extras);
-    unpriced.first().map_or(Ok(Cow::Owned(price)), |option| Err(MissingPrice::CostOfOption(*option)))
+    unpriced.first().map_or(Ok(Cow::Owned(price.into())), |option| Err(MissingPrice::CostOfOption(*option)))
 }
 
 /// [`known_cost`] as an option; `None`: unknown.
@@ -376,6 +375,6 @@ pub(crate) fn cost_with_extras(
     mapping_index: usize,
     now: Timestamp,
     asked: (Protocol, RequestExtras),
-) -> Option<Cow<'_, Price>> {
+) -> Option<Cow<'_, SharedPrice>> {
     known_cost(channel, mapping_index, now, asked).ok()
 }

@@ -55,16 +55,16 @@ pub struct AttemptStart<'a> {
     #[n(12)]
     pub client_request_id: Option<Cow<'a, str>>,
     /// Entries of `x-tollgate-dropped`.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[cbor(n(13), skip_if = "Vec::is_empty")]
-    pub dropped: Vec<String>,
+    #[serde(default, skip_serializing_if = "<[String]>::is_empty")]
+    #[cbor(n(13), skip_if = "<[String]>::is_empty")]
+    pub dropped: Cow<'a, [String]>,
     /// Catalog revision the prices come from.
     #[n(14)]
     pub price_version: Revision,
     /// Sale price; `None`: unpriced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(15)]
-    pub sale: Option<Price>,
+    pub sale: Option<Cow<'a, Price>>,
     #[n(16)]
     pub sale_multiplier: Multiplier,
     #[n(17)]
@@ -82,7 +82,7 @@ pub struct AttemptStart<'a> {
     pub attempt: StartedAttempt<'a>,
     #[serde(default, skip_serializing_if = "Tags::is_empty")]
     #[cbor(n(22), skip_if = "Tags::is_empty")]
-    pub tags: Tags,
+    pub tags: Cow<'a, Tags>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -105,7 +105,7 @@ pub struct StartedAttempt<'a> {
     /// Cost price; `None`: unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(7)]
-    pub cost: Option<Price>,
+    pub cost: Option<Cow<'a, Price>>,
     #[n(8)]
     pub cost_multiplier: Multiplier,
 }
@@ -159,7 +159,7 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         delivered,
     };
     let billed = billing_input.tokens();
-    let sale = PricedAmount::sale(billed.as_ref(), last.sale.as_ref(), last.sale_multiplier);
+    let sale = PricedAmount::sale(billed.as_ref(), last.sale.as_deref(), last.sale_multiplier);
     let overflow = sale == PricedAmount::Overflow || cost == PricedAmount::Overflow;
     Some(UsageRecord {
         id: last.id,
@@ -186,10 +186,10 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         duration_us: us_between(last.at, ended),
         address: last.address.as_deref().map(ToOwned::to_owned),
         client_request_id: last.client_request_id.as_deref().map(ToOwned::to_owned),
-        dropped: last.dropped.clone(),
+        dropped: last.dropped.to_vec(),
         trace: Vec::new(),
         attempts,
-        tags: last.tags.clone(),
+        tags: last.tags.clone().into_owned(),
         sale_multiplier: last.sale_multiplier,
         finish: None,
     })
@@ -209,7 +209,7 @@ fn stopped_attempt(begin: &AttemptStart<'_>, produced: &Production, ended: Times
     let attempt = &begin.attempt;
     let result = if produced.content.content { AttemptResult::Broke } else { AttemptResult::Failed };
     let tokens = attempt_tokens(begin.method, result, begin.input, produced);
-    let cost = PricedAmount::cost(result, begin.method, &tokens, attempt.cost.as_ref(), attempt.cost_multiplier);
+    let cost = PricedAmount::cost(result, begin.method, &tokens, attempt.cost.as_deref(), attempt.cost_multiplier);
     let record = AttemptRecord {
         channel: attempt.channel,
         channel_name: attempt.channel_name.to_string(),

@@ -32,7 +32,7 @@ fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attemp
             channel: Arc::new(channel("c", &["m"])),
             account: Arc::new(account("c", 0)),
             mapping_index: 0,
-            cost: Some(price("0.5", "1")),
+            cost: Some(price("0.5", "1").into()),
             protocol: Protocol::OpenAi,
             last_resort: false,
         }),
@@ -64,7 +64,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         outcome,
         reason: None,
         detail: None,
-        sale: Some(sale()),
+        sale: Some(sale().into()),
         sale_multiplier: Multiplier::ONE,
         price_version: Revision(7),
         input: InputCount { tokens: 100, source: TokenSource::Counted },
@@ -138,7 +138,7 @@ fn cached_and_thinking_tokens_are_charged_at_their_own_price() {
     let reported = Usage { prompt_total: 100, cached: 80, completion_total: 30, reasoning: 10, ..Usage::default() };
     let answered = attempt(AttemptResult::Answered, Some(reply_summary(20, Some(reported))));
     let list = Price { cache_read: Some(100_000_000), thinking: Some(3_000_000_000), ..sale() };
-    let record = settle(RequestFacts { sale: Some(list), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
+    let record = settle(RequestFacts { sale: Some(list.into()), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
     assert_eq!((record.tokens.input, record.tokens.cache_read, record.tokens.output, record.tokens.thinking), (20, 80, 20, 10));
     assert_eq!(record.sale, Some(NanoUsd(20 * 1_000 + 80 * 100 + 20 * 2_000 + 10 * 3_000)));
 }
@@ -354,7 +354,7 @@ fn unknown_attempt_cost_makes_the_sum_unknown_unless_unused() {
 fn amount_above_the_bound_is_reported_as_overflow() {
     let answered = attempt(AttemptResult::Answered, Some(reply_summary(9, Some(usage(1_000_000_000, 10)))));
     let priced_at = |per_million| RequestFacts {
-        sale: Some(price(per_million, "0")),
+        sale: Some(price(per_million, "0").into()),
         ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()])
     };
     let max = settle(priced_at("10"));

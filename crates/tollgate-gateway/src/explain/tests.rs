@@ -2,7 +2,7 @@
 
 use tollgate_core::{
     Account, AccountId, AccountSpec, Availability, Budget, BudgetAction, Channel, CoolingReason, HealthStatus, KeyStatus, Limits,
-    MemberStatus, NanoUsd, Price, PriceSchedule, Revision, ScheduledPrice, TranslationPolicy, UnsupportedFields, Window,
+    MemberStatus, NanoUsd, Price, PriceSchedule, Revision, TranslationPolicy, UnsupportedFields, Window,
 };
 
 mod limits;
@@ -132,7 +132,7 @@ fn priced() -> Catalog {
     let catalog = catalog();
     let mut row = Channel::clone(&catalog.channels[0]);
     let price = Price { output: Some(10_000_000_000), ..Price::free() };
-    row.spec.serves[0].cost = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+    row.spec.serves[0].cost = Some(PriceSchedule::constant(price));
     let group = tollgate_core::Group::clone(&catalog.groups[0]);
     Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new())
 }
@@ -141,7 +141,7 @@ fn priced() -> Catalog {
 fn account_sold_below_cost_is_named() {
     let catalog = priced();
     let price = Price { output: Some(2_000_000_000), ..Price::free() };
-    let price = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+    let price = Some(PriceSchedule::constant(price));
     let spec = tollgate_core::ModelSpec { name: "m".to_owned(), price, ..tollgate_core::ModelSpec::default() };
     let model = tollgate_core::Model { spec, ..tollgate_core::Model::default() };
     let with = |never_below_cost| {

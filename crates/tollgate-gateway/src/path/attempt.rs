@@ -129,7 +129,7 @@ impl Attempt<'_> {
             sent: SentMark::default(),
         };
         let prelude_limit = stream::prelude_limit(call.body.len());
-        let answer = self.head(call).await?;
+        let answer = self.head(call, progress.began()).await?;
         progress.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
             200..=299 => {}
@@ -169,13 +169,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// Waits for the head of the answer. The client enforces the connect timeout; the first-byte timeout counts from when the
+    /// Waits for the head of the answer to an attempt that has just begun. The client enforces the connect timeout; the first-byte timeout counts from when the
     /// request was sent.
-    async fn head(&self, call: UpstreamCall) -> Result<UpstreamAnswer, Failure> {
+    async fn head(&self, call: UpstreamCall, began: Instant) -> Result<UpstreamAnswer, Failure> {
         let timeouts = self.planned.channel.spec.timeouts;
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);
         let sent = call.sent.clone();
-        let began = self.clock.instant();
         // The client may wait for its own limits before it connects; it enforces both.
         let unsent = began + 2 * Duration::from_millis(timeouts.connect_ms) + first_byte;
         let mut under_way = self.upstream.call(call);
@@ -308,7 +307,7 @@ impl Attempt<'_> {
 
     /// Waits for memory for an answer of this length. Until then its bytes stay unread in the upstream's connection.
     async fn declare(&self, memory: &mut AnswerMemory, bytes: usize) -> Result<(), Failure> {
-        memory.declared(bytes, self.deadline.saturating_duration_since(self.clock.instant())).await
+        memory.declared(bytes, || self.deadline.saturating_duration_since(self.clock.instant())).await
     }
 
     /// The failure for an answer whose content type is wrong: an error object, an HTML page, plain text. `what` is for the log.

@@ -44,10 +44,9 @@ pub(super) async fn run(
         Err(error) => return Err(retry.prefer_last_failure(context, error)),
     };
     if !mem::replace(&mut retry.counted, true) {
-        let (retries, now) = (&worker.shared.retries, worker.shared.clock.instant());
-        retries.request(now);
+        let period = worker.shared.retries.request(worker.shared.clock.instant());
         if let Some(share) = context.share() {
-            share.count_request(retries.retries_left(now));
+            share.count_request(period);
         }
     }
     let mut hedge = if retry.last.is_none() { HedgePlan::for_request(context) } else { None };

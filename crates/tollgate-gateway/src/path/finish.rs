@@ -30,12 +30,8 @@ const ONE: HeaderValue = HeaderValue::from_static("1");
 const JSON: HeaderValue = HeaderValue::from_static("application/json; charset=utf-8");
 const EVENT_STREAM: HeaderValue = HeaderValue::from_static("text/event-stream; charset=utf-8");
 
-pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
-    guard.answering();
-    guard.content_begins();
-    guard.delivered(summary);
-    guard.succeeded();
-    if let Some(flush) = guard.finish(Ending::completed()) {
+pub(super) async fn finish(mut guard: Box<UsageGuard>, summary: ReplySummary) {
+    if let Some(flush) = guard.answered_whole(summary) {
         flush.wait().await;
     }
 }
@@ -44,7 +40,7 @@ pub(super) async fn finish(mut guard: UsageGuard, summary: ReplySummary) {
 pub(super) async fn refuse(
     worker: &Worker,
     refusal: &Refusal,
-    guard: UsageGuard,
+    guard: Box<UsageGuard>,
     head: &Head,
     in_flight: Option<&InFlightRequest>,
 ) -> Response<AnswerBody> {

@@ -55,7 +55,7 @@ const LATE_USAGE: Duration = Duration::from_millis(250);
 const LATE_TERMINATOR: Duration = Duration::from_secs(5);
 
 /// The response body of a stream. It carries the usage guard to the end of the stream.
-pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Box<Head>) -> AnswerBody {
+pub(super) fn relay(streaming: Streaming, mut guard: Box<UsageGuard>, mut head: Box<Head>) -> AnswerBody {
     // The body may live for hours. It keeps the parts of the head that an error event needs, and no secret.
     (head.presented_key, head.other_key) = (None, None);
     guard.answering();
@@ -74,7 +74,7 @@ pub(super) fn relay(streaming: Streaming, mut guard: UsageGuard, mut head: Box<H
         out: first.into(),
         fresh: Vec::new(),
         memory,
-        guard: Some(Box::new(guard)),
+        guard: Some(guard),
         head,
         phase: Phase::Flowing,
         idle,

@@ -54,7 +54,6 @@ pub(super) async fn select(
     guard: &mut UsageGuard,
 ) -> Result<Selection, SelectionError> {
     let price_limit = max_price(context.head)?;
-    let until = wait_budget.until(context.worker.shared.clock.instant(), context.deadline());
     let mut search = Search::new(context);
     loop {
         let versions = search.versions();
@@ -74,6 +73,7 @@ pub(super) async fn select(
             Err(_) if wait_budget.may_renew() && context.is_stale() => return Err(SelectionError::StaleCatalog),
             Err(no_route) => Blocked::NoCandidate(no_route),
         };
+        let until = wait_budget.until(context.worker.shared.clock.instant(), context.deadline());
         if !search.wait_for_change(&blocked, until, versions).await {
             return Err(SelectionError::Refused(refusal_of(context, &blocked, guard)));
         }

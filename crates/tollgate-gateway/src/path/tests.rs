@@ -28,7 +28,7 @@ use http_body_util::BodyExt as _;
 use tempfile::TempDir;
 use tollgate_core::{
     Budget, Catalog, Channel, Group, GroupId, Key, KeyId, Limits, MemberId, Model, ModelSpec, Price, PriceSchedule, Provider,
-    Revision, ScheduledPrice, Secret, Timestamp, TranslationPolicy, UsageRecord,
+    Revision, Secret, Timestamp, TranslationPolicy, UsageRecord,
 };
 use tollgate_protocol::{Framing, Method, Protocol};
 use tollgate_store::{Journal, JournalOptions};
@@ -298,7 +298,7 @@ impl Got {
 
 fn price(input: i64, output: i64) -> PriceSchedule {
     let price = Price { input: Some(input), output: Some(output), ..Price::default() };
-    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+    PriceSchedule::constant(price)
 }
 
 fn group(channel: &Channel) -> Group {

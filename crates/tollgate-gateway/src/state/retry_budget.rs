@@ -60,9 +60,11 @@ impl RetryBudget {
         Self { begin: now, words: Default::default() }
     }
 
-    /// Counts a request that makes its first attempt.
-    pub fn request(&self, now: Instant) {
-        self.change(now, |second| Some(Second { requests: (second.requests + 1).min(MAX_COUNT), ..second }));
+    /// Counts a request that makes its first attempt. Returns the ten seconds in which it was counted, as in [`RetriesLeft`].
+    pub fn request(&self, now: Instant) -> u64 {
+        let number = self.second(now);
+        self.change(number, |second| Some(Second { requests: (second.requests + 1).min(MAX_COUNT), ..second }));
+        number / u64::from(WINDOW)
     }
 
     /// Whether a retry is available. A concurrent request may acquire it first.
@@ -79,13 +81,13 @@ impl RetryBudget {
     pub fn try_acquire(&self, now: Instant) -> bool {
         // The remainder is computed again whenever another core changed this second's word, so that two requests cannot
         // acquire the same retry.
-        self.change(now, |second| {
+        self.change(self.second(now), |second| {
             (self.left(second.number) > 0).then(|| Second { retries: (second.retries + 1).min(MAX_COUNT), ..second })
         })
     }
 
     pub fn release(&self, now: Instant) {
-        self.change(now, |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
+        self.change(self.second(now), |second| Some(Second { retries: second.retries.saturating_sub(1), ..second }));
     }
 
     fn second(&self, now: Instant) -> u64 {
@@ -105,14 +107,13 @@ impl RetryBudget {
         (requests / REQUESTS_PER_RETRY + ALLOWANCE).saturating_sub(retries)
     }
 
-    /// Updates this second's counts; false when `change` returns `None`.
-    fn change(&self, now: Instant, change: impl Fn(Second) -> Option<Second>) -> bool {
-        let number = self.second(now);
+    /// Updates the counts of second `number`; false when `change` returns `None`.
+    fn change(&self, number: u64, change: impl Fn(Second) -> Option<Second>) -> bool {
         #[expect(clippy::cast_possible_truncation, reason = "a remainder of 10")]
         let word = &self.words[(number % u64::from(WINDOW)) as usize];
         let next = |word| {
             let current = Second::of(word);
-            // Another core may have advanced this word past our `now`: keep its counts.
+            // Another core may have advanced this word past this second: keep its counts.
             let is_this_or_later = (current.number + SECONDS - number) % SECONDS < MAX_LAG;
             let second = if is_this_or_later { current } else { Second { number, requests: 0, retries: 0 } };
             change(second).map(Second::word)
@@ -170,7 +171,7 @@ mod tests {
             let cores: Vec<_> = (0..8)
                 .map(|_| {
                     scope.spawn(|| {
-                        (0..1_000).for_each(|_| budget.request(now));
+                        (0..1_000).for_each(|_| _ = budget.request(now));
                         granted(&budget, now, 1_000)
                     })
                 })

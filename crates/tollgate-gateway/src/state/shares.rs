@@ -100,9 +100,9 @@ impl KeyShare {
         refusals::count(self.holdings().map(|held| &held.refusals), error, model, now)
     }
 
-    /// Counts a request that makes its first attempt.
-    pub(crate) fn count_request(&self, retries: RetriesLeft) {
-        self.holdings().into_iter().for_each(|held| held.recent.count_request(retries.period));
+    /// Counts a request that makes its first attempt in these ten seconds.
+    pub(crate) fn count_request(&self, period: u64) {
+        self.holdings().into_iter().for_each(|held| held.recent.count_request(period));
     }
 
     /// Counts a retry if the key and its member may make one. The retry budget of all requests is checked separately.

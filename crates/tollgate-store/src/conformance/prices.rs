@@ -1,6 +1,6 @@
 //! The contract of the history of prices.
 
-use tollgate_core::{ChannelSpec, ModelMapping, ModelSpec, Price, PriceSchedule, ScheduledPrice};
+use tollgate_core::{ChannelSpec, ModelMapping, ModelSpec, Price, PriceSchedule};
 
 use super::{apply, put_channel, refusal};
 use crate::{
@@ -9,7 +9,7 @@ use crate::{
 
 fn price(input: i64) -> PriceSchedule {
     let price = Price { input: Some(input), output: Some(2 * input), ..Price::default() };
-    PriceSchedule(vec![ScheduledPrice { valid_from: None, price }])
+    PriceSchedule::constant(price)
 }
 
 fn set_price(input: Option<i64>, source: Option<&str>) -> Change {

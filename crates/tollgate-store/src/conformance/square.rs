@@ -2,7 +2,7 @@
 
 use tempfile::TempDir;
 use tollgate_core::{
-    ChannelSpec, Glob, ModelMapping, ModelSpec, Multiplier, Outcome, Price, PriceSchedule, ScheduledPrice, Timestamp, Tokens,
+    ChannelSpec, Glob, ModelMapping, ModelSpec, Multiplier, Outcome, Price, PriceSchedule, Timestamp, Tokens,
     UsageRecord,
 };
 
@@ -179,7 +179,7 @@ pub(super) async fn model_factors_are_in_the_history_of_offers(store: &Store) {
 pub(super) async fn latest_sale_prices_include_every_model(store: &Store) {
     let price = |input: i64| {
         let price = Price { input: Some(input), output: Some(input), ..Price::default() };
-        Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]))
+        Some(PriceSchedule::constant(price))
     };
     let set = |model: &str, input: i64, source: Option<&str>| Change::SetPrice {
         model: model.to_owned(),

@@ -59,7 +59,7 @@ impl TestCaller {
         let offer = Offer {
             model: Arc::new(Model { spec: ModelSpec { name: "m".to_owned(), ..ModelSpec::default() }, ..Model::default() }),
             group,
-            sale: Some(price),
+            sale: Some(price.into()),
             sale_multiplier: Multiplier::ONE,
             candidates: Vec::new(),
             drop_fields: Vec::new(),

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_core::{
     Budget, BudgetAction, Hedge, Multiplier, NanoUsd, Price, PriceLimit, PriceLimitMode, PriceLimitOn, PriceSchedule, PriceTier,
-    ScheduledPrice, Timestamp, Window,
+    ScheduledPrice, SharedPrice, Timestamp, Window,
 };
 
 use super::{
@@ -83,7 +83,7 @@ table!(
 table!(
     ScheduledPrice,
     "Price",
-    ScheduledPrice { valid_from: None, price: Price::default() },
+    ScheduledPrice { valid_from: None, price: SharedPrice::default() },
     figures!(
         [
             field!("valid_from", valid_from: Option<Timestamp>, "Start of validity; absent: always valid."),
@@ -92,7 +92,7 @@ table!(
                 get: |row: &Self| if row.price == FREE { Value::Bool(true) } else { Value::Null },
                 set: |row: &mut Self, value| {
                     if *value == Value::Bool(true) {
-                        row.price = FREE;
+                        row.price = FREE.into();
                     }
                     Ok(())
                 },

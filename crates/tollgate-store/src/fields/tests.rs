@@ -88,7 +88,7 @@ fn model_factors_have_a_short_form() {
 fn mistyped_price_is_refused() {
     const MOST: i64 = 100_000_000_000_000;
     let problems = |price| {
-        let schedule = tollgate_core::PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]);
+        let schedule = tollgate_core::PriceSchedule::constant(price);
         check_row(&ModelSpec { name: "m".to_owned(), price: Some(schedule), ..ModelSpec::default() }).len()
     };
     let dear = Price { output: Some(MOST), per_request: Some(10_000_000_000_000), ..Price::default() };

@@ -2,7 +2,7 @@
 //! the bytes after the checksum. The payload is an entry in CBOR (RFC 8949); `tollgate journal dump` prints entries as JSON. Frames
 //! of version 1 hold JSON.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use minicbor::{Decode, Encode};
 use serde::{Serialize, de::DeserializeOwned};
@@ -193,7 +193,7 @@ impl DecodedEntry {
 /// Appends the begin of an attempt to `out`. If it exceeds a frame, its unbounded fields are omitted.
 pub(super) fn encode_begin(begin: &AttemptStart<'_>, out: &mut Vec<u8>) -> Result<(), FrameTooLarge> {
     encode(EntryKind::Begin, begin, out).or_else(|FrameTooLarge| {
-        let shortened = AttemptStart { dropped: Vec::new(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
+        let shortened = AttemptStart { dropped: Cow::default(), earlier: Vec::new(), client_request_id: None, ..begin.clone() };
         encode(EntryKind::Begin, &shortened, out)
     })
 }

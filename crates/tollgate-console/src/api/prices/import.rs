@@ -191,13 +191,13 @@ fn show(list: &PriceList, plan: &ImportPlan, effects: &PriceEffects) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use tollgate_core::{ImportState, KeptReason, Price, PriceSchedule, ScheduledPrice};
+    use tollgate_core::{ImportState, KeptReason, Price, PriceSchedule};
 
     use super::*;
 
     fn row(model: &str, channel: Option<&str>, state: ImportState) -> ImportRow {
         let price = Price { input: Some(1), ..Price::default() };
-        let after = Some(PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]));
+        let after = Some(PriceSchedule::constant(price));
         let channel = channel.map(str::to_owned);
         ImportRow { model: model.to_owned(), channel, state, entry: None, before: None, after, notes: Vec::new() }
     }

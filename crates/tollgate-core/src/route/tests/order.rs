@@ -187,7 +187,7 @@ fn echo_answers_in_the_callers_protocol_and_costs_nothing() {
     let echo = Channel { spec: ChannelSpec { provider: Provider::Echo, ..channel("e", &["m"]).spec }, ..channel("e", &["m"]) };
     let case = Case { from: Protocol::Gemini, summary: summary("m", Method::Generate), ..Case::over(vec![echo]) };
     let plan = case.run().unwrap();
-    assert_eq!((plan.first.protocol, plan.first.cost.clone()), (Protocol::Gemini, Some(Price::free())));
+    assert_eq!((plan.first.protocol, plan.first.cost.clone()), (Protocol::Gemini, Some(Price::free().into())));
 }
 
 #[test]

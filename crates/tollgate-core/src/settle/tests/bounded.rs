@@ -59,8 +59,8 @@ fn searches_are_charged_by_their_number() {
         let reply = ReplySummary { searches, ..reply_summary(2, Some(usage(100, 2))) };
         let mut attempt = attempt(AttemptResult::Answered, Some(reply));
         let planned = Arc::make_mut(&mut attempt.planned);
-        (planned.protocol, planned.cost) = (protocol, Some(Price { web_search: Some(5_000_000), ..price("0", "0") }));
-        let sale = Some(Price { web_search: Some(10_000_000), ..price("0", "0") });
+        (planned.protocol, planned.cost) = (protocol, Some(Price { web_search: Some(5_000_000), ..price("0", "0") }.into()));
+        let sale = Some(Price { web_search: Some(10_000_000), ..price("0", "0") }.into());
         settle(RequestFacts { sale, bounds, ..bounded(Outcome::Completed, attempt) })
     };
     let amounts = |record: &UsageRecord| {
@@ -203,7 +203,7 @@ fn cache_writes_kept_for_an_hour_have_their_own_price() {
     let answered = attempt(AttemptResult::Answered, Some(reply_summary(10, Some(reported))));
     let sold = |list: Price| {
         let facts = facts(Outcome::Completed, StreamBreak::Delivered, vec![answered.clone()]);
-        settle(RequestFacts { sale: Some(list), ..facts }).sale
+        settle(RequestFacts { sale: Some(list.into()), ..facts }).sale
     };
     let both = Price { cache_write: Some(1_250_000_000), cache_write_1h: Some(2_000_000_000), ..sale() };
     assert_eq!(sold(both), Some(NanoUsd(60 * 1_000 + 10 * 1_250 + 30 * 2_000 + 10 * 2_000)));

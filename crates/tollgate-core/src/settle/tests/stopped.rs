@@ -1,5 +1,7 @@
 //! Records of requests interrupted by a killed gateway.
 
+use std::borrow::Cow;
+
 use super::*;
 use crate::{AttemptRecord, samples::channel_id};
 use serde_json::json;
@@ -21,9 +23,9 @@ fn begin() -> AttemptStart<'static> {
         stream: true,
         address: Some("192.0.2.1".into()),
         client_request_id: None,
-        dropped: Vec::new(),
+        dropped: Cow::default(),
         price_version: Revision(7),
-        sale: Some(sale()),
+        sale: Some(Cow::Owned(sale())),
         sale_multiplier: Multiplier::ONE,
         policy: StreamBreak::Delivered,
         input: InputCount { tokens: 100, source: Counted },
@@ -37,10 +39,10 @@ fn begin() -> AttemptStart<'static> {
             protocol: Protocol::OpenAi,
             upstream_model: "m-up".into(),
             at: NOW.plus_ms(2),
-            cost: Some(price("0.5", "1")),
+            cost: Some(Cow::Owned(price("0.5", "1"))),
             cost_multiplier: Multiplier::ONE,
         },
-        tags: Tags::default(),
+        tags: Cow::default(),
     }
 }
 

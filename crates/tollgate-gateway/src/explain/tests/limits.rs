@@ -42,7 +42,7 @@ impl Case {
         let channels = rows.channels.values().map(|channel| Channel::clone(channel)).collect();
         let groups = rows.groups.values().map(|group| tollgate_core::Group::clone(group)).collect();
         let price = Price { input: Some(1_000_000_000), output: Some(2_000_000_000), ..Price::default() };
-        let schedule = PriceSchedule(vec![ScheduledPrice { valid_from: None, price }]);
+        let schedule = PriceSchedule::constant(price);
         let model = Model {
             spec: ModelSpec { name: "m".to_owned(), price: Some(schedule), max_output: Some(1_000), ..ModelSpec::default() },
             ..Model::default()

@@ -22,15 +22,15 @@ impl AnswerMemory {
         Self { charge: memory.map(|request| MemoryCharge::new(Arc::clone(request))), copies, received: 0 }
     }
 
-    /// Waits up to `limit` for memory for the declared length.
-    pub(super) async fn declared(&mut self, bytes: usize, limit: Duration) -> Result<(), Failure> {
+    /// Waits for memory for the declared length, up to `limit`, which is asked for only if memory is counted.
+    pub(super) async fn declared(&mut self, bytes: usize, limit: impl FnOnce() -> Duration) -> Result<(), Failure> {
         self.grow_to(bytes, limit).await
     }
 
     /// Counts received bytes. Declared bytes are already counted.
     pub(super) async fn received(&mut self, bytes: usize) -> Result<(), Failure> {
         self.received += bytes;
-        self.grow_to(self.received, MAX_WAIT).await
+        self.grow_to(self.received, || MAX_WAIT).await
     }
 
     /// Keeps the memory charged to the request.
@@ -40,8 +40,8 @@ impl AnswerMemory {
         }
     }
 
-    async fn grow_to(&mut self, bytes: usize, limit: Duration) -> Result<(), Failure> {
+    async fn grow_to(&mut self, bytes: usize, limit: impl FnOnce() -> Duration) -> Result<(), Failure> {
         let Some(charge) = &mut self.charge else { return Ok(()) };
-        charge.grow_to(bytes.saturating_mul(self.copies), limit).await.map_err(|_| Failure::NoMemory)
+        charge.grow_to(bytes.saturating_mul(self.copies), limit()).await.map_err(|_| Failure::NoMemory)
     }
 }

@@ -257,7 +257,10 @@ impl UsageGuard {
 
     /// Notes that the first content is sent.
     pub(crate) fn content_begins(&mut self) {
-        let now = self.recorder.shared.clock.instant();
+        self.content_begins_at(self.recorder.shared.clock.instant());
+    }
+
+    fn content_begins_at(&mut self, now: Instant) {
         if let Some(facts) = &mut self.facts {
             facts.ttft_us.get_or_insert(micros_between(self.started, now));
         }
@@ -314,17 +317,30 @@ impl UsageGuard {
     }
 
     /// Notes that the running attempt gave a complete answer.
-    pub(crate) fn succeeded(&mut self) {
+    fn succeeded_at(&mut self, now: Instant) {
         // Token counts and embeddings are not measured, and a stream that arrived whole has no first token.
         let is_measured = self.facts.as_deref().is_some_and(|facts| !facts.stream && facts.method.generates());
-        let now = self.recorder.shared.clock.instant();
         let took = if is_measured { self.attempt.as_ref().map(|attempt| attempt.elapsed_us(now)) } else { None };
         let observation = Observation::Success { latency: took.map(LatencySample::WholeAnswer) };
         self.end_attempt_at(now, AttemptResult::Answered, None, Some(observation));
     }
 
+    /// Records a complete answer that is about to be sent, which waits for the returned flush. The clock is read once.
+    pub(crate) fn answered_whole(&mut self, summary: ReplySummary) -> Option<SyncWaiter> {
+        let now = self.recorder.shared.clock.instant();
+        self.answering();
+        self.content_begins_at(now);
+        self.delivered(summary);
+        self.succeeded_at(now);
+        self.finish_at(Ending::completed(), now)
+    }
+
     /// Writes the usage record. The answer's last bytes wait for the returned flush.
     pub(crate) fn finish(&mut self, ending: Ending) -> Option<SyncWaiter> {
+        self.finish_at(ending, self.recorder.shared.clock.instant())
+    }
+
+    fn finish_at(&mut self, ending: Ending, now: Instant) -> Option<SyncWaiter> {
         self.end_hedge(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         self.end_attempt(AttemptResult::Cancelled, None, Some(Observation::Abandoned));
         let mut facts = self.facts.take()?;
@@ -337,10 +353,9 @@ impl UsageGuard {
             let catalog = self.recorder.shared.catalog.load();
             facts.group = Caller::of(&catalog, Arc::clone(&facts.key)).group_of_unserved(&catalog, facts.model.as_deref());
         }
-        let now = self.recorder.shared.clock.instant();
         facts.duration_us = micros_between(self.started, now);
         let attempts = irregular::excesses(&facts);
-        let is_free = facts.sale.as_ref().is_some_and(tollgate_core::Price::is_free);
+        let is_free = facts.sale.as_deref().is_some_and(tollgate_core::Price::is_free);
         let trace = self.recorder.shared.traces.begin(&facts, self.parent_span.as_ref());
         if self.contents.is_some() {
             self.store_contents(&facts);

@@ -151,7 +151,7 @@ fn refusals() -> Take {
 fn retries() -> Take {
     let now = PausedClock::start().instant();
     let budget = RetryBudget::new(now);
-    (0..1_000).for_each(|_| budget.request(now));
+    (0..1_000).for_each(|_| _ = budget.request(now));
     Box::new(move |taker| taker.share.try_retry(budget.retries_left(now)) && budget.try_acquire(now))
 }
 

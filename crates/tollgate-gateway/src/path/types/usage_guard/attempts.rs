@@ -138,7 +138,7 @@ impl UsageGuard {
         if let Some(observation) = observation
             && facts.planned.channel.spec.provider != Provider::Echo
         {
-            let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
+            let (planned, now) = (&facts.planned, self.wall_time(now));
             let (channel, by) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.requester()));
             self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, by);
         }

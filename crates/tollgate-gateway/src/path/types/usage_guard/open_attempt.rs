@@ -1,6 +1,9 @@
 //! An attempt under way: its plan, its permit and its progress.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{
+    borrow::Cow,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+};
 
 use tokio::time::Instant;
 use tollgate_core::{
@@ -43,6 +46,10 @@ impl AttemptProgress {
     /// Records what went wrong.
     fn record_message(&self, message: String) {
         self.state().message = Some(message);
+    }
+
+    pub(crate) const fn began(&self) -> Instant {
+        self.began
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -159,9 +166,9 @@ pub(super) fn start_entry<'a>(
         stream: facts.stream,
         address: facts.address.as_deref().map(Into::into),
         client_request_id: facts.client_request_id.as_deref().map(Into::into),
-        dropped: facts.dropped.clone(),
+        dropped: facts.dropped.as_slice().into(),
         price_version: facts.price_version,
-        sale: facts.sale.clone(),
+        sale: facts.sale.as_deref().map(Cow::Borrowed),
         sale_multiplier: facts.sale_multiplier,
         policy: group.stream_break,
         input: facts.input,
@@ -175,10 +182,10 @@ pub(super) fn start_entry<'a>(
             protocol: planned.protocol,
             upstream_model: (&planned.mapping().upstream).into(),
             at: attempt.at,
-            cost: planned.cost.clone(),
+            cost: planned.cost.as_deref().map(Cow::Borrowed),
             cost_multiplier: planned.account.spec.cost_multiplier,
         },
-        tags: facts.tags.clone(),
+        tags: Cow::Borrowed(&facts.tags),
     })
 }
 
