@@ -108,7 +108,7 @@ async function refusal(end) {
 
 test("the provider is named to the sign-in page", async () => {
   const methods = await (await fetch(`${base.url}/admin/v1/session/methods`)).json();
-  assert.deepEqual(methods, { password: true, oidc: "Example", passkey_origin: `http://localhost:${base.port}`, remember: true });
+  assert.deepEqual(methods, { password: true, oidc: "Example", passkey_origin: `http://localhost:${base.port}`, remember: true, registration: false });
 });
 
 test("claims make the member with role and groups, and each sign-in sets them again", async () => {

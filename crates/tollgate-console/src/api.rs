@@ -40,6 +40,7 @@ pub(crate) mod preferences;
 pub(crate) mod previews;
 mod prices;
 mod proxies;
+mod registration;
 mod session;
 mod settings;
 mod sign_in;
@@ -84,6 +85,7 @@ pub(crate) fn routes() -> impl Iterator<Item = &'static Route> {
         named_rows::MEMBER_ROUTES,
         logins::ROUTES,
         invites::ROUTES,
+        registration::ROUTES,
         named_rows::GROUP_ROUTES,
         group_offers::ROUTES,
         channels::ROUTES,

@@ -2,6 +2,7 @@
 
 mod range;
 mod refused;
+mod registration;
 mod several;
 
 use std::fmt;

@@ -11,7 +11,7 @@ use tollgate_core::{
 use tollgate_protocol::Protocol;
 use tollgate_store::{AlertDestination, IdleTimes, StoreError};
 
-use crate::{appearance::Appearance, currency::DisplayCurrency};
+use crate::{appearance::Appearance, currency::DisplayCurrency, registration::Registration};
 
 /// The process that the console controls: a running gateway, or a command that works on its data folder.
 #[async_trait]
@@ -82,6 +82,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
 
     /// How long members stay signed in.
     fn session_times(&self) -> SessionTimes;
+
+    /// How people become members.
+    fn registration(&self) -> Registration;
 
     /// Counts a request for a feed of the model square from an address.
     /// The error is the number of seconds to wait after too many.

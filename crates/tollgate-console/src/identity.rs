@@ -5,6 +5,7 @@ pub(crate) mod limiter;
 pub(crate) mod links;
 pub(crate) mod origin;
 pub(crate) mod password;
+mod registrations;
 pub(crate) mod signed;
 pub(crate) mod totp;
 pub(crate) mod webauthn;
@@ -17,6 +18,7 @@ use url::Url;
 
 use limiter::SignInLimiter;
 use password::PasswordHasher;
+use registrations::RegistrationLimiter;
 
 use crate::oidc::{OidcProvider, OidcSettings};
 
@@ -54,17 +56,29 @@ pub(crate) struct Identity {
     pub(crate) passwords: PasswordHasher,
     pub(crate) oidc: Option<OidcProvider>,
     limiter: Mutex<SignInLimiter>,
+    registrations: Mutex<RegistrationLimiter>,
     pub(crate) random: RandomSource,
 }
 
 impl Identity {
     pub(crate) fn new(settings: IdentitySettings) -> Self {
         let oidc = settings.oidc.clone().map(OidcProvider::new);
-        Self { settings, passwords: PasswordHasher::default(), oidc, limiter: Mutex::default(), random: RandomSource::system() }
+        Self {
+            settings,
+            passwords: PasswordHasher::default(),
+            oidc,
+            limiter: Mutex::default(),
+            registrations: Mutex::default(),
+            random: RandomSource::system(),
+        }
     }
 
     pub(crate) fn limiter(&self) -> std::sync::MutexGuard<'_, SignInLimiter> {
         self.limiter.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    pub(crate) fn registrations(&self) -> std::sync::MutexGuard<'_, RegistrationLimiter> {
+        self.registrations.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 

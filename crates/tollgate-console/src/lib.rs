@@ -22,6 +22,7 @@ mod oidc;
 mod pages;
 mod price_import;
 mod principal;
+mod registration;
 mod response;
 mod shares;
 mod square;
@@ -55,6 +56,7 @@ pub use jobs::{
 pub use oidc::OidcSettings;
 pub use pages::setting_texts::described_settings;
 pub use price_import::{ImportFailure, ImportRequest};
+pub use registration::{Registration, RegistrationMode};
 pub use response::InternalFailure;
 pub use state::RequestMeta;
 pub use time::{day_text, parse_day, rfc3339};

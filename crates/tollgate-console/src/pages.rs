@@ -51,6 +51,7 @@ mod profile;
 mod protocols;
 mod proxies;
 mod reasons;
+mod register;
 mod reply;
 mod request;
 mod route;
@@ -91,6 +92,7 @@ fn routes() -> impl Iterator<Item = &'static PageRoute> {
         password_link::ROUTES,
         set_up::ROUTES,
         invite::ROUTES,
+        register::ROUTES,
         profile::ROUTES,
         passkeys::ROUTES,
         keys::ROUTES,

@@ -334,6 +334,7 @@ pub enum AuditAction {
     Put,
     Read,
     RefusePasskey,
+    Register,
     Release,
     Remove,
     RemovePasskey,
@@ -356,7 +357,7 @@ pub enum AuditAction {
 }
 
 impl AuditAction {
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::Accept,
         Self::AddPasskey,
         Self::Budgets,
@@ -370,6 +371,7 @@ impl AuditAction {
         Self::Put,
         Self::Read,
         Self::RefusePasskey,
+        Self::Register,
         Self::Release,
         Self::Remove,
         Self::RemovePasskey,
@@ -406,6 +408,7 @@ impl AuditAction {
             Self::Put => "put",
             Self::Read => "read",
             Self::RefusePasskey => "refuse_passkey",
+            Self::Register => "register",
             Self::Release => "release",
             Self::Remove => "remove",
             Self::RemovePasskey => "remove_passkey",

@@ -5,7 +5,7 @@ use std::fmt;
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
-use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
+use tollgate_core::{Billing, InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
 
 use crate::{AdminScope, KeyHash, MemberSpec, ObjectScope, Passkey, StoreError, UsedChallenge};
 
@@ -357,6 +357,15 @@ pub enum IdentityChange {
         email: Option<String>,
         password: Secret,
     },
+    /// Creates a member without an invite: active, with the role `member`, and nothing but what is given here.
+    Register {
+        member: String,
+        /// Granted to the member, and used by keys that name none.
+        group: Option<String>,
+        billing: Billing,
+        email: Option<String>,
+        password: Secret,
+    },
     /// Precondition: the member has no link that is still valid.
     ExpectNoLink {
         member: String,
@@ -397,6 +406,7 @@ impl IdentityChange {
             | Self::MakeInvite { .. }
             | Self::RevokeInvite { .. }
             | Self::AcceptInvite { .. }
+            | Self::Register { .. }
             | Self::ExpectNoLink { .. }
             | Self::MakeLink { .. }
             | Self::UseLink { .. } => AdminScope::Admin,

@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use http::HeaderValue;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio_util::task::TaskTracker;
-use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, SessionTimes};
+use tollgate_console::{Appearance, DisplayCurrency, IdentitySettings, OidcSettings, Registration, SessionTimes};
 use tollgate_core::{AddressLists, Catalog, GroupId, NanoUsd, Redaction, Secret, Timestamp};
 use tollgate_gateway::{
     clock::{Clock as _, SystemClock},
@@ -331,6 +331,13 @@ pub(crate) fn session_times(config: &Config) -> SessionTimes {
         max_ms: ms("console.session_max_hours", 3_600_000),
         can_remember: config.flag("console.remember_me"),
     }
+}
+
+/// How people become members.
+pub(crate) fn registration(config: &Config) -> Registration {
+    let per_hour = u32::try_from(config.number("access.registrations_per_hour")).unwrap_or(u32::MAX);
+    let (group, billing) = (config.text("access.registration_group"), config.text("access.registration_billing"));
+    Registration::of(config.text("access.registration"), group, billing, per_hour)
 }
 
 /// The currency in which pages show amounts.

@@ -22,8 +22,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
     AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency,
-    EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, RequestMeta,
-    SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
+    EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, Registration,
+    RequestMeta, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, Key, NanoUsd, Observation, Revision, Subject, Timestamp,
@@ -411,6 +411,10 @@ impl GatewayHandle for RunningGateway {
 
     fn session_times(&self) -> SessionTimes {
         compose::session_times(&self.settings.current())
+    }
+
+    fn registration(&self) -> Registration {
+        compose::registration(&self.settings.current())
     }
 
     fn square_request(&self, from: Option<IpAddr>) -> Result<(), u32> {

@@ -18,7 +18,7 @@ use crate::{api_error::ApiError, identity::links::INVITE_PAGE, response::ApiResp
 
 const DEFAULT_LIFE_MS: i64 = 7 * 86_400_000;
 const MAX_LIFE_MS: i64 = 90 * 86_400_000;
-const MEMBER_NAME: Kind = Kind::Name { max: 100 };
+pub(super) const MEMBER_NAME: Kind = Kind::Name { max: 100 };
 const GROUPS: Kind = Kind::List { of: &NAME, max: 100 };
 
 static INVITE: Object = Object::of(
@@ -144,6 +144,7 @@ async fn one(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    require_invites(&context)?;
     let (identity, now) = (&context.state.identity, context.now());
     rows::require_future(&context, "expires_at")?;
     let expires_at = context.body.time("expires_at").unwrap_or_else(|| now.plus_ms(DEFAULT_LIFE_MS));
@@ -179,8 +180,14 @@ async fn revoke(context: RequestContext) -> Result<ApiResponse, ApiError> {
     one(context).await
 }
 
+/// Invites are of no use while registration is off.
+fn require_invites(context: &RequestContext) -> Result<(), ApiError> {
+    if context.state.gateway.registration().takes_invites() { Ok(()) } else { Err(ApiError::registration_off()) }
+}
+
 /// The open invite of the token in the body.
 async fn offered(context: &RequestContext) -> Result<Invite, ApiError> {
+    require_invites(context)?;
     begin_attempt(context, None)?;
     let hash = context.state.store.hasher.hash(context.body.text("token").unwrap_or_default());
     let found = context.state.store.identity.find_invite(&hash).await?;

@@ -49,6 +49,7 @@ static METHODS: Object = Object::of(
         )
         .or_null(),
         read("remember", Kind::Flag, "Whether members can choose to be remembered."),
+        read("registration", Kind::Flag, "Whether visitors can register."),
     ],
 );
 
@@ -88,7 +89,10 @@ async fn methods(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let relying_party = RelyingParty::of(&context.state.identity.settings.url);
     let passkey_origin = relying_party.map(|relying_party| relying_party.origin);
     let remember = context.state.gateway.session_times().can_remember;
-    Ok(ApiResponse::ok(json!({"password": true, "oidc": oidc, "passkey_origin": passkey_origin, "remember": remember})))
+    let registration = context.state.gateway.registration().is_open();
+    Ok(ApiResponse::ok(json!({
+        "password": true, "oidc": oidc, "passkey_origin": passkey_origin, "remember": remember, "registration": registration,
+    })))
 }
 
 fn provider(context: &RequestContext) -> Result<&OidcProvider, ApiError> {

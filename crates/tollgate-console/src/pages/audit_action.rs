@@ -23,6 +23,7 @@ pub(crate) fn word(t: Locale, action: &str, kind: &str, detail: &Value) -> Strin
         "set_password" => t.say("audit.password_set"),
         "top_up" => t.say("audit.topped_up"),
         "adjust" => t.say("audit.adjusted"),
+        "register" => t.say("audit.registered"),
         "read" => t.say("audit.read"),
         "start" => t.say("audit.started"),
         "cancel" => t.say("audit.cancelled"),

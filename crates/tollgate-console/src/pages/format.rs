@@ -166,6 +166,7 @@ pub(crate) fn with_unit(t: Locale, value: &str, unit: &str) -> String {
         "days" if number == 1 => t.say("unit.day").to_owned(),
         "days" => t.say_with("unit.days", &[("count", &integer(number))]),
         "%" => format!("{number} %"),
+        "per hour" => t.say_with("unit.per_hour", &[("count", &integer(number))]),
         "per minute" => t.say_with("unit.per_minute", &[("count", &integer(number))]),
         _ => format!("{} {unit}", integer(number)),
     }

@@ -109,6 +109,7 @@ operations! {
     MAKE_TOTP_SECRET = "make_totp_secret";
     PULL_CATALOG = "pull_catalog";
     PREVIEW_GROUP_OFFERS = "preview_group_offers";
+    REGISTER = "register";
     REMOVE_BACKUP = "remove_backup";
     REMOVE_DESTINATION = "remove_destination";
     REMOVE_GROUP = "remove_group";

@@ -74,6 +74,9 @@ pub(crate) fn say(t: Locale, error: &ApiError) -> String {
         (_, Some("email"), _) => t.say("problem.email"),
         ("oidc_failed", ..) => t.say("problem.oidc_failed"),
         ("oidc_refused", ..) => t.say("problem.oidc_refused"),
+        ("registration_off", ..) => t.say("problem.registration_off"),
+        ("registration_closed", ..) => t.say("problem.registration_closed"),
+        ("login_taken", ..) => t.say("problem.login_taken"),
         ("not_admitted", ..) => t.say("problem.not_admitted"),
         ("no_password", ..) => t.say("problem.no_password"),
         ("no_totp", ..) => t.say("problem.no_totp"),
@@ -233,7 +236,10 @@ pub(crate) fn page(request: &PageRequest, failure: &PageFailure) -> PageReply {
         title: title(t, error.status),
         text: say(t, error),
         request_id: request.meta.id.to_string(),
-        may_sign_in: matches!(error.code(), "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted"),
+        may_sign_in: matches!(
+            error.code(),
+            "challenge_ended" | "oidc_failed" | "oidc_refused" | "not_admitted" | "registration_closed"
+        ),
         may_retry: error.status.is_server_error() || error.retry_after().is_some(),
     };
     let reply = PageReply::page(error.status, &template).unwrap_or_else(|_| PageReply::redirect(&request.url("/")));

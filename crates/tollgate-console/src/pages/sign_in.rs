@@ -51,6 +51,8 @@ struct SignInPage {
     oidc: Option<OidcButton>,
     /// Origin at which browsers offer passkeys.
     passkey_origin: Option<String>,
+    /// Whether visitors can register.
+    takes_registrations: bool,
 }
 
 #[derive(Debug)]
@@ -77,6 +79,7 @@ struct Methods {
     oidc: Option<String>,
     passkey_origin: Option<String>,
     remember: bool,
+    registration: bool,
 }
 
 /// The end of a step of signing in.
@@ -142,6 +145,7 @@ async fn password_page(request: &PageRequest, form: &FormState, to: &str) -> Res
         to: to.to_owned(),
         oidc,
         passkey_origin: methods.passkey_origin,
+        takes_registrations: methods.registration,
     };
     PageReply::page(form.status(), &template)
 }

@@ -69,6 +69,14 @@ impl Batch<'_> {
             IdentityChange::AcceptInvite { hash, member, email, password } => {
                 self.accept_invite(hash, member, email.as_deref(), password).await
             }
+            IdentityChange::Register { member, group, billing, email, password } => {
+                let groups = group.iter().cloned().collect();
+                let (default_group, billing) = (group.clone(), *billing);
+                let spec = MemberSpec { name: member.clone(), groups, default_group, billing, ..MemberSpec::default() };
+                let made = self.make_login(&spec, email.as_deref(), password).await?;
+                self.record_identity(AuditKind::Login, AuditAction::Register, &made.id, member, &json!({}));
+                Ok(())
+            }
             IdentityChange::ExpectNoLink { member } => self.expect_no_link(member).await,
             IdentityChange::MakeLink { member, kind, hash, expires_at } => self.make_link(member, *kind, hash, *expires_at).await,
             IdentityChange::UseLink { hash, password } => self.use_link(hash, password).await,
@@ -292,10 +300,6 @@ impl Batch<'_> {
     ) -> Result<(), StoreError> {
         let found = self.rows.invite_by_hash(hash).await?.filter(|row| row.invite.is_open(self.now));
         let Some(mut row) = found else { return Err(identity_refused(member, IdentityRefusal::InviteInvalid)) };
-        self.expect_new(RowKind::Member, "", member).await?;
-        if self.rows.member_of_email(&member.to_lowercase()).await?.is_some() {
-            return Err(identity_refused(member, IdentityRefusal::EmailTaken));
-        }
         // Groups may have been removed since the invite was made.
         let mut groups = Vec::new();
         for group in &row.invite.spec.groups {
@@ -304,14 +308,24 @@ impl Batch<'_> {
             }
         }
         let spec = MemberSpec { name: member.to_owned(), role: row.invite.spec.role, groups, ..MemberSpec::default() };
-        self.put_member(&spec).await?;
-        let made = self.need(RowKind::Member, "", member).await?;
-        self.set_email(&made, email).await?;
-        self.set_password(&made, password, AuditAction::SetPassword).await?;
+        self.make_login(&spec, email, password).await?;
         row.invite.spec.state = InviteState::Accepted(member.to_owned());
         self.rows.put_invite(&row).await?;
         self.record_identity(AuditKind::Invite, AuditAction::Accept, &row.invite.id.to_string(), member, &json!({}));
         Ok(())
+    }
+
+    /// Creates a member who signs in with a password. Neither the name nor the address may be the name or the address of another one.
+    async fn make_login(&mut self, spec: &MemberSpec, email: Option<&str>, password: &Secret) -> Result<CatalogRow, StoreError> {
+        self.expect_new(RowKind::Member, "", &spec.name).await?;
+        if self.rows.member_of_email(&spec.name.to_lowercase()).await?.is_some() {
+            return Err(identity_refused(&spec.name, IdentityRefusal::EmailTaken));
+        }
+        self.put_member(spec).await?;
+        let made = self.need(RowKind::Member, "", &spec.name).await?;
+        self.set_email(&made, email).await?;
+        self.set_password(&made, password, AuditAction::SetPassword).await?;
+        Ok(made)
     }
 
     async fn expect_no_link(&mut self, member: &str) -> Result<(), StoreError> {

@@ -1,6 +1,6 @@
 //! The contract of every [`crate::IdentityStore`], and the changes of logins.
 
-use tollgate_core::{InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
+use tollgate_core::{Billing, InviteId, MemberId, MemberStatus, Role, Secret, SessionId, Timestamp};
 
 use super::{apply, put_group, put_key, refusal};
 use crate::{
@@ -265,6 +265,37 @@ pub(super) async fn invite_makes_one_member(store: &Store) {
     assert_eq!(states, [InviteState::Accepted("ann".to_owned()), InviteState::Revoked, InviteState::Open]);
     assert_eq!(store.identity.invites(Some(id), 1).await.unwrap()[0].id, second);
     assert_eq!(store.identity.invite(id).await.unwrap().map(|invite| invite.id), Some(id));
+}
+
+fn register(member: &str, group: Option<&str>, email: Option<&str>) -> Change {
+    identity(IdentityChange::Register {
+        member: member.to_owned(),
+        group: group.map(str::to_owned),
+        billing: Billing::Prepaid,
+        email: email.map(str::to_owned),
+        password: secret("$argon2id$…"),
+    })
+}
+
+pub(super) async fn registration_makes_a_plain_member(store: &Store) {
+    apply(store, &[put_group("guests", &[]), register("ann", Some("guests"), Some("Ann@example.com"))]).await.unwrap();
+    let made = store.identity.find_login("ann@example.com").await.unwrap().unwrap();
+    assert_eq!((made.name.as_str(), made.role, made.status), ("ann", Role::Member, MemberStatus::Active));
+    assert!(made.can_sign_in());
+    let row = store.listing.row(RowKind::Member, &made.id.to_string(), ObjectScope::Everything).await.unwrap().unwrap();
+    let spec: MemberSpec = row.read().unwrap();
+    assert_eq!((spec.billing, spec.default_group.as_deref()), (Billing::Prepaid, Some("guests")));
+    assert_eq!(spec.groups, ["guests"]);
+    assert_eq!(refusal(apply(store, &[register("ann", None, None)]).await.unwrap_err()), ChangeRefusal::Exists);
+    assert_eq!(refused(store, register("ANN@example.com", None, None)).await, IdentityRefusal::EmailTaken);
+    assert_eq!(refused(store, register("eve", None, Some("ann@EXAMPLE.com"))).await, IdentityRefusal::EmailTaken);
+    let unknown = refusal(apply(store, &[register("eve", Some("gone"), None)]).await.unwrap_err());
+    assert!(matches!(unknown, ChangeRefusal::Unknown { kind: RowKind::Group, .. }), "{unknown:?}");
+    assert!(store.identity.find_login("eve").await.unwrap().is_none(), "nothing is kept of what was refused");
+    let audit = store.catalog.audit(None, 100).await.unwrap();
+    let entry = audit.iter().find(|event| event.action == "register").unwrap();
+    assert_eq!((entry.kind, entry.name.as_str()), (AuditKind::Login, "ann"));
+    assert!(!audit.iter().any(|event| event.detail.contains("argon2")), "{audit:?}");
 }
 
 pub(super) async fn link_sets_a_password_once(store: &Store) {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
     AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
-    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingRefusal,
+    ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, Registration, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
     AccountHealth, AccountId, AccountStanding, Budget, Catalog, ChannelId, HealthStatus, HealthView, Key, NanoUsd, Observation,
@@ -174,6 +174,10 @@ impl GatewayHandle for StoppedGateway {
 
     fn session_times(&self) -> SessionTimes {
         compose::session_times(&self.config.load())
+    }
+
+    fn registration(&self) -> Registration {
+        compose::registration(&self.config.load())
     }
 
     fn square_request(&self, _: Option<IpAddr>) -> Result<(), u32> {

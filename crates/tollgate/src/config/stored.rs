@@ -147,7 +147,7 @@ mod tests {
 
     /// Settings that change at run time outside of the gateway's own settings, besides those of alerts: `LiveSettings` and the tasks
     /// that follow it apply them.
-    const APPLIED_ELSEWHERE: [&str; 20] = [
+    const APPLIED_ELSEWHERE: [&str; 24] = [
         "log.level",
         "journal.max_bytes",
         "journal.reserve_bytes",
@@ -168,6 +168,10 @@ mod tests {
         "console.remember_me",
         "console.currency",
         "console.currency_per_usd",
+        "access.registration",
+        "access.registration_group",
+        "access.registration_billing",
+        "access.registrations_per_hour",
     ];
 
     #[test]

@@ -2,7 +2,7 @@
 //! environment variables, `tollgate check` and the admin API are derived from it.
 
 use tollgate_console::{
-    Appearance, CURRENCIES,
+    Appearance, CURRENCIES, Registration,
     SettingKind::{
         self, Address, Flag, HttpUrl, Image, Line, Networks, Number, OneOf, Origins, Pattern, Percents, Rate, Share, Text,
         TimeZone, Usd,
@@ -29,13 +29,14 @@ pub(crate) struct SettingSpec {
 impl SettingSpec {
     /// Unit of a number or an amount, by the end of its name; `None` for counts and other kinds of values.
     pub(crate) fn unit(&self) -> Option<&'static str> {
-        const UNITS: [(&str, &str); 7] = [
+        const UNITS: [(&str, &str); 8] = [
             ("_ms", "ms"),
             ("bytes_per_s", "bytes/s"),
             ("_bytes", "bytes"),
             ("_s", "s"),
             ("_days", "days"),
             ("_minute", "per minute"),
+            ("_hour", "per hour"),
             ("_percent", "%"),
         ];
         match self.kind {
@@ -254,6 +255,16 @@ settings! {
         "Currency in which pages show amounts, at the rate of `currency_per_usd`. Prices, budgets, balances, exports and APIs are in USD.";
     "console.currency_per_usd": Rate, None, at_run_time: true =>
         "Units of `currency` for one USD, such as \"7.1\"; absent: pages show amounts in USD.";
+    "access.registration": OneOf(Registration::MODES), Some("\"invite\""), at_run_time: true =>
+        "How people become members. off: admins make them; invites can be neither made nor accepted. invite: also with the link of an \
+         invite. open: visitors can register, too.";
+    "access.registration_group": Line(100), None, at_run_time: true =>
+        "Group of members who register, for their keys that name none; it is granted to them if it is private. Absent: the group `default`.";
+    "access.registration_billing": OneOf(Registration::BILLING), Some("\"prepaid\""), at_run_time: true =>
+        "Billing of members who register. prepaid: their balance, 0 at first, must cover each request. postpaid: it may go below zero, so everyone \
+         who registers has credit.";
+    "access.registrations_per_hour": Number(1, 10_000), Some("60"), at_run_time: true =>
+        "Registrations in an hour on a node, refused ones included; at most 5 of one address. Further ones get 429.";
     "oidc.issuer": Text, None =>
         "Address of an OpenID provider at which members sign in, such as \"https://id.example.com\"; its callback is console.url with /admin/v1/oidc/callback.";
     "oidc.client_id": Text, None =>

@@ -6,6 +6,7 @@ mod commands;
 mod keys;
 mod objects;
 mod passkeys;
+mod registration;
 mod sessions;
 mod set_up;
 mod walk;

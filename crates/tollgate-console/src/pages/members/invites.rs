@@ -38,7 +38,8 @@ struct InvitesPage {
     banner: Option<String>,
     /// The link of the invite that was just made.
     link: Option<String>,
-    form: FormView,
+    /// `None` while registration is off.
+    form: Option<FormView>,
     rows: Vec<InviteRow>,
     pager: Pager,
 }
@@ -118,7 +119,9 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
         tabs: tabs(request, true),
         banner: state.banner(),
         link,
-        form: FormView::new(request.url("/members/invites"), vec![ControlSection::new("", controls)], t.say("members.invite_make")),
+        form: request.state.gateway.registration().takes_invites().then(|| {
+            FormView::new(request.url("/members/invites"), vec![ControlSection::new("", controls)], t.say("members.invite_make"))
+        }),
         rows,
         pager: request.pager("/members/invites", count, found.next.as_deref()),
     };

@@ -24,18 +24,20 @@ use crate::{
         reply::{PageFailure, PageReply},
         request::{PageRequest, path_of},
     },
+    registration::Registration,
 };
 
 /// A field of the form: its name, its setting, and the reason to show if the setting refuses the value.
 type Field = (&'static str, &'static str, &'static str);
 
-const FIELDS: [Field; 7] = [
+const FIELDS: [Field; 8] = [
     ("name", "console.display_name", "line"),
     ("api_url", "console.api_url", "http_url"),
     ("language", "console.language", ""),
     ("time_zone", "console.time_zone", "time_zone"),
     ("currency", "console.currency", ""),
     ("currency_per_usd", "console.currency_per_usd", "rate"),
+    ("registration", "access.registration", ""),
     ("square_public", "square.public", ""),
 ];
 const LONGEST_URL: usize = 500;
@@ -54,17 +56,17 @@ struct GatewayPage {
     fixed: Vec<FixedSetting>,
     /// Address of the console, which is read at the start.
     console_url: String,
-    /// How members come.
-    people: &'static str,
+    /// Who can sign in at the OpenID provider, if there is one.
+    provider: Option<&'static str>,
 }
 
-/// How people become members. It is decided by invites and by the settings of the OpenID provider, which are read at the start.
-fn people(t: Locale, settings: &[EffectiveSetting]) -> Result<&'static str, ApiError> {
+/// Who can sign in at the OpenID provider; its settings are read at the start. `None` without a provider.
+fn provider(t: Locale, settings: &[EffectiveSetting]) -> Result<Option<&'static str>, ApiError> {
     let has_provider = setting(settings, "oidc.issuer")?.value.as_deref().is_some_and(|issuer| !issuer.is_empty());
     Ok(match (has_provider, setting(settings, "oidc.create_members")?.value.as_deref()) {
-        (false, _) => t.say("set_up.people_invites"),
-        (true, Some("true")) => t.say("set_up.people_provider"),
-        (true, _) => t.say("set_up.people_known"),
+        (false, _) => None,
+        (true, Some("true")) => Some(t.say("set_up.people_provider")),
+        (true, _) => Some(t.say("set_up.people_known")),
     })
 }
 
@@ -83,6 +85,7 @@ fn label(t: Locale, field: &str) -> &'static str {
         "time_zone" => t.say("profile.time_zone"),
         "currency" => t.say("set_up.currency"),
         "currency_per_usd" => t.say("set_up.rate"),
+        "registration" => t.say("set_up.registration"),
         _ => t.say("set_up.square_public"),
     }
 }
@@ -102,7 +105,19 @@ fn control(request: &PageRequest, form: &FormState, field: &'static str) -> Cont
         "time_zone" => form.suggest(field, name, time_zones().collect()).max(MAX_TIME_ZONE).hint(t.say("set_up.time_zone_hint")),
         "currency" => form.choice(field, name, CURRENCIES.iter().map(|code| (*code, *code))),
         "currency_per_usd" => form.number(field, name).hint(t.say("set_up.rate_hint")),
+        "registration" => {
+            let modes = Registration::MODES.iter().map(|mode| (*mode, mode_name(t, mode)));
+            form.choice(field, name, modes).hint(t.say("set_up.registration_hint"))
+        }
         _ => form.check(field, name).hint(t.say("set_up.square_hint")),
+    }
+}
+
+fn mode_name(t: Locale, mode: &str) -> &'static str {
+    match mode {
+        "open" => t.say("set_up.registration_open"),
+        "invite" => t.say("set_up.registration_invite"),
+        _ => t.say("set_up.registration_off"),
     }
 }
 
@@ -150,7 +165,7 @@ fn gateway_page(request: &PageRequest, form: &FormState) -> Result<PageReply, Pa
         controls: controls.into_iter().map(|(_, control)| control).collect(),
         square_public: square.into_iter().next().map(|(_, control)| control),
         fixed,
-        people: people(t, &settings)?,
+        provider: provider(t, &settings)?,
         console_url: request.state.identity.settings.url.as_str().trim_end_matches('/').to_owned(),
     };
     PageReply::page(form.status(), &template)

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tollgate_testkit::{Postgres, Request, TestGateway};
 
-use super::{Browser, PASSWORD, codes, make_member, passkeys, sign_in, try_sign_in};
+use super::{Browser, PASSWORD, codes, make_member, passkeys, registration, sign_in, try_sign_in};
 use crate::{
     admin::{Admin, ok},
     support,
@@ -22,7 +22,7 @@ pub(crate) fn walk(admin: &Admin) {
     };
     let methods = ok(&admin.send("GET", "/admin/v1/session/methods", &Request::get("/admin/v1/session/methods")));
     let origin = passkeys::origin(admin);
-    assert_eq!(methods, json!({"password": true, "oidc": null, "passkey_origin": origin, "remember": true}));
+    assert_eq!(methods, json!({"password": true, "oidc": null, "passkey_origin": origin, "remember": true, "registration": false}));
     let set_up = admin.post("/admin/v1/setup-link", &json!({}));
     ok(&open("password-links/check", &json!({"token": set_up["token"]})));
     ok(&open("password-links/use", &json!({"token": set_up["token"], "new_password": PASSWORD})));
@@ -34,6 +34,9 @@ pub(crate) fn walk(admin: &Admin) {
     admin.get(&path);
     admin.delete(&path);
     admin.get("/admin/v1/invites");
+
+    registration::set(admin, "access.registration", "open");
+    ok(&open("registration", &json!({"name": "registered", "new_password": PASSWORD})));
 
     make_member(admin, "ann", "member");
     let key = admin.post("/admin/v1/keys", &json!({"name": "of ann", "member": "ann"}));

@@ -41,8 +41,9 @@ fn set_up_link_leads_to_the_console() {
     let sent: Vec<_> = sent.iter().map(|(name, value)| (*name, value.as_str())).collect();
     assert_eq!(location(&person.post(&admin.gateway, "/setup", &sent)), "/setup/gateway");
     assert!(person.page(&admin.gateway, "/setup/gateway").contains("This gateway"));
-    assert_eq!(location(&person.post(&admin.gateway, "/setup/gateway", &[])), "/setup/channel");
+    assert_eq!(location(&person.post(&admin.gateway, "/setup/gateway", &[("registration", "off")])), "/setup/channel");
     assert_eq!(admin.get("/admin/v1/settings/square.public")["value"], "false");
+    assert_eq!(admin.get("/admin/v1/settings/access.registration")["value"], "off");
     let page = person.page(&admin.gateway, "/console");
     assert!(page.contains("Your base URL") && page.contains("Saved") && page.contains("owner"), "{page}");
     assert!(!person.page(&admin.gateway, "/console").contains("class=\"toast\""), "a message is shown once");
@@ -98,6 +99,52 @@ fn invite_is_accepted_on_its_page() {
     assert!(accept("ben", "no address").text().contains("such as ann@example.com"));
     assert_eq!(location(&accept("ben", "")), "/console");
     assert!(person.page(&admin.gateway, "/console").contains("ben"));
+}
+
+#[test]
+fn visitor_registers_on_the_page_that_the_sign_in_leads_to() {
+    let admin = Admin::echo();
+    make_member(&admin, "taken", "member");
+    let mut person = Person::default();
+    let closed = person.get(&admin.gateway, "/register");
+    assert!(closed.status == 403 && closed.text().contains("Ask an admin for an invite"), "{}", closed.text());
+    assert!(!person.page(&admin.gateway, "/sign-in").contains("/register"));
+    let open = json!({"value": "open"});
+    crate::admin::ok(&admin.call("PUT", "/admin/v1/settings/access.registration", Some(&open)));
+    assert!(person.page(&admin.gateway, "/sign-in").contains("href=\"/register\""));
+    assert!(person.page(&admin.gateway, "/register").contains("data-strength=\"new_password\""));
+    let mut send = |name: &str, email: &str, again: &str| {
+        let fields = [("name", name), ("email", email), ("new_password", PASSWORD), ("new_password_again", again)];
+        person.post(&admin.gateway, "/register", &fields)
+    };
+    for (name, email, again, text) in [
+        ("taken", "", PASSWORD, "This name or e-mail address cannot be used"),
+        ("ben", "no address", PASSWORD, "such as ann@example.com"),
+        ("ben", "", "another good one", "The two passwords differ"),
+        ("", "", PASSWORD, "aria-invalid"),
+    ] {
+        let answer = send(name, email, again);
+        let page = answer.text();
+        assert!(answer.status == 422 && page.contains(text) && !page.contains(PASSWORD), "{name} {email}: {page}");
+    }
+    assert_eq!(location(&send("ben", "ben@example.com", PASSWORD)), "/console");
+    let page = person.page(&admin.gateway, "/console");
+    assert!(page.contains("ben") && !page.contains("href=\"/settings\""), "{page}");
+    assert_eq!(location(&person.get(&admin.gateway, "/register")), "/console", "one who is in is sent on");
+}
+
+#[test]
+fn invite_says_that_registration_is_off() {
+    let admin = Admin::echo();
+    let made = admin.post("/admin/v1/invites", &json!({}));
+    crate::admin::ok(&admin.call("PUT", "/admin/v1/settings/access.registration", Some(&json!({"value": "off"}))));
+    let page = Person::default().get(&admin.gateway, path_of(made["link"].as_str().unwrap()));
+    assert!(page.status == 403 && page.text().contains("Registration is off"), "{}", page.text());
+    make_member(&admin, "ann", "admin");
+    let mut person = Person::default();
+    person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", PASSWORD)]);
+    let page = person.page(&admin.gateway, "/members/invites");
+    assert!(page.contains("href=\"/settings/access.registration\"") && !page.contains("name=\"note\""), "{page}");
 }
 
 #[test]

@@ -68,6 +68,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("requests before a sign-in", "an address has a quarter of them; 10 failed attempts end what a name may try"),
     ("requests of a member to the admin API", "they are the member's own"),
     ("attempts to sign in", "they are counted by name and address"),
+    ("registrations of visitors", "they are counted by address; members do not register"),
     ("passkeys", "they are the member's own; a challenge is stored with the sign-in that answers it"),
     ("password hashes", "only requests before a sign-in and of one member wait for them, which have shares"),
     ("sessions", "they are the member's own"),
