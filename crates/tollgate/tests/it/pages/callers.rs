@@ -210,7 +210,7 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
     let made = admin
-        .post("/admin/v1/keys", &json!({"name": "ci", "member": "ann", "rpm": 60, "budget": {"amount": "5", "window": "day"}}));
+        .post("/admin/v1/keys", &json!({"name": "ci", "member": "ann", "rpm": 60, "budget": {"amount": "5.001", "window": "day"}}));
     let key = made["key"].as_str().unwrap();
     wait_for("the key is known", Duration::from_secs(30), || answers(&admin, key));
     let mut visitor = Person::default();
@@ -221,6 +221,7 @@ fn key_is_checked_without_an_account_and_never_sent_back() {
     let answer = visitor.post(&admin.gateway, "/key", &[("key", key)]);
     let page = answer.text();
     assert!(answer.status == 200 && page.contains("$5.00") && page.contains("60") && page.contains("echo"), "{page}");
+    assert!(page.contains("of $5.001 spent\">"), "the exact amount is the title of the rounded one: {page}");
     assert!(!page.contains(key), "{page}");
     for (wrong, says) in [
         ("", "Paste a key."),
