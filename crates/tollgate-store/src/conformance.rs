@@ -276,6 +276,7 @@ conformance! {
         preferences_are_kept_with_the_login,
         invite_makes_one_member,
         registration_makes_a_plain_member,
+        link_of_the_set_up_makes_an_admin_of_another_name,
         link_sets_a_password_once,
         admins_are_listed_with_their_logins,
         admin_key_of_a_member_is_narrowed_and_ends_with_the_member,

@@ -377,10 +377,12 @@ pub enum IdentityChange {
         hash: KeyHash,
         expires_at: Timestamp,
     },
-    /// Sets the password of the member that the link is for.
+    /// Sets the password of the member that the link is for. With another name, a link of the set-up makes an admin of that name
+    /// instead, because names do not change; other links refuse one.
     UseLink {
         hash: KeyHash,
         password: Secret,
+        name: Option<String>,
     },
 }
 

@@ -3,15 +3,16 @@
 use serde_json::json;
 use tollgate_core::{MemberId, MemberStatus};
 use tollgate_store::{
-    AdminScope, Change, IdentityChange, IdentityRefusal, LinkKind, LoginMember, RowKind, SecondFactor, SignInMethod,
+    Actor, AdminScope, Change, IdentityChange, IdentityRefusal, LinkKind, LoginMember, RowKind, SecondFactor, SignInMethod,
     fields::{Access, Kind, Object, WriteMode},
 };
 
 use super::{
+    invites::MEMBER_NAME,
     request_context::RequestContext,
     route::{Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{NAME, TEXT, needed, read},
+    schema::{NAME, TEXT, both, needed, read},
     sign_in::{
         NEW_PASSWORD, PASSWORD, SIGN_IN, SignInWay, TOKEN, admit, attempt_succeeded, begin_attempt, hash_password, need_session,
         open_session, prove_password,
@@ -32,7 +33,12 @@ static PASSWORDS: Object = Object::of(
 static LINK_TOKEN: Object = Object::of("LinkToken", &[needed("token", TOKEN, "`token` of the link.")]);
 static LINK_USE: Object = Object::of(
     "LinkUse",
-    &[needed("token", TOKEN, "`token` of the link."), needed("new_password", NEW_PASSWORD, "The password to set.")],
+    &[
+        needed("token", TOKEN, "`token` of the link."),
+        needed("new_password", NEW_PASSWORD, "The password to set."),
+        both("name", MEMBER_NAME, "Name of the first admin, with a link of kind `set_up`; default: that of the link's member.")
+            .with(Access::WriteOnly),
+    ],
 );
 static NEW: Object = Object::of("NewPassword", &[needed("new_password", NEW_PASSWORD, "The password to set.")]);
 static LINK: Object = Object::of(
@@ -145,12 +151,24 @@ async fn check(context: RequestContext) -> Result<ApiResponse, ApiError> {
 }
 
 async fn use_link(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    let (_, member) = linked(&context).await?;
-    let password = hash_password(&context, "new_password", &names(&member)).await?;
+    let (link, member) = linked(&context).await?;
+    let name = context.body.text("name").filter(|name| *name != member.name).map(str::to_owned);
+    if name.is_some() && link.kind != LinkKind::SetUp {
+        return Err(ApiError::value("name", "only the link of the first admin takes a name"));
+    }
+    let known: Vec<&str> = names(&member).into_iter().chain(name.as_deref()).collect();
+    let password = hash_password(&context, "new_password", &known).await?;
     let hash = context.state.store.hasher.hash(context.body.text("token").unwrap_or_default());
-    let change = Change::Identity(Box::new(IdentityChange::UseLink { hash, password }));
-    context.apply_as(&member_actor(member.id, &member.name), &[change]).await?;
-    let member = context.state.store.identity.login(member.id).await?.ok_or_else(ApiError::internal)?;
+    let change = Change::Identity(Box::new(IdentityChange::UseLink { hash, password, name: name.clone() }));
+    let identity = &context.state.store.identity;
+    let member = if let Some(name) = name {
+        context.apply_as(&Actor { name: "set-up link".to_owned(), ..context.actor() }, &[change]).await?;
+        identity.find_login(&name).await?
+    } else {
+        context.apply_as(&member_actor(member.id, &member.name), &[change]).await?;
+        identity.login(member.id).await?
+    };
+    let member = member.ok_or_else(ApiError::internal)?;
     admit(&context, &member, SignInWay::of(SignInMethod::Link), &member.name).await
 }
 

@@ -40,6 +40,8 @@ struct PasswordLinkPage {
     /// Those of the set-up, if it begins here.
     steps: Vec<SetUpStep>,
     token: String,
+    /// The name of the first admin, in the set-up.
+    name: Option<Control>,
     password: Control,
     again: Control,
     strength: PasswordStrength,
@@ -99,20 +101,27 @@ impl PasswordStrength {
 }
 
 async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    link_page(&request, request.query.value("token"), &FormState::default()).await
+    link_page(&request, request.query.value("token"), None).await
 }
 
-async fn link_page(request: &PageRequest, token: &str, form: &FormState) -> Result<PageReply, PageFailure> {
+/// `form`: one that was sent.
+async fn link_page(request: &PageRequest, token: &str, form: Option<&FormState>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let link: LinkView = read_answer(request.send(operations::CHECK_PASSWORD_LINK, &[("token", token)]).await?)?;
     let title = if link.is_set_up() { t.say("set_up.title") } else { t.say("reset.title") };
+    let first = FormState::of(FormData::of(&[("name", &link.member)]));
+    let form = form.unwrap_or(&first);
     let (password, again) = new_password(t, form);
+    let name = link.is_set_up().then(|| {
+        form.text("name", t.say("invite.name")).autocomplete("username").hint(t.say("invite.name_hint")).required().focus()
+    });
     let template = PasswordLinkPage {
         layout: request.layout(title).public_shell().with(Script::Password),
         t,
         banner: form.banner(),
         token: token.to_owned(),
-        password: password.focus(),
+        password: if name.is_some() { password } else { password.focus() },
+        name,
         again,
         strength: PasswordStrength::of(t),
         expires_at: format::time(t, &link.expires_at),
@@ -124,19 +133,22 @@ async fn link_page(request: &PageRequest, token: &str, form: &FormState) -> Resu
 
 async fn send(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (form, token) = (&request.form, request.form.value("token"));
+    let is_set_up = request.address.starts_with("/setup");
     let sent = match check_repeated(form) {
-        Ok(password) => request.send(operations::USE_PASSWORD_LINK, &[("token", token), ("new_password", password)]).await,
+        Ok(password) => {
+            let mut fields = vec![("token", token), ("new_password", password)];
+            fields.extend(is_set_up.then(|| ("name", form.value("name").trim())));
+            request.send(operations::USE_PASSWORD_LINK, &fields).await
+        }
         Err(error) => Err(error),
     };
     match sent {
-        Ok(answer) => {
-            let is_set_up = request.address.starts_with("/setup");
-            proceed(&request, SignInStep::of(answer), if is_set_up { "/setup/gateway" } else { HOME })
-        }
+        Ok(answer) => proceed(&request, SignInStep::of(answer), if is_set_up { "/setup/gateway" } else { HOME }),
         Err(error) if error.param() == Some("token") => Err(error.into()),
         Err(error) => {
-            let form = FormState::refused(request.t(), form, &error, &["new_password", "new_password_again"])?;
-            link_page(&request, token, &form).await
+            let error = if error.code() == "already_exists" { error.about("name") } else { error };
+            let form = FormState::refused(request.t(), form, &error, &["name", "new_password", "new_password_again"])?;
+            link_page(&request, token, Some(&form)).await
         }
     }
 }

@@ -79,7 +79,7 @@ impl Batch<'_> {
             }
             IdentityChange::ExpectNoLink { member } => self.expect_no_link(member).await,
             IdentityChange::MakeLink { member, kind, hash, expires_at } => self.make_link(member, *kind, hash, *expires_at).await,
-            IdentityChange::UseLink { hash, password } => self.use_link(hash, password).await,
+            IdentityChange::UseLink { hash, password, name } => self.use_link(hash, password, name.as_deref()).await,
         }
     }
 
@@ -343,12 +343,22 @@ impl Batch<'_> {
         Ok(())
     }
 
-    async fn use_link(&mut self, hash: &KeyHash, password: &Secret) -> Result<(), StoreError> {
+    async fn use_link(&mut self, hash: &KeyHash, password: &Secret, name: Option<&str>) -> Result<(), StoreError> {
         let invalid = || identity_refused("", IdentityRefusal::LinkInvalid);
         let link = self.rows.link_row(hash).await?.filter(|link| link.expires_at > self.now).ok_or_else(invalid)?;
         let row = self.rows.by_id(RowKind::Member, &link.member).await?;
         let row = row.filter(|row| row.removed_at.is_none()).ok_or_else(invalid)?;
-        self.set_password(&row, password, AuditAction::UseLink).await
+        let Some(name) = name.filter(|name| *name != row.name) else {
+            return self.set_password(&row, password, AuditAction::UseLink).await;
+        };
+        if link.kind != LinkKind::SetUp {
+            return Err(invalid());
+        }
+        let spec = MemberSpec { name: name.to_owned(), role: Role::Admin, ..MemberSpec::default() };
+        let made = self.make_login(&spec, None, password).await?;
+        self.rows.delete_links(&row.id).await?;
+        self.record_identity(AuditKind::Login, AuditAction::UseLink, &made.id, name, &json!({}));
+        Ok(())
     }
 
     pub(super) fn record_identity(&mut self, kind: AuditKind, action: AuditAction, id: &str, name: &str, detail: &Value) {

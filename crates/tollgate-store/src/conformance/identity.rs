@@ -267,6 +267,27 @@ pub(super) async fn invite_makes_one_member(store: &Store) {
     assert_eq!(store.identity.invite(id).await.unwrap().map(|invite| invite.id), Some(id));
 }
 
+pub(super) async fn link_of_the_set_up_makes_an_admin_of_another_name(store: &Store) {
+    let make = |n: u8, kind| {
+        let expires_at = MIDNIGHT.plus_ms(HOUR_MS);
+        identity(IdentityChange::MakeLink { member: "owner".to_owned(), kind, hash: hash(n), expires_at })
+    };
+    let link = |n: u8, name: &str| {
+        identity(IdentityChange::UseLink { hash: hash(n), password: secret("$argon2id$…"), name: Some(name.to_owned()) })
+    };
+    apply(store, &[member("ann", Role::Member), make(1, LinkKind::Reset)]).await.unwrap();
+    assert_eq!(refused(store, link(1, "ada")).await, IdentityRefusal::LinkInvalid, "it is for a member of another name");
+    apply(store, &[make(2, LinkKind::SetUp)]).await.unwrap();
+    assert_eq!(refusal(apply(store, &[link(2, "ann")]).await.unwrap_err()), ChangeRefusal::Exists, "ann is no admin");
+    apply(store, &[link(2, "ada")]).await.unwrap();
+    let made = store.identity.find_login("ada").await.unwrap().unwrap();
+    assert_eq!((made.role, made.status, made.can_sign_in()), (Role::Admin, MemberStatus::Active, true));
+    assert!(!store.identity.find_login("owner").await.unwrap().unwrap().can_sign_in());
+    assert_eq!(refused(store, link(2, "eve")).await, IdentityRefusal::LinkInvalid, "it was used");
+    apply(store, &[make(3, LinkKind::SetUp), link(3, "owner")]).await.unwrap();
+    assert!(store.identity.find_login("owner").await.unwrap().unwrap().can_sign_in(), "its own name makes no other member");
+}
+
 fn register(member: &str, group: Option<&str>, email: Option<&str>) -> Change {
     identity(IdentityChange::Register {
         member: member.to_owned(),
@@ -304,7 +325,7 @@ pub(super) async fn link_sets_a_password_once(store: &Store) {
         let expires_at = MIDNIGHT.plus_ms(HOUR_MS);
         identity(IdentityChange::MakeLink { member: "ann".to_owned(), kind, hash: hash(n), expires_at })
     };
-    let link = |n: u8| identity(IdentityChange::UseLink { hash: hash(n), password: secret("$argon2id$…") });
+    let link = |n: u8| identity(IdentityChange::UseLink { hash: hash(n), password: secret("$argon2id$…"), name: None });
     let no_link = || identity(IdentityChange::ExpectNoLink { member: "ann".to_owned() });
     apply(store, &[no_link(), make(1, LinkKind::Reset)]).await.unwrap();
     assert_eq!(refused(store, no_link()).await, IdentityRefusal::LinkExists);

@@ -5,7 +5,7 @@ use tollgate_testkit::{ClientResponse, PendingResponse, Request, TestGateway};
 
 use super::{Browser, PASSWORD, make_member, sign_in, try_sign_in};
 use crate::{
-    admin::{Admin, make_key, ok, refusal, refused},
+    admin::{Admin, make_key, ok, refusal, refused, refused_whole},
     support,
 };
 
@@ -41,6 +41,30 @@ fn first_start_prints_a_link_that_sets_up_the_first_admin_once() {
     let said = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(!out.status.success() && said.contains("reset-password"), "{said}");
     assert!(!admin.gateway.log().contains(token), "the log holds the link");
+}
+
+#[test]
+fn first_admin_chooses_a_name() {
+    let admin = Admin::echo();
+    let token = token_of(admin.gateway.startup()["setup_link"].as_str().unwrap()).to_owned();
+    make_member(&admin, "bob", "member");
+    let with_name = |name: &str, password: &str| {
+        open(&admin, "password-links/use", &json!({"token": token, "name": name, "new_password": password}))
+    };
+    assert_eq!(refusal(&with_name("bob", PASSWORD)), refused_whole(409, "already_exists"), "bob does not become an admin");
+    assert_eq!(refusal(&with_name("", PASSWORD)).2.as_deref(), Some("name"));
+    assert_eq!(refusal(&with_name("ada lovelace", "ada lovelace")), refused(400, "invalid_value", "new_password"));
+    let browser = Browser::of(&with_name("ada", PASSWORD));
+    let me = browser.get(&admin, "/admin/v1/me");
+    assert_eq!((&me["name"], &me["scope"]), (&json!("ada"), &json!("admin")));
+    assert_eq!(refusal(&with_name("eve", PASSWORD)), refused(400, "invalid_token", "token"));
+    assert_eq!(try_sign_in(&admin, "owner", PASSWORD).status, 401, "it stays, without a password");
+    assert!(!admin.gateway.run(&["setup-link"]).status.success(), "an admin can sign in");
+    assert_eq!(admin.get("/admin/v1/members/bob")["role"], "member");
+
+    let link = admin.post("/admin/v1/members/bob/password-link", &json!({}));
+    let renamed = json!({"token": link["token"], "name": "bobby", "new_password": PASSWORD});
+    assert_eq!(refusal(&open(&admin, "password-links/use", &renamed)), refused(400, "invalid_value", "name"));
 }
 
 /// The link is in the log of the first start, so it must expire.

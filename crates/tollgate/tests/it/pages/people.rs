@@ -20,9 +20,19 @@ fn set_up_link_leads_to_the_console() {
     let token = link.split_once("token=").unwrap().1.to_owned();
     let mut person = Person::default();
     let page = person.page(&admin.gateway, path_of(&link));
-    assert!(page.contains("Set up tollgate") && page.contains("owner") && page.contains("First key"), "{page}");
+    assert!(
+        page.contains("Set up tollgate")
+            && page.contains("name=\"name\" type=\"text\" value=\"owner\"")
+            && page.contains("First key"),
+        "{page}"
+    );
     let fields = |password: &'static str, again: &'static str| {
-        [("token", token.clone()), ("new_password", password.to_owned()), ("new_password_again", again.to_owned())]
+        [
+            ("token", token.clone()),
+            ("name", "ada".to_owned()),
+            ("new_password", password.to_owned()),
+            ("new_password_again", again.to_owned()),
+        ]
     };
     for (password, again, text) in [
         ("short", "short", "10 to 128 characters"),
@@ -35,6 +45,7 @@ fn set_up_link_leads_to_the_console() {
         assert_eq!(answer.status, 422, "{text}");
         let page = answer.text();
         let echoed = format!("value=\"{password}\"");
+        assert!(page.contains("name=\"name\" type=\"text\" value=\"ada\""), "{page}");
         assert!(page.contains(text) && page.contains("aria-invalid") && !page.contains(&echoed), "{page}");
     }
     let sent = fields(PASSWORD, PASSWORD);
@@ -45,7 +56,7 @@ fn set_up_link_leads_to_the_console() {
     assert_eq!(admin.get("/admin/v1/settings/square.public")["value"], "false");
     assert_eq!(admin.get("/admin/v1/settings/access.registration")["value"], "off");
     let page = person.page(&admin.gateway, "/console");
-    assert!(page.contains("Your base URL") && page.contains("Saved") && page.contains("owner"), "{page}");
+    assert!(page.contains("Your base URL") && page.contains("Saved") && page.contains("ada"), "{page}");
     assert!(!person.page(&admin.gateway, "/console").contains("class=\"toast\""), "a message is shown once");
     let again = Person::default().get(&admin.gateway, path_of(&link));
     assert!(again.status == 400 && again.text().contains("The link is not valid"), "{}", again.text());
