@@ -18,6 +18,7 @@ mod identity;
 mod jobs;
 mod json;
 mod kept_answers;
+mod notices;
 mod oidc;
 mod pages;
 mod price_import;
@@ -53,6 +54,7 @@ pub use jobs::{
     ExportRequest, JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest,
     ScheduledEnd,
 };
+pub use notices::{NoticeMail, notice_mail};
 pub use oidc::OidcSettings;
 pub use pages::setting_texts::described_settings;
 pub use price_import::{ImportFailure, ImportRequest};

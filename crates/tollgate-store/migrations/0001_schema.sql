@@ -94,13 +94,14 @@ CREATE UNIQUE INDEX admin_keys_name ON admin_keys (name) WHERE removed_at IS NUL
 
 -- What members sign in with. `totp` is sealed; `subject` is an OpenID provider's issuer and subject; `state` is JSON: the hash of the
 -- password, the hashes of recovery codes, the last one-time code that was used, the last sign-in, and the version, which changes with
--- the password and the one-time codes.
+-- the password and the one-time codes. `told` is JSON: the subjects of what the member was told about by mail.
 CREATE TABLE logins (
     member_id TEXT PRIMARY KEY,
     email TEXT,
     subject TEXT,
     totp BYTEA,
-    state TEXT NOT NULL
+    state TEXT NOT NULL,
+    told TEXT NOT NULL DEFAULT '[]'
 );
 CREATE UNIQUE INDEX logins_email ON logins (email) WHERE email IS NOT NULL;
 CREATE UNIQUE INDEX logins_subject ON logins (subject) WHERE subject IS NOT NULL;

@@ -7,46 +7,17 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tollgate_core::{Billing, InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
 
-use crate::{AdminScope, KeyHash, MemberSpec, ObjectScope, Passkey, StoreError, UsedChallenge};
+use crate::{
+    AdminScope, KeyHash, MailedMember, MemberPreferences, MemberSpec, ObjectScope, Passkey, SavedView, StoreError, UsedChallenge,
+};
 
 /// Sessions of one member; a further one ends the oldest.
 pub const MAX_SESSIONS: usize = 50;
 /// Invites that can be accepted at the same time.
 pub const MAX_INVITES: usize = 1_000;
 
-/// Saved views of a member, at most.
-pub const MAX_SAVED_VIEWS: usize = 20;
-/// Members whose shared views are read, at most.
-pub const MAX_SHARING_MEMBERS: usize = 200;
-/// Part of the JSON of a login with a view that is shared.
-pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
 /// Part of the JSON of a session that the browser keeps.
 pub(crate) const REMEMBERED: &str = "\"remembered\":true";
-
-/// Display preferences of a member; `None`: the browser's or the system's.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct MemberPreferences {
-    /// Language as browsers name it, such as `zh-CN`.
-    pub language: Option<String>,
-    /// `light` or `dark`.
-    pub theme: Option<String>,
-    /// IANA name of the time zone, such as `Europe/Berlin`.
-    pub time_zone: Option<String>,
-    /// At most [`MAX_SAVED_VIEWS`].
-    pub views: Vec<SavedView>,
-}
-
-/// A filter of the usage log with a name.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SavedView {
-    pub name: String,
-    /// The query of the page's address.
-    pub query: String,
-    /// Whether other members see it.
-    #[serde(rename = "shared")]
-    pub is_shared: bool,
-}
 
 /// The means by which a member signs in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -464,7 +435,7 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     /// The member of this name, or else with this e-mail address.
     async fn find_login(&self, text: &str) -> Result<Option<LoginMember>, StoreError>;
 
-    /// Views that members share with others, by the member's id; of at most [`MAX_SHARING_MEMBERS`].
+    /// Views that members share with others, by the member's id; of at most [`crate::MAX_SHARING_MEMBERS`].
     async fn shared_views(&self) -> Result<Vec<(MemberId, SavedView)>, StoreError>;
 
     /// The member linked to this issuer and subject.
@@ -493,6 +464,12 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
 
     /// The passkey to which an authenticator gave this id, and its member, unless that was removed.
     async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError>;
+
+    /// Members with an e-mail address who are told by mail, at most [`crate::MAX_MAILED_MEMBERS`].
+    async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError>;
+
+    /// Notes what a member was told about by mail, in place of what was noted before.
+    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError>;
 
     /// The active admins, oldest first; at most 100.
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError>;

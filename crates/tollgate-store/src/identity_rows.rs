@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{InviteId, MemberId, PasskeyId, Secret, SessionId, Timestamp};
 
 use crate::{
-    Invite, KeyHash, LinkKind, Login, MAX_SHARING_MEMBERS, MemberPreferences, Passkey, SavedView, Session, StoreError,
-    UsedChallenge,
+    Invite, KeyHash, LinkKind, Login, MAX_SHARING_MEMBERS, MailedMember, MemberPreferences, Passkey, SavedView, Session,
+    StoreError, UsedChallenge,
     seal::{SealContext, Sealer},
 };
 
@@ -20,6 +20,12 @@ pub(crate) struct LoginRow {
     /// Sealed.
     pub(crate) totp: Option<Vec<u8>>,
     pub(crate) state: LoginState,
+}
+
+/// A login whose member is told by mail, with what the member was told about; `None` without an address.
+pub(crate) fn mailed_member(login: &LoginRow, told: Vec<String>) -> Option<MailedMember> {
+    let (member, email) = (MemberId::parse(&login.member)?, login.email.clone()?);
+    Some(MailedMember { member, email, preferences: login.state.preferences.clone(), told })
 }
 
 #[derive(Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -37,6 +37,7 @@ mod open;
 mod options;
 mod pairing;
 mod passkeys;
+mod preferences;
 mod preview;
 mod price_history;
 mod proxy;
@@ -89,8 +90,8 @@ pub use health_history::{
 };
 pub use identity::{
     IdentityChange, IdentityRefusal, IdentityStore, IdleTimes, Invite, InviteSpec, InviteState, LinkKind, Login, LoginMember,
-    MAX_INVITES, MAX_SAVED_VIEWS, MAX_SESSIONS, MAX_SHARING_MEMBERS, MemberPreferences, NewSession, PasswordLink, SavedView,
-    SecondFactor, Session, SessionClient, SessionFilter, SessionSpec, SignInMethod,
+    MAX_INVITES, MAX_SESSIONS, NewSession, PasswordLink, SecondFactor, Session, SessionClient, SessionFilter, SessionSpec,
+    SignInMethod,
 };
 pub use journal::{
     DamagedRange, Journal, JournalEntries, JournalEntry, JournalError, JournalFolder, JournalOptions, JournalSync, JournalWriter,
@@ -112,6 +113,7 @@ pub use open::{Store, open, open_locked, transfer_to_postgres};
 pub use options::{AccessMode, OpenOptions, StoreUrl};
 pub use pairing::journal_folder;
 pub use passkeys::{MAX_PASSKEYS, Passkey, PasskeySpec, UsedChallenge};
+pub use preferences::{MAX_MAILED_MEMBERS, MAX_SAVED_VIEWS, MAX_SHARING_MEMBERS, MailedMember, MemberPreferences, SavedView};
 pub use preview::{Preview, PreviewError, infer_apply_mode, preview, preview_changes};
 pub use price_history::{ImportedPrice, PriceChange, PriceHistoryFilter, PriceHistoryPosition};
 pub use proxy::{ChannelSecrets, redacted_proxy};

@@ -6,9 +6,17 @@
 
 mod delivery;
 mod evaluation;
+mod member_notices;
 mod without_database;
 
-use std::{collections::VecDeque, sync::Arc, time::Duration};
+use std::{
+    collections::VecDeque,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::{
     sync::{Notify, mpsc},
@@ -27,6 +35,7 @@ use delivery::Delivery;
 pub(crate) use delivery::{configured_destination, send_test};
 use evaluation::Evaluation;
 pub(crate) use evaluation::Sources;
+use member_notices::MemberNotices;
 use without_database::WithoutDatabase;
 
 /// How often the task checks whether something is due.
@@ -80,6 +89,13 @@ impl Alerting {
             configured: configured.clone(),
             notifier: Arc::clone(&notifier),
         };
+        let leads = Arc::new(AtomicBool::new(false));
+        let notices = MemberNotices {
+            sources: sources.clone(),
+            settings: Arc::clone(&settings),
+            notifier: Arc::clone(&notifier),
+            leads: Arc::clone(&leads),
+        };
         let watch = Watch {
             evaluation: Evaluation::new(sources.clone()),
             sources,
@@ -90,9 +106,10 @@ impl Alerting {
             destinations: Vec::new(),
             offline: WithoutDatabase::default(),
             schedule: Schedule::default(),
+            leads,
             left,
         };
-        tokio::join!(watch.run(settings, observed, stop.clone()), delivery.run(raised, stop));
+        tokio::join!(watch.run(settings, observed, stop.clone()), delivery.run(raised, stop.clone()), notices.run(stop));
     }
 }
 
@@ -110,6 +127,8 @@ struct Watch {
     destinations: Vec<AlertDestination>,
     offline: WithoutDatabase,
     schedule: Schedule,
+    /// Whether this node evaluates the rules about all nodes.
+    leads: Arc<AtomicBool>,
     /// Another process evaluates the rules of this node.
     left: CancellationToken,
 }
@@ -126,7 +145,11 @@ impl Watch {
                 Ok(()) = changes.changed() => self.schedule = Schedule::default(),
             }
             let config = Arc::clone(&changes.borrow_and_update());
-            match stop.run_until_cancelled(self.work(&config)).await {
+            let worked = stop.run_until_cancelled(self.work(&config)).await;
+            if self.left.is_cancelled() || matches!(worked, Some(Err(_))) {
+                self.leads.store(false, Ordering::Relaxed);
+            }
+            match worked {
                 None => break,
                 Some(Ok(())) => last_fault.clear(),
                 // The watch of the database reports it.
@@ -189,7 +212,9 @@ impl Watch {
             }
             return Err(fault);
         }
-        if !self.sources.store.alerts.claim_evaluation(&self.sources.node, now, LEASE_MS).await? {
+        let leads = self.sources.store.alerts.claim_evaluation(&self.sources.node, now, LEASE_MS).await?;
+        self.leads.store(leads, Ordering::Relaxed);
+        if !leads {
             return Ok(());
         }
         let mut rules = vec![

@@ -1,9 +1,12 @@
-//! How the member of a request wants pages shown.
+//! How the member of a request wants pages shown, and when to be told about own budgets and the balance.
+
+use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
+use tollgate_core::NanoUsd;
 use tollgate_store::{
     AdminScope, Change, IdentityChange, LoginMember, MemberPreferences,
-    fields::{Kind, Object, WriteMode},
+    fields::{FieldValue as _, Kind, Object, WriteMode},
 };
 
 use super::{
@@ -20,12 +23,19 @@ pub(crate) const THEMES: &[&str] = &["light", "dark"];
 pub(crate) const MAX_TIME_ZONE: usize = 64;
 const TIME_ZONE: Kind = Kind::Text { min: 1, max: MAX_TIME_ZONE };
 
+const PERCENTS: Kind = Kind::List { of: &Kind::Integer { min: 1, max: 100 }, max: 10 };
+const BALANCE: Kind = Kind::Usd { min: 0, max: i64::MAX };
+
 static PREFERENCES: Object = Object::of(
     "Preferences",
     &[
         both("language", Kind::Word(LANGUAGES), "Language of pages; null: the browser's.").or_null(),
         both("theme", Kind::Word(THEMES), "Theme of pages; null: the system's.").or_null(),
         both("time_zone", TIME_ZONE, "IANA name of the zone in which pages show times; null: the browser's.").or_null(),
+        both("notice_percents", PERCENTS, "Percentages of the own budgets at which the member is told; null: 80 and 100.")
+            .or_null(),
+        both("notice_balance", BALANCE, "Prepaid balance in USD below which the member is told; 0: at none; null: 1.").or_null(),
+        both("notice_mail", Kind::Flag, "Whether the member is told by mail, too, if the gateway sends mails to members."),
     ],
 );
 
@@ -64,7 +74,11 @@ fn no_member() -> ApiError {
 }
 
 fn answer(preferences: &MemberPreferences) -> ApiResponse {
-    ApiResponse::ok(json!({"language": preferences.language, "theme": preferences.theme, "time_zone": preferences.time_zone}))
+    ApiResponse::ok(json!({
+        "language": preferences.language, "theme": preferences.theme, "time_zone": preferences.time_zone,
+        "notice_percents": preferences.notice_percents, "notice_balance": preferences.notice_balance,
+        "notice_mail": preferences.notice_mail,
+    }))
 }
 
 async fn show(context: RequestContext) -> Result<ApiResponse, ApiError> {
@@ -86,6 +100,20 @@ async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {
         if let Some(value) = context.body.0.get(name) {
             *kept = value.as_str().map(str::to_owned);
         }
+    }
+    if let Some(value) = context.body.0.get("notice_percents") {
+        preferences.notice_percents = value.as_array().map(|percents| {
+            let numbers = percents.iter().filter_map(Value::as_u64).filter_map(|percent| u32::try_from(percent).ok());
+            numbers.collect::<BTreeSet<u32>>().into_iter().collect()
+        });
+    }
+    if let Some(value) = context.body.0.get("notice_balance") {
+        let amount = (!value.is_null()).then(|| NanoUsd::read(value)).transpose();
+        let amount = amount.map_err(|fault| ApiError::value("notice_balance", fault))?;
+        preferences.notice_balance = amount.map(NanoUsd::to_usd_string);
+    }
+    if context.body.has("notice_mail") {
+        preferences.notice_mail = context.body.flag("notice_mail");
     }
     let change = IdentityChange::SetPreferences { member, preferences: preferences.clone() };
     context.apply(&[Change::Identity(Box::new(change))]).await?;

@@ -197,6 +197,9 @@ fn of_login(t: Locale, field: &str) -> Option<&'static str> {
         "second_factor" => t.say("audit.second_factor"),
         "kind" => t.say("profile.method.link"),
         "passkey" => t.say("profile.method.passkey"),
+        "notice_percents" => t.say("notices.percents"),
+        "notice_balance" => t.say("notices.balance_below"),
+        "notice_mail" => t.say("notices.by_mail"),
         _ => return None,
     })
 }

@@ -14,7 +14,7 @@ use tollgate_store::AdminScope;
 
 use self::{
     usage::{DAYS, DaySum, Measure, TodayTile, chart, day_text, models, tiles},
-    view::{AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, Steps, UsedModel, news, used_models},
+    view::{AllowanceView, BudgetEntry, KeyEntry, KeyView, NewsEntry, NoticeEntry, Steps, UsedModel, news, used_models},
 };
 use super::{
     bars::Chart,
@@ -54,6 +54,8 @@ struct HomePage {
     keys: Vec<KeyEntry>,
     balance: Option<Amount>,
     budgets: Vec<BudgetEntry>,
+    /// Thresholds of the profile that are reached.
+    notices: Vec<NoticeEntry>,
     gateway_renewals: Vec<Option<TimeText>>,
     tiles: Vec<TodayTile>,
     chart: Chart,
@@ -86,7 +88,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let (t, now) = (request.t(), request.state.gateway.now());
     let measure = Measure::read(request.query.value("by"));
     let keys = own_keys(&request).await?;
-    let Budgets { balance, models: own, entries: budgets, gateway_renewals } = budgets(&request, &keys).await?;
+    let Budgets { balance, models: own, entries: budgets, notices, gateway_renewals } = budgets(&request, &keys).await?;
     let sums = usage(&request).await?;
     let may_make_keys = !super::playground::groups_for_keys(&request).await?.is_empty();
     let base = model_url(&request);
@@ -108,6 +110,7 @@ async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
         keys: keys.iter().map(|key| KeyEntry::of(t, key)).collect(),
         balance: balance.map(|balance| money::rounded(t, &balance)),
         budgets,
+        notices,
         gateway_renewals,
         tiles,
         chart: chart(t, &sums, measure, now, link),
@@ -198,6 +201,8 @@ struct Budgets {
     models: Vec<String>,
     /// Those of the member, of the first active keys and of their groups.
     entries: Vec<BudgetEntry>,
+    /// Thresholds of the profile that the member's own budgets and the balance have reached.
+    notices: Vec<NoticeEntry>,
     /// When each budget of the whole gateway that is spent renews; `None`: never.
     gateway_renewals: Vec<Option<TimeText>>,
 }
@@ -205,7 +210,8 @@ struct Budgets {
 async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, ApiError> {
     let (t, now, mut balance, mut entries) = (request.t(), request.state.gateway.now(), None, Vec::new());
     let (mut gateway_renewals, mut models) = (Vec::new(), Vec::new());
-    let mut groups = HashSet::new();
+    let (mut groups, mut notices) = (HashSet::new(), Vec::new());
+    let preferences = request.kept_preferences().cloned().unwrap_or_default();
     let active = keys.iter().filter(|key| matches!(key.state.as_str(), "active" | "exhausted")).take(MAX_ALLOWANCES);
     for (index, key) in active.enumerate() {
         let call = ApiCall { path: path_of(&[("key", &key.id)]), ..ApiCall::default() };
@@ -213,6 +219,8 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         balance = balance.or(allowance.balance);
         if index == 0 {
             models = allowance.models;
+            let of_member = allowance.budgets.iter().filter(|budget| budget.is_of_member());
+            notices.extend(of_member.filter_map(|budget| budget.notice(t, preferences.told_at_percents())));
         }
         gateway_renewals = spent_budget::renewals(t, &allowance.spent_gateway_budgets);
         // The member's budgets are the same for every key, those of a group for all that are in it.
@@ -227,7 +235,9 @@ async fn budgets(request: &PageRequest, keys: &[KeyView]) -> Result<Budgets, Api
         entries.extend(budgets.map(|budget| BudgetEntry::of(t, budget, (&allowance.name, request.is_operator()), now)));
         groups.extend(groups_of_key);
     }
-    Ok(Budgets { balance, models, entries, gateway_renewals })
+    let of_balance = balance.as_deref().and_then(|balance| NoticeEntry::of_balance(t, balance, preferences.told_below()));
+    notices.extend(of_balance);
+    Ok(Budgets { balance, models, entries, notices, gateway_renewals })
 }
 
 async fn usage(request: &PageRequest) -> Result<Vec<DaySum>, ApiError> {

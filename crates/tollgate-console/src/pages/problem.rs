@@ -190,6 +190,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "nothing_left" => t.say("problem.nothing_left"),
         "nothing_picked" => t.say("problem.nothing_picked"),
         "past" => t.say("problem.past"),
+        "percents" => t.say("problem.percents"),
         "posting" => t.say("problem.posting"),
         "key_replaced" => t.say("problem.key_replaced"),
         "price_limit" => t.say("problem.price_limit"),

@@ -1,4 +1,6 @@
-//! The member's own page: password, one-time codes, passkeys, time zone, sessions. Language and theme are forms of every page.
+//! The member's own page: password, one-time codes, passkeys, time zone, notices, sessions. Language and theme are forms of every page.
+
+mod notices;
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -7,6 +9,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 use tollgate_store::AdminScope;
 
+use self::notices::NoticesView;
 use super::{
     control::Control,
     form::{FormData, FormState},
@@ -35,6 +38,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/profile/codes/off", MEMBER, page!(disable_codes)),
     PageRoute::post("/profile/codes/renew", MEMBER, page!(renew_codes)),
     PageRoute::post("/profile/time-zone", MEMBER, page!(change_display)),
+    PageRoute::post("/profile/notices", MEMBER, page!(notices::change)),
     PageRoute::post("/profile/sessions/{session}/end", MEMBER, page!(end_session)),
 ];
 
@@ -56,6 +60,7 @@ struct ProfilePage {
     time_zone: Control,
     language: Control,
     theme: Control,
+    notices: NoticesView,
 }
 
 #[derive(Debug, Deserialize)]
@@ -141,6 +146,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
     let (t, name) = (request.t(), own_name(request)?);
     let own = ApiCall { path: path_of(&[("name", name)]), ..ApiCall::default() };
     let login: LoginView = request.read(operations::GET_LOGIN, own).await?;
+    let has_email = login.email.is_some();
     let totp: TotpView = request.read(operations::GET_TOTP, ApiCall::default()).await?;
     let call = get(&[("limit", &MAX_SESSIONS.to_string()), ("member", name)]);
     let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, call).await?;
@@ -178,6 +184,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
         time_zone: time_zone(request, form),
         language: language(request, form),
         theme: theme(request, form),
+        notices: NoticesView::of(request, form, has_email),
     };
     PageReply::page(form.status(), &template)
 }

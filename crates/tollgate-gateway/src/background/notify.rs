@@ -79,6 +79,16 @@ impl Notification {
     }
 }
 
+/// A mail to one person.
+#[derive(Clone, Copy, Debug)]
+pub struct Mail<'a> {
+    pub to: &'a str,
+    pub subject: &'a str,
+    pub body: &'a str,
+    /// Part of the `Message-ID`: letters, digits, `-` and `_`.
+    pub id: &'a str,
+}
+
 /// Sends messages.
 #[derive(Debug)]
 pub struct Notifier {
@@ -107,6 +117,13 @@ impl Notifier {
             }
         };
         timeout(limit, sent).await.unwrap_or_else(|_| Err(format!("timed out after {} s", limit.as_secs())))
+    }
+
+    /// Sends a mail through the server of a destination of kind `email`, from its address. The error is a fault that may be shown to an
+    /// operator.
+    pub async fn send_mail(&self, destination: &AlertDestination, mail: &Mail<'_>) -> Result<(), String> {
+        let sent = mail::send_to(destination, mail, &self.trust);
+        timeout(MAIL_LIMIT, sent).await.unwrap_or_else(|_| Err(format!("timed out after {} s", MAIL_LIMIT.as_secs())))
     }
 
     async fn webhook(&self, destination: &AlertDestination, message: &Notification) -> Result<(), String> {

@@ -5,7 +5,8 @@ use tollgate_core::{InviteId, MemberId, Timestamp};
 
 use super::{CachedStore, QUERY_TIMEOUT};
 use crate::{
-    IdentityStore, IdleTimes, Invite, KeyHash, LoginMember, Passkey, PasswordLink, SavedView, Session, SessionFilter, StoreError,
+    IdentityStore, IdleTimes, Invite, KeyHash, LoginMember, MailedMember, Passkey, PasswordLink, SavedView, Session, SessionFilter,
+    StoreError,
 };
 
 #[async_trait]
@@ -60,6 +61,14 @@ impl IdentityStore for CachedStore {
 
     async fn find_passkey(&self, credential: &[u8]) -> Result<Option<(Passkey, LoginMember)>, StoreError> {
         self.within(QUERY_TIMEOUT, self.sql()?.find_passkey(credential)).await
+    }
+
+    async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.mailed_members()).await
+    }
+
+    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.note_told(member, told)).await
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

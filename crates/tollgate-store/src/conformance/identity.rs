@@ -202,6 +202,34 @@ pub(super) async fn preferences_are_kept_with_the_login(store: &Store) {
     assert_eq!(store.identity.shared_views().await.unwrap(), [(id_of(store, "ann").await, view("ours", true))]);
 }
 
+pub(super) async fn members_are_told_by_mail_once_they_want_it(store: &Store) {
+    apply(store, &[member("ann", Role::Member), member("ben", Role::Member), member("eve", Role::Member)]).await.unwrap();
+    let email = |name: &str| {
+        let email = Some(format!("{name}@example.com"));
+        identity(IdentityChange::SetEmail { member: name.to_owned(), email })
+    };
+    let prefer = |name: &str, notice_mail| {
+        let notice_percents = Some(vec![50, 90]);
+        let preferences = MemberPreferences { notice_percents, notice_mail, ..MemberPreferences::default() };
+        identity(IdentityChange::SetPreferences { member: name.to_owned(), preferences })
+    };
+    apply(store, &[email("ann"), prefer("ann", true), email("ben"), prefer("ben", false), prefer("eve", true)]).await.unwrap();
+    let mailed = async || store.identity.mailed_members().await.unwrap();
+    let found = mailed().await;
+    let ann = id_of(store, "ann").await;
+    assert_eq!(found.iter().map(|it| (it.member, it.email.as_str())).collect::<Vec<_>>(), [(ann, "ann@example.com")]);
+    assert_eq!((found[0].preferences.told_at_percents(), found[0].told.len()), ([50, 90].as_slice(), 0));
+    assert_eq!(found[0].preferences.told_below(), MemberPreferences::NOTICE_BALANCE);
+    let told = ["member month 80".to_owned(), "\"quoted\"".to_owned()];
+    store.identity.note_told(ann, &told).await.unwrap();
+    apply(store, &[open("ann", 1, SecondFactor::None)]).await.unwrap();
+    assert_eq!(mailed().await[0].told, told, "a sign-in keeps it");
+    store.identity.note_told(ann, &[]).await.unwrap();
+    assert!(mailed().await[0].told.is_empty());
+    apply(store, &[prefer("ann", false)]).await.unwrap();
+    assert!(mailed().await.is_empty());
+}
+
 pub(super) async fn one_time_code_is_used_once(store: &Store) {
     apply(store, &[member("ann", Role::Member), open("ann", 1, SecondFactor::None)]).await.unwrap();
     let enable = IdentityChange::EnableTotp {

@@ -7,9 +7,9 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, SessionId
 
 use super::{MemoryStore, State};
 use crate::{
-    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LoginMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView,
-    Session, SessionFilter, StoreError, UsedChallenge,
-    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
+    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LoginMember, MAX_MAILED_MEMBERS, MailedMember, MemberSpec, Passkey,
+    PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
+    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, mailed_member, shared_views},
     rows::CatalogRow,
     seal::Sealer,
 };
@@ -23,6 +23,8 @@ pub(super) struct MemoryIdentity {
     /// By the id of the member.
     links: BTreeMap<String, LinkRow>,
     passkeys: BTreeMap<PasskeyId, Passkey>,
+    /// What members were told about by mail, by the id of the member.
+    told: BTreeMap<String, Vec<String>>,
     /// When each challenge that was answered is over.
     used_challenges: BTreeMap<[u8; 32], Timestamp>,
 }
@@ -144,6 +146,18 @@ impl IdentityStore for MemoryStore {
         Ok(Some((passkey.clone(), state.login_member(row, &self.sealer)?)))
     }
 
+    async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError> {
+        let state = self.catalog.lock().await;
+        let wanted = state.identity.logins.values().filter(|login| login.state.preferences.notice_mail);
+        let told = |login: &LoginRow| state.identity.told.get(&login.member).cloned().unwrap_or_default();
+        Ok(wanted.filter_map(|login| mailed_member(login, told(login))).take(MAX_MAILED_MEMBERS).collect())
+    }
+
+    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+        self.catalog.lock().await.identity.told.insert(member.to_string(), told.to_vec());
+        Ok(())
+    }
+
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {
         let state = self.catalog.lock().await;
         let members = state.live().filter(|row| row.kind == RowKind::Member);
@@ -176,6 +190,7 @@ impl IdentityTransaction for State {
 
     async fn delete_login(&mut self, member: &str) -> Result<(), StoreError> {
         self.identity.logins.remove(member);
+        self.identity.told.remove(member);
         self.identity.links.remove(member);
         self.delete_passkeys(member).await?;
         self.delete_sessions(member).await

@@ -11,10 +11,11 @@ use super::{
     store::SqlStore,
 };
 use crate::{
-    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_SHARING_MEMBERS, MemberSpec, Passkey,
-    PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
-    identity::{REMEMBERED, SHARED_VIEW},
-    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, shared_views},
+    IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_MAILED_MEMBERS, MAX_SHARING_MEMBERS,
+    MailedMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
+    identity::REMEMBERED,
+    identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, mailed_member, shared_views},
+    preferences::{NOTICE_MAIL, SHARED_VIEW},
     rows::{CatalogRow, spec_text},
 };
 
@@ -42,6 +43,11 @@ fn login_row(row: &AnyRow) -> Result<LoginRow, sqlx::Error> {
         totp: row.try_get(3)?,
         state: decode(row.try_get(4)?)?,
     })
+}
+
+fn mailed_row(row: &AnyRow) -> Result<Option<MailedMember>, sqlx::Error> {
+    let told: Vec<String> = decode(row.try_get(5)?)?;
+    Ok(mailed_member(&login_row(row)?, told))
 }
 
 fn session(row: &AnyRow) -> Result<Session, sqlx::Error> {
@@ -221,6 +227,19 @@ impl IdentityStore for SqlStore {
         let Some(found) = self.fetch_as(READ, query, passkey).await?.pop() else { return Ok(None) };
         let member = IdentityStore::login(self, found.member).await?;
         Ok(member.map(|member| (found, member)))
+    }
+
+    async fn mailed_members(&self) -> Result<Vec<MailedMember>, StoreError> {
+        let sql = "SELECT member_id, email, subject, totp, state, told FROM logins \
+                   WHERE email IS NOT NULL AND state LIKE $1 ORDER BY member_id LIMIT $2";
+        let query = sqlx::query(sql).bind(format!("%{NOTICE_MAIL}%")).bind(i64::try_from(MAX_MAILED_MEMBERS).unwrap_or(i64::MAX));
+        Ok(self.fetch_as(READ, query, mailed_row).await?.into_iter().flatten().collect())
+    }
+
+    async fn note_told(&self, member: MemberId, told: &[String]) -> Result<(), StoreError> {
+        let update =
+            sqlx::query("UPDATE logins SET told = $2 WHERE member_id = $1").bind(member.to_string()).bind(spec_text(&told));
+        update.execute(self.pools.writer()).await.map(drop).map_err(|error| self.failed("note what a member was told", error))
     }
 
     async fn admins(&self) -> Result<Vec<LoginMember>, StoreError> {

@@ -32,7 +32,7 @@ const TICK: Duration = Duration::from_secs(2);
 const CLAIM_MS: i64 = 120_000;
 const MESSAGES_AT_ONCE: u32 = 20;
 /// Waits after a failed attempt, in seconds.
-const WAITS_S: [i64; 7] = [5, 15, 60, 300, 900, 1_800, 3_600];
+pub(super) const WAITS_S: [i64; 7] = [5, 15, 60, 300, 900, 1_800, 3_600];
 
 /// Sends messages.
 pub(super) struct Delivery {

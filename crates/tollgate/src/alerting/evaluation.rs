@@ -43,6 +43,14 @@ pub(crate) struct Sources {
     pub(crate) position: LedgerPosition,
 }
 
+impl Sources {
+    /// Money spent, without reservations.
+    pub(super) fn spent(&self, subject: Subject, window: Window, now: Timestamp) -> NanoUsd {
+        let snapshot = self.shared.counters.snapshot(&[subject], compose::instant());
+        snapshot.meters.first().map_or(NanoUsd::ZERO, |(_, meter)| meter.spent.within(window, now))
+    }
+}
+
 pub(super) struct Evaluation {
     sources: Sources,
     down: DownChannels,
@@ -165,17 +173,11 @@ impl Evaluation {
             seen.owners.insert(subject.to_string());
             seen.valid.extend(budget_subjects(&subject, &budgets, &percents, now));
             if !budgets.is_empty() {
-                let spent = |window| self.spent(subject, window, now);
+                let spent = |window| self.sources.spent(subject, window, now);
                 seen.found.extend(budget_conditions(&subject, &name, &budgets, spent, &percents, now));
             }
         }
         Ok(seen)
-    }
-
-    /// Money spent, without reservations.
-    fn spent(&self, subject: Subject, window: Window, now: Timestamp) -> NanoUsd {
-        let snapshot = self.sources.shared.counters.snapshot(&[subject], compose::instant());
-        snapshot.meters.first().map_or(NanoUsd::ZERO, |(_, meter)| meter.spent.within(window, now))
     }
 
     /// The keys that spent money, and with `slowly` those with alerts.

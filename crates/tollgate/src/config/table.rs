@@ -163,6 +163,8 @@ settings! {
         "Percentages of a budget that raise an alert; empty: none.";
     "alerts.balance_usd": Usd, Some("\"1\""), at_run_time: true =>
         "Balance of a prepaid member below which an alert is raised; empty: none.";
+    "alerts.member_mail": Line(100), None, at_run_time: true =>
+        "Alert destination of kind `email`, by name, through whose server members get mails about their own budgets and balances, if they want them; absent: none are sent.";
     "alerts.channel_down_s": Number(0, 86_400), Some("60"), at_run_time: true =>
         "Time without a usable account after which a channel raises an alert; 0: none.";
     "alerts.error_percent": Number(0, 100), Some("50"), at_run_time: true =>

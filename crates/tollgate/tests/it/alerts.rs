@@ -1,6 +1,7 @@
 //! Alerts: the conditions that rules detect, the messages to destinations, and that each is sent once.
 
 mod chats;
+mod members;
 
 use std::time::Duration;
 

@@ -3,14 +3,17 @@
 use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
 
-use crate::pages::{
-    clients::curl,
-    format::{self, TimeText},
-    locale::Locale,
-    mark::{self, Mark},
-    models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
-    money::{self, Amount},
-    spent_budget::SpentGatewayBudget,
+use crate::{
+    notices,
+    pages::{
+        clients::curl,
+        format::{self, TimeText},
+        locale::Locale,
+        mark::{self, Mark},
+        models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
+        money::{self, Amount},
+        spent_budget::SpentGatewayBudget,
+    },
 };
 
 /// Models in the table.
@@ -66,6 +69,37 @@ pub(super) struct BudgetView {
     spent: String,
     left: String,
     renews_at: Option<String>,
+}
+
+impl BudgetView {
+    /// Whether it is one of the member, and not of a key or of a group.
+    pub(super) fn is_of_member(&self) -> bool {
+        self.of != "key" && self.group.is_none()
+    }
+
+    /// The notice about the highest of these percentages that is reached.
+    pub(super) fn notice(&self, t: Locale, percents: &[u32]) -> Option<NoticeEntry> {
+        let is_nothing = NanoUsd::parse(&self.amount).is_ok_and(|amount| amount == NanoUsd::ZERO);
+        let reached = format::share_of(&self.spent, &self.amount);
+        let percent = percents.iter().copied().filter(|percent| *percent <= reached && !is_nothing).max()?;
+        Some(NoticeEntry { text: notices::budget(t, percent, (&self.spent, &self.amount), &self.window), is_spent: percent >= 100 })
+    }
+}
+
+/// A threshold of the member's profile that is reached.
+#[derive(Debug)]
+pub(super) struct NoticeEntry {
+    pub(super) text: String,
+    /// Whether nothing is left.
+    pub(super) is_spent: bool,
+}
+
+impl NoticeEntry {
+    /// The notice about a prepaid balance below this amount.
+    pub(super) fn of_balance(t: Locale, balance: &str, least: NanoUsd) -> Option<Self> {
+        let left = NanoUsd::parse(balance).ok().filter(|left| *left < least)?;
+        Some(Self { text: notices::balance(t, balance, &least.to_usd_string()), is_spent: left <= NanoUsd::ZERO })
+    }
 }
 
 #[derive(Debug)]
@@ -236,5 +270,22 @@ mod tests {
         assert!(budget("90", "10").pace.unwrap().contains("23 Nov 2026"), "{:?}", budget("90", "10"));
         assert_eq!(budget("0", "100").pace, None);
         assert_eq!((budget("90", "10").class, budget("100", "0").class), ("part", "down"));
+    }
+
+    #[test]
+    fn notice_is_about_the_highest_percentage_that_is_reached() {
+        let notice = |of: &str, spent: &str, percents: &[u32]| {
+            let budget = json!({"of": of, "amount": "10", "window": "day", "spent": spent, "left": "0", "renews_at": null});
+            let budget: BudgetView = serde_json::from_value(budget).unwrap();
+            assert_eq!(budget.is_of_member(), of == "member");
+            budget.notice(Locale::EN, percents).map(|notice| (notice.text, notice.is_spent))
+        };
+        assert_eq!(notice("member", "7.99", &[80, 100]), None);
+        assert_eq!(notice("key", "12", &[]), None);
+        let text = |percent: u32, spent: &str| format!("{percent} % of your budget is spent: {spent} of $10.00 per UTC day");
+        assert_eq!(notice("member", "8.5", &[50, 80, 100]), Some((text(80, "$8.50"), false)));
+        assert_eq!(notice("member", "12", &[50, 100]), Some((text(100, "$12.00"), true)));
+        let balance = |left: &str| NoticeEntry::of_balance(Locale::EN, left, NanoUsd(1_000_000_000)).map(|notice| notice.is_spent);
+        assert_eq!([balance("1"), balance("0.99"), balance("0"), balance("-1")], [None, Some(false), Some(true), Some(true)]);
     }
 }

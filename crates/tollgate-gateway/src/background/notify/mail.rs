@@ -25,7 +25,7 @@ use tokio::{
 use tollgate_store::AlertDestination;
 use url::Url;
 
-use super::{Notification, policy};
+use super::{Mail, Notification, policy};
 use crate::upstream::client::{Trust, destination::UpstreamTarget, dial::dial, resolver::resolve, tls::handshake};
 
 /// Largest reply before TLS.
@@ -45,14 +45,27 @@ enum Protection {
     None,
 }
 
+/// Sends the mail about an alert to the people of the destination.
 pub(super) async fn send(destination: &AlertDestination, message: &Notification, trust: &Trust) -> Result<(), String> {
+    let id = if message.id.is_empty() { format!("test-{}", message.at.0) } else { message.id.clone() };
+    let id = format!("{id}.{}", message.state);
+    let mail = compose(destination, &destination.spec.to, (&message.line(), &id), body(message))?;
+    transmit(destination, &mail, trust).await
+}
+
+/// Sends a mail to one person.
+pub(super) async fn send_to(destination: &AlertDestination, mail: &Mail<'_>, trust: &Trust) -> Result<(), String> {
+    let mail = compose(destination, &[mail.to.to_owned()], (mail.subject, mail.id), mail.body.to_owned())?;
+    transmit(destination, &mail, trust).await
+}
+
+async fn transmit(destination: &AlertDestination, mail: &Message, trust: &Trust) -> Result<(), String> {
     let url = Url::parse(&destination.secrets.url).map_err(|_| "the address cannot be read".to_owned())?;
     let (protection, port) = match url.scheme() {
         "smtps" => (Protection::Tls, 465),
         "smtp" => (Protection::StartTls, 587),
         _ => (Protection::None, 25),
     };
-    let mail = compose(destination, message)?;
     let hello = destination.spec.from.split_once('@').map_or("localhost", |(_, domain)| domain).to_owned();
     let host = url.host_str().unwrap_or_default();
     // [`UpstreamTarget`], which is made from an HTTP URL, has the rules for hosts and addresses.
@@ -73,7 +86,7 @@ pub(super) async fn send(destination: &AlertDestination, message: &Notification,
         let greeting = if protection == Protection::StartTls { GREETING } else { &[] };
         Box::new(MailStream { greeting, inner, peer, left: ANSWER_BYTES })
     };
-    deliver(stream, &hello, &mail, url.username(), destination).await.map_err(|fault| fault_text(&fault))
+    deliver(stream, &hello, mail, url.username(), destination).await.map_err(|fault| fault_text(&fault))
 }
 
 async fn deliver(
@@ -104,24 +117,28 @@ fn fault_text(fault: &lettre::transport::smtp::Error) -> String {
     }
 }
 
-fn compose(destination: &AlertDestination, message: &Notification) -> Result<Message, String> {
+fn compose(
+    destination: &AlertDestination,
+    people: &[String],
+    (subject, id): (&str, &str),
+    body: String,
+) -> Result<Message, String> {
     let mailbox = |address: &str| {
         let parsed = address.parse().map_err(|_| "an address of the mail cannot be read".to_owned());
         parsed.map(|address| Mailbox::new(None, address))
     };
     let from = &destination.spec.from;
     let domain = from.split_once('@').map_or("localhost", |(_, domain)| domain);
-    let subject: String = message.line().chars().map(|c| if c.is_control() { ' ' } else { c }).take(SUBJECT_CHARACTERS).collect();
-    let id = if message.id.is_empty() { format!("test-{}", message.at.0) } else { message.id.clone() };
+    let subject: String = subject.chars().map(|c| if c.is_control() { ' ' } else { c }).take(SUBJECT_CHARACTERS).collect();
     let mut mail = Message::builder()
         .from(mailbox(from)?)
         .subject(subject)
-        .message_id(Some(format!("<{id}.{}@{domain}>", message.state)))
+        .message_id(Some(format!("<{id}@{domain}>")))
         .header(ContentType::TEXT_PLAIN);
-    for to in &destination.spec.to {
+    for to in people {
         mail = mail.to(mailbox(to)?);
     }
-    mail.body(body(message)).map_err(|_| "the mail cannot be composed".to_owned())
+    mail.body(body).map_err(|_| "the mail cannot be composed".to_owned())
 }
 
 fn body(message: &Notification) -> String {

@@ -31,6 +31,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("reservations of a request", EACH_REQUEST),
     ("probe or test of an account", OF_THE_UPSTREAM),
     ("alerts", "a rule has one alert about a subject; those of callers are about their budgets, balances and keys"),
+    ("mails to members about their budgets", "a member gets one for each threshold and period"),
     ("messages about alerts", "an alert is one message for each destination"),
     ("exports to the collector", OF_THE_UPSTREAM),
     ("ledger postings made outside the running gateway", OF_OPERATORS),

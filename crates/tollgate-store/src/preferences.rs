@@ -1,0 +1,73 @@
+//! What members choose for themselves: how pages look, saved views, and when they are told about own budgets and the balance.
+
+use serde::{Deserialize, Serialize};
+use tollgate_core::{MemberId, NanoUsd};
+
+/// Saved views of a member, at most.
+pub const MAX_SAVED_VIEWS: usize = 20;
+/// Members whose shared views are read, at most.
+pub const MAX_SHARING_MEMBERS: usize = 200;
+/// Members who are told by mail, at most.
+pub const MAX_MAILED_MEMBERS: usize = 10_000;
+/// Part of the JSON of a login with a view that is shared.
+pub(crate) const SHARED_VIEW: &str = "\"shared\":true";
+/// Part of the JSON of a login whose member is told by mail.
+pub(crate) const NOTICE_MAIL: &str = "\"notice_mail\":true";
+
+/// What a member has chosen about pages and notices; `None`: the browser's or the system's.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct MemberPreferences {
+    /// Language as browsers name it, such as `zh-CN`.
+    pub language: Option<String>,
+    /// `light` or `dark`.
+    pub theme: Option<String>,
+    /// IANA name of the time zone, such as `Europe/Berlin`.
+    pub time_zone: Option<String>,
+    /// At most [`MAX_SAVED_VIEWS`].
+    pub views: Vec<SavedView>,
+    /// Percentages of the own budgets at which the member is told, ascending; `None`: [`Self::NOTICE_PERCENTS`].
+    pub notice_percents: Option<Vec<u32>>,
+    /// Prepaid balance in USD below which the member is told, as decimal text; 0: at none; `None`: [`Self::NOTICE_BALANCE`].
+    pub notice_balance: Option<String>,
+    /// Whether the member is told by mail, too.
+    pub notice_mail: bool,
+}
+
+impl MemberPreferences {
+    /// Percentages for members who have not chosen any.
+    pub const NOTICE_PERCENTS: &'static [u32] = &[80, 100];
+    /// Balance for members who have not chosen one: 1 USD.
+    pub const NOTICE_BALANCE: NanoUsd = NanoUsd(1_000_000_000);
+
+    /// Percentages of a budget at which the member is told.
+    pub fn told_at_percents(&self) -> &[u32] {
+        self.notice_percents.as_deref().unwrap_or(Self::NOTICE_PERCENTS)
+    }
+
+    /// The balance below which the member is told.
+    pub fn told_below(&self) -> NanoUsd {
+        self.notice_balance.as_deref().and_then(|text| NanoUsd::parse(text).ok()).unwrap_or(Self::NOTICE_BALANCE)
+    }
+}
+
+/// A member who is told about own budgets and the balance by mail.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MailedMember {
+    pub member: MemberId,
+    pub email: String,
+    pub preferences: MemberPreferences,
+    /// What the member was told about and still holds: subjects of alerts.
+    pub told: Vec<String>,
+}
+
+/// A filter of the usage log with a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SavedView {
+    pub name: String,
+    /// The query of the page's address.
+    pub query: String,
+    /// Whether other members see it.
+    #[serde(rename = "shared")]
+    pub is_shared: bool,
+}
