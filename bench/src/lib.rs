@@ -70,6 +70,8 @@ pub fn usage_record(epoch: Timestamp, id: RequestId, at: Timestamp, [key, member
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
         finish: Some(FinishReason::Stop),
+        client: Some("OpenAI/Python 2.1.0".to_owned()),
+        request_bytes: 500,
         attempts: Vec::new(),
     }
 }

@@ -130,6 +130,8 @@ static COLUMNS: [ExportColumn; 38] = [
         .internal(),
     optional("address", CellType::Text, |record| Cell::maybe_text(record.address.as_deref())),
     optional("client_request_id", CellType::Text, |record| Cell::maybe_text(record.client_request_id.as_deref())),
+    optional("client", CellType::Text, |record| Cell::maybe_text(record.client.as_deref())),
+    required("request_bytes", CellType::Count, |record| Cell::count(record.request_bytes)),
 ];
 
 /// The attempt whose channel is that of the record.

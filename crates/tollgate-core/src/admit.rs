@@ -244,7 +244,14 @@ pub fn attempt_reservations(input: &AdmitInput<'_>, catalog: &Catalog) -> Vec<Re
             continue;
         };
         let cost = cost_with_extras(channel, mapping.mapping as usize, at, (from, summary.extras));
-        let reservation = channel_reservation(id, at, channel, (cost.as_ref().map(|price| &***price), highest_multiplier), (from, summary), offer);
+        let reservation = channel_reservation(
+            id,
+            at,
+            channel,
+            (cost.as_ref().map(|price| &***price), highest_multiplier),
+            (from, summary),
+            offer,
+        );
         for _ in 1..accounts.min(MAX_ATTEMPTS) {
             further.push(reservation.clone());
         }

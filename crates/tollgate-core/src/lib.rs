@@ -72,8 +72,8 @@ pub use ids::{
 };
 pub use margin::{amount_margin, percent_down, price_margin};
 pub use money::{
-    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedOptions, Rates, ScheduledPrice, SharedPrice, UnpricedExtra,
-    parse_usd,
+    Multiplier, NanoUsd, ParseMoneyError, Price, PriceSchedule, PriceTier, PricedOptions, Rates, ScheduledPrice, SharedPrice,
+    UnpricedExtra, parse_usd,
 };
 pub use offer::{
     Audience, Caller, NotOffered, Offer, VisibleModel, offering_groups, permitted_groups, resolve, upstream_extras, visible_model,

@@ -13,9 +13,9 @@ use std::{
 use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use extras::has_price_effect;
 pub use extras::{PricedOptions, UnpricedExtra};
 pub use price::Rates;
-pub(crate) use extras::has_price_effect;
 
 use crate::Timestamp;
 

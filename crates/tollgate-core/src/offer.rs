@@ -15,8 +15,8 @@ use visibility::is_permitted;
 pub use visibility::{Audience, VisibleModel, offering_groups, permitted_groups, visible_model, visible_models, visible_offers};
 
 use crate::{
-    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, Multiplier, OnUnsupported, Provider, Revision, SharedPrice, Timestamp,
-    Visibility, price_limit::money_is_bounded,
+    Catalog, Channel, Group, GroupId, Key, MappingRef, Model, Multiplier, OnUnsupported, Provider, Revision, SharedPrice,
+    Timestamp, Visibility, price_limit::money_is_bounded,
 };
 
 /// An authenticated caller and its effective groups.

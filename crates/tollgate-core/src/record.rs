@@ -110,6 +110,14 @@ pub struct UsageRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(29)]
     pub finish: Option<FinishReason>,
+    /// The caller's `user-agent`, cut to 64 visible ASCII characters and spaces; `None` if it sent none, or if the gateway was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(30)]
+    pub client: Option<String>,
+    /// Bytes of the request's body, unpacked; 0 if it was not read whole, or if the gateway was killed.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[cbor(n(31), default, skip_if = "is_zero")]
+    pub request_bytes: u64,
 }
 
 impl UsageRecord {
@@ -331,6 +339,11 @@ pub struct AttemptRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(17)]
     pub message: Option<String>,
+    /// Microseconds until its first byte was sent: waiting for a connection, and making one. `None`: nothing was sent, or the gateway
+    /// was killed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[n(18)]
+    pub sent_us: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]

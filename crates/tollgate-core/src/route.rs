@@ -18,8 +18,8 @@ pub(crate) use candidate_filter::{cost_with_extras, known_cost};
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
-    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, PriceLimit, SharedPrice, Timestamp,
-    TraceEntry,
+    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, PriceLimit, SharedPrice,
+    Timestamp, TraceEntry,
     offer::ModelPurpose,
     price_limit::{EffectivePrice, PriceBasis},
 };

@@ -78,6 +78,10 @@ pub struct RequestFacts {
     pub address: Option<String>,
     /// The caller's own request id.
     pub client_request_id: Option<String>,
+    /// As in [`UsageRecord::client`].
+    pub client: Option<String>,
+    /// Bytes of the request's body, unpacked.
+    pub request_bytes: u64,
     /// Entries of `x-tollgate-dropped`.
     pub dropped: Vec<String>,
     /// Candidates considered.
@@ -105,6 +109,8 @@ pub struct AttemptFacts {
     pub hedged: bool,
     /// The failure, for operators.
     pub message: Option<String>,
+    /// Microseconds until its first byte was sent.
+    pub sent_us: Option<u64>,
 }
 
 /// Amount of content of an answer.
@@ -193,6 +199,8 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         tags: facts.tags,
         sale_multiplier: facts.sale_multiplier,
         finish,
+        client: facts.client,
+        request_bytes: facts.request_bytes,
     }
 }
 
@@ -249,6 +257,7 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
         hedged: attempt.hedged,
         cost_multiplier: planned.account.spec.cost_multiplier,
         message: attempt.message.clone(),
+        sent_us: attempt.sent_us,
     };
     (record, cost)
 }

@@ -121,6 +121,7 @@ async fn walk_on(
 ) -> Result<AttemptAnswer, Refusal> {
     let memory = body.memory();
     let body = receive(head, body, &head.settings.bounds).await?;
+    guard.received(&body);
     guard.capture_request(&body, memory.as_ref());
     let summary = summarise(head, target, &body)?;
     guard.record_summary(&summary);

@@ -113,6 +113,8 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
         finish: None,
+        client: None,
+        request_bytes: 500,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(Timestamp(0), [4; 10]),
             channel_name: "main".to_owned(),
@@ -132,6 +134,7 @@ pub(crate) fn usage_record(model: &str) -> UsageRecord {
             hedged: false,
             cost_multiplier: Multiplier::ONE,
             message: None,
+            sent_us: None,
         }],
     }
 }

@@ -48,6 +48,7 @@ CREATE TABLE usage (
     booked BIGINT NOT NULL,
     address TEXT,
     client_request_id TEXT,
+    client TEXT,
     attempts SMALLINT NOT NULL,
     upstream_request_id TEXT,
     packed BYTEA NOT NULL,
@@ -88,6 +89,7 @@ CREATE TABLE attempts (
     beside SMALLINT NOT NULL,
     cost_multiplier BIGINT,
     message TEXT,
+    sent_us BIGINT,
     PRIMARY KEY (request, position)
 ) PARTITION BY RANGE (request);
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

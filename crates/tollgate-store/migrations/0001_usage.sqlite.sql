@@ -45,6 +45,7 @@ CREATE TABLE usage (
     booked INTEGER NOT NULL,
     address TEXT,
     client_request_id TEXT,
+    client TEXT,
     attempts INTEGER NOT NULL,
     upstream_request_id TEXT,
     packed BLOB NOT NULL,
@@ -84,6 +85,7 @@ CREATE TABLE attempts (
     beside INTEGER NOT NULL,
     cost_multiplier INTEGER,
     message TEXT,
+    sent_us INTEGER,
     PRIMARY KEY (request, position)
 ) WITHOUT ROWID;
 CREATE INDEX attempts_beside ON attempts (at) WHERE beside = 1;

@@ -58,6 +58,8 @@ pub(crate) fn record(n: u64) -> UsageRecord {
         tags: tags(n),
         sale_multiplier: if n.is_multiple_of(3) { Multiplier(1_250_000) } else { Multiplier::ONE },
         finish: FinishReason::ALL.get(usize::try_from(n % 7).unwrap()).copied(),
+        client: n.is_multiple_of(3).then(|| format!("client/{}", n % 4)),
+        request_bytes: n * 3,
     }
 }
 
@@ -103,6 +105,7 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
         hedged: false,
         message: (position == 0 && n.is_multiple_of(2)).then(|| format!("the upstream's 'words' {n}")),
         cost_multiplier: if n.is_multiple_of(2) { Multiplier(900_000) } else { Multiplier::ONE },
+        sent_us: (n % 3 > 0).then_some(n),
     }
 }
 

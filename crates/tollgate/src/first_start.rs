@@ -3,8 +3,8 @@
 //! `echo`, which offers only the echo channel. Channels that the operator adds to `default` need a key that the operator creates.
 
 use tollgate_core::{
-    AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider,
-    Tags, Visibility,
+    AccountSpec, ChannelSpec, Glob, KeyStatus, Limits, ModelMapping, ModelSpec, Multiplier, Price, PriceSchedule, Provider, Tags,
+    Visibility,
 };
 use tollgate_protocol::{Profile, Protocol};
 use tollgate_store::{

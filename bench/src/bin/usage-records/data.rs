@@ -140,6 +140,7 @@ pub(super) fn record(number: u64, Shape { count, keys, models, tags }: Shape) ->
             hedged: false,
             cost_multiplier: Multiplier::ONE,
             message: None,
+            sent_us: Some(40),
         }],
         ..usage_record(Timestamp(BEGIN), RequestId::from_parts(at, id_bytes(number)), at, [caller, caller % (keys / 4), caller % 5])
     }

@@ -102,7 +102,7 @@ fn caller_view(record: &UsageRecord) -> Value {
             "image": image, "audio": audio,
         },
         "amount": record.sale.map(NanoUsd::to_usd_string), "ttft_us": record.ttft_us, "duration_us": record.duration_us,
-        "client_request_id": record.client_request_id, "tags": record.tags.iter().collect::<BTreeMap<_, _>>(),
+        "client_request_id": record.client_request_id, "client": record.client, "request_bytes": record.request_bytes, "tags": record.tags.iter().collect::<BTreeMap<_, _>>(),
         "dropped": record.dropped,
     })
 }

@@ -26,6 +26,7 @@ fn attempt(channel: &str) -> AttemptRecord {
         hedged: true,
         cost_multiplier: Multiplier(1_250_000),
         message: Some("no \"room\"".to_owned()),
+        sent_us: Some(10),
     }
 }
 
@@ -73,6 +74,8 @@ pub(crate) fn full() -> UsageRecord {
         duration_us: u64::MAX,
         address: Some("2001:db8::1".to_owned()),
         client_request_id: Some("caller's \\ 1".to_owned()),
+        client: Some("agent/1 \"x\"".to_owned()),
+        request_bytes: 512,
         dropped: vec!["seed".to_owned(), "tool_calls=1".to_owned()],
         trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
         tags: Tags::parse_header([b"project=web, team=a b".as_slice()]).unwrap(),
@@ -97,6 +100,8 @@ pub(crate) fn bare() -> UsageRecord {
         ttft_us: None,
         address: None,
         client_request_id: None,
+        client: None,
+        request_bytes: 0,
         dropped: Vec::new(),
         trace: Vec::new(),
         tags: Tags::default(),

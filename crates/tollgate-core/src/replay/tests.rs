@@ -43,6 +43,8 @@ fn record(n: u8) -> UsageRecord {
         tags: Tags::default(),
         sale_multiplier: Multiplier::ONE,
         finish: None,
+        client: None,
+        request_bytes: 0,
         attempts: vec![AttemptRecord {
             channel: ChannelId::from_parts(NOW, [1; 10]),
             channel_name: "gone".to_owned(),
@@ -62,6 +64,7 @@ fn record(n: u8) -> UsageRecord {
             hedged: false,
             cost_multiplier: Multiplier::ONE,
             message: None,
+            sent_us: None,
         }],
     }
 }

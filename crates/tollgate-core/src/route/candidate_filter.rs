@@ -6,7 +6,8 @@ use tollgate_protocol::{Method, Protocol, RequestExtras};
 
 use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
-    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, SharedPrice, Timestamp, below_cost,
+    Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, SharedPrice, Timestamp,
+    below_cost,
     catalog::channel_index::{AccountEntry, ChannelEntry},
     money::has_price_effect,
     offer::ModelPurpose,
@@ -344,7 +345,8 @@ fn is_on(newer: &Catalog, channel: &Channel, at: u32, account: AccountId) -> boo
 
 /// Cost price of a mapping at a time; `None`: unknown. Echo is free.
 pub fn cost_of(channel: &Channel, mapping_index: usize, now: Timestamp) -> Option<Cow<'_, SharedPrice>> {
-    let stated = channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.shared_at(now)).map(Cow::Borrowed);
+    let stated =
+        channel.spec.serves.get(mapping_index)?.cost.as_ref().and_then(|schedule| schedule.shared_at(now)).map(Cow::Borrowed);
     stated.or_else(|| (channel.spec.provider == Provider::Echo).then(|| Cow::Owned(Price::free().into())))
 }
 

@@ -192,6 +192,8 @@ pub fn settle_stopped(begins: &[AttemptStart<'_>], progress: Option<&StreamProgr
         tags: last.tags.clone().into_owned(),
         sale_multiplier: last.sale_multiplier,
         finish: None,
+        client: None,
+        request_bytes: 0,
     })
 }
 
@@ -229,6 +231,7 @@ fn stopped_attempt(begin: &AttemptStart<'_>, produced: &Production, ended: Times
         hedged: false,
         cost_multiplier: attempt.cost_multiplier,
         message: None,
+        sent_us: None,
     };
     (record, cost)
 }

@@ -46,6 +46,7 @@ fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attemp
         upstream_request_id: Some("up-1".to_owned()),
         hedged: false,
         message: None,
+        sent_us: Some(40),
     }
 }
 
@@ -75,6 +76,8 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         duration_us: 9_000,
         address: None,
         client_request_id: None,
+        client: Some("OpenAI/Python 2.1.0".to_owned()),
+        request_bytes: 500,
         dropped: vec!["seed".to_owned()],
         trace: Vec::new(),
         tags: Tags::default(),
@@ -138,7 +141,8 @@ fn cached_and_thinking_tokens_are_charged_at_their_own_price() {
     let reported = Usage { prompt_total: 100, cached: 80, completion_total: 30, reasoning: 10, ..Usage::default() };
     let answered = attempt(AttemptResult::Answered, Some(reply_summary(20, Some(reported))));
     let list = Price { cache_read: Some(100_000_000), thinking: Some(3_000_000_000), ..sale() };
-    let record = settle(RequestFacts { sale: Some(list.into()), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
+    let record =
+        settle(RequestFacts { sale: Some(list.into()), ..facts(Outcome::Completed, StreamBreak::Delivered, vec![answered]) });
     assert_eq!((record.tokens.input, record.tokens.cache_read, record.tokens.output, record.tokens.thinking), (20, 80, 20, 10));
     assert_eq!(record.sale, Some(NanoUsd(20 * 1_000 + 80 * 100 + 20 * 2_000 + 10 * 3_000)));
 }

@@ -36,7 +36,7 @@ use crate::{
     request::Head,
     state::shares::InFlightRequest,
     upstream::{
-        call::{ConnectFault, SentMark, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
+        call::{ConnectFault, Upstream, UpstreamAnswer, UpstreamBody, UpstreamCall, UpstreamError},
         credentials::{forwarded_headers, secrets_of},
         retry_after::asked_wait,
     },
@@ -126,10 +126,10 @@ impl Attempt<'_> {
                 Vec::new()
             },
             body,
-            sent: SentMark::default(),
+            sent: progress.sent().clone(),
         };
         let prelude_limit = stream::prelude_limit(call.body.len());
-        let answer = self.head(call, progress.began()).await?;
+        let answer = self.head(call, progress).await?;
         progress.answer_head(answer.status, upstream_request_id(&answer.headers));
         match answer.status {
             200..=299 => {}
@@ -171,10 +171,10 @@ impl Attempt<'_> {
 
     /// Waits for the head of the answer to an attempt that has just begun. The client enforces the connect timeout; the first-byte timeout counts from when the
     /// request was sent.
-    async fn head(&self, call: UpstreamCall, began: Instant) -> Result<UpstreamAnswer, Failure> {
+    async fn head(&self, call: UpstreamCall, progress: &AttemptProgress) -> Result<UpstreamAnswer, Failure> {
         let timeouts = self.planned.channel.spec.timeouts;
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);
-        let sent = call.sent.clone();
+        let (sent, began) = (progress.sent(), progress.began());
         // The client may wait for its own limits before it connects; it enforces both.
         let unsent = began + 2 * Duration::from_millis(timeouts.connect_ms) + first_byte;
         let mut under_way = self.upstream.call(call);

@@ -2,8 +2,7 @@
 
 use tempfile::TempDir;
 use tollgate_core::{
-    ChannelSpec, Glob, ModelMapping, ModelSpec, Multiplier, Outcome, Price, PriceSchedule, Timestamp, Tokens,
-    UsageRecord,
+    ChannelSpec, Glob, ModelMapping, ModelSpec, Multiplier, Outcome, Price, PriceSchedule, Timestamp, Tokens, UsageRecord,
 };
 
 use super::{apply, channel, options, usage_dimensions::varied};

@@ -41,6 +41,9 @@ pub(super) async fn batches_of_any_size_store_records_unchanged(store: &Store) {
         let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
         record.address = (!n.is_multiple_of(2)).then(|| format!("10.0.0.{}", n % 5));
         record.client_request_id = n.is_multiple_of(11).then(|| format!("caller's {n}"));
+        record.client = (n % 7 != 2).then(|| format!("client/{}", n % 3));
+        record.request_bytes = n % 5 * 1_000;
+        record.attempts[0].sent_us = (n % 6 != 1).then_some(n);
         record.ttft_us = (n % 13 != 1).then_some(100 + n);
         (record.attempts[0].upstream_request_id, record.status) =
             (n.is_multiple_of(4).then(String::new), if n.is_multiple_of(2) { 200 } else { 201 });

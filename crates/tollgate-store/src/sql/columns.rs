@@ -79,6 +79,7 @@ pub(super) const USAGE: &[Column] = &[
     big("booked"),
     text("address"),
     text("client_request_id"),
+    text("client"),
     small("attempts"),
     text("upstream_request_id"),
     bytes("packed"),
@@ -115,6 +116,7 @@ pub(super) const ATTEMPTS: &[Column] = &[
     small("beside"),
     big("cost_multiplier"),
     text("message"),
+    big("sent_us"),
 ];
 
 pub(super) const NAMES: &[Column] = &[int("ref"), small("kind"), text("id"), text("name")];

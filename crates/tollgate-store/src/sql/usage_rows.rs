@@ -102,6 +102,7 @@ impl RecordRefs {
             sale_multiplier: record.sale_multiplier,
             trace: self.trace,
             upstream_model: self.subject.map(|at| self.attempts[at].upstream_model),
+            request_bytes: record.request_bytes,
             attempt: self.inline.map(|at| packed_attempt(record, at, self.attempts[at].error)),
         }
     }
@@ -150,6 +151,7 @@ fn packed_attempt(record: &UsageRecord, at: usize, error: Option<i64>) -> Packed
         first_byte_us: attempt.first_byte_us,
         duration_us: attempt.duration_us,
         cost_multiplier: attempt.cost_multiplier,
+        sent_us: attempt.sent_us,
     }
 }
 

@@ -105,7 +105,7 @@ fn priced(record: &Value) -> Vec<(String, &Value)> {
 
 /// Facts of the request itself, one a row.
 fn facts(record: &Value) -> Vec<Vec<String>> {
-    const FACTS: [(&str, &str); 21] = [
+    const FACTS: [(&str, &str); 23] = [
         ("request", "id"),
         ("arrived", "at"),
         ("status", "status"),
@@ -126,6 +126,8 @@ fn facts(record: &Value) -> Vec<Vec<String>> {
         ("first content after", "ttft_us"),
         ("from address", "address"),
         ("caller's request id", "client_request_id"),
+        ("client", "client"),
+        ("size in bytes", "request_bytes"),
         ("left out", "dropped"),
     ];
     let mut rows: Vec<Vec<String>> =

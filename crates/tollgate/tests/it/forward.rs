@@ -55,6 +55,20 @@ fn caller_headers_are_not_forwarded() {
 }
 
 #[test]
+fn usage_record_has_client_size_and_time_of_sending() {
+    let upstream = Upstream::start();
+    let gateway = support::gateway_for(&upstream);
+    let body = support::chat("chat-model");
+    let request = Request::post("/v1/chat/completions", &body).bearer(gateway.key()).header("user-agent", "OpenAI/Python 2.1.0");
+    let record = gateway.record_of(&gateway.send(&request));
+    assert_eq!(record["client"], "OpenAI/Python 2.1.0");
+    assert_eq!(record["request_bytes"], body.to_string().len());
+    let attempt = &record["attempts"][0];
+    let (sent, first_byte) = (attempt["sent_us"].as_u64().unwrap(), attempt["first_byte_us"].as_u64().unwrap());
+    assert!(sent <= first_byte, "{attempt}");
+}
+
+#[test]
 fn usage_record_holds_tokens_cost_and_attempt() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);

@@ -25,6 +25,7 @@ pub(super) struct AttemptObject {
     cost: Option<String>,
     #[serde(default)]
     cost_multiplier: Option<String>,
+    sent_us: Option<u64>,
     first_byte_us: Option<u64>,
     duration_us: u64,
     upstream_request_id: Option<String>,
@@ -42,6 +43,8 @@ pub(super) struct AttemptRow {
     /// The time before it in which no attempt was running: the gateway's own work and waits for capacity.
     pub(super) gap: u64,
     pub(super) begin: u64,
+    /// Until its request was sent.
+    pub(super) connect: u64,
     pub(super) wait: u64,
     pub(super) stream: u64,
     pub(super) is_failed: bool,
@@ -61,7 +64,7 @@ pub(super) struct AttemptRow {
 impl AttemptRow {
     /// Width of the whole attempt, for one that failed; at least 6.
     pub(super) const fn width(&self) -> u64 {
-        let width = self.wait.saturating_add(self.stream);
+        let width = self.connect.saturating_add(self.wait).saturating_add(self.stream);
         if width < 6 { 6 } else { width }
     }
 
@@ -69,8 +72,12 @@ impl AttemptRow {
         self.begin.saturating_sub(self.gap)
     }
 
+    pub(super) const fn waits_at(&self) -> u64 {
+        self.begin.saturating_add(self.connect)
+    }
+
     pub(super) const fn streams_at(&self) -> u64 {
-        self.begin.saturating_add(self.wait)
+        self.waits_at().saturating_add(self.wait)
     }
 }
 
@@ -87,15 +94,17 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
         let gap = offset.saturating_sub(covered_until);
         covered_until = covered_until.max(offset.saturating_add(attempt.duration_us));
         let mark = result(t, attempt);
-        let (begin, wait) = (share(offset), share(first));
+        let sent = attempt.sent_us.unwrap_or(0).min(first);
+        let (begin, connect, wait) = (share(offset), share(sent), share(first - sent));
         AttemptRow {
             number: index + 1,
             channel: attempt.channel.clone(),
             account: attempt.account.clone(),
             gap: share(gap).min(begin),
             begin,
+            connect,
             wait,
-            stream: share(attempt.duration_us - first).min(1_000_u64.saturating_sub(begin + wait)),
+            stream: share(attempt.duration_us - first).min(1_000_u64.saturating_sub(begin + connect + wait)),
             is_failed: attempt.result != "answered" && attempt.result != "cancelled",
             label: t.say_with(
                 "record.attempt_label",
@@ -117,11 +126,15 @@ pub(super) fn rows(t: Locale, record: &RecordObject) -> Vec<AttemptRow> {
     rows.collect()
 }
 
-/// How long each part of an attempt took, as far as it came.
+/// A request on a kept connection is sent at once; less is not worth a place in the legend.
+const SHOWN_FROM_US: u64 = 1_000;
+
+/// How long each part of an attempt took, as far as it came. The time to the first byte includes that of the connection.
 fn phases(t: Locale, attempt: &AttemptObject, gap: u64) -> Vec<(&'static str, &'static str, String)> {
     let streamed = attempt.first_byte_us.and_then(|first| attempt.duration_us.checked_sub(first));
     let known = [
         ("gap", t.say("record.before"), Some(gap).filter(|us| *us > 0)),
+        ("connect", t.say("record.connection"), attempt.sent_us.filter(|us| *us >= SHOWN_FROM_US)),
         ("wait", t.say("record.first_byte"), attempt.first_byte_us),
         ("fill", t.say("record.streamed"), streamed),
     ];

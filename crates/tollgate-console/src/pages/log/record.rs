@@ -44,6 +44,8 @@ pub(super) struct RecordObject {
     overhead_us: Option<u64>,
     pub(super) address: Option<String>,
     client_request_id: Option<String>,
+    client: Option<String>,
+    request_bytes: u64,
     tags: std::collections::BTreeMap<String, String>,
     dropped: Vec<String>,
     trace: Vec<TraceObject>,
@@ -257,7 +259,9 @@ fn facts(t: Locale, record: &RecordObject, is_operator: bool) -> Vec<(&'static s
         (t.say("record.dropped"), listed(false)),
         (t.say("record.set"), listed(true)),
         (t.say("log.tags"), Some(tags).filter(|tags| !tags.is_empty())),
+        (t.say("record.size"), Some(record.request_bytes).filter(|bytes| *bytes > 0).map(|bytes| format::bytes(t, bytes))),
         (t.say("log.client_request_id"), record.client_request_id.clone()),
+        (t.say("record.client"), record.client.clone()),
         (t.say("profile.address"), record.address.clone()),
     ];
     known.into_iter().filter_map(|(label, text)| Some((label, text?))).collect()
@@ -339,9 +343,9 @@ mod tests {
     fn attempts_are_placed_on_the_timeline_of_the_request() {
         let tokens = json!({"input": 10, "output": 5, "cache_read": 0, "cache_write": 0, "cache_write_1h": 0, "thinking": 0, "image": 0,
             "audio": 0, "source": "provider"});
-        let attempt = |at: &str, result: &str, first: Option<u64>, duration: u64| {
+        let attempt = |at: &str, result: &str, (sent, first): (Option<u64>, Option<u64>), duration: u64| {
             json!({"channel": "c", "account": "a", "protocol": "gemini", "upstream_model": "other-model", "cost_multiplier": "0.8", "at": at, "status": 200, "result": result,
-                "error": null, "tokens": tokens, "cost": "0.1", "first_byte_us": first, "duration_us": duration,
+                "error": null, "tokens": tokens, "cost": "0.1", "sent_us": sent, "first_byte_us": first, "duration_us": duration,
                 "upstream_request_id": null, "beside": false})
         };
         let sale = json!({"amount": "1.5", "exact": "1.5", "multiplier": "0.98", "options": [], "service_tier_factor": null,
@@ -350,10 +354,10 @@ mod tests {
             "id": "req_1", "at": "2026-11-23T10:00:00Z", "outcome": "completed", "reason": null, "detail": null, "status": 200,
             "key": "key_1", "key_name": "ci", "member": "mbr_1", "member_name": "ann", "group": "default", "protocol_in": "openai", "protocol_out": "gemini",
             "method": "chat", "model": "m", "stream": true, "tokens": tokens, "sale": "1.5", "cost": "0.2", "price_version": 4,
-            "ttft_us": 500_000, "duration_us": 1_000_000, "overhead_us": 10, "address": null, "client_request_id": null,
+            "ttft_us": 500_000, "duration_us": 1_000_000, "overhead_us": 10, "address": null, "client_request_id": null, "client": "OpenAI/Python 2.1.0", "request_bytes": 2_048,
             "tags": {"a": "b"}, "dropped": [], "trace": [{"channel": "c", "account": null, "code": "cooling", "detail": null}],
-            "attempts": [attempt("2026-11-23T10:00:00Z", "refused", None, 100_000),
-                attempt("2026-11-23T10:00:00.2Z", "answered", Some(400_000), 800_000)],
+            "attempts": [attempt("2026-11-23T10:00:00Z", "refused", (None, None), 100_000),
+                attempt("2026-11-23T10:00:00.2Z", "answered", (Some(100_000), Some(400_000)), 800_000)],
             "pricing": {"sale": sale, "cost": []},
         }))
         .unwrap();

@@ -120,6 +120,8 @@ fn facts(record: &tollgate_core::UsageRecord) -> RequestFacts {
         duration_us: 0,
         address: None,
         client_request_id: None,
+        client: None,
+        request_bytes: 0,
         dropped: Vec::new(),
         trace: Vec::new(),
         tags: tollgate_core::Tags::default(),

@@ -12,7 +12,8 @@ mod repeated_refusals;
 
 use std::{net::IpAddr, sync::Arc};
 
-use http::HeaderValue;
+use bytes::Bytes;
+use http::{HeaderValue, header};
 use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
@@ -28,6 +29,7 @@ use open_attempt::{OpenAttempt, micros_between};
 pub(crate) use repeated_refusals::RefusedEnd;
 
 use crate::{
+    header_fields::HeaderFields,
     in_place::boxed,
     path::types::{
         dropped::{ONE_CALL, add_entry, listed},
@@ -145,6 +147,8 @@ impl UsageGuard {
             duration_us: 0,
             address: head.peer.map(address_text),
             client_request_id: head.client_request_id.clone(),
+            client: client_text(&head.headers),
+            request_bytes: 0,
             dropped: Vec::new(),
             trace: Vec::new(),
             tags: key.tags.clone(),
@@ -164,6 +168,13 @@ impl UsageGuard {
     pub(crate) fn add_tags(&mut self, tags: Tags) {
         if let Some(facts) = &mut self.facts {
             facts.tags.add(tags);
+        }
+    }
+
+    /// Notes the size of the body, which was read whole.
+    pub(crate) fn received(&mut self, body: &Bytes) {
+        if let Some(facts) = &mut self.facts {
+            facts.request_bytes = body.len() as u64;
         }
     }
 
@@ -396,6 +407,17 @@ impl UsageGuard {
     }
 }
 
+/// Longest recorded `user-agent`, in characters.
+const CLIENT_CHARS: usize = 64;
+
+/// The `user-agent` as it is recorded: visible ASCII characters and spaces.
+fn client_text(headers: &HeaderFields) -> Option<String> {
+    let sent = headers.get(header::USER_AGENT)?.as_bytes().trim_ascii();
+    let mut shown = Vec::with_capacity(sent.len().min(CLIENT_CHARS));
+    shown.extend(sent.iter().filter(|byte| matches!(byte, b' '..=b'~')).take(CLIENT_CHARS));
+    String::from_utf8(shown).ok().filter(|shown| !shown.is_empty())
+}
+
 /// The address as text. Its `Display` implementation costs ten times as much.
 fn address_text(address: IpAddr) -> String {
     let IpAddr::V4(v4) = address else { return address.to_string() };
@@ -424,6 +446,19 @@ impl Drop for UsageGuard {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn client_text_is_printable_and_short() {
+        let text = |agent: &[u8]| {
+            let mut headers = http::HeaderMap::new();
+            headers.insert(header::USER_AGENT, HeaderValue::from_bytes(agent).unwrap());
+            client_text(&headers.into())
+        };
+        assert_eq!(text(b" OpenAI/Python 2.1.0 ").as_deref(), Some("OpenAI/Python 2.1.0"));
+        assert_eq!(text(b"agent\t\xff/1").as_deref(), Some("agent/1"));
+        assert_eq!(text(&[b'x'; 500]).map(|text| text.len()), Some(CLIENT_CHARS));
+        assert_eq!((text(b"\xff "), client_text(&HeaderFields::default())), (None, None));
+    }
 
     #[test]
     fn address_text_equals_the_standard_form() {

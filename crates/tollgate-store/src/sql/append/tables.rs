@@ -124,6 +124,7 @@ pub(super) fn usage(records: &[(&UsageRecord, RecordRefs)], booked: i64) -> RowB
         rows.maybe(record.cost.map(|cost| cost.0)).maybe(record.sale.map(|sale| sale.0));
         rows.maybe_count(record.ttft_us).count(record.duration_us).number(booked);
         rows.maybe_text(record.address.as_deref()).maybe_text(record.client_request_id.as_deref());
+        rows.maybe_text(record.client.as_deref());
         rows.count(record.attempts.len() as u64);
         rows.maybe_text(refs.inline.and_then(|at| record.attempts[at].upstream_request_id.as_deref()));
         rows.encoded(|bytes| refs.packed(record).encode(bytes)).maybe_text(refs.extra(record).as_deref());
@@ -156,6 +157,7 @@ fn push_attempt(rows: &mut RowBatch, id: RequestId, position: usize, attempt: &A
     rows.maybe(attempt.cost.map(|cost| cost.0)).maybe_count(attempt.first_byte_us).count(attempt.duration_us);
     rows.maybe_text(attempt.upstream_request_id.as_deref()).number(i64::from(attempt.hedged));
     rows.maybe(other_than_one(attempt.cost_multiplier)).maybe_text(attempt.message.as_deref());
+    rows.maybe_count(attempt.sent_us);
 }
 
 /// Rows of sums over all keys by their width; the histograms replace the stored ones.

@@ -14,7 +14,10 @@ use crate::{
 };
 
 /// How many numbers there are.
-const COUNT: usize = 16;
+const COUNT: usize = 18;
+
+/// How many of them are those of the attempt and stand together.
+const ATTEMPT_COUNT: usize = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::sql) struct PackedNumbers {
@@ -27,6 +30,7 @@ pub(in crate::sql) struct PackedNumbers {
     pub(in crate::sql) trace: Option<i64>,
     /// The number of the model's name at the upstream, of the attempt whose channel is that of the record.
     pub(in crate::sql) upstream_model: Option<i64>,
+    pub(in crate::sql) request_bytes: u64,
     /// The attempt that is in the row of its request.
     pub(in crate::sql) attempt: Option<PackedAttempt>,
 }
@@ -47,6 +51,7 @@ pub(in crate::sql) struct PackedAttempt {
     pub(in crate::sql) first_byte_us: Option<u64>,
     pub(in crate::sql) duration_us: u64,
     pub(in crate::sql) cost_multiplier: Multiplier,
+    pub(in crate::sql) sent_us: Option<u64>,
 }
 
 /// The HTTP status of an attempt.
@@ -75,7 +80,7 @@ impl PackedNumbers {
             optional(self.trace.map(unsigned)),
             optional(self.upstream_model.map(unsigned)),
         ];
-        let attempt = self.attempt.map_or([0; 9], |attempt| {
+        let attempt = self.attempt.map_or([0; ATTEMPT_COUNT], |attempt| {
             [
                 optional(Some(attempt.position)),
                 unsigned(attempt.start_us),
@@ -93,14 +98,16 @@ impl PackedNumbers {
             ]
         });
         let mut numbers = [0; COUNT];
+        let end = record.len() + attempt.len();
         numbers[..record.len()].copy_from_slice(&record);
-        numbers[record.len()..].copy_from_slice(&attempt);
+        numbers[record.len()..end].copy_from_slice(&attempt);
+        numbers[end..].copy_from_slice(&[self.request_bytes, optional(self.attempt.and_then(|attempt| attempt.sent_us))]);
         numbers
     }
 
     fn of(numbers: [u64; COUNT]) -> Result<Self, DamagedNumbers> {
-        let [protocol_out, token_source, web_searches, price_version, sale_multiplier, trace, upstream_model, attempt @ ..] =
-            numbers;
+        let [protocol_out, token_source, web_searches, price_version, sale_multiplier, trace, upstream_model, later @ ..] = numbers;
+        let [attempt @ .., request_bytes, sent_us] = later;
         Ok(Self {
             protocol_out: present(protocol_out).map(word).transpose()?,
             token_source: word(token_source)?,
@@ -109,7 +116,8 @@ impl PackedNumbers {
             sale_multiplier: multiplier(sale_multiplier),
             trace: present(trace).map(signed),
             upstream_model: present(upstream_model).map(signed),
-            attempt: present(attempt[0]).map(|position| PackedAttempt::of(position, attempt)).transpose()?,
+            request_bytes,
+            attempt: present(attempt[0]).map(|position| PackedAttempt::of(position, attempt, sent_us)).transpose()?,
         })
     }
 
@@ -140,7 +148,7 @@ impl PackedNumbers {
 }
 
 impl PackedAttempt {
-    fn of(position: u64, numbers: [u64; 9]) -> Result<Self, DamagedNumbers> {
+    fn of(position: u64, numbers: [u64; ATTEMPT_COUNT], sent_us: u64) -> Result<Self, DamagedNumbers> {
         let [_, start_us, protocol, status, result, error, first_byte_us, duration_us, cost_multiplier] = numbers;
         Ok(Self {
             position,
@@ -156,6 +164,7 @@ impl PackedAttempt {
             first_byte_us: present(first_byte_us),
             duration_us,
             cost_multiplier: multiplier(cost_multiplier),
+            sent_us: present(sent_us),
         })
     }
 }
@@ -203,6 +212,7 @@ mod tests {
         sale_multiplier: Multiplier::ONE,
         trace: None,
         upstream_model: None,
+        request_bytes: 0,
         attempt: None,
     };
 
@@ -216,10 +226,11 @@ mod tests {
     fn numbers() -> impl Strategy<Value = PackedNumbers> {
         let number = || prop_oneof![Just(0), Just(1), 0..300_u64, 0..u64::MAX];
         let words = (1..5_u64, 0..4_u64, 0..5_u64, 0..6_u64);
-        (prop::array::uniform16(number()), words, any::<bool>()).prop_map(|(mut numbers, words, has_attempt)| {
+        (prop::array::uniform18(number()), words, any::<bool>()).prop_map(|(mut numbers, words, has_attempt)| {
             (numbers[0], numbers[1], numbers[9], numbers[11]) = words;
             numbers[10] %= u64::from(u16::MAX) + 3;
             numbers[7] = u64::from(has_attempt) * (numbers[7] / 2 + 1);
+            numbers[17] *= u64::from(has_attempt);
             PackedNumbers::of(numbers).expect("all words have codes")
         })
     }
@@ -237,6 +248,7 @@ mod tests {
             first_byte_us: Some(0),
             duration_us: 5,
             cost_multiplier: Multiplier(0),
+            sent_us: Some(6),
         };
         let all = PackedNumbers {
             protocol_out: Some(Protocol::OpenAi),
@@ -246,12 +258,14 @@ mod tests {
             sale_multiplier: Multiplier(2_000_000),
             trace: Some(1),
             upstream_model: Some(2),
+            request_bytes: 500,
             attempt: Some(attempt),
         };
         let bytes = [
-            0xff, 0xff, 3, // bits
+            0xff, 0xff, 0xf, // bits
             1, 1, 2, 6, 0x81, 0x92, 0xf4, 1, 3, 5, // record
             1, 0xd8, 4, 2, 0xca, 1, 4, 19, 1, 5, 1, // attempt
+            0xf4, 3, 7, // size of the request, and when it was sent
         ];
         assert_eq!(encoded(&all), bytes);
         assert_eq!(PackedNumbers::decode(&bytes), Ok(all));

@@ -99,6 +99,8 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         attempts: Vec::new(),
         sale_multiplier: Multiplier::ONE,
         finish: None,
+        client: None,
+        request_bytes: 0,
     }
 }
 
@@ -127,6 +129,7 @@ fn inline_attempt(record: &UsageRecord, packed: &PackedAttempt) -> AttemptRecord
         hedged: false,
         cost_multiplier: packed.cost_multiplier,
         message: None,
+        sent_us: packed.sent_us,
     }
 }
 
@@ -147,12 +150,13 @@ impl FromCells for UsageRow {
         let booked = c.number()?;
         record.address = c.maybe_text()?.map(str::to_owned);
         record.client_request_id = c.maybe_text()?.map(str::to_owned);
+        record.client = c.maybe_text()?.map(str::to_owned);
         let attempts = c.size()?;
         let upstream_request_id = c.maybe_text()?.map(str::to_owned);
         let packed = PackedNumbers::decode(c.bytes()?).map_err(broken)?;
         (record.protocol_out, record.price_version) = (packed.protocol_out, packed.price_version);
         (record.tokens.source, record.tokens.web_searches) = (packed.token_source, packed.web_searches);
-        record.sale_multiplier = packed.sale_multiplier;
+        (record.sale_multiplier, record.request_bytes) = (packed.sale_multiplier, packed.request_bytes);
         let mut attempt = packed.attempt.map(|attempt| inline_attempt(&record, &attempt));
         if let Some(extra) = c.maybe_text()? {
             let extra: ExtraValues = serde_json::from_str(extra).map_err(broken)?;
@@ -214,6 +218,7 @@ impl FromCells for AttemptRow {
             hedged: c.number()? != 0,
             cost_multiplier: c.maybe()?.map_or(Multiplier::ONE, Multiplier),
             message: c.maybe_text()?.map(str::to_owned),
+            sent_us: c.maybe_count()?,
         };
         let refs = AttemptRefs { channel, account, upstream_model, error };
         Ok(Self { request, position, refs, attempt })

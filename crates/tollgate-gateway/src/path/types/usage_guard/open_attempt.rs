@@ -11,13 +11,14 @@ use tollgate_core::{
 };
 use tollgate_protocol::ReplySummary;
 
-use crate::{clock::Clock, state::account_limiter::Permit};
+use crate::{clock::Clock, state::account_limiter::Permit, upstream::call::SentMark};
 
 /// Progress of a running attempt. Two may run at once.
 #[derive(Debug)]
 pub(crate) struct AttemptProgress {
     clock: Arc<dyn Clock>,
     began: Instant,
+    sent: SentMark,
     state: Mutex<ProgressState>,
 }
 
@@ -46,6 +47,11 @@ impl AttemptProgress {
     /// Records what went wrong.
     fn record_message(&self, message: String) {
         self.state().message = Some(message);
+    }
+
+    /// Set when its first byte is sent.
+    pub(crate) const fn sent(&self) -> &SentMark {
+        &self.sent
     }
 
     pub(crate) const fn began(&self) -> Instant {
@@ -77,6 +83,7 @@ impl AttemptProgress {
             upstream_request_id,
             hedged: false,
             message,
+            sent_us: self.sent.at().map(|at| micros_between(self.began, at)),
         }
     }
 
@@ -102,7 +109,7 @@ impl OpenAttempt {
         (began, at): (Instant, Timestamp),
     ) -> Self {
         permit.begin();
-        let progress = AttemptProgress { clock: Arc::clone(clock), began, state: Mutex::default() };
+        let progress = AttemptProgress { clock: Arc::clone(clock), began, sent: SentMark::default(), state: Mutex::default() };
         Self { planned, at, permit, progress: Arc::new(progress) }
     }
 
