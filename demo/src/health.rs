@@ -46,7 +46,7 @@ impl AccountBook {
     fn note(&mut self, channel: &Channel, account: &Account, what: &Observation, cause: TransitionCause, at: Timestamp) {
         self.now = self.now.max(at);
         let health = self.health.entry(account.id).or_default();
-        *health = observe(health, what, channel.spec.cooling, self.now);
+        *health = observe(health, what, channel.spec.cooling_rules(), self.now);
         self.record(channel, account, cause);
     }
 

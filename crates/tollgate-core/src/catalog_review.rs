@@ -63,6 +63,11 @@ fn channel_warnings(channel: &Channel, warnings: &mut Vec<String>) {
     if let Some(fault) = base_url_fault(&channel.spec) {
         warnings.push(format!("channel '{name}': base_url '{}' {fault}", shown_url(&channel.spec.base_url)));
     }
+    if let Some(model) = &channel.spec.test_model
+        && channel.spec.serves.iter().all(|mapping| mapping.model != *model)
+    {
+        warnings.push(format!("channel '{name}': test_model '{model}' is not served; tests use the first model"));
+    }
     let unexpanded = |account: &&std::sync::Arc<Account>| account.credential.as_ref().is_some_and(|it| is_unexpanded(it.expose()));
     for account in channel.accounts.iter().filter(unexpanded) {
         warnings.push(format!(

@@ -16,7 +16,7 @@ pub use history::{
 };
 pub use quota::quota_end;
 
-use crate::Timestamp;
+use crate::{ChannelSpec, Timestamp};
 
 pub use snapshot::HealthSnapshot;
 
@@ -98,6 +98,8 @@ pub enum CoolingReason {
     BadAnswer,
     /// 429 response.
     RateLimited,
+    /// A status for which the channel pauses its accounts.
+    PausingStatus,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -127,6 +129,11 @@ pub enum Observation {
     Timeout,
     /// Empty or malformed 200 response, or a broken stream.
     BadAnswer,
+    /// A response with a status for which the channel pauses its accounts.
+    PausingStatus {
+        /// Earliest retry, as the response says.
+        until: Option<Timestamp>,
+    },
     /// 429 response.
     RateLimited {
         /// Earliest retry, as the response says.
@@ -195,18 +202,45 @@ impl HealthStatus {
     pub const HEALTHY: Self = Self { availability: Availability::Usable, share: 1_000, first_token_us: 0, whole_answer_us: 0 };
 }
 
-/// The health after an observation. `cooling_on` is [`crate::Channel::cooling`]; when it is `false`, accounts never cool or rest
-/// and only the averages change.
-pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now: Timestamp) -> AccountHealth {
+/// What a channel has set about the cooling of its accounts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoolingRules {
+    /// `false`: accounts never cool or rest.
+    pub on: bool,
+    /// Consecutive failures that start cooling.
+    pub failures: u32,
+    /// First wait after failures, and after a 429 without a retry time. After a connection failure it is half of that.
+    pub first_wait_ms: i64,
+}
+
+impl Default for CoolingRules {
+    fn default() -> Self {
+        ChannelSpec::default().cooling_rules()
+    }
+}
+
+impl ChannelSpec {
+    pub fn cooling_rules(&self) -> CoolingRules {
+        CoolingRules {
+            on: self.cooling,
+            failures: self.failures_to_cool.max(1),
+            first_wait_ms: i64::from(self.cool_down_s.max(1)) * 1_000,
+        }
+    }
+}
+
+/// The health after an observation. Without cooling only the averages change.
+pub fn observe(health: &AccountHealth, what: &Observation, rules: CoolingRules, now: Timestamp) -> AccountHealth {
     let mut next = *health;
     match *what {
         Observation::Success { latency } => next.succeed(latency, now),
-        Observation::ConnectFailure => next.fail(CoolingReason::ConnectFailure, now),
-        Observation::ServerError => next.fail(CoolingReason::ServerError, now),
-        Observation::Overloaded { until } => next.overload(until, now),
-        Observation::Timeout => next.fail(CoolingReason::Timeout, now),
-        Observation::BadAnswer => next.fail(CoolingReason::BadAnswer, now),
-        Observation::RateLimited { until } => next.rate_limit(until, now),
+        Observation::ConnectFailure => next.fail(CoolingReason::ConnectFailure, rules, now),
+        Observation::ServerError => next.fail(CoolingReason::ServerError, rules, now),
+        Observation::Overloaded { until } => next.overload(until, rules, now),
+        Observation::Timeout => next.fail(CoolingReason::Timeout, rules, now),
+        Observation::BadAnswer => next.fail(CoolingReason::BadAnswer, rules, now),
+        Observation::PausingStatus { until } => next.pause(until, rules, now),
+        Observation::RateLimited { until } => next.rate_limit(until, rules, now),
         Observation::QuotaSpent { until } | Observation::QuotaMentioned { until } => next.spend_quota(until, now),
         Observation::Refused => next.refuse(now),
         Observation::RequestRefused => next.end_probe(HealthState::Usable),
@@ -216,7 +250,7 @@ pub fn observe(health: &AccountHealth, what: &Observation, cooling_on: bool, now
             next = AccountHealth { first_token_average_us, whole_answer_average_us, ..AccountHealth::default() };
         }
     }
-    if !cooling_on {
+    if !rules.on {
         next = AccountHealth { state: HealthState::Usable, failures: 0, coolings: 0, streak: None, ..next };
     }
     if !next.is_refused() {
@@ -257,6 +291,7 @@ impl CoolingReason {
             Self::Timeout => "timeout",
             Self::BadAnswer => "bad_answer",
             Self::RateLimited => "rate_limited",
+            Self::PausingStatus => "pausing_status",
         }
     }
 }

@@ -62,7 +62,7 @@ pub use certificate::certificate_expiry;
 pub use contents::{Excerpt, ExcerptWriter, Redaction, RequestContents, fair_level};
 pub use fault::Fault;
 pub use health::{
-    AccountHealth, Availability, CoolingReason, CredentialFingerprint, HealthCondition, HealthHistory, HealthReason,
+    AccountHealth, Availability, CoolingReason, CoolingRules, CredentialFingerprint, HealthCondition, HealthHistory, HealthReason,
     HealthSnapshot, HealthState, HealthStatus, HealthTransition, ImpairedState, Impairment, LatencySample, Observation,
     OutcomeBucket, RestingReason, TransitionCause, UptimeCell, account_condition, observe, quota_end, start_probe, uptime_cells,
 };

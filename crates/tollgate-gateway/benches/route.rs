@@ -7,8 +7,8 @@ use std::{hint::black_box, sync::Arc};
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use tollgate_core::{
-    Account, AccountSpec, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, HealthView as _, LatencySample,
-    Observation, RouteInput, resolve, route,
+    Account, AccountSpec, AttemptHistory, Availability, Caller, CandidateView as _, Catalog, CoolingRules, HealthView as _,
+    LatencySample, Observation, RouteInput, resolve, route,
 };
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
@@ -35,9 +35,14 @@ impl Gateway {
         let registry = HealthRegistry::default();
         registry.configure(catalog.accounts().map(|account| &**account));
         for (at, account) in catalog.accounts().enumerate() {
-            registry.observe(account.id, &Observation::Success { latency: Some(LatencySample::FirstToken(200_000)) }, true, NOW);
+            registry.observe(
+                account.id,
+                &Observation::Success { latency: Some(LatencySample::FirstToken(200_000)) },
+                CoolingRules::default(),
+                NOW,
+            );
             if at % 7 == 0 {
-                registry.observe(account.id, &Observation::ServerError, true, NOW);
+                registry.observe(account.id, &Observation::ServerError, CoolingRules::default(), NOW);
             }
         }
         let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>, Arc::default());
@@ -49,7 +54,7 @@ impl Gateway {
     fn cooling(self, step: usize) -> Self {
         let until = Some(NOW.plus_ms(60_000));
         for account in self.catalog.accounts().step_by(step) {
-            self.registry.observe(account.id, &Observation::RateLimited { until }, true, NOW);
+            self.registry.observe(account.id, &Observation::RateLimited { until }, CoolingRules::default(), NOW);
         }
         self
     }

@@ -25,6 +25,7 @@ mod object;
 mod opaque_state;
 mod openai;
 mod outline;
+mod parameter_edits;
 mod passthrough;
 mod price_fields;
 mod problem;
@@ -52,6 +53,7 @@ pub use echo::{EchoAnswer, EchoBody, EchoCall, EchoEvents, echo};
 pub use fields::remove_fields;
 pub use minimal_request::{minimal_body, minimal_embedding_request, minimal_request, probe_request};
 pub use neutral::{DownloadedMedia, FetchedMedia, RemoteMedia, TranslateError, TranslateOptions};
+pub use parameter_edits::{ParameterChange, ParameterEdit, edit_parameters};
 pub use price_fields::{PriceEffect, price_effects};
 pub use problem::{
     AnthropicErrorFields, GeminiErrorFields, OpenAiErrorFields, Problem, QuotaViolation, QuotaWindow, UpstreamProblem,

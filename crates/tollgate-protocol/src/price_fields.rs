@@ -89,6 +89,11 @@ pub fn price_effects(field: &str) -> &'static [PriceEffect] {
     effects_of(if field.contains('[') { "tools" } else { field }.bytes())
 }
 
+/// The fields with an effect on the price, in their spelling in the table.
+pub(crate) fn price_field_names() -> impl Iterator<Item = &'static str> {
+    PRICE_FIELDS.iter().map(|(name, _)| *name)
+}
+
 /// [`price_effects`] of a member of an object of the body.
 pub(crate) fn member_effects(object: &str, member: &str) -> &'static [PriceEffect] {
     effects_of(object.bytes().chain(*b".").chain(member.bytes()))

@@ -2,12 +2,14 @@
 //! converts between the field and its JSON form. The catalog file, the admin API with its OpenAPI document, `NAME FIELD=VALUE`
 //! on the command line and the tables of `docs/catalog.md` are made from these tables.
 
+mod account;
 mod alert;
 mod channel;
 mod check;
 mod docs;
 mod member;
 mod offer;
+mod parameter_edit;
 mod price;
 mod profile;
 mod schema;
@@ -18,8 +20,9 @@ use serde_json::{Map, Value};
 
 use crate::FieldProblem;
 
+pub use account::AccountInput;
 pub use alert::DestinationInput;
-pub use channel::{AccountInput, private_host};
+pub use channel::private_host;
 pub(crate) use check::hint;
 pub use check::nearest;
 pub use check::{Fault, Problem, Step, article, check_field, check_object, unknown_member};

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use tollgate_console::{
     AccountTestResult, ChannelTest, ChannelTestError, ChannelTestEvent, OnTestEvent, ProxyTestResult, TestStep,
 };
-use tollgate_core::{Account, AccountId, Catalog, Channel, Provider};
+use tollgate_core::{Account, AccountId, Catalog, Channel, CoolingRules, Provider};
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
     upstream::{
@@ -14,18 +14,23 @@ use tollgate_gateway::{
     },
 };
 
-/// Runs a test, in which no request takes longer than `longest`. `on_pass` receives each account that passed, and whether cooldowns are
-/// enabled for the channel.
+/// Runs a test, in which no request takes longer than `longest`. `on_pass` receives each account that passed, and the channel's
+/// rules of cooling.
 pub(crate) async fn run(
     catalog: &Catalog,
     test: ChannelTest<'_>,
     (trust, longest): (&Arc<Trust>, Duration),
     on_event: OnTestEvent<'_>,
-    on_pass: &mut (dyn FnMut(AccountId, bool) + Send),
+    on_pass: &mut (dyn FnMut(AccountId, CoolingRules) + Send),
 ) -> Result<Vec<AccountTestResult>, ChannelTestError> {
     let ChannelTest { channel, account, model } = test;
     let (channel, accounts) = accounts(catalog, channel, account)?;
-    let serves = channel.spec.serves.iter().find(|serves| model.is_none_or(|model| serves.model == model));
+    let served = |name: &str| channel.spec.serves.iter().find(|serves| serves.model == name);
+    let serves = match model {
+        Some(model) => served(model),
+        // The set one may no longer be served.
+        None => channel.spec.test_model.as_deref().and_then(served).or(channel.spec.serves.first()),
+    };
     let serves = serves.ok_or_else(|| ChannelTestError::NotFound("served model"))?;
     let clock = Arc::new(SystemClock) as Arc<dyn Clock>;
     let mut tested = Vec::with_capacity(accounts.len());
@@ -39,7 +44,7 @@ pub(crate) async fn run(
         };
         let result = probe(channel, account, serves, (Arc::clone(trust), longest), &clock, &mut on_step).await;
         if result.is_ok() {
-            on_pass(account.id, channel.spec.cooling);
+            on_pass(account.id, channel.spec.cooling_rules());
         }
         let error = result.err().map(|fault| text_of(&fault));
         let result = AccountTestResult { account: account.spec.name.clone(), model: serves.model.clone(), steps, error };

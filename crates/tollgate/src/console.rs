@@ -435,9 +435,9 @@ impl GatewayHandle for RunningGateway {
         // Load the catalog: the snapshot of the gateway may be older than the last change.
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let mut passed = Vec::new();
-        let mut on_pass = |account, cooling| {
+        let mut on_pass = |account, rules| {
             passed.push(account);
-            self.registry.observe(account, &Observation::TestPassed, cooling, self.now());
+            self.registry.observe(account, &Observation::TestPassed, rules, self.now());
         };
         let tested = channel_test::run(&catalog, test, (&self.shared.trust, self.longest()), on_event, &mut on_pass).await;
         self.save_tests(passed).await;
@@ -463,7 +463,7 @@ impl GatewayHandle for RunningGateway {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
         for account in &accounts {
-            self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, self.now());
+            self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling_rules(), self.now());
         }
         self.save_tests(accounts.iter().map(|account| account.id).collect()).await;
         Ok(accounts.iter().map(|account| account.spec.name.clone()).collect())

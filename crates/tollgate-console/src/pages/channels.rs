@@ -12,6 +12,7 @@ pub(super) mod form;
 mod history;
 mod line_diff;
 mod list;
+pub(in crate::pages) mod parameter_edits;
 mod selection;
 pub(super) mod served;
 pub(super) mod state;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::{field_label, locale::Locale};
+use super::{channels::parameter_edits, field_label, locale::Locale};
 
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct DifferenceRow {
@@ -82,6 +82,9 @@ fn text(value: &Value) -> String {
         Value::Array(items) if items.iter().all(Value::is_string) => {
             items.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
         }
+        Value::Array(items) if items.iter().all(|item| item.get("parameter").is_some()) => {
+            parameter_edits::lines(Some(value)).replace('\n', "; ")
+        }
         other @ (Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_)) => other.to_string(),
     };
     if whole.chars().nth(MAX_CHARS).is_none() { whole } else { whole.chars().take(MAX_CHARS).chain(['…']).collect() }
@@ -109,6 +112,9 @@ mod tests {
         let new = json!({"before": null, "after": {"rpm": 2, "hedge": null}});
         assert_eq!(of(&new), [row("rpm", "", "2")]);
         assert_eq!(of(&json!({"amount": "5.00", "note": ""})), [row("amount", "", "5.00")]);
+        let edits = json!([{"action": "drop", "parameter": "seed"}, {"action": "clamp", "parameter": "temperature", "max": 1}]);
+        let edited = json!({"before": {"parameter_edits": []}, "after": {"parameter_edits": edits}});
+        assert_eq!(of(&edited), [row("parameter_edits", "", "drop seed; clamp temperature - 1")]);
         assert!(of(&Value::Null).is_empty());
     }
 

@@ -159,6 +159,12 @@ impl FormState {
         Self { values: values.clone(), faults: vec![fault], status: StatusCode::UNPROCESSABLE_ENTITY }
     }
 
+    /// A form that was sent, with a fault of one field in these words.
+    pub(crate) fn worded(values: &FormData, field: &str, text: String) -> Self {
+        let fault = FormFault { field: Some(field.to_owned()), text };
+        Self { values: values.clone(), faults: vec![fault], status: StatusCode::UNPROCESSABLE_ENTITY }
+    }
+
     /// A form without the typed values, which were secret, and with a fault of one field.
     pub(crate) fn faulty(error: &ApiError, field: &str, text: String) -> Self {
         let status = if error.status == StatusCode::TOO_MANY_REQUESTS || error.status.is_server_error() {

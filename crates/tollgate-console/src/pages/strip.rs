@@ -120,6 +120,7 @@ pub(crate) fn reason(t: Locale, reason: &str) -> String {
         "timeout" => t.say("health.timeout"),
         "bad_answer" => t.say("health.bad_answer"),
         "rate_limited" => t.say("health.rate_limited"),
+        "pausing_status" => t.say("health.pausing_status"),
         "quota_spent" => t.say("health.quota_spent"),
         "refused" => t.say("health.refused"),
         "switched_off" => t.say("health.switched_off"),

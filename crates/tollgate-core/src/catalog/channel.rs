@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use serde::{Deserialize, Serialize};
-use tollgate_protocol::{Profile, Protocol};
+use tollgate_protocol::{ParameterEdit, Profile, Protocol};
 
 use super::{Budget, Owner};
 use crate::{AccountId, ChannelId, Multiplier, PriceSchedule, Secret};
@@ -73,14 +73,26 @@ pub struct ChannelSpec {
     pub tags: Vec<String>,
     pub on: bool,
     pub cooling: bool,
+    /// Consecutive failures that start cooling.
+    pub failures_to_cool: u32,
+    /// First wait of cooling.
+    pub cool_down_s: u32,
+    /// Statuses of answers that cool an account at once.
+    pub pausing_statuses: Vec<u16>,
+    /// An answer without content is a failure of the account.
+    pub empty_answer_is_failure: bool,
     pub learn_unsupported: bool,
     pub translation: TranslationSwitches,
+    /// Edits of optional parameters in requests to the upstream, in order.
+    pub parameter_edits: Vec<ParameterEdit>,
     pub private_network: bool,
     pub priority: i32,
     pub weight: u32,
     pub timeouts: Timeouts,
     pub retry_uncertain: bool,
     pub probe_interval_s: u32,
+    /// The model that tests send a request to; `None`, or one that is not served: the first.
+    pub test_model: Option<String>,
     pub headers: Vec<(String, String)>,
     /// Address of the proxy, its password replaced by `***`; [`Channel::proxy`] has the whole one.
     pub proxy: Option<String>,
@@ -103,14 +115,20 @@ impl Default for ChannelSpec {
             tags: Vec::new(),
             on: true,
             cooling: true,
+            failures_to_cool: 3,
+            cool_down_s: 10,
+            pausing_statuses: Vec::new(),
+            empty_answer_is_failure: false,
             learn_unsupported: true,
             translation: TranslationSwitches::default(),
+            parameter_edits: Vec::new(),
             private_network: false,
             priority: 0,
             weight: 1,
             timeouts: Timeouts::default(),
             retry_uncertain: true,
             probe_interval_s: 0,
+            test_model: None,
             headers: Vec::new(),
             proxy: None,
             ca_file: None,

@@ -328,13 +328,14 @@ impl ImpairedState {
 }
 
 impl HealthReason {
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::SwitchedOff,
         Self::Cooling(CoolingReason::ConnectFailure),
         Self::Cooling(CoolingReason::ServerError),
         Self::Cooling(CoolingReason::Timeout),
         Self::Cooling(CoolingReason::BadAnswer),
         Self::Cooling(CoolingReason::RateLimited),
+        Self::Cooling(CoolingReason::PausingStatus),
         Self::Resting(RestingReason::QuotaSpent),
         Self::Resting(RestingReason::Refused),
         Self::Accounts,

@@ -1,15 +1,12 @@
 //! Thresholds, and the effect of each observation.
 
 use super::{
-    AccountHealth, Availability, CoolingReason, HealthState, HealthStatus, LatencySample, OutcomeBucket, RestingReason,
+    AccountHealth, Availability, CoolingReason, CoolingRules, HealthState, HealthStatus, LatencySample, OutcomeBucket,
+    RestingReason,
     quota::{DEFAULT_REST_MS, MAX_REST_MS},
 };
 use crate::Timestamp;
 
-/// First wait after a connection failure.
-const CONNECT_MS: i64 = 5_000;
-/// First wait after consecutive failures, and after a 429 without a retry time.
-const FAILURE_MS: i64 = 10_000;
 /// Upper bound of doubled waits.
 pub(super) const MAX_BACKOFF_MS: i64 = 300_000;
 /// Longest wait a 429 or 503 response may ask for.
@@ -18,8 +15,6 @@ pub(super) const MAX_RETRY_AFTER_MS: i64 = 3_600_000;
 const MIN_RETRY_AFTER_MS: i64 = 1_000;
 /// A probe without an outcome after this time is considered lost, and another one may be sent.
 const PROBE_TIMEOUT_MS: i64 = 60_000;
-/// Consecutive failures that start cooling.
-const FAILURES_TO_COOL: u32 = 3;
 /// Outcomes within 30 s required before a failure rate of one half starts cooling.
 const MIN_RECENT: u32 = 10;
 /// Wait reported to callers while a probe is out.
@@ -106,7 +101,7 @@ impl AccountHealth {
         }
     }
 
-    pub(super) fn fail(&mut self, why: CoolingReason, now: Timestamp) {
+    pub(super) fn fail(&mut self, why: CoolingReason, rules: CoolingRules, now: Timestamp) {
         self.count(ObservedResult::Failure, now);
         self.failures = self.failures.saturating_add(1);
         let streak = match (self.streak, why) {
@@ -116,34 +111,47 @@ impl AccountHealth {
         };
         self.streak = Some(streak);
         let (seen, failed) = self.recent.iter().fold((0u32, 0u32), |sum, it| (sum.0 + it.seen, sum.1 + it.failed));
-        let starts_cooling = why == CoolingReason::ConnectFailure
+        let starts_cooling = matches!(why, CoolingReason::ConnectFailure | CoolingReason::PausingStatus)
             || self.state != HealthState::Usable
-            || self.failures >= FAILURES_TO_COOL
+            || self.failures >= rules.failures
             || (seen >= MIN_RECENT && failed.saturating_mul(2) >= seen);
         // Failures of requests already in flight when the cooling began do not extend it.
         if starts_cooling && !self.unavailable(now) {
-            let first = if why == CoolingReason::ConnectFailure { CONNECT_MS } else { FAILURE_MS };
+            let first = if why == CoolingReason::ConnectFailure { rules.first_wait_ms / 2 } else { rules.first_wait_ms };
             let until = now.plus_ms(self.next_backoff(first));
             self.cool(until, streak, now);
         }
     }
 
     /// Counts as a failure, and cools until the requested time.
-    pub(super) fn overload(&mut self, until: Timestamp, now: Timestamp) {
-        self.fail(CoolingReason::ServerError, now);
-        let until = until.min(now.plus_ms(MAX_RETRY_AFTER_MS));
-        let rests = matches!(self.state, HealthState::Resting { .. });
-        if until > now && !rests && until > self.unavailable_until() {
-            self.cool(until, self.streak.unwrap_or(CoolingReason::ServerError), now);
+    pub(super) fn overload(&mut self, until: Timestamp, rules: CoolingRules, now: Timestamp) {
+        self.fail(CoolingReason::ServerError, rules, now);
+        self.cool_until(until, self.streak.unwrap_or(CoolingReason::ServerError), now);
+    }
+
+    /// Counts as a failure, and cools at once: until the requested time if there is one.
+    pub(super) fn pause(&mut self, until: Option<Timestamp>, rules: CoolingRules, now: Timestamp) {
+        self.fail(CoolingReason::PausingStatus, rules, now);
+        if let Some(until) = until {
+            self.cool_until(until, CoolingReason::PausingStatus, now);
         }
     }
 
-    pub(super) fn rate_limit(&mut self, until: Option<Timestamp>, now: Timestamp) {
+    /// Cools until a time that the upstream requested, unless it is unavailable for longer.
+    fn cool_until(&mut self, until: Timestamp, why: CoolingReason, now: Timestamp) {
+        let until = until.min(now.plus_ms(MAX_RETRY_AFTER_MS));
+        let rests = matches!(self.state, HealthState::Resting { .. });
+        if until > now && !rests && until > self.unavailable_until() {
+            self.cool(until, why, now);
+        }
+    }
+
+    pub(super) fn rate_limit(&mut self, until: Option<Timestamp>, rules: CoolingRules, now: Timestamp) {
         let until = match until {
             Some(requested) if requested <= now => now.plus_ms(MIN_RETRY_AFTER_MS),
             Some(requested) => requested.min(now.plus_ms(MAX_RETRY_AFTER_MS)),
-            None if self.unavailable(now) => now.plus_ms(FAILURE_MS),
-            None => now.plus_ms(self.next_backoff(FAILURE_MS)),
+            None if self.unavailable(now) => now.plus_ms(rules.first_wait_ms),
+            None => now.plus_ms(self.next_backoff(rules.first_wait_ms)),
         };
         if !self.unavailable(now) || (matches!(self.state, HealthState::Cooling { .. }) && until > self.unavailable_until()) {
             self.cool(until, CoolingReason::RateLimited, now);

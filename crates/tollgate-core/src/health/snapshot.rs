@@ -93,6 +93,7 @@ const fn cooling_bits(why: CoolingReason) -> u8 {
         CoolingReason::Timeout => 3,
         CoolingReason::BadAnswer => 4,
         CoolingReason::RateLimited => 5,
+        CoolingReason::PausingStatus => 6,
     }
 }
 
@@ -103,6 +104,7 @@ const fn cooling_of(bits: u64) -> Option<CoolingReason> {
         3 => Some(CoolingReason::Timeout),
         4 => Some(CoolingReason::BadAnswer),
         5 => Some(CoolingReason::RateLimited),
+        6 => Some(CoolingReason::PausingStatus),
         _ => None,
     }
 }

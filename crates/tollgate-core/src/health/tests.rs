@@ -11,7 +11,7 @@ fn after(ms: i64) -> Timestamp {
 }
 
 fn after_observation(health: AccountHealth, what: Observation, now: Timestamp) -> AccountHealth {
-    observe(&health, &what, true, now)
+    observe(&health, &what, CoolingRules::default(), now)
 }
 
 /// The remaining wait of an account, in milliseconds.
@@ -41,6 +41,42 @@ fn third_consecutive_failure_cools_ten_seconds() {
         assert_eq!(two.availability(NOW), Availability::Usable);
         assert_eq!(wait_after(after_observation(two, what, NOW), NOW), Some(10_000), "{what:?}");
     }
+}
+
+fn after_rules(health: AccountHealth, what: Observation, rules: CoolingRules) -> AccountHealth {
+    observe(&health, &what, rules, NOW)
+}
+
+#[test]
+fn channel_sets_the_number_of_failures_and_the_first_wait() {
+    let rules = CoolingRules { failures: 2, first_wait_ms: 60_000, ..CoolingRules::default() };
+    let one = after_rules(fresh(), Observation::ServerError, rules);
+    assert_eq!(one.availability(NOW), Availability::Usable);
+    assert_eq!(wait_after(after_rules(one, Observation::ServerError, rules), NOW), Some(60_000));
+    assert_eq!(wait_after(after_rules(fresh(), Observation::ConnectFailure, rules), NOW), Some(30_000));
+    assert_eq!(wait_after(after_rules(fresh(), Observation::RateLimited { until: None }, rules), NOW), Some(60_000));
+    let longest = CoolingRules { failures: 1, first_wait_ms: 300_000, ..rules };
+    let mut health = after_rules(fresh(), Observation::Timeout, longest);
+    for _ in 0..3 {
+        assert_eq!(wait_after(health, NOW), Some(300_000), "the wait doubles up to five minutes");
+        health = observe(&health, &Observation::Timeout, longest, after(300_000));
+        assert_eq!(wait_after(health, after(300_000)), Some(300_000));
+        health.state = HealthState::Cooling { until: after(300_000), why: CoolingReason::Timeout, since: NOW };
+    }
+    let spec = crate::ChannelSpec { failures_to_cool: 0, cool_down_s: 0, ..crate::ChannelSpec::default() };
+    assert_eq!((spec.cooling_rules().failures, spec.cooling_rules().first_wait_ms), (1, 1_000), "never none");
+}
+
+#[test]
+fn pausing_status_cools_at_once() {
+    let paused = |until| after_observation(fresh(), Observation::PausingStatus { until }, NOW);
+    let cooling = |ms| Availability::Cooling { until: after(ms), why: CoolingReason::PausingStatus };
+    assert_eq!(paused(None).availability(NOW), cooling(10_000));
+    assert_eq!(paused(Some(after(90_000))).availability(NOW), cooling(90_000));
+    assert_eq!(paused(Some(after(-1))).availability(NOW), cooling(10_000));
+    assert_eq!(wait_after(paused(Some(after(9 * 3_600_000))), NOW), Some(MAX_RETRY_AFTER_MS));
+    let off = CoolingRules { on: false, ..CoolingRules::default() };
+    assert_eq!(after_rules(fresh(), Observation::PausingStatus { until: None }, off).availability(NOW), Availability::Usable);
 }
 
 #[test]
@@ -247,7 +283,7 @@ fn with_cooling_disabled_accounts_stay_usable_and_averages_are_updated() {
         Observation::QuotaSpent { until: None },
         Observation::Refused,
     ] {
-        health = observe(&health, &what, false, NOW);
+        health = observe(&health, &what, CoolingRules { on: false, ..CoolingRules::default() }, NOW);
         assert_eq!(health.availability(NOW), Availability::Usable, "{what:?}");
     }
     assert!(health.error_average > 0);
@@ -315,7 +351,7 @@ proptest! {
             if probe && let Some(probing) = start_probe(&health, now) {
                 health = probing;
             }
-            health = observe(&health, &what, true, now);
+            health = observe(&health, &what, CoolingRules::default(), now);
             if let Some(wait) = wait_after(health, now) {
                 prop_assert!(wait >= 0);
                 if matches!(health.availability(now), Availability::Cooling { .. }) {
@@ -326,7 +362,7 @@ proptest! {
             let stored = serde_json::to_string(&health).unwrap();
             prop_assert_eq!(serde_json::from_str::<AccountHealth>(&stored).unwrap(), health);
         }
-        let well = observe(&health, &Observation::TestPassed, true, now);
+        let well = observe(&health, &Observation::TestPassed, CoolingRules::default(), now);
         prop_assert_eq!(well.availability(now), Availability::Usable);
     }
 

@@ -190,7 +190,7 @@ impl Probes {
                     let passed = passed.get(&account.id).copied();
                     let Some(since) = self.unavailable_since(account.id) else { continue };
                     if tests.ends(account.id, since, passed, now) {
-                        self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling, now);
+                        self.registry.observe(account.id, &Observation::TestPassed, channel.spec.cooling_rules(), now);
                     }
                 }
             }
@@ -314,19 +314,19 @@ fn record(shared: &Shared, registry: &HealthRegistry, due: &DueProbe, outcome: P
     };
     shared.metrics.probed(&channel.spec.name, word);
     tracing::debug!(probe = true, channel.name = channel.spec.name, account.id = %account.id, result = word, "account probed");
-    let (cooling, now) = (channel.spec.cooling, shared.clock.now());
+    let (rules, now) = (channel.spec.cooling_rules(), shared.clock.now());
     if !unproven {
         if let Some(observation) = observation_of(&registry.state_of_all(account.id), outcome) {
-            registry.observe_probe(account, &observation, cooling, sent, now);
+            registry.observe_probe(account, &observation, rules, sent, now);
         }
         return;
     }
     // The account is probed because of a refusal that requests provoked. Only the credential is judged, not the account's other health.
     match outcome {
-        ProbeOutcome::List => registry.probe_passed(account, cooling, sent, now),
+        ProbeOutcome::List => registry.probe_passed(account, rules, sent, now),
         // If a request was answered meanwhile, the credential works, even if it may not list the models.
         ProbeOutcome::Refused if registry.unproven_refusal(account.id).is_some() => {
-            registry.observe_probe(account, &Observation::Refused, cooling, sent, now);
+            registry.observe_probe(account, &Observation::Refused, rules, sent, now);
         }
         ProbeOutcome::Refused | ProbeOutcome::Failure(_) | ProbeOutcome::Nothing => registry.probe_was_unclear(account.id),
     }

@@ -16,7 +16,7 @@ use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
 use tollgate_core::{PlannedAttempt, Requester};
-use tollgate_protocol::{Framing, InvalidReply, Method, UpstreamProblem, codec};
+use tollgate_protocol::{FinishReason, Framing, InvalidReply, Method, ReplySummary, UpstreamProblem, codec};
 
 use self::{
     body::{MAX_BYTES, WholeBody},
@@ -146,7 +146,7 @@ impl Attempt<'_> {
         }
         match stream {
             Some(framing) if !contradicts(&answer.headers, framing) => {
-                self.stream(answer, (framing, prelude_limit), &conversion, progress).await
+                self.stream(answer, (framing, method, prelude_limit), &conversion, progress).await
             }
             Some(_) => Err(self.unexpected_content(answer, "not a stream", progress).await),
             None if !answer.may_be_json() => Err(self.unexpected_content(answer, "content-type", progress).await),
@@ -163,10 +163,18 @@ impl Attempt<'_> {
                 };
                 let passed = conversion.read_reply(method, &whole).map_err(|bad| self.bad_reply(bad, &headers, progress))?;
                 progress.record_reply(passed.summary);
+                self.refuse_empty(method, &passed.summary)?;
                 memory.keep();
                 Ok(AttemptAnswer::Whole { body: passed.body, summary: passed.summary, events: false })
             }
         }
+    }
+
+    /// A complete answer without content is a failure where the channel says so, unless its finish explains it.
+    fn refuse_empty(&self, method: Method, summary: &ReplySummary) -> Result<(), Failure> {
+        let is_explained = matches!(summary.finish, Some(FinishReason::Length | FinishReason::Filter));
+        let is_failure = self.planned.channel.spec.empty_answer_is_failure && method.takes_output_limit();
+        if is_failure && !summary.content && !is_explained { Err(Failure::BadAnswer("no content")) } else { Ok(()) }
     }
 
     /// Waits for the head of the answer to an attempt that has just begun. The client enforces the connect timeout; the first-byte timeout counts from when the

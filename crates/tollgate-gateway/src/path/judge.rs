@@ -29,7 +29,7 @@ pub(super) fn judge(
         // The channel's other accounts use the same connections.
         let _ = history.skip_channel(planned, Exclusion::Concurrency);
     }
-    let verdict = verdict_of(context, failure);
+    let verdict = paused(verdict_of(context, failure), failure, planned);
     if verdict.result == AttemptResult::NotSent {
         history.record_unsent();
     }
@@ -44,6 +44,17 @@ pub(super) fn is_final(context: &RouteContext<'_>, failure: &Failure) -> bool {
 
 fn verdict_of(context: &RouteContext<'_>, failure: &Failure) -> Verdict {
     verdict(failure, context.worker.shared.clock.now())
+}
+
+/// The verdict, with a pause of the account if the channel has one for this status. A spent quota rests the account for longer.
+fn paused(verdict: Verdict, failure: &Failure, planned: &PlannedAttempt) -> Verdict {
+    if let Failure::Problem(answer) = failure
+        && planned.channel.spec.pausing_statuses.contains(&answer.problem.status)
+        && !answer.problem.quota_exhausted
+    {
+        return Verdict { observation: Some(Observation::PausingStatus { until: answer.until }), ..verdict };
+    }
+    verdict
 }
 
 /// Records the request fields that the upstream rejected as unsupported. Clients of the Messages API repair their requests by the

@@ -3,6 +3,7 @@
 mod account_limits;
 mod bounded_usage;
 mod changes_while_waiting;
+mod channel_health;
 mod failover;
 mod first_content;
 mod golden;
@@ -14,6 +15,7 @@ mod loopback;
 mod media;
 mod money;
 mod native_streams;
+mod parameter_edits;
 mod records;
 mod settlement;
 mod shares;

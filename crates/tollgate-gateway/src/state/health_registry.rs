@@ -7,8 +7,8 @@ mod suspicion;
 use std::sync::{Arc, atomic::Ordering};
 
 use tollgate_core::{
-    Account, AccountHealth, AccountId, Availability, CredentialFingerprint, HealthState, HealthStatus, HealthView, Observation,
-    Requester, Timestamp, TransitionCause, observe, start_probe,
+    Account, AccountHealth, AccountId, Availability, CoolingRules, CredentialFingerprint, HealthState, HealthStatus, HealthView,
+    Observation, Requester, Timestamp, TransitionCause, observe, start_probe,
 };
 
 use self::{
@@ -93,17 +93,17 @@ impl HealthRegistry {
         RegistrySnapshot { entries: self.entries.snapshot(), by: Some(by) }
     }
 
-    /// Records an observation that does not depend on the credential. `cooling_on` is the channel's switch.
-    pub fn observe(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp) {
+    /// Records an observation that does not depend on the credential. `rules` are the rules of the channel.
+    pub fn observe(&self, account: AccountId, what: &Observation, rules: CoolingRules, now: Timestamp) {
         let cause = if *what == Observation::TestPassed { TransitionCause::Test } else { TransitionCause::Request };
-        self.change(account, what, cooling_on, now, Evidenced { credential: None, sent: now, by: None, cause });
+        self.change(account, what, rules, now, Evidenced { credential: None, sent: now, by: None, cause });
     }
 
     /// Records an observation made by a probe sent at `sent` with `account`'s credential. A refusal or passed test is
     /// ignored when that credential has been replaced since. A refusal counts from `sent`, so a test that passed after
     /// that takes precedence.
-    pub fn observe_probe(&self, account: &Account, what: &Observation, cooling_on: bool, sent: Timestamp, now: Timestamp) {
-        self.observe_sent(account, what, cooling_on, (sent, now), None, TransitionCause::Probe);
+    pub fn observe_probe(&self, account: &Account, what: &Observation, rules: CoolingRules, sent: Timestamp, now: Timestamp) {
+        self.observe_sent(account, what, rules, (sent, now), None, TransitionCause::Probe);
     }
 
     /// As [`Self::observe_probe`], for an attempt of a request of `by`. While all failures and refusals that a request can provoke
@@ -112,29 +112,29 @@ impl HealthRegistry {
         &self,
         account: &Account,
         what: &Observation,
-        cooling_on: bool,
+        rules: CoolingRules,
         sent: Timestamp,
         now: Timestamp,
         by: Option<Requester>,
     ) {
-        self.observe_sent(account, what, cooling_on, (sent, now), by, TransitionCause::Request);
+        self.observe_sent(account, what, rules, (sent, now), by, TransitionCause::Request);
     }
 
     fn observe_sent(
         &self,
         account: &Account,
         what: &Observation,
-        cooling_on: bool,
+        rules: CoolingRules,
         (sent, now): (Timestamp, Timestamp),
         by: Option<Requester>,
         cause: TransitionCause,
     ) {
         let refused = *what == Observation::Refused;
         let credential = (refused || *what == Observation::TestPassed).then(|| fingerprint(account));
-        self.change(account.id, what, cooling_on, if refused { sent } else { now }, Evidenced { credential, sent, by, cause });
+        self.change(account.id, what, rules, if refused { sent } else { now }, Evidenced { credential, sent, by, cause });
     }
 
-    fn change(&self, account: AccountId, what: &Observation, cooling_on: bool, now: Timestamp, evidenced: Evidenced) {
+    fn change(&self, account: AccountId, what: &Observation, rules: CoolingRules, now: Timestamp, evidenced: Evidenced) {
         let Evidenced { credential: observed_with, sent, by, cause } = evidenced;
         let entry = self.entries.get_or_insert(account);
         let mut health = entry.health();
@@ -143,14 +143,14 @@ impl HealthRegistry {
         let current_credential = entry.credential.get();
         let is_old = observed_with.is_some() && current_credential.is_some() && observed_with != current_credential;
         let reach = match by {
-            Some(by) if cooling_on && !is_old && may_be_provoked(what) && !before.is_refused() => {
+            Some(by) if rules.on && !is_old && may_be_provoked(what) && !before.is_refused() => {
                 entry.suspicion.judge(what, by, now)
             }
             _ => Reach::Everyone,
         };
         let concerns_all = reach == Reach::Everyone;
         // A probe sent with the old credential is repeated, and so is one whose answer may be about its request.
-        let mut after = observe(&before, if is_old || !concerns_all { &Observation::Abandoned } else { what }, cooling_on, now);
+        let mut after = observe(&before, if is_old || !concerns_all { &Observation::Abandoned } else { what }, rules, now);
         let is_of_probe = matches!(what, Observation::TestPassed | Observation::Refused) && !is_old && by.is_none();
         let is_answer = matches!(what, Observation::Success { .. });
         if is_answer && entry.suspicion.answered(sent) || is_of_probe && entry.suspicion.settle() {
@@ -192,7 +192,7 @@ impl HealthRegistry {
     }
 
     /// Notes a passed probe of `account`, sent at `sent` because of an unproven refusal.
-    pub(crate) fn probe_passed(&self, account: &Account, cooling_on: bool, sent: Timestamp, now: Timestamp) {
+    pub(crate) fn probe_passed(&self, account: &Account, rules: CoolingRules, sent: Timestamp, now: Timestamp) {
         let Some(entry) = self.entries.get(account.id) else { return };
         if entry.credential.replaced(Some(fingerprint(account))) {
             return;
@@ -202,7 +202,7 @@ impl HealthRegistry {
             self.end_suspicion(&entry);
         }
         if is_refused {
-            self.observe_probe(account, &Observation::TestPassed, cooling_on, sent, now);
+            self.observe_probe(account, &Observation::TestPassed, rules, sent, now);
         }
     }
 
@@ -274,7 +274,7 @@ impl HealthRegistry {
             }
             if ends(health.state) {
                 entry.suspicion.settle();
-                let after = observe(&health, &Observation::TestPassed, true, passed);
+                let after = observe(&health, &Observation::TestPassed, CoolingRules::default(), passed);
                 let before = entry.state_of_all(&health);
                 entry.put(&mut health, after);
                 self.tell(account, (before, after.state), TransitionCause::Test, passed);
@@ -361,7 +361,7 @@ impl HealthRegistry {
             }
             if entry.credential.replaced(health.refused_credential) {
                 // A passed test resets the health regardless of the time.
-                let after = observe(&health, &Observation::TestPassed, true, Timestamp(0));
+                let after = observe(&health, &Observation::TestPassed, CoolingRules::default(), Timestamp(0));
                 entry.put(&mut health, after);
                 entry.mark_unsaved();
                 ended = true;

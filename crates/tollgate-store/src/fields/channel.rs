@@ -1,8 +1,8 @@
-//! The fields of a channel, of a model as a channel serves it, and of an account.
+//! The fields of a channel, and of a model as a channel serves it.
 
 use serde_json::Value;
-use tollgate_core::{AccountSpec, Budget, ChannelSpec, ModelMapping, Multiplier, PriceSchedule, Provider, Secret};
-use tollgate_protocol::{Profile, Protocol};
+use tollgate_core::{Budget, ChannelSpec, ModelMapping, PriceSchedule, Provider};
+use tollgate_protocol::{ParameterEdit, Profile, Protocol};
 use url::Url;
 
 use super::{
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     FieldProblem,
     client_certificate::{MAX_PEM, certificate_chain, private_key},
-    credential, redacted_proxy,
+    redacted_proxy,
 };
 
 /// Longest wait: a day.
@@ -22,6 +22,9 @@ const DAY_MS: i64 = 86_400_000;
 /// Shown in place of a secret.
 const STARS: &str = "***";
 const TAG: Kind = Kind::Name { max: 40 };
+const STATUS: Kind = Kind::Integer { min: 401, max: 599 };
+/// Statuses that are about the request, so that one caller could pause every account, and 429, which cools anyway.
+const NEVER_PAUSING: [i64; 6] = [404, 409, 413, 415, 422, 429];
 
 table!(
     ChannelSpec,
@@ -68,6 +71,34 @@ table!(
         field!("weight", weight: u32, "Share of traffic among channels of equal priority.").within(1, 1_000_000),
         field!("private_network", private_network: bool, "Allows loopback and private addresses.").admin_only(),
         field!("cooling", cooling: bool, "`false`: failures never cool its accounts down."),
+        field!(
+            "failures_to_cool",
+            failures_to_cool: u32,
+            "Failures in a row after which an account cools. Half of at least ten in 30 s cool it whatever this is, and a connection \
+             failure does at once."
+        )
+        .within(1, 100),
+        field!(
+            "cool_down_s",
+            cool_down_s: u32,
+            "First wait of an account that cools, in seconds, also after a 429 without a retry time; half of it after a connection \
+             failure. It doubles up to 5 min."
+        )
+        .within(1, 300),
+        field!(
+            "pausing_statuses",
+            pausing_statuses: Vec<u16>,
+            "Statuses of answers after which an account cools at once: `[402, 529]`. Statuses that are about the request are not possible, \
+             nor 429, which has a rule of its own (docs/operating.md)."
+        )
+        .kind(Kind::List { of: &STATUS, max: 32 })
+        .rule(check_statuses),
+        field!(
+            "empty_answer_is_failure",
+            empty_answer_is_failure: bool,
+            "`true`: an answer without content is a failure of the account, and another account is tried. Off: it is passed on. An answer \
+             that the output limit or a filter cut is never one."
+        ),
         field!("learn_unsupported", learn_unsupported: bool, "`false`: parameters that the upstream rejects are not remembered."),
         field!(
             "hoist",
@@ -93,6 +124,11 @@ table!(
              requests are refused."
         ),
         field!(
+            "parameter_edits",
+            parameter_edits: Vec<ParameterEdit>,
+            "Changes of optional parameters in requests to the upstream, in this order (docs/translation.md)."
+        ),
+        field!(
             "retry_uncertain",
             retry_uncertain: bool,
             "Retries a request that was sent but got no usable answer (docs/routing.md)."
@@ -100,9 +136,17 @@ table!(
         field!(
             "probe_interval_s",
             probe_interval_s: u32,
-            "Interval of probes of every account, in seconds; 0: probes only resting accounts."
+            "Interval of probes of every account, in seconds; 0: none but of accounts whose credential was refused. A probe asks for the \
+             list of models, which costs nothing."
         )
         .kind(Kind::ZeroOr { min: 10, max: 86_400 }),
+        field!(
+            "test_model",
+            test_model: Option<String>,
+            "The served model to which tests of the channel send a request, unless one is chosen."
+        )
+        .kind(MODEL_NAME)
+        .default_text("the first"),
         field!("connect_timeout_ms", timeouts.connect_ms: u64, "Time limit for TCP and TLS connection setup.").within(1, DAY_MS),
         field!(
             "first_byte_timeout_ms",
@@ -265,6 +309,13 @@ fn is_dots(segment: &str) -> bool {
     plain == "." || plain == ".."
 }
 
+fn check_statuses(value: &Value) -> Result<(), String> {
+    let statuses: Vec<i64> = value.as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+    let mut found = statuses.iter().enumerate();
+    let wrong = found.find(|(i, status)| NEVER_PAUSING.contains(status) || statuses[..*i].contains(status));
+    wrong.map_or(Ok(()), |(_, status)| Err(format!("{status} is there twice, is about the request or has a rule of its own")))
+}
+
 /// The console lists them with commas.
 fn check_tags(value: &Value) -> Result<(), String> {
     let mut seen = std::collections::HashSet::new();
@@ -371,53 +422,6 @@ fn check_header(name: &str, value: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// An account in a request or file: the row and its credential.
-#[derive(Clone, Debug, Default)]
-pub struct AccountInput {
-    pub spec: AccountSpec,
-    /// The provider's key. `None` keeps the stored one.
-    pub credential: Option<Secret>,
-}
-
-table!(
-    AccountInput,
-    "Account",
-    AccountInput::default(),
-    &[
-        field!("name", spec.name: String, "Unique in its channel.").kind(NAME).access(Access::Fixed).rule(not_an_id),
-        Field {
-            shape: FieldShape::new(
-                "credential",
-                Kind::Text { min: 1, max: 10_000 },
-                "The provider's key; a new account needs one, except under the provider `compatible`.",
-            )
-            .with(Access::WriteOnly),
-            get: |_: &Self| Value::Null,
-            set: |account: &mut Self, value| {
-                let credential = value.as_str().unwrap_or_default();
-                if !credential::can_be_sent(credential) {
-                    return Err(credential::CANNOT_BE_SENT.to_owned());
-                }
-                account.credential = Some(Secret::new(credential.to_owned()));
-                Ok(())
-            },
-        }
-        .secret(),
-        Field {
-            shape: FieldShape::new("status", ON_OFF, "`off`: disabled by an operator."),
-            get: |account: &Self| show_on(account.spec.on),
-            set: |account: &mut Self, value| {
-                account.spec.on = read_on(value)?;
-                Ok(())
-            },
-        },
-        field!("rpm", spec.rpm: u32, "Requests per minute; 0: unlimited."),
-        field!("tpm", spec.tpm: u64, "Tokens per minute; 0: unlimited."),
-        field!("concurrency", spec.concurrency: u32, "Concurrent requests; 0: unlimited."),
-        field!("cost_multiplier", spec.cost_multiplier: Multiplier, "Factor on the channel's cost prices."),
-    ]
-);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -475,6 +479,13 @@ mod tests {
         for bad in ["https://x/v1/..", "https://x/../v1", "https://x/a/./v1", "https://x/%2e%2E/v1", "https://x\\..\\v1"] {
             assert!(url(bad).is_some_and(|fault| fault.contains("segments")), "{bad}");
         }
+    }
+
+    #[test]
+    fn statuses_about_the_request_do_not_pause() {
+        assert_eq!(check_statuses(&serde_json::json!([402, 403, 529])), Ok(()));
+        let bad = [serde_json::json!([404]), serde_json::json!([529, 429]), serde_json::json!([402, 402])];
+        assert!(bad.iter().all(|bad| check_statuses(bad).is_err()));
     }
 
     #[test]

@@ -3,16 +3,17 @@
 use std::fmt::Write as _;
 
 use tollgate_core::{Budget, ChannelSpec, Hedge, ModelMapping, ModelSpec, PriceLimit, ScheduledPrice};
-use tollgate_protocol::Profile;
+use tollgate_protocol::{ParameterEdit, Profile};
 
 use super::{Access, AccountInput, FieldShape, KeyInput, Kind, Object, Row as _, text};
 use crate::{GroupSpec, MemberSpec};
 
-const OBJECTS: [&Object; 12] = [
+const OBJECTS: [&Object; 13] = [
     ChannelSpec::OBJECT,
     AccountInput::OBJECT,
     ModelMapping::OBJECT,
     Profile::OBJECT,
+    ParameterEdit::OBJECT,
     ModelSpec::OBJECT,
     ScheduledPrice::OBJECT,
     GroupSpec::OBJECT,
@@ -106,6 +107,7 @@ fn kind(kind: &Kind) -> String {
         Kind::TextMap { .. } => "table of texts".to_owned(),
         Kind::FactorMap { .. } => "table of factors".to_owned(),
         Kind::Object(_) | Kind::Any => "table".to_owned(),
+        Kind::Form { expected, .. } if expected.starts_with("a ") => expected["a ".len()..].to_owned(),
         Kind::Form { expected, .. } => {
             format!("`{}`", expected.replace(" or ", "`, `").replace("}, {", "}`, `{").replace("\", {", "\"`, `{"))
         }

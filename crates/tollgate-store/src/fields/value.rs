@@ -103,6 +103,7 @@ macro_rules! integers {
     };
 }
 integers! {
+    u16: 0, u16::MAX as i64;
     u32: 0, u32::MAX as i64;
     i32: i32::MIN as i64, i32::MAX as i64;
     u64: 0, i64::MAX;
@@ -208,7 +209,7 @@ macro_rules! lists {
         })+
     };
 }
-lists!(String, Glob, IpNet, Modality, Protocol);
+lists!(String, u16, Glob, IpNet, Modality, Protocol);
 
 /// Texts by name, in order of name.
 impl FieldValue for Vec<(String, String)> {

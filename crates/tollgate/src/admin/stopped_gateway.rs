@@ -206,10 +206,10 @@ impl GatewayHandle for StoppedGateway {
     async fn test(&self, test: ChannelTest<'_>, on_event: OnTestEvent<'_>) -> Result<Vec<AccountTestResult>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (mut changed, mut passed) = (Vec::new(), Vec::new());
-        let mut on_pass = |account, cooling| {
+        let mut on_pass = |account, rules| {
             passed.push(account);
             let before = self.health.whole(account);
-            let after = observe(&before, &Observation::TestPassed, cooling, compose::now());
+            let after = observe(&before, &Observation::TestPassed, rules, compose::now());
             changed.extend((after != before).then_some((account, after)));
         };
         let tested = channel_test::run(&catalog, test, (&self.trust(), self.longest()), on_event, &mut on_pass).await?;
@@ -234,7 +234,7 @@ impl GatewayHandle for StoppedGateway {
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError> {
         let catalog = self.store.catalog.load().await.map_err(ChannelTestError::Store)?;
         let (channel, accounts) = channel_test::accounts(&catalog, channel, account)?;
-        let end = |health: AccountHealth| observe(&health, &Observation::TestPassed, channel.spec.cooling, compose::now());
+        let end = |health: AccountHealth| observe(&health, &Observation::TestPassed, channel.spec.cooling_rules(), compose::now());
         let ids: Vec<_> = accounts.iter().map(|account| account.id).collect();
         let health: Vec<_> = ids.iter().map(|id| (*id, end(self.health.whole(*id)))).collect();
         self.save(&health, &ids).await.map_err(ChannelTestError::Store)?;

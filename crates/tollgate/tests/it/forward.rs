@@ -23,6 +23,23 @@ fn chat_body_is_forwarded_unchanged_except_for_the_model() {
 }
 
 #[test]
+fn parameters_are_edited_as_the_channel_says() {
+    let upstream = Upstream::start();
+    let lines = "parameter_edits = [{ action = \"drop\", parameter = \"seed\" }, { action = \"clamp\", parameter = \"temperature\", \
+                 max = 1 }, { action = \"clamp\", parameter = \"max_tokens\", max = 100 }, { action = \"force\", parameter = \
+                 \"reasoning_effort\", value = \"low\" }]";
+    let gateway = support::builder(&upstream, lines).spawn();
+    let body = br#"{"model":"chat-model","messages":[{"role":"user","content":"caf\u00e9"}],"seed":1,"temperature":1.5,"max_tokens":400,"top_p":0.10}"#;
+    let answer = gateway.send(&Request::post_bytes("/v1/chat/completions", body.to_vec()).bearer(gateway.key()));
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let changed = "seed,temperature=1,max_tokens=100,reasoning_effort=low";
+    assert_eq!(answer.header("x-tollgate-dropped"), Some(changed));
+    let expected = r#"{"model":"upstream-model","messages":[{"role":"user","content":"caf\u00e9"}],"temperature":1,"max_tokens":100,"top_p":0.10,"reasoning_effort":"low"}"#;
+    assert_eq!(String::from_utf8_lossy(&upstream.received()[0].body), expected);
+    assert_eq!(gateway.record_of(&answer)["dropped"], json!(changed.split(',').collect::<Vec<_>>()));
+}
+
+#[test]
 fn native_call_uses_upstream_path_and_key_header() {
     let upstream = Upstream::start();
     let gateway = support::gateway_for(&upstream);

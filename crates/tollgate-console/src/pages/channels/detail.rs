@@ -10,7 +10,7 @@ use super::{
     Section,
     explain::{Question, RoutingExplanation, answer},
     list::margin,
-    state::{ChannelState, call_of, health, one, path, provider_name},
+    state::{ChannelObject, ChannelState, call_of, health, one, path, provider_name},
     tabs,
 };
 use crate::{
@@ -79,6 +79,13 @@ struct ChannelPage {
     events: Vec<Event>,
     log: String,
     danger: Danger,
+}
+
+/// The served models, the one for tests first.
+fn all_models(channel: &ChannelObject) -> Vec<String> {
+    let mut models: Vec<String> = channel.serves.iter().map(|served| served.model.clone()).collect();
+    models.sort_by_key(|model| channel.test_model.as_ref() != Some(model));
+    models
 }
 
 /// An account that cannot be used, and until when.
@@ -191,7 +198,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         figures: figures(t, &sources.total, sources.attempts),
         strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
         models: models(request, &state, &sources),
-        all_models: state.channel.serves.iter().map(|served| served.model.clone()).collect(),
+        all_models: all_models(&state.channel),
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
         callers: callers(t, &question, &sources),

@@ -1,4 +1,4 @@
-//! The form that changes a channel, in sections: connection, client certificate, routing, time limits, translation, budget, and the groups
+//! The form that changes a channel, in sections: connection, client certificate, routing, health, time limits, parameters, translation, budget, and the groups
 //! that offer it.
 
 use std::sync::Arc;
@@ -10,9 +10,10 @@ use tollgate_store::MAX_PEM;
 
 use super::{
     form::{
-        NUMBERS, connection_faults, group_section, groups, number_or_text, private_network, refused, set_groups, switch, tags,
-        tags_control,
+        NUMBERS, connection_faults, group_section, groups, number_or_text, private_network, refused, set_groups, statuses,
+        statuses_control, switch, tags, tags_control,
     },
+    parameter_edits,
     state::{call_of, path},
 };
 use crate::{
@@ -34,8 +35,16 @@ use crate::{
 /// Largest form: with a certificate chain and a key.
 pub(super) const MAX_BYTES: usize = 256 << 10;
 /// Fields that are switches.
-const SWITCHES: [&str; 7] =
-    ["cooling", "learn_unsupported", "retry_uncertain", "hoist", "server_tools", "pass_user", "fetch_media"];
+const SWITCHES: [&str; 8] = [
+    "cooling",
+    "empty_answer_is_failure",
+    "learn_unsupported",
+    "retry_uncertain",
+    "hoist",
+    "server_tools",
+    "pass_user",
+    "fetch_media",
+];
 
 #[derive(Debug, Template)]
 #[template(path = "channel_edit.html")]
@@ -68,7 +77,7 @@ fn values(row: &Map<String, Value>) -> FormData {
     };
     let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
     // The private key is not shown: an empty field keeps it.
-    pairs.extend(["protocol", "base_url", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
+    pairs.extend(["protocol", "base_url", "test_model", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
     pairs.extend(
         SWITCHES
             .iter()
@@ -79,8 +88,11 @@ fn values(row: &Map<String, Value>) -> FormData {
     let headers = row.get("headers").and_then(Value::as_object).into_iter().flatten();
     let headers: Vec<String> = headers.map(|(name, value)| format!("{name}: {}", value.as_str().unwrap_or_default())).collect();
     pairs.push(("headers", headers.join("\n")));
+    pairs.push(("parameter_edits", parameter_edits::lines(row.get("parameter_edits"))));
     let tags = row.get("tags").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str);
     pairs.push(("tags", tags.collect::<Vec<_>>().join(", ")));
+    let statuses = row.get("pausing_statuses").and_then(Value::as_array).into_iter().flatten();
+    pairs.push(("pausing_statuses", statuses.map(Value::to_string).collect::<Vec<_>>().join(", ")));
     let budget = row.get("budget").map(|budget| budget.as_array().and_then(|list| list.first()).unwrap_or(budget));
     for (field, member) in [("budget_amount", "amount"), ("budget_window", "window"), ("budget_action", "action")] {
         let value = budget.and_then(|budget| budget.get(member)).and_then(Value::as_str).unwrap_or_default();
@@ -137,6 +149,9 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Map<Str
         body.insert("client_certificate".to_owned(), json!(certificate));
     }
     body.insert("headers".to_owned(), headers(form.value("headers")));
+    body.insert("parameter_edits".to_owned(), parameter_edits::read(form.value("parameter_edits")));
+    body.insert("pausing_statuses".to_owned(), statuses(form.value("pausing_statuses")));
+    body.insert("test_model".to_owned(), json!(form.filled("test_model")));
     body.insert("tags".to_owned(), tags(form.value("tags")));
     // Several budgets are changed with the command line.
     if before.get("budget").and_then(Value::as_array).is_none_or(|budgets| budgets.len() < 2) {
@@ -208,6 +223,28 @@ fn certificate_section(t: Locale, form: &FormState) -> ControlSection {
     ControlSection::new(t.say("channels.client_certificate"), controls)
 }
 
+/// What cools accounts, for how long, and how they are probed and tested.
+fn health_section(t: Locale, form: &FormState) -> ControlSection {
+    let number = |name, label, hint| form.number(name, label).hint(hint).required();
+    let controls = vec![
+        number("failures_to_cool", t.say("channels.failures_to_cool"), t.say("channels.failures_to_cool_hint")),
+        number("cool_down_s", t.say("channels.cool_down"), t.say("channels.cool_down_hint")),
+        statuses_control(t, form),
+        number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
+        form.text("test_model", t.say("channels.test_model")).hint(t.say("channels.test_model_hint")).max(256),
+        switch(t, form, "cooling"),
+        switch(t, form, "empty_answer_is_failure"),
+    ];
+    ControlSection::new(t.say("channels.health"), controls)
+}
+
+/// Edits of parameters in requests to the upstream.
+fn parameter_section(t: Locale, form: &FormState) -> ControlSection {
+    let edits = form.area("parameter_edits", t.say("channels.parameter_edits"), 5).max(100_000);
+    let edits = edits.hint(t.say("channels.parameter_edits_hint")).wide();
+    ControlSection::new(t.say("channels.parameters"), vec![edits]).about(t.say("channels.parameters_about"))
+}
+
 fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> Vec<ControlSection> {
     let t = request.t();
     let number = |name, label, hint| form.number(name, label).hint(hint).required();
@@ -219,13 +256,12 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         number("weight", t.say("channels.weight"), t.say("channels.weight_hint")),
     ];
     routing.push(tags_control(t, form));
-    routing.extend(switches(&["cooling", "retry_uncertain", "learn_unsupported"]));
+    routing.extend(switches(&["retry_uncertain", "learn_unsupported"]));
     let times = vec![
         number("connect_timeout_ms", t.say("channels.connect_timeout"), t.say("channels.connect_timeout_hint")),
         number("first_byte_timeout_ms", t.say("channels.first_byte_timeout"), t.say("channels.first_byte_timeout_hint")),
         number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
         number("total_timeout_ms", t.say("channels.total_timeout"), t.say("channels.total_timeout_hint")),
-        number("probe_interval_s", t.say("channels.probe_interval"), t.say("channels.probe_interval_hint")),
     ];
     let budget = vec![
         form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
@@ -238,7 +274,9 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         certificate_section(t, form),
         groups,
         ControlSection::new(t.say("channels.routing"), routing),
+        health_section(t, form),
         ControlSection::new(t.say("channels.times"), times),
+        parameter_section(t, form),
         ControlSection::new(t.say("channels.translation"), translation).about(t.say("channels.translation_about")),
         ControlSection::new(t.say("home.budgets"), budget).about(t.say("channels.budget_about")),
     ]
@@ -252,9 +290,11 @@ mod tests {
         let row = json!({
             "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
             "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "total_timeout_ms": 0, "probe_interval_s": 0,
+            "failures_to_cool": 3, "cool_down_s": 10, "pausing_statuses": [402, 529], "empty_answer_is_failure": false, "test_model": null,
             "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
             "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem",
             "client_certificate": "PEM", "client_key": "***", "headers": {"x-a": "***"},
+            "parameter_edits": [{"action": "clamp", "parameter": "temperature", "max": 1}],
             "budget": {"amount": "5.00", "window": "day", "action": "block"},
         });
         row.as_object().unwrap().clone()

@@ -7,7 +7,10 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tollgate_store::fields::private_host;
 
-use super::state::{path, provider_name};
+use super::{
+    parameter_edits,
+    state::{path, provider_name},
+};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -37,6 +40,10 @@ const FIELDS: &[&str] = &[
     "idle_timeout_ms",
     "total_timeout_ms",
     "probe_interval_s",
+    "failures_to_cool",
+    "cool_down_s",
+    "pausing_statuses",
+    "test_model",
     "headers",
     "proxy",
     "ca_file",
@@ -49,7 +56,7 @@ const PROVIDERS: [&str; 5] = ["openai", "gemini", "anthropic", "compatible", "ec
 /// Longest name of a channel, in bytes.
 const MAX_NAME: usize = 100;
 /// Fields that are whole numbers.
-pub(super) const NUMBERS: [&str; 7] = [
+pub(super) const NUMBERS: [&str; 9] = [
     "priority",
     "weight",
     "connect_timeout_ms",
@@ -57,6 +64,8 @@ pub(super) const NUMBERS: [&str; 7] = [
     "idle_timeout_ms",
     "total_timeout_ms",
     "probe_interval_s",
+    "failures_to_cool",
+    "cool_down_s",
 ];
 
 #[derive(Debug, Template)]
@@ -239,6 +248,16 @@ pub(super) fn tags(text: &str) -> Value {
     text.split([',', '，']).map(str::trim).filter(|tag| !tag.is_empty()).collect()
 }
 
+/// Statuses with commas between them. Text with anything else is sent unchanged, so that the admin API refuses it.
+pub(super) fn statuses(text: &str) -> Value {
+    let words = text.split(|c: char| c == ',' || c == '，' || c.is_whitespace()).filter(|word| !word.is_empty());
+    words.map(|word| word.parse::<u16>().ok()).collect::<Option<Vec<_>>>().map_or_else(|| text.into(), Value::from)
+}
+
+pub(super) fn statuses_control(t: Locale, form: &FormState) -> Control {
+    form.text("pausing_statuses", t.say("channels.pausing_statuses")).hint(t.say("channels.pausing_statuses_hint")).max(200)
+}
+
 /// A whole number for a body, 0 for an empty field. Text that is no number is sent unchanged, so that the admin API reports it together
 /// with the other faults.
 pub(super) fn number_or_text(form: &FormData, field: &str) -> Value {
@@ -255,6 +274,9 @@ pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> 
 }
 
 fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    if let Some(text) = parameter_edits::fault(t, &error) {
+        return Ok(FormState::worded(form, "parameter_edits", text));
+    }
     let param = error.param().unwrap_or_default().split(['.', '[']).next().unwrap_or_default().to_owned();
     let error = match param.as_str() {
         "name" => error.about("name").because("row_name"),
@@ -268,6 +290,8 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "accounts" => error.about("credential").because("credential"),
         "budget" => error.about("budget_amount").because("amount"),
         "tags" => error.about("tags").because("tags"),
+        "pausing_statuses" => error.about("pausing_statuses").because("statuses"),
+        "test_model" => error.about("test_model").because("row_name"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
         _ => error,
@@ -279,6 +303,7 @@ pub(super) fn switch(t: Locale, form: &FormState, name: &'static str) -> Control
     let (label, hint) = match name {
         "private_network" => (t.say("channels.private_network"), t.say("channels.private_network_hint")),
         "cooling" => (t.say("channels.cooling"), t.say("channels.cooling_hint")),
+        "empty_answer_is_failure" => (t.say("channels.empty_answer"), t.say("channels.empty_answer_hint")),
         "learn_unsupported" => (t.say("channels.learn"), t.say("channels.learn_hint")),
         "retry_uncertain" => (t.say("channels.retry"), t.say("channels.retry_hint")),
         "hoist" => (t.say("channels.hoist"), t.say("channels.hoist_hint")),
@@ -302,6 +327,12 @@ mod tests {
     fn tags_are_split_at_ascii_and_fullwidth_commas() {
         assert_eq!(tags(" eu,, batch 2，us "), json!(["eu", "batch 2", "us"]));
         assert_eq!(tags(""), json!([]));
+    }
+
+    #[test]
+    fn statuses_are_numbers_or_the_text_unchanged() {
+        assert_eq!(statuses(" 402,, 529，503 "), json!([402, 529, 503]));
+        assert_eq!((statuses(""), statuses("402 x")), (json!([]), json!("402 x")));
     }
 
     #[test]

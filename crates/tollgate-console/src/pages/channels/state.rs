@@ -34,6 +34,8 @@ pub(crate) struct ChannelObject {
     pub(crate) weight: u64,
     pub(crate) owner: String,
     pub(crate) tags: Vec<String>,
+    /// The served model that tests use first.
+    pub(crate) test_model: Option<String>,
     pub(crate) serves: Vec<ServedObject>,
 }
 

@@ -1,6 +1,8 @@
 //! Changes of health become rows, also when the database fails meanwhile.
 
-use tollgate_core::{AccountStanding, ChannelSpec, CoolingReason, HealthReason, Observation, RestingReason, Revision};
+use tollgate_core::{
+    AccountStanding, ChannelSpec, CoolingReason, CoolingRules, HealthReason, Observation, RestingReason, Revision,
+};
 use tollgate_store::{
     AccessMode, MasterKeySource, OpenOptions, RandomSource, RecordedTransition, Store, StoreUrl, TransitionFilter, open,
 };
@@ -67,7 +69,7 @@ impl Rig {
     }
 
     fn observe(&self, number: u8, what: &Observation) {
-        self.registry.observe(testing::account(number).id, what, true, self.now());
+        self.registry.observe(testing::account(number).id, what, CoolingRules::default(), self.now());
     }
 
     /// State, reason, cause and whether it ended, of accounts (or of channels), oldest first.
@@ -111,7 +113,7 @@ async fn each_transition_is_one_row_with_its_cause() {
     assert_eq!(rig.rows(false).await, [("degraded", HealthReason::Accounts, "request", false)]);
     assert_eq!(rig.standing(1), AccountStanding::Out { since: began, until: Some(began.plus_ms(9_000)) });
     rig.observe(1, &Observation::TestPassed);
-    rig.registry.observe_probe(&testing::account(2), &Observation::Refused, true, rig.now(), rig.now());
+    rig.registry.observe_probe(&testing::account(2), &Observation::Refused, CoolingRules::default(), rig.now(), rig.now());
     rig.tick().await;
     let refused = HealthReason::Resting(RestingReason::Refused);
     assert_eq!(rig.rows(true).await, [("cooling", RATE_LIMITED, "request", true), ("resting", refused, "probe", false)]);
@@ -133,7 +135,7 @@ async fn failures_of_one_key_record_no_transition() {
     let fails = |by| {
         let account = testing::account(1);
         (0..3).for_each(|_| {
-            rig.registry.observe_request(&account, &Observation::Timeout, true, rig.now(), rig.now(), Some(by));
+            rig.registry.observe_request(&account, &Observation::Timeout, CoolingRules::default(), rig.now(), rig.now(), Some(by));
         });
     };
     fails(by(1));

@@ -1,6 +1,8 @@
 //! The choice and the times of probes, and their effect on the health of accounts.
 
-use tollgate_core::{AccountHealth, Availability, Catalog, HealthView as _, KeyId, MemberId, Requester, Revision, Timestamp};
+use tollgate_core::{
+    AccountHealth, Availability, Catalog, CoolingRules, HealthView as _, KeyId, MemberId, Requester, Revision, Timestamp,
+};
 
 use super::*;
 use crate::{
@@ -38,13 +40,13 @@ impl Rig {
 
     fn rest(&self, number: u8) {
         let id = testing::account(number).id;
-        self.registry.observe(id, &Observation::Refused, true, self.shared.clock.now());
+        self.registry.observe(id, &Observation::Refused, CoolingRules::default(), self.shared.clock.now());
     }
 
     /// Records this result for a request of the member's only key on account 1.
     fn request_of(&self, member: u8, what: &Observation) {
         let now = self.shared.clock.now();
-        self.registry.observe_request(&testing::account(1), what, true, now, now, Some(requester(member)));
+        self.registry.observe_request(&testing::account(1), what, CoolingRules::default(), now, now, Some(requester(member)));
     }
 
     /// Which of the first two members may use account 1.
@@ -256,7 +258,7 @@ async fn test_passed_in_another_process_ends_a_rest_and_a_cooling() {
     pass(1).await;
     rig.rest(1);
     let limited = Observation::RateLimited { until: Some(rig.shared.clock.now().plus_ms(300_000)) };
-    rig.registry.observe(ids[1], &limited, true, rig.shared.clock.now());
+    rig.registry.observe(ids[1], &limited, CoolingRules::default(), rig.shared.clock.now());
     pass(30).await;
     assert!(rig.rests(1) && rig.state(2) != HealthState::Usable, "a test passed before the rest does not end it");
     for id in ids {
@@ -273,7 +275,7 @@ async fn test_passed_after_the_refused_request_ends_the_rest() {
     pass(2).await;
     rig.store.note_test(testing::account(1).id, rig.shared.clock.now());
     pass(2).await;
-    rig.registry.observe_probe(&testing::account(1), &Observation::Refused, true, sent, rig.shared.clock.now());
+    rig.registry.observe_probe(&testing::account(1), &Observation::Refused, CoolingRules::default(), sent, rig.shared.clock.now());
     assert!(rig.rests(1));
     pass(2).await;
     assert_eq!(rig.state(1), HealthState::Usable);
@@ -292,7 +294,7 @@ async fn test_recorded_with_a_wrong_clock_ends_the_current_rest_and_no_later_one
         rig.rest(1);
         pass(5).await;
         assert!(rig.rests(1), "a rest that began after the test");
-        rig.registry.observe(testing::account(1).id, &Observation::TestPassed, true, rig.shared.clock.now());
+        rig.registry.observe(testing::account(1).id, &Observation::TestPassed, CoolingRules::default(), rig.shared.clock.now());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Records are written to the database exactly once despite its faults.
 
 use tempfile::TempDir;
-use tollgate_core::{AccountId, AttemptStart, Catalog, Observation, RequestId, Timestamp};
+use tollgate_core::{AccountId, AttemptStart, Catalog, CoolingRules, Observation, RequestId, Timestamp};
 use tollgate_store::{JournalOptions, JournalWriter};
 
 use super::*;
@@ -305,14 +305,14 @@ async fn health_is_saved_at_most_once_a_second_and_again_after_a_failure() {
     let _running = rig.start();
     sleep(Duration::from_millis(10)).await;
     for _ in 0..50 {
-        rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+        rig.registry.observe(account, &Observation::ServerError, CoolingRules::default(), rig.shared.clock.now());
         sleep(Duration::from_millis(50)).await;
     }
     sleep(Duration::from_secs(2)).await;
     let saved = rig.store.saved_health().len();
     assert!((2..=4).contains(&saved), "{saved} times in 2.5 s");
     rig.store.set_unreachable(true);
-    rig.registry.observe(account, &Observation::ServerError, true, rig.shared.clock.now());
+    rig.registry.observe(account, &Observation::ServerError, CoolingRules::default(), rig.shared.clock.now());
     sleep(Duration::from_secs(3)).await;
     rig.store.set_unreachable(false);
     sleep(Duration::from_secs(2)).await;

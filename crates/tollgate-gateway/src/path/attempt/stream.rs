@@ -9,7 +9,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use tokio::time::Instant;
-use tollgate_protocol::{Framing, StreamError, StreamRelay};
+use tollgate_protocol::{Framing, Method, StreamError, StreamRelay};
 
 use super::Attempt;
 use crate::{
@@ -83,7 +83,7 @@ impl Attempt<'_> {
     pub(super) async fn stream(
         &self,
         answer: UpstreamAnswer,
-        (framing, prelude_limit): (Framing, usize),
+        (framing, method, prelude_limit): (Framing, Method, usize),
         conversion: &ResponseConversion,
         progress: &AttemptProgress,
     ) -> Result<AttemptAnswer, Failure> {
@@ -105,6 +105,7 @@ impl Attempt<'_> {
             let summary = beginning.relay.summary();
             progress.record_reply(summary);
             if may_send_status(&summary, &*beginning.relay) {
+                self.refuse_empty(method, &summary)?;
                 let rest = match (piece, pushed) {
                     (None, Ok(())) => Rest::Ended,
                     (Some(_), Ok(())) => Rest::Pending(body),
@@ -117,7 +118,10 @@ impl Attempt<'_> {
                 Err(StreamError::Malformed(what)) => return Err(Failure::BadAnswer(what)),
                 Err(StreamError::Truncated) => return Err(Failure::BadAnswer("stream ended without content")),
                 // A complete stream without content is an empty answer.
-                Ok(()) if piece.is_none() => return Ok(self.streaming(beginning, Rest::Ended, None)),
+                Ok(()) if piece.is_none() => {
+                    self.refuse_empty(method, &summary)?;
+                    return Ok(self.streaming(beginning, Rest::Ended, None));
+                }
                 Ok(()) if beginning.is_too_long(prelude_limit) => return Err(Failure::BadAnswer("too much without content")),
                 Ok(()) if self.answers_before_content(&beginning, answer_at) => {
                     return Ok(self.begun(beginning, body, silence_ms));

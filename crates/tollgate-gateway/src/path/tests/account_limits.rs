@@ -1,6 +1,6 @@
 //! Accounts with limits: which requests wait, fail over or are refused, and that every ending releases its permit.
 
-use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, Observation, Outcome};
+use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, CoolingRules, Observation, Outcome};
 
 use super::*;
 
@@ -65,7 +65,7 @@ async fn waiting_ends_after_two_seconds_with_e40() {
 #[tokio::test(start_paused = true)]
 async fn last_resort_account_is_waited_for() {
     let mut rig = bounded(Script::new().answers(200, JSON_HEAD, late_reply(1)).replies(REPLY), 1, 1, 0, 0);
-    rig.registry.observe(id(1), &Observation::ConnectFailure, true, rig.clock.now());
+    rig.registry.observe(id(1), &Observation::ConnectFailure, CoolingRules::default(), rig.clock.now());
     let began = tokio::time::Instant::now();
     let (first, second) = tokio::join!(biased; rig.ask(CHAT), rig.ask(CHAT));
     assert_eq!((first.status, second.status, began.elapsed()), (200, 200, SECOND));

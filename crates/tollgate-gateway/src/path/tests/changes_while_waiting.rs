@@ -1,6 +1,8 @@
 //! Changes while a request waits or an attempt runs: an account that becomes usable is used, even if only a newer catalog has it.
 
-use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, Budget, BudgetAction, NanoUsd, Observation, Window};
+use tollgate_core::{
+    Account, AccountId, AccountSpec, AttemptResult, Budget, BudgetAction, CoolingRules, NanoUsd, Observation, Window,
+};
 
 use super::*;
 
@@ -59,7 +61,7 @@ async fn waiting_request_uses_another_account_when_its_cooling_ends() {
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
     let until = Some(rig.clock.now().plus_ms(1_000));
-    rig.registry.observe(id(99), &Observation::RateLimited { until }, true, rig.clock.now());
+    rig.registry.observe(id(99), &Observation::RateLimited { until }, CoolingRules::default(), rig.clock.now());
     let (got, waited) = rig.ask_during(|_| {}).await;
     assert_eq!((got.status, rig.script.seen()[1].account), (200, id(99)));
     assert!((SECOND..SECOND + HALF / 5).contains(&waited), "{waited:?}");
@@ -70,8 +72,8 @@ async fn waiting_request_uses_another_account_when_its_cooling_ends() {
 async fn waiting_request_uses_an_account_that_recovers() {
     let mut rig = Rig::occupied();
     rig.add_channel(|_| {});
-    rig.registry.observe(id(99), &Observation::Refused, true, rig.clock.now());
-    let passes = |rig: &Rig| rig.registry.observe(id(99), &Observation::TestPassed, true, rig.clock.now());
+    rig.registry.observe(id(99), &Observation::Refused, CoolingRules::default(), rig.clock.now());
+    let passes = |rig: &Rig| rig.registry.observe(id(99), &Observation::TestPassed, CoolingRules::default(), rig.clock.now());
     let (got, waited) = rig.ask_during(passes).await;
     assert_eq!((got.status, rig.script.seen()[1].account, waited), (200, id(99), HALF));
     assert_eq!(rig.records().len(), 2);
@@ -129,8 +131,8 @@ async fn unrelated_changes_keep_positions_in_the_wait_queue() {
     let changes = async {
         for number in 50..60 {
             tokio::time::sleep(Duration::from_millis(50)).await;
-            rig.registry.observe(id(number), &Observation::Refused, true, rig.clock.now());
-            rig.registry.observe(id(number), &Observation::TestPassed, true, rig.clock.now());
+            rig.registry.observe(id(number), &Observation::Refused, CoolingRules::default(), rig.clock.now());
+            rig.registry.observe(id(number), &Observation::TestPassed, CoolingRules::default(), rig.clock.now());
         }
     };
     let (second, third) = (says("second"), says("third"));

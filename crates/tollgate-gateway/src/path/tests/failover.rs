@@ -1,6 +1,6 @@
 //! Failures that lead to another attempt, the error that the caller gets, and the effect on account health.
 
-use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, NanoUsd, Observation, Outcome};
+use tollgate_core::{AttemptResult, Availability, Catalog, CoolingReason, CoolingRules, NanoUsd, Observation, Outcome};
 
 use super::*;
 
@@ -170,7 +170,7 @@ async fn changes_during_an_attempt_apply_to_the_next_one() {
     let changes: [Change; 2] = [
         |rig| {
             for account in rig.core.shared.catalog.load().channels.values().flat_map(|channel| &channel.accounts) {
-                rig.registry.observe(account.id, &Observation::Refused, true, rig.clock.now());
+                rig.registry.observe(account.id, &Observation::Refused, CoolingRules::default(), rig.clock.now());
             }
         },
         |rig| {

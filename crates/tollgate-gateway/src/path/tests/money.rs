@@ -1,7 +1,7 @@
 //! Limits, budgets and reservations on the path: refusals, the imposed output limit, and that every reservation is settled
 //! or released however a request ends.
 
-use tollgate_core::{Billing, Budget, BudgetAction, NanoUsd, Observation, Outcome, Subject, Window};
+use tollgate_core::{Billing, Budget, BudgetAction, CoolingRules, NanoUsd, Observation, Outcome, Subject, Window};
 use tollgate_protocol::Protocol;
 
 use super::*;
@@ -285,7 +285,7 @@ async fn cause_covers_all_candidates_if_a_budget_skips_a_channel() {
     let mut rig = Rig::with(Script::new(), 3, |channel| channel.spec.budgets = block(1_000));
     rig.add_channel(|channel| channel.spec.budgets.clear());
     let until = Some(rig.clock.now().plus_ms(20_000));
-    rig.registry.observe(account(99).id, &Observation::RateLimited { until }, true, rig.clock.now());
+    rig.registry.observe(account(99).id, &Observation::RateLimited { until }, CoolingRules::default(), rig.clock.now());
     let refused = rig.ask(CHAT).await;
     assert_eq!((refused.status, refused.header("x-tollgate-cause")), (503, Some("upstream_rate_limited")));
     assert_eq!((refused.header("retry-after"), rig.script.seen().len()), (Some("20"), 0));

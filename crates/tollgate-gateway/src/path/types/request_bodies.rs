@@ -19,7 +19,8 @@ use tollgate_core::{
 };
 use tollgate_protocol::{
     CheckedReply, FieldPath, Framing, InvalidReply, Malformed, Method, Protocol, RemoteMedia, ReplyEdits, RequestEdits,
-    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, encode_count, encode_request,
+    RequestSummary, StreamRelay, Target, TranslateError, UpstreamProblem, codec, decode_request, edit_parameters, encode_count,
+    encode_request,
     neutral::{EncodedRequest, Located, ReplyContext, Request},
     pending_media, relay_whole, translate_problem, translate_reply, translating_relay,
 };
@@ -204,7 +205,10 @@ impl<'a> RequestBodies<'a> {
         let known = self.encoded_for(&planned.channel, planned.mapping());
         match &*known.outcome {
             _ if self.copies.is_exhausted() => BodyFor::NoMemory,
-            Ok(encoded) if !known.unfetched => BodyFor::Upstream(self.translated(planned, encoded)),
+            Ok(encoded) if !known.unfetched => {
+                let request = self.translated(planned, encoded);
+                if self.copies.is_exhausted() { BodyFor::NoMemory } else { BodyFor::Upstream(request) }
+            }
             Err(TranslateError::NoCounter) => BodyFor::OwnCount { body: self.own_count(), dropped: self.dropped.clone() },
             Ok(_) | Err(_) => BodyFor::Impossible,
         }
@@ -252,6 +256,7 @@ impl<'a> RequestBodies<'a> {
         let reply_edits = ReplyEdits { caller_model: renamed.then(|| summary.model.clone()), hide_usage };
         let (body, left_out) = codec.forward(self.body, summary, &edits);
         dropped.extend(left_out);
+        let body = edited(planned, summary.method, body, &mut dropped);
         if body.as_ptr() != self.body.as_ptr() {
             self.copies.reserve_edited(body.len());
         }
@@ -274,12 +279,16 @@ impl<'a> RequestBodies<'a> {
         };
         let mut dropped = self.dropped.clone();
         dropped.extend(encoded.dropped.iter().filter(|entry| !self.dropped.contains(entry)).cloned());
+        let body = edited(planned, encoded.method, encoded.body.clone(), &mut dropped);
+        if body.as_ptr() != encoded.body.as_ptr() {
+            self.copies.reserve_edited(body.len());
+        }
         UpstreamRequest {
             method: encoded.method,
             // Upstreams always stream events, independent of the caller's framing.
             path: codec(planned.protocol).upstream_path(encoded.method, &planned.mapping().upstream, Framing::Sse),
             stream: encoded.stream.then_some(Framing::Sse),
-            body: encoded.body.clone(),
+            body,
             dropped,
             conversion: ResponseConversion::Translated {
                 upstream: planned.protocol,
@@ -411,6 +420,18 @@ impl ResponseConversion {
             Self::Translated { upstream, caller, context } => translate_problem(*upstream, *caller, problem, context),
         }
     }
+}
+
+/// The body with the channel's edits of parameters, which are added to `dropped`. Token counts and embeddings are not edited: they lack
+/// most parameters, and an upstream would refuse a forced one.
+fn edited(planned: &PlannedAttempt, method: Method, body: Bytes, dropped: &mut Vec<String>) -> Bytes {
+    let edits = &planned.channel.spec.parameter_edits;
+    if edits.is_empty() || !method.takes_output_limit() {
+        return body;
+    }
+    let (body, changed) = edit_parameters(planned.protocol, &body, edits);
+    dropped.extend(changed);
+    body
 }
 
 /// True if only one account serves the model to the group.

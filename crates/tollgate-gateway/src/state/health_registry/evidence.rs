@@ -27,9 +27,11 @@ impl Evidence {
     pub(super) fn record(&self, what: &Observation, by: Option<Requester>, state: &HealthState) -> bool {
         let mut seen_by = self.seen_by.lock().unwrap_or_else(PoisonError::into_inner);
         *seen_by = match (what, by, *seen_by) {
-            (Observation::Timeout | Observation::BadAnswer | Observation::ServerError, Some(by), before) => {
-                Some(before.map_or_else(|| Bound::AccountHealth.share().concerned(by), |concerned| concerned.seen_by(by)))
-            }
+            (
+                Observation::Timeout | Observation::BadAnswer | Observation::ServerError | Observation::PausingStatus { .. },
+                Some(by),
+                before,
+            ) => Some(before.map_or_else(|| Bound::AccountHealth.share().concerned(by), |concerned| concerned.seen_by(by))),
             (Observation::Success { .. } | Observation::TestPassed, ..) if *state == HealthState::Usable => None,
             (Observation::Success { .. } | Observation::Abandoned | Observation::RequestRefused, _, before) => before,
             _ => Some(Concerned::Everyone),

@@ -12,8 +12,8 @@ use std::sync::{
 };
 
 use tollgate_core::{
-    AccountHealth, Availability, Concerned, HealthSnapshot, HealthState, HealthStatus, Observation, Requester, RestingReason,
-    Timestamp, observe,
+    AccountHealth, Availability, Concerned, CoolingRules, HealthSnapshot, HealthState, HealthStatus, Observation, Requester,
+    RestingReason, Timestamp, observe,
 };
 
 use super::evidence::digest;
@@ -85,7 +85,7 @@ impl Suspicion {
         if is_refusal && held.probes == 0 && held.passed.is_some_and(|passed| at.ms_since(passed) < PASSED_COUNTS_MS) {
             return Reach::Request;
         }
-        let fresh = observe(&AccountHealth::default(), what, true, at);
+        let fresh = observe(&AccountHealth::default(), what, CoolingRules::default(), at);
         let before = held.suspect.filter(|before| is_same_kind(&before.health.state, &fresh.state));
         let concerned = before.map_or_else(|| Bound::AccountHealth.share().concerned(by), |before| before.by.seen_by(by));
         if concerned == Concerned::Everyone {
@@ -93,7 +93,7 @@ impl Suspicion {
             self.publish(&held);
             return Reach::Everyone;
         }
-        let mut health = before.map_or(fresh, |before| observe(&before.health, what, true, at));
+        let mut health = before.map_or(fresh, |before| observe(&before.health, what, CoolingRules::default(), at));
         if is_refusal {
             let until = Some(at.plus_ms(REFUSED_MS));
             health.state = HealthState::Resting { why: RestingReason::Refused, since: at, until };

@@ -1,6 +1,6 @@
 //! Saving, merging and observing health, and which credential a refusal counts against.
 
-use tollgate_core::{Availability, CoolingReason, KeyId, MemberId, RestingReason, Secret};
+use tollgate_core::{Availability, CoolingReason, CoolingRules, KeyId, MemberId, RestingReason, Secret};
 
 use super::*;
 use crate::testing::account as row;
@@ -14,8 +14,8 @@ fn account(number: u8) -> AccountId {
 #[test]
 fn later_end_applies_when_two_nodes_merge() {
     let (one, other) = (HealthRegistry::default(), HealthRegistry::default());
-    one.observe(account(1), &Observation::ConnectFailure, true, NOW);
-    other.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(2_000));
+    one.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW);
+    other.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW.plus_ms(2_000));
     let (now, until) = (NOW.plus_ms(2_000), NOW.plus_ms(7_000));
     one.merge(other.take_unsaved(), now);
     assert_eq!(one.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
@@ -37,23 +37,23 @@ fn probe_of_the_previous_process_is_due_again_after_a_start() {
 fn unknown_account_is_healthy_and_a_failure_cools_it() {
     let registry = HealthRegistry::default();
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::Usable);
-    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    registry.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW);
     let until = NOW.plus_ms(5_000);
     assert_eq!(registry.of(account(1)).availability(NOW), Availability::Cooling { until, why: CoolingReason::ConnectFailure });
     assert_eq!(registry.of(account(2)).availability(NOW), Availability::Usable);
-    registry.observe(account(2), &Observation::ConnectFailure, false, NOW);
+    registry.observe(account(2), &Observation::ConnectFailure, CoolingRules { on: false, ..CoolingRules::default() }, NOW);
     assert_eq!(registry.of(account(2)).availability(NOW), Availability::Usable, "cooling is switched off on its channel");
 }
 
 #[test]
 fn after_cooling_one_request_is_the_probe() {
     let registry = HealthRegistry::default();
-    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    registry.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW);
     let later = NOW.plus_ms(6_000);
     assert_eq!(registry.of(account(1)).availability(later), Availability::ProbeDue);
     registry.begin(account(1), later);
     assert!(!matches!(registry.of(account(1)).availability(later), Availability::ProbeDue | Availability::Usable));
-    registry.observe(account(1), &Observation::Success { latency: None }, true, later);
+    registry.observe(account(1), &Observation::Success { latency: None }, CoolingRules::default(), later);
     assert_eq!(registry.of(account(1)).availability(later), Availability::Usable);
 }
 
@@ -61,8 +61,8 @@ fn after_cooling_one_request_is_the_probe() {
 fn changes_are_taken_once_and_can_be_put_back() {
     let registry = HealthRegistry::default();
     for number in 1..=40 {
-        registry.observe(account(number), &Observation::ServerError, true, NOW);
-        registry.observe(account(number), &Observation::ServerError, true, NOW);
+        registry.observe(account(number), &Observation::ServerError, CoolingRules::default(), NOW);
+        registry.observe(account(number), &Observation::ServerError, CoolingRules::default(), NOW);
     }
     let taken = registry.take_unsaved();
     assert_eq!(taken.len(), 40);
@@ -84,7 +84,7 @@ fn snapshot_reflects_every_change() {
     for (at, what) in [Observation::ConnectFailure, Observation::Refused, Observation::TestPassed].iter().enumerate() {
         for number in 1..=200 {
             let now = NOW.plus_ms(i64::try_from(at).unwrap() * 1_000);
-            registry.observe(account(number), what, true, now);
+            registry.observe(account(number), what, CoolingRules::default(), now);
             assert_eq!(registry.snapshot().status(account(number), now), registry.of(account(number)).status(now));
         }
     }
@@ -96,7 +96,16 @@ fn concurrent_observations_are_all_counted() {
     let registry = HealthRegistry::default();
     std::thread::scope(|threads| {
         for _ in 0..4 {
-            threads.spawn(|| (0..200).for_each(|number| registry.observe(account(number), &Observation::ServerError, false, NOW)));
+            threads.spawn(|| {
+                (0..200).for_each(|number| {
+                    registry.observe(
+                        account(number),
+                        &Observation::ServerError,
+                        CoolingRules { on: false, ..CoolingRules::default() },
+                        NOW,
+                    )
+                })
+            });
         }
     });
     let failures = |number| registry.of(account(number)).recent.iter().map(|bucket| bucket.failed).sum::<u32>();
@@ -109,7 +118,7 @@ fn with(number: u8, credential: &str) -> Account {
 }
 
 fn refuse(registry: &HealthRegistry, account: &Account, sent: Timestamp, now: Timestamp) {
-    registry.observe_probe(account, &Observation::Refused, true, sent, now);
+    registry.observe_probe(account, &Observation::Refused, CoolingRules::default(), sent, now);
 }
 
 #[test]
@@ -124,7 +133,7 @@ fn refusal_counts_against_the_credential_it_was_observed_with() {
     refuse(&registry, &new, NOW, NOW);
     registry.configure([&new, &row(2)]);
     assert!(registry.of(new.id).is_refused(), "nothing was replaced");
-    registry.observe_probe(&old, &Observation::TestPassed, true, NOW, NOW);
+    registry.observe_probe(&old, &Observation::TestPassed, CoolingRules::default(), NOW, NOW);
     assert!(registry.of(new.id).is_refused(), "a passed test of the old credential is ignored");
     assert_eq!(registry.recoveries.version(), before);
     registry.take_unsaved();
@@ -139,7 +148,7 @@ fn other_failures_count_for_any_credential_and_a_stale_probe_is_due_again() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&new]);
-    registry.observe_probe(&old, &Observation::ConnectFailure, true, NOW, NOW);
+    registry.observe_probe(&old, &Observation::ConnectFailure, CoolingRules::default(), NOW, NOW);
     let later = NOW.plus_ms(6_000);
     assert_eq!(registry.of(new.id).availability(later), Availability::ProbeDue);
     registry.begin(new.id, later);
@@ -187,7 +196,7 @@ fn saved_or_merged_refusal_of_a_replaced_credential_is_ignored() {
 fn state_from_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
     const DAY_MS: i64 = 86_400_000;
     let ahead = HealthRegistry::default();
-    ahead.observe(account(1), &Observation::ConnectFailure, true, NOW.plus_ms(30 * DAY_MS));
+    ahead.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW.plus_ms(30 * DAY_MS));
     let wrong = ahead.take_unsaved();
     let merged = HealthRegistry::default();
     merged.merge(wrong.clone(), NOW);
@@ -205,14 +214,14 @@ fn state_from_a_clock_ahead_is_bounded_when_loaded_merged_or_kept() {
 #[test]
 fn test_passed_on_another_node_ends_earlier_states() {
     let registry = HealthRegistry::default();
-    registry.observe(account(1), &Observation::ConnectFailure, true, NOW);
+    registry.observe(account(1), &Observation::ConnectFailure, CoolingRules::default(), NOW);
     registry.end([(account(1), NOW.plus_ms(-1)), (account(2), NOW)]);
     assert!(matches!(registry.of(account(1)).state, HealthState::Cooling { .. }), "it began after the test");
     assert_eq!(registry.take_ended(), []);
     registry.end([(account(1), NOW.plus_ms(1))]);
     assert_eq!(registry.of(account(1)).state, HealthState::Usable);
     assert_eq!(registry.take_ended(), [], "the other node tells the others");
-    registry.observe(account(1), &Observation::TestPassed, true, NOW);
+    registry.observe(account(1), &Observation::TestPassed, CoolingRules::default(), NOW);
     assert_eq!((registry.take_ended(), registry.take_ended()), (vec![account(1)], vec![]), "even if it was usable here");
 }
 
@@ -226,7 +235,7 @@ fn requester(key: u8, member: u8) -> Requester {
 fn failures_of_one_key_affect_only_that_key() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
     let key = |number| requester(number, number);
-    let fails = |by| registry.observe_request(account, &Observation::Timeout, true, NOW, NOW, Some(key(by)));
+    let fails = |by| registry.observe_request(account, &Observation::Timeout, CoolingRules::default(), NOW, NOW, Some(key(by)));
     let usable = |by| registry.snapshot_for(key(by)).status(account.id, NOW).availability == Availability::Usable;
     (0..3).for_each(|_| fails(1));
     assert!(!usable(1) && usable(2));
@@ -238,17 +247,17 @@ fn failures_of_one_key_affect_only_that_key() {
     fails(2);
     assert!(!usable(1) && !usable(2), "two keys saw it");
     assert_eq!(registry.resting(NOW).len(), 1);
-    registry.observe_request(account, &Observation::TestPassed, true, NOW, NOW, None);
+    registry.observe_request(account, &Observation::TestPassed, CoolingRules::default(), NOW, NOW, None);
     assert!(usable(1) && usable(2));
     // A failure that no request can provoke concerns all keys at once.
-    registry.observe_request(account, &Observation::ConnectFailure, true, NOW, NOW, Some(key(1)));
+    registry.observe_request(account, &Observation::ConnectFailure, CoolingRules::default(), NOW, NOW, Some(key(1)));
     assert!(!usable(1) && !usable(2));
 }
 
 #[test]
 fn failures_of_one_member_affect_only_that_member() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
-    let fails = |by| registry.observe_request(account, &Observation::BadAnswer, true, NOW, NOW, Some(by));
+    let fails = |by| registry.observe_request(account, &Observation::BadAnswer, CoolingRules::default(), NOW, NOW, Some(by));
     let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
     let (one, sibling, third, other) = (requester(1, 1), requester(2, 1), requester(3, 1), requester(4, 2));
     (0..3).for_each(|_| fails(one));
@@ -267,7 +276,7 @@ fn refusals_limits_and_spent_quotas_of_one_key_affect_only_that_key() {
     for what in [Observation::Refused, Observation::RateLimited { until: None }, Observation::QuotaSpent { until: None }, mentioned]
     {
         let (registry, account) = (HealthRegistry::default(), &row(1));
-        let sees = |what: &Observation, by| registry.observe_request(account, what, true, NOW, NOW, Some(by));
+        let sees = |what: &Observation, by| registry.observe_request(account, what, CoolingRules::default(), NOW, NOW, Some(by));
         let usable = |by| registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
         let (one, sibling, third, other) = (requester(1, 1), requester(2, 1), requester(3, 1), requester(4, 2));
         let callers = [one, sibling, third, other];
@@ -284,7 +293,7 @@ fn refusals_limits_and_spent_quotas_of_one_key_affect_only_that_key() {
         assert_eq!(callers.map(usable), [false; 4], "two members saw it: {what:?}");
         assert!(!registry.of(account.id).concerns_some);
         assert_eq!(registry.resting(NOW).len(), 1);
-        registry.observe_probe(account, &Observation::TestPassed, true, NOW, NOW);
+        registry.observe_probe(account, &Observation::TestPassed, CoolingRules::default(), NOW, NOW);
         assert_eq!(callers.map(usable), [true; 4]);
         sees(&what, one);
         registry.end([(account.id, NOW)]);
@@ -301,7 +310,7 @@ fn rate_limit_with_a_stated_end_affects_all_keys() {
         Observation::Overloaded { until: NOW.plus_ms(60_000) },
     ] {
         let (registry, account) = (HealthRegistry::default(), &row(1));
-        registry.observe_request(account, &what, true, NOW, NOW, Some(requester(1, 1)));
+        registry.observe_request(account, &what, CoolingRules::default(), NOW, NOW, Some(requester(1, 1)));
         let other = registry.snapshot_for(requester(2, 2)).status(account.id, NOW).availability;
         assert!(!matches!(other, Availability::Usable | Availability::ProbeDue), "{what:?}");
     }
@@ -311,10 +320,10 @@ fn rate_limit_with_a_stated_end_affects_all_keys() {
 fn probe_refused_for_one_key_leaves_the_probe_due_for_others() {
     let (registry, account) = (HealthRegistry::default(), &row(1));
     let (one, other) = (requester(1, 1), requester(2, 2));
-    registry.observe(account.id, &Observation::ConnectFailure, true, NOW);
+    registry.observe(account.id, &Observation::ConnectFailure, CoolingRules::default(), NOW);
     let later = NOW.plus_ms(6_000);
     registry.begin_request(account.id, Some(one), later);
-    registry.observe_request(account, &Observation::Refused, true, later, later, Some(one));
+    registry.observe_request(account, &Observation::Refused, CoolingRules::default(), later, later, Some(one));
     let availability = |by| registry.snapshot_for(by).status(account.id, later).availability;
     assert_eq!(availability(other), Availability::ProbeDue);
     assert!(matches!(availability(one), Availability::Resting { .. }));
@@ -325,13 +334,13 @@ fn new_credential_clears_refusals_seen_by_one_key() {
     let (old, new) = (with(1, "old"), with(1, "new"));
     let registry = HealthRegistry::default();
     registry.configure([&old]);
-    registry.observe_request(&old, &Observation::Refused, true, NOW, NOW, Some(requester(1, 1)));
+    registry.observe_request(&old, &Observation::Refused, CoolingRules::default(), NOW, NOW, Some(requester(1, 1)));
     let usable = || registry.snapshot_for(requester(1, 1)).status(new.id, NOW).availability == Availability::Usable;
     assert!(!usable());
     let before = registry.recoveries.version();
     registry.configure([&new]);
     assert!(usable());
     assert_ne!(registry.recoveries.version(), before, "waiting requests are notified");
-    registry.observe_request(&old, &Observation::Refused, true, NOW, NOW, Some(requester(1, 1)));
+    registry.observe_request(&old, &Observation::Refused, CoolingRules::default(), NOW, NOW, Some(requester(1, 1)));
     assert!(usable() && registry.unproven_refusal(new.id).is_none(), "late refusals of the old credential do not count");
 }

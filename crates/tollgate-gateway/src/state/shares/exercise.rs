@@ -6,7 +6,8 @@ use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Account, AccountSpec, Availability, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp, UnsupportedFields,
+    Account, AccountSpec, Availability, CoolingRules, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp,
+    UnsupportedFields,
 };
 use tollgate_protocol::Protocol;
 
@@ -177,7 +178,7 @@ fn account_health() -> Take {
         let by = taker.key.requester();
         let usable = registry.snapshot_for(by).status(account.id, NOW).availability == Availability::Usable;
         for what in [Observation::Timeout, Observation::Refused, Observation::RateLimited { until: None }] {
-            (0..3).for_each(|_| registry.observe_request(&account, &what, true, NOW, NOW, Some(by)));
+            (0..3).for_each(|_| registry.observe_request(&account, &what, CoolingRules::default(), NOW, NOW, Some(by)));
         }
         usable
     })

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Limited};
 use tokio::time::timeout;
 use tollgate_core::{Account, Channel, ModelMapping, RequestId};
-use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, probe_request};
+use tollgate_protocol::{Framing, ReplyEdits, Usage, codec, edit_parameters, probe_request};
 
 use super::{
     Client, UpstreamTarget,
@@ -154,6 +154,8 @@ async fn send_request(
     let since = |begin| clock.instant().duration_since(begin);
     let limit_field = serves.profile.max_tokens_field.as_deref();
     let (method, body) = probe_request(channel.spec.protocol, &serves.upstream, limit_field);
+    // As requests to this channel are.
+    let (body, _) = edit_parameters(channel.spec.protocol, &body, &channel.spec.parameter_edits);
     let codec = codec(channel.spec.protocol);
     let call = UpstreamCall {
         // There is no caller's request.

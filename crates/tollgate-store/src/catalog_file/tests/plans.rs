@@ -61,6 +61,19 @@ idle_timeout_ms = 3
 total_timeout_ms = 4
 retry_uncertain = false
 probe_interval_s = 30
+failures_to_cool = 5
+cool_down_s = 60
+pausing_statuses = [402, 529]
+empty_answer_is_failure = true
+test_model = "a"
+parameter_edits = [
+    { action = "drop", parameter = "seed" },
+    { action = "rename", parameter = "user", to = "safety_identifier" },
+    { action = "clamp", parameter = "generationConfig.temperature", min = 0, max = 1.0 },
+    { action = "clamp", parameter = "max_tokens", max = 4096 },
+    { action = "force", parameter = "thinking", value = { type = "disabled", list = [1, 2.5, true, "a \"b\""] } },
+    { action = "force", parameter = "store", value = false },
+]
 headers = { x-b = "2", "x-a" = "1" }
 proxy = "socks5://127.0.0.1:1080"
 ca_file = "/etc/ssl/ca.pem"

@@ -84,6 +84,11 @@ fn channel_is_created_changed_and_removed() {
         ("first_byte_timeout_ms", "50000".to_owned()),
         ("idle_timeout_ms", "50000".to_owned()),
         ("probe_interval_s", "0".to_owned()),
+        ("failures_to_cool", "2".to_owned()),
+        ("cool_down_s", "30".to_owned()),
+        ("pausing_statuses", "402, 529".to_owned()),
+        ("test_model", "fast".to_owned()),
+        ("parameter_edits", "drop seed\r\nclamp temperature 0 1\r\nforce reasoning.effort low".to_owned()),
         ("private_network", "on".to_owned()),
         ("cooling", "on".to_owned()),
         ("headers", "x-one: 1".to_owned()),
@@ -96,6 +101,11 @@ fn channel_is_created_changed_and_removed() {
     let channel = admin.get("/admin/v1/channels/main");
     assert_eq!((&channel["priority"], &channel["weight"], &channel["retry_uncertain"]), (&json!(2), &json!(3), &json!(false)));
     assert_eq!((&channel["headers"]["x-one"], &channel["budget"]["amount"]), (&json!("***"), &json!("5.00")));
+    assert_eq!((&channel["failures_to_cool"], &channel["cool_down_s"]), (&json!(2), &json!(30)));
+    assert_eq!((&channel["pausing_statuses"], &channel["test_model"]), (&json!([402, 529]), &json!("fast")));
+    let clamped = json!({"action": "clamp", "parameter": "temperature", "min": 0, "max": 1});
+    assert_eq!((channel["parameter_edits"].as_array().map(Vec::len), &channel["parameter_edits"][1]), (Some(3), &clamped));
+    assert!(boss.page(&admin.gateway, "/channels/main/edit").contains("clamp temperature 0 1\nforce reasoning.effort low"));
 
     boss.post(
         &admin.gateway,

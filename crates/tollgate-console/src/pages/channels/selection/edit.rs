@@ -8,7 +8,7 @@ use super::{PLACES, Selection, page, send};
 use crate::{
     api_error::ApiError,
     pages::{
-        channels::form::{NUMBERS, number_or_text, tags, tags_control},
+        channels::form::{NUMBERS, number_or_text, statuses, statuses_control, tags, tags_control},
         control::{self, Control, ControlSection, FormView, decimal},
         form::{FormData, FormState},
         preferences::Toast,
@@ -18,7 +18,7 @@ use crate::{
 };
 
 /// Switches of a channel.
-const SWITCHES: [&str; 3] = ["cooling", "retry_uncertain", "learn_unsupported"];
+const SWITCHES: [&str; 4] = ["cooling", "empty_answer_is_failure", "retry_uncertain", "learn_unsupported"];
 /// Limits of each account.
 const LIMITS: [&str; 3] = ["rpm", "tpm", "concurrency"];
 
@@ -50,6 +50,7 @@ fn body(form: &FormData, is_admin: bool) -> Map<String, Value> {
     for field in SWITCHES {
         body.extend(form.filled(field).map(|value| (field.to_owned(), Value::from(value == "true"))));
     }
+    body.extend(form.filled("pausing_statuses").map(|text| ("pausing_statuses".to_owned(), statuses(text))));
     body.extend(form.filled("tags").map(|text| ("tags".to_owned(), tags(text))));
     if let Some(amount) = form.filled("budget_amount") {
         let window = form.filled("budget_window").unwrap_or("month");
@@ -90,7 +91,6 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         state.number("priority", t.say("channels.priority")).hint(t.say("channels.priority_hint")),
         state.number("weight", t.say("channels.weight")).hint(t.say("channels.weight_hint")),
         tags_control(t, state),
-        switch("cooling", t.say("channels.cooling")),
         switch("retry_uncertain", t.say("channels.retry")),
         switch("learn_unsupported", t.say("channels.learn")),
     ];
@@ -103,7 +103,14 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         state.number("first_byte_timeout_ms", t.say("channels.first_byte_timeout")).hint(t.say("channels.first_byte_timeout_hint")),
         state.number("idle_timeout_ms", t.say("channels.idle_timeout")).hint(t.say("channels.idle_timeout_hint")),
         state.number("total_timeout_ms", t.say("channels.total_timeout")).hint(t.say("channels.total_timeout_hint")),
+    ];
+    let health = vec![
+        state.number("failures_to_cool", t.say("channels.failures_to_cool")).hint(t.say("channels.failures_to_cool_hint")),
+        state.number("cool_down_s", t.say("channels.cool_down")).hint(t.say("channels.cool_down_hint")),
+        statuses_control(t, state),
         state.number("probe_interval_s", t.say("channels.probe_interval")).hint(t.say("channels.probe_interval_hint")),
+        switch("cooling", t.say("channels.cooling")),
+        switch("empty_answer_is_failure", t.say("channels.empty_answer")),
     ];
     let limits = vec![
         state.number("rpm", t.say("keys.rpm")),
@@ -117,6 +124,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
     ];
     vec![
         ControlSection::new(t.say("channels.routing"), routing).about(t.say("selection.edit_about")),
+        ControlSection::new(t.say("channels.health"), health),
         ControlSection::new(t.say("channels.times"), times),
         ControlSection::new(t.say("channels.accounts"), limits).about(t.say("selection.limits_about")),
         ControlSection::new(t.say("home.budgets"), budget).about(t.say("selection.budget_about")),

@@ -29,7 +29,7 @@ impl BodyCopies {
         is_reserved
     }
 
-    /// Counts the copy with edits for an upstream of the same protocol. Attempts follow each other, so it counts once.
+    /// Counts the copy with edits for an upstream. Attempts follow each other, so it counts once.
     pub(super) fn reserve_edited(&self, bytes: usize) {
         if !self.has_edited.swap(true, Ordering::AcqRel) {
             self.reserve(bytes);

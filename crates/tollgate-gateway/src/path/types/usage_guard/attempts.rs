@@ -140,7 +140,8 @@ impl UsageGuard {
         {
             let (planned, now) = (&facts.planned, self.wall_time(now));
             let (channel, by) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.requester()));
-            self.recorder.health.observe_request(&planned.account, &observation, channel.spec.cooling, facts.at, now, by);
+            let rules = channel.spec.cooling_rules();
+            self.recorder.health.observe_request(&planned.account, &observation, rules, facts.at, now, by);
         }
         let all = self.facts.as_deref_mut()?;
         let cost = if result == AttemptResult::NotSent {

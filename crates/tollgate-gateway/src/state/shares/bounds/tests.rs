@@ -40,6 +40,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("history of health", OF_OPERATORS),
     ("stored contents of a request", EACH_REQUEST),
     ("stored contents", "the oldest of the keys that have the most make room"),
+    ("edits of parameters of a channel", OF_OPERATORS),
     ("connect, first byte, idle", EACH_REQUEST),
     ("request that is not streamed, and stream before its status", EACH_REQUEST),
     ("stream before its first content, whose upstream shows [signs of life](api.md#streams)", EACH_REQUEST),
