@@ -81,6 +81,34 @@ test("a channel is edited as a file, and goes back to a version", async () => {
   });
 });
 
+test("parameters and health of a channel are set in its form", async () => {
+  await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
+    await page.goto(`${gateway.base}/channels/spare/edit`);
+    const edits = page.locator("#parameter_edits");
+    await edits.fill("drop seed\nforce messages []");
+    await page.locator("#pausing_statuses").fill("402, 404");
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Edit 2: this parameter cannot be edited").waitFor();
+    await page.getByText("Enter statuses of 401 to 599").waitFor();
+    await checkPage(page, faults, "channel form, refused");
+    await screenshot(page, "channel-form-refused.light");
+    await edits.fill("drop seed\nclamp temperature 0 1\nforce reasoning_effort low");
+    await page.locator("#pausing_statuses").fill("402, 529");
+    await page.locator("#failures_to_cool").fill("2");
+    await page.locator("#test_model").fill("zz-spare");
+    await page.getByLabel("An answer without content is a failure").check();
+    await page.getByRole("button", { name: "Save", exact: true }).click();
+    await page.getByText("Saved", { exact: true }).waitFor();
+    await page.goto(`${gateway.base}/channels/spare/edit`);
+    assert.equal(await edits.inputValue(), "drop seed\nclamp temperature 0 1\nforce reasoning_effort low");
+    assert.equal(await page.locator("#pausing_statuses").inputValue(), "402, 529");
+    await page.goto(`${gateway.base}/channels/spare/history`);
+    await page.locator("summary", { hasText: "Edits of parameters" }).first().click();
+    await page.getByText("drop seed; clamp temperature 0 1; force reasoning_effort low").first().waitFor();
+    await checkPage(page, faults, "versions with edits of parameters");
+  });
+});
+
 test("several channels are chosen and edited, tested and removed", async () => {
   await asOwner(browser, gateway, VIEWS.light, async (page, faults) => {
     await page.goto(`${gateway.base}/channels/new`);
@@ -350,6 +378,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["pricing-group", "/pricing?group=default"],
           ["pricing-groups", "/pricing/groups"],
           ["channels-edit", `/channel-selection/edit?${chosen}`],
+          ["channel-edit", "/channels/spare/edit"],
           ["channels-remove", `/channel-selection/remove?${chosen}`],
           ["proxies", "/proxies"],
           ["channel-file", "/channels/spare/file"],

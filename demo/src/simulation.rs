@@ -9,7 +9,7 @@ use tollgate_core::{
     LatencySample, Multiplier, NanoUsd, Observation, Offer, Outcome, PlannedAttempt, RequestFacts, RequestId, RouteInput, Tags,
     Timestamp, TokenSource, TraceEntry, UnlimitedView, UsageBounds, UsageRecord, Window, resolve, route, settle,
 };
-use tollgate_protocol::RequestSummary;
+use tollgate_protocol::{Protocol, RequestSummary};
 
 use crate::{
     alerts::ChannelAlerts,
@@ -122,6 +122,8 @@ impl Simulation {
             duration_us: end.duration_us,
             address: Some(address),
             client_request_id: None,
+            client: Some(client_of(workload.protocol).to_owned()),
+            request_bytes: figures.usage.prompt_total * 4 + 180,
             dropped: Vec::new(),
             trace: end.trace,
             tags,
@@ -164,6 +166,8 @@ impl Simulation {
             duration_us: self.random.between((180, 900)),
             address: Some(address),
             client_request_id: None,
+            client: Some(client_of(workload.protocol).to_owned()),
+            request_bytes: 0,
             dropped: Vec::new(),
             trace: Vec::new(),
             tags,
@@ -379,6 +383,16 @@ impl RunningRequest<'_> {
     }
 }
 
+/// The usual client of a protocol.
+const fn client_of(protocol: Protocol) -> &'static str {
+    match protocol {
+        Protocol::OpenAi => "OpenAI/Python 2.1.0",
+        Protocol::Gemini => "google-genai-sdk/1.52.0 gl-python/3.12.4",
+        Protocol::Anthropic => "claude-cli/2.1.330 (external, cli)",
+        Protocol::Responses => "codex_cli_rs/0.60.1",
+    }
+}
+
 /// An attempt without an answer.
 fn attempt(planned: PlannedAttempt, at: Timestamp, result: AttemptResult, duration_us: u64) -> AttemptFacts {
     AttemptFacts {
@@ -393,6 +407,7 @@ fn attempt(planned: PlannedAttempt, at: Timestamp, result: AttemptResult, durati
         upstream_request_id: None,
         hedged: false,
         message: None,
+        sent_us: (result != AttemptResult::NotSent).then_some(duration_us.min(60)),
     }
 }
 

@@ -18,7 +18,6 @@ mod identity;
 mod jobs;
 mod json;
 mod kept_answers;
-mod notices;
 mod oidc;
 mod pages;
 mod price_import;
@@ -54,9 +53,11 @@ pub use jobs::{
     ExportRequest, JobError, JobFailure, JobKind, JobOutput, JobRequest, JobRunner, Jobs, RecordSelection, ReplayRequest,
     ScheduledEnd,
 };
-pub use notices::{NoticeMail, notice_mail};
 pub use oidc::OidcSettings;
-pub use pages::setting_texts::described_settings;
+pub use pages::{
+    notices::{NoticeMail, notice_mail},
+    setting_texts::described_settings,
+};
 pub use price_import::{ImportFailure, ImportRequest};
 pub use registration::{Registration, RegistrationMode};
 pub use response::InternalFailure;

@@ -36,6 +36,7 @@ mod members;
 mod menu;
 mod models;
 pub(crate) mod money;
+pub(crate) mod notices;
 mod operations;
 mod overview;
 mod palette;

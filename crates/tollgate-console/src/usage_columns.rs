@@ -90,7 +90,7 @@ impl ExportColumn {
 }
 
 /// The columns before the tags.
-static COLUMNS: [ExportColumn; 38] = [
+static COLUMNS: [ExportColumn; 40] = [
     required("id", CellType::Text, |record| Cell::shown(&record.id)),
     required("at", CellType::Time, |record| Cell::Number(record.at.0)),
     required("outcome", CellType::Text, |record| Cell::text(record.outcome.as_str())),

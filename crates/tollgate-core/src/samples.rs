@@ -6,7 +6,7 @@ use tollgate_protocol::{Method, Profile, RequestSummary};
 
 use crate::{
     Account, AccountId, AccountSpec, Catalog, Channel, ChannelId, ChannelSpec, Group, GroupId, Key, KeyId, Member, MemberId, Model,
-    ModelMapping, ModelSpec, Owner, Price, PriceSchedule, Revision, ScheduledPrice, Timestamp, price_effect::plain_key,
+    ModelMapping, ModelSpec, Owner, Price, PriceSchedule, Revision, Timestamp, price_effect::plain_key,
 };
 
 pub(crate) const NOW: Timestamp = Timestamp(1_700_000_000_000_000);

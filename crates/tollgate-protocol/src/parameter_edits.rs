@@ -39,9 +39,13 @@ pub enum ParameterChange {
 /// Longest path of a parameter, in bytes, and most of its names.
 const MAX_PARAMETER_BYTES: usize = 128;
 const MAX_PARAMETER_DEPTH: usize = 4;
-/// Longest value that is forced, in bytes of compact JSON, and its deepest nesting.
-const MAX_FORCED_BYTES: usize = 2_048;
+/// Deepest nesting of a value that is forced.
 const MAX_FORCED_DEPTH: usize = 16;
+
+impl ParameterEdit {
+    /// Longest value that is forced, in bytes of compact JSON.
+    pub const MAX_FORCED_BYTES: usize = 2_048;
+}
 
 /// The body of a request with the edits applied in order, and what they changed: `top_k` was dropped, `top_k->k` renamed,
 /// `temperature=1` clamped or forced. Returns the same buffer if nothing changes or the body is no JSON object.

@@ -105,7 +105,7 @@ fn attempt(n: u64, position: u64) -> AttemptRecord {
         hedged: false,
         message: (position == 0 && n.is_multiple_of(2)).then(|| format!("the upstream's 'words' {n}")),
         cost_multiplier: if n.is_multiple_of(2) { Multiplier(900_000) } else { Multiplier::ONE },
-        sent_us: (n % 3 > 0).then_some(n),
+        sent_us: (!n.is_multiple_of(3)).then_some(n),
     }
 }
 

@@ -290,7 +290,7 @@ fn attempt_reserves_cost_on_channel_budgets() {
         channel: Arc::new(channel.clone()),
         account: Arc::new(account),
         mapping_index: 0,
-        cost: Some(price("0.5", "1")),
+        cost: Some(price("0.5", "1").into()),
         protocol: Protocol::OpenAi,
         last_resort: false,
     };

@@ -12,7 +12,7 @@ use tollgate_protocol::Method;
 
 use super::*;
 use crate::{
-    AccountHealth, AccountSpec, Budget, BudgetAction, ChannelSpec, Group, HealthState, Key, Model, NanoUsd, NotOffered,
+    AccountHealth, AccountSpec, Budget, BudgetAction, ChannelSpec, Group, HealthState, Key, Model, NanoUsd, NotOffered, Price,
     PriceLimitMode, PriceLimitOn, RestingReason, Routing, Window,
     samples::{NOW, account, always, catalog, channel, group, key, model, price, summary},
 };

@@ -7,7 +7,7 @@ use tollgate_protocol::Usage;
 
 use super::*;
 use crate::{
-    Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, StreamBreak,
+    Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Price, Provider, StreamBreak,
     samples::{NOW, account, channel, group, key, price},
 };
 

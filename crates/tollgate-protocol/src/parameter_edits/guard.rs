@@ -3,9 +3,7 @@
 
 use serde_json::{Number, Value};
 
-use super::{
-    MAX_FORCED_BYTES, MAX_FORCED_DEPTH, MAX_PARAMETER_BYTES, MAX_PARAMETER_DEPTH, ParameterChange, ParameterEdit, outside,
-};
+use super::{MAX_FORCED_DEPTH, MAX_PARAMETER_BYTES, MAX_PARAMETER_DEPTH, ParameterChange, ParameterEdit, outside};
 use crate::price_fields::price_field_names;
 
 /// Output limits. The reservation was made for the caller's, so that they can only be lowered.
@@ -62,7 +60,6 @@ impl ParameterEdit {
                 "parameter",
                 format!("'{}' is an output limit, for which money is reserved; it can only be clamped with max", self.parameter),
             )),
-            ParameterChange::Drop => None,
             ParameterChange::Rename { to } => self.rename_fault(to).map(|fault| ("to", fault)),
             ParameterChange::Clamp { min: Some(_), .. } if is_limit => {
                 Some(("min", "an output limit cannot be raised, because money is reserved for the caller's".to_owned()))
@@ -74,7 +71,7 @@ impl ParameterEdit {
             ParameterChange::Clamp { min: Some(min), max: Some(max) } if is_above(min, max) => {
                 Some(("max", "must not be less than min".to_owned()))
             }
-            ParameterChange::Clamp { .. } => None,
+            ParameterChange::Drop | ParameterChange::Clamp { .. } => None,
             ParameterChange::Force { .. } if is_among(PROMPT, &self.parameter) => Some((
                 "parameter",
                 format!("'{}' is part of the prompt, for which money is reserved; it can only be dropped", self.parameter),
@@ -141,8 +138,8 @@ fn is_above(min: &Number, max: &Number) -> bool {
 
 fn value_fault(value: &Value) -> Option<String> {
     let length = value.to_string().len();
-    if length > MAX_FORCED_BYTES {
-        return Some(format!("is longer than {MAX_FORCED_BYTES} bytes"));
+    if length > ParameterEdit::MAX_FORCED_BYTES {
+        return Some(format!("is longer than {} bytes", ParameterEdit::MAX_FORCED_BYTES));
     }
     content_fault(value, MAX_FORCED_DEPTH)
 }

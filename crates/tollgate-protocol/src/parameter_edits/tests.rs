@@ -1,3 +1,5 @@
+//! Edits of every kind, in every protocol, and the edits that are refused.
+
 use serde_json::json;
 
 use super::*;

@@ -8,8 +8,12 @@ use super::{Access, Fault, Field, FieldShape, FieldValue, Kind, Row as _, field,
 /// Most edits of a channel.
 pub(super) const MAX_EDITS: usize = 32;
 const TEXT: Kind = Kind::Text { min: 1, max: 128 };
-const NUMBER: Kind = Kind::Form { expected: "a number", schema: || json!({"type": "number"}) };
-const VALUE: Kind = Kind::Form { expected: "a value", schema: || json!({}) };
+/// Lowest and highest bound of `clamp`.
+const MAX_BOUND: f64 = 1e15;
+const NUMBER: Kind =
+    Kind::Form { expected: "a number", schema: || json!({"type": "number", "minimum": -MAX_BOUND, "maximum": MAX_BOUND}) };
+/// JSON Schema has no word for the length of a value.
+const VALUE: Kind = Kind::Form { expected: "a value", schema: || json!({"x-max-bytes": ParameterEdit::MAX_FORCED_BYTES}) };
 
 /// A bound of `clamp`.
 macro_rules! bound {
@@ -104,6 +108,9 @@ table!(
 fn number(value: &Value) -> Result<Option<Number>, String> {
     match value {
         Value::Null => Ok(None),
+        Value::Number(number) if number.as_f64().is_some_and(|number| number.abs() > MAX_BOUND) => {
+            Err(format!("expected a number between -{MAX_BOUND:e} and {MAX_BOUND:e}"))
+        }
         Value::Number(number) if number.is_i64() || number.is_f64() => Ok(Some(number.clone())),
         Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) | Value::Object(_) => {
             Err("expected a number".to_owned())

@@ -277,7 +277,7 @@ mod tests {
         assert_eq!(decoded(&bytes), DecodedEntry::Begin(Box::new(begin)));
         assert_eq!(decoded(&bytes[begin_length..]), DecodedEntry::End(Box::new(record)));
         assert_eq!(decoded(&bytes[begin_length + end_length..]), DecodedEntry::Progress(progress));
-        assert!(begin_length < 250 && end_length < 450, "{begin_length} and {end_length} bytes");
+        assert!(begin_length < 250 && end_length < 460, "{begin_length} and {end_length} bytes");
     }
 
     fn decoded(bytes: &[u8]) -> DecodedEntry {

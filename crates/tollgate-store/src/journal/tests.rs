@@ -385,9 +385,10 @@ fn segment_written_by_version_0_1_is_readable() {
     assert_eq!((recovery.complete, recovery.stopped.as_slice()), (2, [request_id(2)].as_slice()));
     let read: Vec<_> = recovery.records.map(Result::unwrap).collect();
     let written = |n| {
-        let mut record = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, finish: None, ..record(n) };
+        let known = UsageRecord { tags: Tags::default(), sale_multiplier: Multiplier::ONE, finish: None, ..record(n) };
+        let mut record = UsageRecord { client: None, request_bytes: 0, ..known };
         for attempt in &mut record.attempts {
-            (attempt.cost_multiplier, attempt.message) = (Multiplier::ONE, None);
+            (attempt.cost_multiplier, attempt.message, attempt.sent_us) = (Multiplier::ONE, None, None);
         }
         record
     };

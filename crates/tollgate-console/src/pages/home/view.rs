@@ -3,17 +3,15 @@
 use serde::Deserialize;
 use tollgate_core::{NanoUsd, Timestamp};
 
-use crate::{
+use crate::pages::{
+    clients::curl,
+    format::{self, TimeText},
+    locale::Locale,
+    mark::{self, Mark},
+    models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
+    money::{self, Amount},
     notices,
-    pages::{
-        clients::curl,
-        format::{self, TimeText},
-        locale::Locale,
-        mark::{self, Mark},
-        models::{Availability, SquareDocument, StateText, availability, path_of_name, state},
-        money::{self, Amount},
-        spent_budget::SpentGatewayBudget,
-    },
+    spent_budget::SpentGatewayBudget,
 };
 
 /// Models in the table.

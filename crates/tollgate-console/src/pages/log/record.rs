@@ -362,13 +362,14 @@ mod tests {
         }))
         .unwrap();
         let detail = RecordDetail::of(Locale::EN, &record, String::new(), true);
-        let places: Vec<_> = detail.attempts.iter().map(|row| (row.begin, row.wait, row.stream, row.is_failed)).collect();
-        assert_eq!(places, [(0, 100, 0, true), (200, 400, 400, false)]);
+        let places: Vec<_> =
+            detail.attempts.iter().map(|row| (row.begin, row.connect, row.wait, row.stream, row.is_failed)).collect();
+        assert_eq!(places, [(0, 0, 100, 0, true), (200, 100, 300, 400, false)]);
         let gaps: Vec<_> = detail.attempts.iter().map(|row| (row.gap_at(), row.gap)).collect();
         assert_eq!(gaps, [(0, 0), (100, 100)], "between the attempts the gateway waited");
         let phases = |row: &AttemptRow| row.phases.iter().map(|(class, _, time)| format!("{class} {time}")).collect::<Vec<_>>();
         assert!(phases(&detail.attempts[0]).is_empty(), "nothing came");
-        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "wait 400 ms", "fill 400 ms"]);
+        assert_eq!(phases(&detail.attempts[1]), ["gap 100 ms", "connect 100 ms", "wait 400 ms", "fill 400 ms"]);
         let facts: Vec<_> = detail.attempts[1].facts.iter().map(|(_, text)| text.as_str()).collect();
         assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));

@@ -30,7 +30,7 @@ fn attempt_reserves_no_search_where_the_channel_does_not_search() {
         channel: Arc::new(channel),
         account: Arc::new(account("c", 0)),
         mapping_index: 0,
-        cost: Some(priced_searches()),
+        cost: Some(priced_searches().into()),
         protocol: Protocol::OpenAi,
         last_resort: false,
     };

@@ -195,7 +195,7 @@ fn attempt_has_the_current_cost_and_upstream_name() {
     let mut row = channel("c", &["other", "m"]);
     row.spec.serves[1].cost = Some(always(price("0.5", "1")));
     let plan = Case::over(vec![row]).run().unwrap();
-    assert_eq!(plan.first.cost, Some(price("0.5", "1")));
+    assert_eq!(plan.first.cost, Some(price("0.5", "1").into()));
     assert_eq!((plan.first.mapping_index, plan.first.mapping().upstream.as_str()), (1, "m-up"));
 }
 

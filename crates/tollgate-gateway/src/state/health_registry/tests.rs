@@ -103,8 +103,8 @@ fn concurrent_observations_are_all_counted() {
                         &Observation::ServerError,
                         CoolingRules { on: false, ..CoolingRules::default() },
                         NOW,
-                    )
-                })
+                    );
+                });
             });
         }
     });

@@ -273,7 +273,7 @@ mod tests {
 
     #[test]
     fn damaged_numbers_are_detected() {
-        for damaged in [&[][..], &[2], &[2, 9], &[0, 0], &[0x80, 0x80, 4, 1], &[0x80, 9, 1, 0xff, 0xff, 0xff, 1], &[0xff; 12]] {
+        for damaged in [&[][..], &[2], &[2, 9], &[0, 0], &[0x80, 0x80, 0x10, 1], &[0x80, 9, 1, 0xff, 0xff, 0xff, 1], &[0xff; 12]] {
             assert_eq!(PackedNumbers::decode(damaged), Err(DamagedNumbers), "{damaged:?}");
         }
     }

@@ -234,7 +234,8 @@ fn settings_of_an_openid_provider_are_checked() {
     let methods = gateway.send(&Request::get("/admin/v1/session/methods")).json();
     assert_eq!(
         methods,
-        json!({"password": true, "oidc": "Example", "passkey_origin": "https://gateway.example.com", "remember": true})
+        json!({"password": true, "oidc": "Example", "passkey_origin": "https://gateway.example.com", "remember": true,
+            "registration": false})
     );
     let page = gateway.send(&Request::get("/sign-in?to=/models")).text();
     for link in ["/admin/v1/oidc/start?to=%2Fmodels\"", "/admin/v1/oidc/start?to=%2Fmodels&#38;remember=true\""] {

@@ -219,6 +219,8 @@ fn client_certificate_is_shown_and_an_empty_key_field_keeps_the_key() {
         ("connect_timeout_ms", "4000"),
         ("first_byte_timeout_ms", "50000"),
         ("idle_timeout_ms", "50000"),
+        ("failures_to_cool", "3"),
+        ("cool_down_s", "10"),
         ("groups", "default"),
     ];
     let pem = |name: &str| {

@@ -34,41 +34,8 @@ pub(super) fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name
     assert_eq!(location(&made), format!("/channels/{name}/models"));
 }
 
-#[test]
-fn channel_is_created_changed_and_removed() {
-    let (admin, upstream) = (Admin::echo(), upstream());
-    let mut boss = owner(&admin);
-    assert!(boss.page(&admin.gateway, "/channels").contains("echo"));
-    assert!(boss.page(&admin.gateway, "/channels/new").contains("name=\"credential\""));
-    make(&admin, &mut boss, &upstream, "main");
-    assert!(boss.page(&admin.gateway, "/channels/main/models").contains("It serves no model yet."));
-
-    // A list of models, of which one is chosen, with a name of its own for another.
-    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}]})));
-    let listed = boss.post(&admin.gateway, "/channels/main/models/fetch", &[]).text();
-    assert!(listed.contains("value=\"one\"") && listed.contains("2 listed") && !listed.contains("two<b>"), "{listed}");
-    let added = boss.post(&admin.gateway, "/channels/main/models/add", &[("pick", "one"), ("prices", "on")]);
-    assert_eq!(location(&added), "/channels/main/models");
-    boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "fast"), ("upstream", "two")]);
-    let costs = [("shown", "one"), ("upstreams", "one-2"), ("input", "0.5"), ("output", "2"), ("remove", "")];
-    boss.post(&admin.gateway, "/channels/main/models", &costs);
-    let channel = admin.get("/admin/v1/channels/main");
-    assert_eq!((&channel["serves"][0]["upstream"], &channel["serves"][1]["upstream"]), (&json!("one-2"), &json!("two")));
-    assert_eq!(channel["serves"][0]["cost"]["input"], "0.50");
-    assert_eq!(admin.get("/admin/v1/groups/default")["channels"], json!(["echo", "main"]));
-
-    // The test is sent in parts; without a script it is a page.
-    let tested = boss.post(&admin.gateway, "/channels/main/test", &[("model", "fast")]).text();
-    assert!(tested.contains("TCP") && tested.contains("Passed") && tested.contains("</html>"), "{tested}");
-    // The gateway learns of the model within a second.
-    let mut page = String::new();
-    wait_for("requests go to the channel", Duration::from_secs(30), || {
-        page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
-        page.contains("a request now goes to main / main")
-    });
-    assert!(page.contains("Switch off"), "{page}");
-    assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
-
+/// Changes the channel `main` by its form.
+fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
     // The fault is shown beside its field, and the typed values are kept.
     let wrong = boss.post(&admin.gateway, "/channels/main/edit", &[("weight", "heavy"), ("priority", "7")]);
     assert!(
@@ -106,7 +73,44 @@ fn channel_is_created_changed_and_removed() {
     let clamped = json!({"action": "clamp", "parameter": "temperature", "min": 0, "max": 1});
     assert_eq!((channel["parameter_edits"].as_array().map(Vec::len), &channel["parameter_edits"][1]), (Some(3), &clamped));
     assert!(boss.page(&admin.gateway, "/channels/main/edit").contains("clamp temperature 0 1\nforce reasoning.effort low"));
+}
 
+#[test]
+fn channel_is_created_changed_and_removed() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    assert!(boss.page(&admin.gateway, "/channels").contains("echo"));
+    assert!(boss.page(&admin.gateway, "/channels/new").contains("name=\"credential\""));
+    make(&admin, &mut boss, &upstream, "main");
+    assert!(boss.page(&admin.gateway, "/channels/main/models").contains("It serves no model yet."));
+
+    // A list of models, of which one is chosen, with a name of its own for another.
+    upstream.enqueue(ScriptedResponse::json(&json!({"data": [{"id": "one"}, {"id": "two<b>"}]})));
+    let listed = boss.post(&admin.gateway, "/channels/main/models/fetch", &[]).text();
+    assert!(listed.contains("value=\"one\"") && listed.contains("2 listed") && !listed.contains("two<b>"), "{listed}");
+    let added = boss.post(&admin.gateway, "/channels/main/models/add", &[("pick", "one"), ("prices", "on")]);
+    assert_eq!(location(&added), "/channels/main/models");
+    boss.post(&admin.gateway, "/channels/main/models/add", &[("model", "fast"), ("upstream", "two")]);
+    let costs = [("shown", "one"), ("upstreams", "one-2"), ("input", "0.5"), ("output", "2"), ("remove", "")];
+    boss.post(&admin.gateway, "/channels/main/models", &costs);
+    let channel = admin.get("/admin/v1/channels/main");
+    assert_eq!((&channel["serves"][0]["upstream"], &channel["serves"][1]["upstream"]), (&json!("one-2"), &json!("two")));
+    assert_eq!(channel["serves"][0]["cost"]["input"], "0.50");
+    assert_eq!(admin.get("/admin/v1/groups/default")["channels"], json!(["echo", "main"]));
+
+    // The test is sent in parts; without a script it is a page.
+    let tested = boss.post(&admin.gateway, "/channels/main/test", &[("model", "fast")]).text();
+    assert!(tested.contains("TCP") && tested.contains("Passed") && tested.contains("</html>"), "{tested}");
+    // The gateway learns of the model within a second.
+    let mut page = String::new();
+    wait_for("requests go to the channel", Duration::from_secs(30), || {
+        page = boss.page(&admin.gateway, "/channels/main?model=fast&caller=group%3Adefault");
+        page.contains("a request now goes to main / main")
+    });
+    assert!(page.contains("Switch off"), "{page}");
+    assert!(!page.contains(UPSTREAM_CREDENTIAL), "the credential is shown");
+
+    edit(&admin, &mut boss, &upstream);
     boss.post(
         &admin.gateway,
         "/channels/main/accounts/new",

@@ -3,14 +3,11 @@
 use tollgate_core::{AlertCondition, AlertRule};
 use tollgate_store::MemberPreferences;
 
-use crate::{
-    appearance::Appearance,
-    currency::DisplayCurrency,
-    pages::{
-        locale::{Language, Locale},
-        money,
-    },
+use super::{
+    locale::{Language, Locale},
+    money,
 };
+use crate::{appearance::Appearance, currency::DisplayCurrency};
 
 /// The parts of a mail in plain text.
 #[derive(Clone, Debug, PartialEq, Eq)]
