@@ -39,12 +39,9 @@ pub fn price_lines(tokens: &Tokens, price: &Price, multiplier: Multiplier) -> Pr
     const EACH: i128 = 1_000_000;
     let rates = price.rates(tokens.prompt());
     let line = |kind, count: u64, unit_price: i64, scale: i128| {
-        if count == 0 {
-            return PriceLine { kind, count, unit_price, amount: Some(ExactAmount(0)) };
-        }
         // 64 bits times 64 bits fit, and so does the factor. Most lines are zero, and checked multiplication of 128 bits takes its time.
-        let product = i128::from(count) * i128::from(unit_price);
-        let amount = if product == 0 { Some(0) } else { product.checked_mul(scale * i128::from(multiplier.0)) };
+        let product = || (i128::from(count) * i128::from(unit_price)).checked_mul(scale * i128::from(multiplier.0));
+        let amount = if count == 0 || unit_price == 0 { Some(0) } else { product() };
         PriceLine { kind, count, unit_price, amount: amount.map(ExactAmount) }
     };
     let written_1h = tokens.cache_write_1h.min(tokens.cache_write);

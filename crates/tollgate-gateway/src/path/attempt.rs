@@ -177,8 +177,8 @@ impl Attempt<'_> {
         if is_failure && !summary.content && !is_explained { Err(Failure::BadAnswer("no content")) } else { Ok(()) }
     }
 
-    /// Waits for the head of the answer to an attempt that has just begun. The client enforces the connect timeout; the first-byte timeout counts from when the
-    /// request was sent.
+    /// Waits for the head of the answer to an attempt that has just begun. The client enforces the connect timeout; the first-byte
+    /// timeout counts from when the request was sent.
     async fn head(&self, call: UpstreamCall, progress: &AttemptProgress) -> Result<UpstreamAnswer, Failure> {
         let timeouts = self.planned.channel.spec.timeouts;
         let first_byte = Duration::from_millis(timeouts.first_byte_ms);

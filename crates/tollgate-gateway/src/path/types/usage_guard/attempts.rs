@@ -138,7 +138,8 @@ impl UsageGuard {
         if let Some(observation) = observation
             && facts.planned.channel.spec.provider != Provider::Echo
         {
-            let (planned, now) = (&facts.planned, self.wall_time(now));
+            // Not counted from the arrival: the wall clock may have been set while a long answer ran.
+            let (planned, now) = (&facts.planned, self.recorder.shared.clock.now());
             let (channel, by) = (&planned.channel, self.facts.as_deref().map(|facts| facts.key.requester()));
             let rules = channel.spec.cooling_rules();
             self.recorder.health.observe_request(&planned.account, &observation, rules, facts.at, now, by);
