@@ -69,7 +69,10 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     fn in_flight(&self) -> u64;
 
     /// Usage of the limits of an account on this node. Accounts without limits are not counted.
-    fn account_use(&self, account: AccountId) -> AccountUse;
+    fn account_use(&self, account: AccountId) -> CapacityUse;
+
+    /// Usage of the limits of a channel, which are of all its accounts together, on this node. Channels without limits are not counted.
+    fn channel_use(&self, channel: ChannelId) -> CapacityUse;
 
     /// Whether visitors without a key see the model square.
     fn is_square_public(&self) -> bool;
@@ -112,9 +115,9 @@ pub trait GatewayHandle: Send + Sync + fmt::Debug {
     async fn end_cooling(&self, channel: &str, account: Option<&str>) -> Result<Vec<String>, ChannelTestError>;
 }
 
-/// Usage of an account's limits.
+/// Usage of the limits of an account or a channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccountUse {
+pub struct CapacityUse {
     /// Requests in progress.
     pub running: u64,
     /// Requests and tokens of the last minute.

@@ -42,7 +42,7 @@ pub use console::Console;
 pub use currency::{CURRENCIES, DisplayCurrency};
 pub use dispatch::NotOfConsole;
 pub use gateway_handle::{
-    AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
+    AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, CheckedSetting, EffectiveSetting,
     ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, SessionTimes, SettingKind, SettingRefusal, TestStep,
 };
 pub use identity::{

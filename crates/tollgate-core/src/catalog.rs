@@ -21,7 +21,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 
 pub use channel::{Account, AccountSpec, Channel, ChannelSpec, ModelMapping, Provider, Timeouts, TranslationSwitches};
-pub use channel_index::AccountLimits;
+pub use channel_index::CapacityLimits;
 pub use identity::{Billing, Key, KeyStatus, Member, MemberStatus, Role};
 pub use routing::{Hedge, Routing};
 pub use sale_multipliers::{MAX_MODEL_MULTIPLIERS, SaleMultipliers};

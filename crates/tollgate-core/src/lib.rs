@@ -52,7 +52,7 @@ pub use alert::{
 };
 pub use below_cost::{BelowCost, below_cost};
 pub use catalog::{
-    Account, AccountLimits, AccountSpec, Billing, Budget, BudgetAction, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
+    Account, AccountSpec, Billing, Budget, BudgetAction, CapacityLimits, Catalog, Channel, ChannelSpec, Glob, Group, Hedge, Key,
     KeyStatus, Limits, MAX_MODEL_MULTIPLIERS, MappingRef, Member, MemberStatus, Modality, Model, ModelMapping, ModelSpec,
     OnUnsupported, Owner, ParameterRule, PriceLimit, PriceLimitMode, PriceLimitOn, Provider, Role, Routing, SaleMultipliers,
     StreamBreak, Timeouts, TranslationPolicy, TranslationSwitches, Visibility, Window,
@@ -89,9 +89,9 @@ pub use record::{AttemptRecord, AttemptResult, Outcome, TokenSource, Tokens, Tra
 pub use replay::{Replay, ReplayChannel, ReplayMove, ReplayReport, ReplayShare, ReplaySide, ReplayTotals};
 pub use retention_clock::RetentionClock;
 pub use route::{
-    AccountLoad, AttemptHistory, CandidateView, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel, MAX_ATTEMPTS,
-    MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput, UnlimitedView,
-    cost_of, extras_at, rank_all, route,
+    AttemptHistory, BusyAccount, CandidateView, CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, HealthView, LimitLevel,
+    MAX_ATTEMPTS, MAX_TRIES, MissingPrice, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceFigures, PriceKind, RouteInput,
+    UnlimitedView, cost_of, extras_at, rank_all, route,
 };
 pub use secret::Secret;
 pub use settle::{

@@ -10,7 +10,9 @@ use std::{borrow::Cow, fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 pub use attempt_history::AttemptHistory;
-pub use exclusion::{ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind};
+pub use exclusion::{
+    BusyAccount, ExcludedCandidate, Exclusion, LimitLevel, MissingPrice, NoRoute, NoRouteCause, PriceFigures, PriceKind,
+};
 
 use candidate_filter::CandidateFilter;
 pub use candidate_filter::{cost_of, extras_at};
@@ -18,8 +20,8 @@ pub(crate) use candidate_filter::{cost_with_extras, known_cost};
 use rank::{Candidate, RankCriteria, pick};
 
 use crate::{
-    Account, AccountId, AccountLimits, Caller, Catalog, Channel, HealthStatus, ModelMapping, Offer, PriceLimit, SharedPrice,
-    Timestamp, TraceEntry,
+    Account, AccountId, Caller, CapacityLimits, Catalog, Channel, ChannelId, HealthStatus, ModelMapping, Offer, PriceLimit,
+    SharedPrice, Timestamp, TraceEntry,
     offer::ModelPurpose,
     price_limit::{EffectivePrice, PriceBasis},
 };
@@ -68,9 +70,15 @@ pub trait HealthView {
 /// Conditions besides catalog and health that can exclude a candidate. By default nothing does.
 pub trait CandidateView {
     /// Load of an account. Called only for accounts with limits.
-    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
-        let _ = (account, bounds);
-        AccountLoad::Free
+    fn account_load(&self, account: AccountId, limits: CapacityLimits) -> CapacityLoad {
+        let _ = (account, limits);
+        CapacityLoad::Free
+    }
+
+    /// Load of all accounts of a channel together. Called once for each channel with limits.
+    fn channel_load(&self, channel: ChannelId, limits: CapacityLimits) -> CapacityLoad {
+        let _ = (channel, limits);
+        CapacityLoad::Free
     }
 
     /// State of a channel's budgets. Called only for channels with one.
@@ -109,8 +117,9 @@ impl CandidateView for UnlimitedView {
     }
 }
 
+/// Load of an account, or of all accounts of a channel, compared with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AccountLoad {
+pub enum CapacityLoad {
     Free,
     AtConcurrency,
     /// Its limit of requests or tokens per minute is reached.

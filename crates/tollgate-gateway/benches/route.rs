@@ -12,7 +12,7 @@ use tollgate_core::{
 };
 use tollgate_gateway::{
     clock::{Clock, SystemClock},
-    state::{account_limiter::Permit, health_registry::HealthRegistry, traffic::Traffic},
+    state::{capacity_limiter::Permit, health_registry::HealthRegistry, traffic::Traffic},
 };
 use tollgate_protocol::Protocol;
 
@@ -46,7 +46,7 @@ impl Gateway {
             }
         }
         let traffic = Traffic::new(Arc::new(SystemClock) as Arc<dyn Clock>, Arc::default());
-        traffic.configure(catalog.accounts().map(|account| &**account));
+        traffic.configure(catalog.channels.values().map(|channel| &**channel));
         Self { catalog, registry, traffic, permits: Vec::new() }
     }
 
@@ -61,8 +61,10 @@ impl Gateway {
 
     /// Every `step`th account is at its concurrency limit.
     fn busy(mut self, step: usize) -> Self {
-        let accounts = self.catalog.accounts().step_by(step);
-        self.permits = accounts.filter_map(|account| self.traffic.try_acquire(account, 100)).collect();
+        let accounts =
+            self.catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(move |account| (channel, account)));
+        let permits = accounts.step_by(step).filter_map(|(channel, account)| self.traffic.try_acquire(channel, account, 100));
+        self.permits = permits.collect();
         self
     }
 
@@ -132,7 +134,7 @@ fn benches(c: &mut Criterion) {
     let view = summary(None);
     let view = busy.traffic.view(&view, Protocol::OpenAi, key().requester(), 500, NOW);
     let accounts = busy.catalog.accounts().map(|account| view.account_load(account.id, account.limits()));
-    assert_eq!(accounts.filter(|load| *load != tollgate_core::AccountLoad::Free).count(), ACCOUNTS / 10);
+    assert_eq!(accounts.filter(|load| *load != tollgate_core::CapacityLoad::Free).count(), ACCOUNTS / 10);
     busy.measure(c, "gateway, 1000 channels with bounds, a tenth busy", None);
     Gateway::over(limited()).busy(1).measure(c, "gateway, 1000 channels with bounds, all busy", None);
 }

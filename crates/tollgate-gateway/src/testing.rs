@@ -10,8 +10,9 @@ use std::{
     net::{IpAddr, Ipv4Addr},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
+    time::Duration,
 };
 
 use arc_swap::ArcSwap;
@@ -187,23 +188,29 @@ pub(crate) fn call(base_url: &str) -> UpstreamCall {
 }
 
 /// A clock for tests with paused time: wall-clock time advances with tokio's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(crate) struct PausedClock {
     started: tokio::time::Instant,
-    epoch: Timestamp,
+    /// Wall-clock time at the start, in microseconds.
+    epoch: AtomicI64,
 }
 
 impl PausedClock {
     /// Starts in November 2026.
     pub(crate) fn start() -> Self {
-        Self { started: tokio::time::Instant::now(), epoch: Timestamp(1_795_000_000_000_000) }
+        Self { started: tokio::time::Instant::now(), epoch: AtomicI64::new(1_795_000_000_000_000) }
+    }
+
+    /// Sets the wall clock forward, as an operator or a time service does.
+    pub(crate) fn set_forward(&self, by: Duration) {
+        self.epoch.fetch_add(i64::try_from(by.as_micros()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 }
 
 impl Clock for PausedClock {
     fn now(&self) -> Timestamp {
         let micros = i64::try_from(self.started.elapsed().as_micros()).unwrap_or(i64::MAX);
-        Timestamp(self.epoch.0 + micros)
+        Timestamp(self.epoch.load(Ordering::SeqCst) + micros)
     }
 
     fn instant(&self) -> tokio::time::Instant {
@@ -257,7 +264,7 @@ pub(crate) fn shared_with(store: Arc<dyn KeyStore>, settings: Settings, catalog:
         keys: Authenticator::new(store, hasher(), &settings, clock.clone(), Handle::current(), tracker.clone()),
         metrics: Metrics::new("0.0.0"),
         request_log: crate::state::request_log::RequestLog::off(),
-        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), std::time::Duration::from_mins(11)),
+        counters: tollgate_store::counters_in_memory(&tollgate_store::Spending::default(), Duration::from_mins(11)),
         alerts: AlertQueue::default(),
         traces: crate::state::trace_queue::TraceQueue::default(),
         contents: crate::state::content_queue::ContentQueue::default(),

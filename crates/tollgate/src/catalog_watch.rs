@@ -202,7 +202,7 @@ async fn load_snapshot(
     let catalog = store.catalog.load().await?;
     let revision = catalog.revision;
     let catalog = Arc::new(catalog);
-    shared.traffic.configure(catalog.accounts().map(|account| &**account));
+    shared.traffic.configure(catalog.channels.values().map(|channel| &**channel));
     settings.apply(&catalog);
     shared.replace_catalog(Arc::clone(&catalog));
     // After the catalog: a request woken by the end of a cooldown must see the new credential.

@@ -21,7 +21,7 @@ use tokio::{net::TcpListener, runtime::Runtime, sync::Semaphore, time::timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use tollgate_console::{
-    AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency,
+    AccountTestResult, Appearance, CapacityUse, ChannelTest, ChannelTestError, CheckedSetting, Console, DisplayCurrency,
     EffectiveSetting, ExplainRequest, GatewayHandle, Jobs, KeyRefusal, NotOfConsole, OnTestEvent, ProxyTestResult, Registration,
     RequestMeta, SessionTimes, SettingRefusal, is_caller_path, is_set_up_path,
 };
@@ -392,9 +392,14 @@ impl GatewayHandle for RunningGateway {
         u64::try_from(self.shared.condition.in_flight()).unwrap_or(u64::MAX)
     }
 
-    fn account_use(&self, account: AccountId) -> AccountUse {
+    fn account_use(&self, account: AccountId) -> CapacityUse {
         let (running, requests, tokens) = self.shared.account_use(account);
-        AccountUse { running, requests, tokens }
+        CapacityUse { running, requests, tokens }
+    }
+
+    fn channel_use(&self, channel: ChannelId) -> CapacityUse {
+        let (running, requests, tokens) = self.shared.channel_use(channel);
+        CapacityUse { running, requests, tokens }
     }
 
     fn is_square_public(&self) -> bool {

@@ -105,7 +105,7 @@ fn write(data: &Path, known: &RuntimeState) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use tollgate_core::AccountId;
-    use tollgate_gateway::state::{account_limiter::AccountUsage, runtime_state::AccountUsageEntry};
+    use tollgate_gateway::state::{capacity_limiter::CapacityUsage, runtime_state::AccountUsageEntry};
 
     use super::*;
 
@@ -118,7 +118,7 @@ mod tests {
             SnapshotFile { data: dir.path().to_owned(), written: RuntimeState::default(), unchanged: 0, warned: false };
         snapshot.update(RuntimeState { at: NOW, ..RuntimeState::default() });
         assert!(!file(dir.path()).exists());
-        let in_use = AccountUsage { running: 1, ..AccountUsage::default() };
+        let in_use = CapacityUsage { running: 1, ..CapacityUsage::default() };
         let accounts = vec![AccountUsageEntry { account: AccountId::from_parts(NOW, [1; 10]), in_use }];
         let known = |at| RuntimeState { at, accounts: accounts.clone(), ..RuntimeState::default() };
         snapshot.update(known(NOW));

@@ -7,7 +7,7 @@ use super::{
 
 /// Names that no type may have, with the term to use.
 const TYPES: &[(&str, &str)] = &[
-    ("AccountRoom", "AccountLimiter"),
+    ("AccountRoom", "CapacityLimiter"),
     ("Answer", "a name that says whose answer"),
     ("Asked", "RouteContext"),
     ("AtRest", "StoppedGateway"),

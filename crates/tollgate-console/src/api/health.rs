@@ -26,10 +26,13 @@ use super::{
 };
 use crate::{
     api_error::ApiError,
-    gateway_handle::{AccountTestResult, AccountUse, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
+    gateway_handle::{AccountTestResult, CapacityUse, ChannelTest, ChannelTestError, ChannelTestEvent, TestStep},
     response::ApiResponse,
     time::time_value,
 };
+
+/// Channels in the answer about the load, at most.
+const MAX_CHANNELS: usize = 1_000;
 
 static HEALTH: Object = Object::of(
     "AccountHealth",
@@ -61,7 +64,29 @@ static HEALTH: Object = Object::of(
         read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
     ],
 );
-static LOAD: Object = Object::of("Load", &[read("in_flight", COUNT, "Requests in progress on this node.")]);
+static CHANNEL_LOAD: Object = Object::of(
+    "ChannelLoad",
+    &[
+        read("channel", NAME, "Channel name."),
+        read("running", COUNT, "Requests in progress."),
+        read("requests_minute", COUNT, "Requests of the last minute."),
+        read("tokens_minute", COUNT, "Tokens of the last minute."),
+        read("concurrency", COUNT, "Limit of requests in progress; 0: none."),
+        read("rpm", COUNT, "Limit of requests a minute; 0: none."),
+        read("tpm", COUNT, "Limit of tokens a minute; 0: none."),
+    ],
+);
+static LOAD: Object = Object::of(
+    "Load",
+    &[
+        read("in_flight", COUNT, "Requests in progress on this node."),
+        read(
+            "channels",
+            Kind::List { of: &Kind::Object(&CHANNEL_LOAD), max: MAX_CHANNELS },
+            "Channels with limits of their own, and what is used of them on this node.",
+        ),
+    ],
+);
 
 static TEST: Object = Object::of(
     "ChannelTest",
@@ -175,11 +200,23 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
 
 /// The load of this node.
 async fn load(context: RequestContext) -> Result<ApiResponse, ApiError> {
-    Ok(ApiResponse::ok(json!({"in_flight": context.state.gateway.in_flight()})))
+    let gateway = &context.state.gateway;
+    let catalog = gateway.catalog().await?;
+    let limited = catalog.channels.values().filter(|channel| channel.limits().any()).take(MAX_CHANNELS);
+    let channels: Vec<Value> = limited
+        .map(|channel| {
+            let (limits, used) = (channel.limits(), gateway.channel_use(channel.id));
+            json!({
+                "channel": channel.spec.name, "running": used.running, "requests_minute": used.requests, "tokens_minute": used.tokens,
+                "concurrency": limits.concurrency, "rpm": limits.rpm, "tpm": limits.tpm,
+            })
+        })
+        .collect();
+    Ok(ApiResponse::ok(json!({"in_flight": gateway.in_flight(), "channels": channels})))
 }
 
 /// The limits of an account and what is used of them.
-fn limits(spec: &AccountSpec, used: Option<AccountUse>) -> Map<String, Value> {
+fn limits(spec: &AccountSpec, used: Option<CapacityUse>) -> Map<String, Value> {
     let has_limits = spec.concurrency > 0 || spec.rpm > 0 || spec.tpm > 0;
     let used = used.filter(|_| has_limits);
     object(json!({

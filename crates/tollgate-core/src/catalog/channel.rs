@@ -102,6 +102,12 @@ pub struct ChannelSpec {
     /// Its private key, replaced by `***`; [`Channel::client_key`] has it.
     pub client_key: Option<String>,
     pub budgets: Vec<Budget>,
+    /// Concurrent requests of all its accounts together; 0: unlimited.
+    pub concurrency: u32,
+    /// Requests per minute of all its accounts together; 0: unlimited.
+    pub rpm: u32,
+    /// Tokens per minute of all its accounts together; 0: unlimited.
+    pub tpm: u64,
     pub serves: Vec<ModelMapping>,
 }
 
@@ -135,6 +141,9 @@ impl Default for ChannelSpec {
             client_certificate: None,
             client_key: None,
             budgets: Vec::new(),
+            concurrency: 0,
+            rpm: 0,
+            tpm: 0,
             serves: Vec::new(),
         }
     }

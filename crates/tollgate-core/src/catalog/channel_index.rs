@@ -28,6 +28,7 @@ pub(crate) struct ChannelEntry {
     echoes: bool,
     /// True when account health applies.
     pub(crate) cooling: bool,
+    pub(crate) limits: CapacityLimits,
     /// True when the channel is enabled and reachable, has accounts and no budgets: only properties of the request can exclude it.
     pub(crate) unconditional: bool,
     /// The protocol in which it serves embeddings, if it can.
@@ -40,27 +41,34 @@ pub(crate) struct AccountEntry {
     pub(crate) id: AccountId,
     /// `false`: disabled by an operator.
     pub(crate) on: bool,
-    pub(crate) limits: AccountLimits,
+    pub(crate) limits: CapacityLimits,
 }
 
-/// Limits of an account; 0 means unlimited.
+/// Limits of an account, or of all accounts of a channel together; 0 means unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AccountLimits {
+pub struct CapacityLimits {
     pub concurrency: u32,
     pub rpm: u32,
     pub tpm: u64,
 }
 
-impl AccountLimits {
+impl CapacityLimits {
     /// True when any limit is set.
     pub const fn any(self) -> bool {
         self.concurrency != 0 || self.rpm != 0 || self.tpm != 0
     }
 }
 
+impl Channel {
+    /// Limits of all its accounts together.
+    pub const fn limits(&self) -> CapacityLimits {
+        CapacityLimits { concurrency: self.spec.concurrency, rpm: self.spec.rpm, tpm: self.spec.tpm }
+    }
+}
+
 impl Account {
-    pub const fn limits(&self) -> AccountLimits {
-        AccountLimits { concurrency: self.spec.concurrency, rpm: self.spec.rpm, tpm: self.spec.tpm }
+    pub const fn limits(&self) -> CapacityLimits {
+        CapacityLimits { concurrency: self.spec.concurrency, rpm: self.spec.rpm, tpm: self.spec.tpm }
     }
 }
 
@@ -99,6 +107,7 @@ impl ChannelIndex {
                 protocol: channel.spec.protocol,
                 echoes: channel.spec.provider == Provider::Echo,
                 cooling: channel.spec.cooling,
+                limits: channel.limits(),
                 unconditional: channel.spec.on
                     && !channel.accounts.is_empty()
                     && channel.spec.budgets.is_empty()

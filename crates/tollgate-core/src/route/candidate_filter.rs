@@ -4,7 +4,7 @@ use std::{borrow::Cow, sync::Arc};
 
 use tollgate_protocol::{Method, Protocol, RequestExtras};
 
-use super::{AccountLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
+use super::{CapacityLoad, ChannelBudget, ExcludedCandidate, Exclusion, MissingPrice, RouteInput, rank::Candidate};
 use crate::{
     Account, AccountId, Availability, Catalog, Channel, HealthStatus, MappingRef, Price, Provider, Routing, SharedPrice, Timestamp,
     below_cost,
@@ -143,7 +143,7 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     /// The last resort: an account that cools for another reason than a rate limit, the one available soonest. Only one per request, so that
     /// a total outage costs one such attempt. None while a healthy account is merely busy, because that can be waited for.
     pub(super) fn last_resort(&mut self) -> Option<Candidate> {
-        if self.input.history.took_last_resort() || self.excluded.iter().any(|it| matches!(it.why, Exclusion::Concurrency)) {
+        if self.input.history.took_last_resort() || self.excluded.iter().any(|it| it.why.is_concurrency()) {
             return None;
         }
         let transient = self.excluded.iter().enumerate().filter_map(|(at, it)| {
@@ -199,6 +199,11 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
             Err(MissingPrice::CostForPriceLimit)
         };
         let cost = cost.as_ref().map(|price| &***price).map_err(|missing| *missing);
+        let load = if channel_entry.limits.any() {
+            input.candidate_view.channel_load(channel.id, channel_entry.limits)
+        } else {
+            CapacityLoad::Free
+        };
         let priority = if self.unconditional { i64::from(channel_entry.priority) } else { self.priority(channel) };
         for (at, account_entry) in (0..).zip(account_entries) {
             if !self.unconditional && input.history.is_tried(account_entry.id) {
@@ -212,7 +217,9 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                 self.exclude(channel, Some(at), why, candidate);
                 continue;
             }
-            match self.account_exclusion(channel, channel_entry, at, *account_entry, cost) {
+            // The account's own reasons come first: they say more than a full channel, which is full for all of its accounts.
+            let usable = self.account_exclusion(channel, channel_entry, at, *account_entry, cost);
+            match usable.and_then(|found| within_channel(load).map(|()| found)) {
                 Ok((share, latency_us)) => self.eligible.push(Candidate {
                     offer_index: candidate,
                     account: at,
@@ -326,13 +333,22 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
         }
         if account_entry.limits.any() {
             match self.input.candidate_view.account_load(account_entry.id, account_entry.limits) {
-                AccountLoad::Free => {}
-                AccountLoad::AtConcurrency => return Err(Exclusion::Concurrency),
-                AccountLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
+                CapacityLoad::Free => {}
+                CapacityLoad::AtConcurrency => return Err(Exclusion::Concurrency),
+                CapacityLoad::AtRate { until } => return Err(Exclusion::Rate { until }),
             }
         }
         let latency_us = if self.streams { status.first_token_us } else { status.whole_answer_us };
         Ok((if channel_entry.cooling { status.share } else { 1_000 }, if self.latency_applies { latency_us } else { 0 }))
+    }
+}
+
+/// The exclusion of an account by the load of its channel.
+const fn within_channel(load: CapacityLoad) -> Result<(), Exclusion> {
+    match load {
+        CapacityLoad::Free => Ok(()),
+        CapacityLoad::AtConcurrency => Err(Exclusion::ChannelConcurrency),
+        CapacityLoad::AtRate { until } => Err(Exclusion::ChannelRate { until }),
     }
 }
 

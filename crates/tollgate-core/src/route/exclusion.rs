@@ -58,6 +58,13 @@ pub enum Exclusion {
         /// When it can take the next request.
         until: Timestamp,
     },
+    /// The channel's limit of concurrent requests is reached.
+    ChannelConcurrency,
+    /// The channel's limit of requests or tokens per minute is reached.
+    ChannelRate {
+        /// When it can take the next request.
+        until: Timestamp,
+    },
     /// The channel's budget is exhausted.
     Budget {
         /// Start of the next period; `None`: never.
@@ -128,6 +135,13 @@ pub struct NoRoute<'c> {
     pub method: Method,
 }
 
+/// An account that is worth waiting for.
+#[derive(Clone, Copy, Debug)]
+pub struct BusyAccount<'a> {
+    pub channel: &'a Channel,
+    pub account: &'a Account,
+}
+
 /// Entries of a trace, at most; one more entry gives the number omitted.
 const MAX_TRACE_ENTRIES: usize = 64;
 
@@ -162,9 +176,9 @@ impl NoRoute<'_> {
     }
 
     /// Accounts excluded only because they are busy, in the offer's order. They are worth waiting for.
-    pub fn busy_accounts(&self) -> Vec<Arc<Account>> {
-        let busy = self.excluded.iter().filter(|it| it.why == Exclusion::Concurrency);
-        busy.filter_map(|it| it.account().cloned()).collect()
+    pub fn busy_accounts(&self) -> Vec<BusyAccount<'_>> {
+        let busy = self.excluded.iter().filter(|it| it.why.is_concurrency());
+        busy.filter_map(|it| Some(BusyAccount { channel: it.channel, account: it.account()? })).collect()
     }
 
     pub fn retryable(&self) -> bool {
@@ -237,8 +251,8 @@ impl Exclusion {
             Self::BelowCost(_) => "below_cost",
             Self::CannotTranslate(_) | Self::OtherProtocol(_) => "cannot_translate",
             Self::Capability(_) => "capability",
-            Self::Concurrency => "concurrency",
-            Self::Rate { .. } => "rate",
+            Self::Concurrency | Self::ChannelConcurrency => "concurrency",
+            Self::Rate { .. } | Self::ChannelRate { .. } => "rate",
             Self::Budget { .. } => "budget",
         }
     }
@@ -254,7 +268,9 @@ impl Exclusion {
             // A refusal with an end may concern only one caller: a probe finds out within seconds.
             Self::Resting { why: RestingReason::Refused, until: Some(_) } | Self::Cooling { .. } => NoRouteCause::Cooldown,
             Self::Resting { why: RestingReason::QuotaSpent, .. } | Self::Budget { .. } => NoRouteCause::UpstreamQuota,
-            Self::Concurrency | Self::Rate { .. } => NoRouteCause::Concurrency,
+            Self::Concurrency | Self::Rate { .. } | Self::ChannelConcurrency | Self::ChannelRate { .. } => {
+                NoRouteCause::Concurrency
+            }
             Self::PriceAboveLimit(_) | Self::Margin | Self::BelowCost(_) => NoRouteCause::PriceLimit,
             Self::Unpriced(_) => NoRouteCause::NoPrice,
             Self::CannotTranslate(_) | Self::Capability(_) | Self::OtherProtocol(_) => return None,
@@ -264,7 +280,7 @@ impl Exclusion {
     /// When it ends, if known.
     pub const fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::Cooling { until, .. } | Self::Rate { until } => Some(*until),
+            Self::Cooling { until, .. } | Self::Rate { until } | Self::ChannelRate { until } => Some(*until),
             Self::Resting { until, .. } | Self::Budget { until } => *until,
             Self::NoAccount
             | Self::NoMapping
@@ -277,7 +293,8 @@ impl Exclusion {
             | Self::CannotTranslate(_)
             | Self::Capability(_)
             | Self::OtherProtocol(_)
-            | Self::Concurrency => None,
+            | Self::Concurrency
+            | Self::ChannelConcurrency => None,
         }
     }
 
@@ -292,6 +309,7 @@ impl Exclusion {
             Self::BelowCost(figures) => Some(figures.to_string()),
             Self::CannotTranslate(fields) | Self::Capability(fields) => Some(fields.join(", ")),
             Self::OtherProtocol(protocol) => Some(format!("speaks {}", protocol.as_str())),
+            Self::ChannelConcurrency | Self::ChannelRate { .. } => Some(format!("limit of the channel{until}")),
             Self::Rate { .. } | Self::Budget { .. } => Some(until.trim_start().to_owned()).filter(|text| !text.is_empty()),
             Self::PrivateNetwork => Some("the base URL is a loopback or private address, and private_network is off".to_owned()),
             Self::Unpriced(missing) => Some(missing.as_str().to_owned()),
@@ -331,6 +349,8 @@ impl Exclusion {
             Self::OtherProtocol(_) => "add a channel of this protocol",
             Self::Concurrency => "add accounts, or raise its concurrency",
             Self::Rate { .. } => "add accounts, or raise its rpm and tpm",
+            Self::ChannelConcurrency => "add a channel, or raise the concurrency of this one",
+            Self::ChannelRate { .. } => "add a channel, or raise the rpm and tpm of this one",
             Self::Budget { .. } => "raise the channel's budget, or wait for it to renew",
         }
     }
@@ -349,8 +369,15 @@ impl Exclusion {
             | Self::Capability(_)
             | Self::Concurrency
             | Self::Rate { .. }
+            | Self::ChannelConcurrency
+            | Self::ChannelRate { .. }
             | Self::Budget { .. } => true,
         }
+    }
+
+    /// True when it ends as soon as another request does.
+    pub(super) const fn is_concurrency(&self) -> bool {
+        matches!(self, Self::Concurrency | Self::ChannelConcurrency)
     }
 
     const fn fields(&self) -> Option<&Vec<FieldPath>> {

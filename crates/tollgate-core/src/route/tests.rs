@@ -29,7 +29,8 @@ struct Case {
     translates: bool,
     request_limit: Option<PriceLimit>,
     health: FixedHealth,
-    loads: HashMap<AccountId, AccountLoad>,
+    loads: HashMap<AccountId, CapacityLoad>,
+    channel_loads: HashMap<ChannelId, CapacityLoad>,
     budgets: HashMap<String, ChannelBudget>,
     learned: HashMap<String, Vec<FieldPath>>,
     untranslatable: HashMap<String, Vec<FieldPath>>,
@@ -50,10 +51,15 @@ impl HealthView for FixedHealth {
 }
 
 impl CandidateView for Case {
-    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
-        assert!(bounds.any(), "called for limited accounts only");
+    fn account_load(&self, account: AccountId, limits: CapacityLimits) -> CapacityLoad {
+        assert!(limits.any(), "called for limited accounts only");
         let load = self.loads.get(&account).filter(|_| !(self.freed_meanwhile && self.translation_checks.get() > 0));
-        load.copied().unwrap_or(AccountLoad::Free)
+        load.copied().unwrap_or(CapacityLoad::Free)
+    }
+
+    fn channel_load(&self, channel: ChannelId, limits: CapacityLimits) -> CapacityLoad {
+        assert!(limits.any(), "called for limited channels only");
+        self.channel_loads.get(&channel).copied().unwrap_or(CapacityLoad::Free)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
@@ -96,6 +102,7 @@ impl Case {
             request_limit: None,
             health: FixedHealth::default(),
             loads: HashMap::new(),
+            channel_loads: HashMap::new(),
             budgets: HashMap::new(),
             learned: HashMap::new(),
             untranslatable: HashMap::new(),
@@ -120,7 +127,7 @@ impl Case {
         self.state(account, HealthState::Cooling { until: NOW.plus_ms(ms), why, since: NOW })
     }
 
-    fn load(mut self, account: &str, load: AccountLoad) -> Self {
+    fn load(mut self, account: &str, load: CapacityLoad) -> Self {
         self.loads.insert(account_id(account), load);
         self
     }

@@ -4,17 +4,19 @@ use std::{borrow::Cow, fmt, sync::Arc};
 
 use serde::{Serialize, Serializer, ser::SerializeStruct as _};
 use tollgate_core::{
-    Account, BudgetAction, Channel, ExcludedCandidate, Exclusion, FundsStatus, Limit, LimitRule, NanoUsd, PlannedAttempt,
-    RequestId, Reservation, Window, cost_of, reservation_for_attempt,
+    Account, BudgetAction, CapacityLimits, Channel, ExcludedCandidate, Exclusion, FundsStatus, Limit, LimitRule, NanoUsd,
+    PlannedAttempt, RequestId, Reservation, Window, cost_of, reservation_for_attempt,
 };
 
 use super::ExplainContext;
+use crate::state::capacity_limiter::CapacityUsage;
 
 /// A limit with its remaining amount and the amount that the request needs. Money is in nano-USD here, and a decimal string in USD in
 /// JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapacityBound {
-    /// `concurrency`, `rpm`, `tpm` of the account, or `budget_day`, `budget_month`, `budget_total` of the channel.
+    /// `concurrency`, `rpm`, `tpm` of the account, or `channel_concurrency`, `channel_rpm`, `channel_tpm`, `budget_day`,
+    /// `budget_month`, `budget_total` of the channel.
     pub bound: &'static str,
     /// The limit.
     pub limit: i64,
@@ -58,7 +60,7 @@ impl CapacityBound {
 
     /// Whether the limit depends on the request's size, and so is shown for usable accounts too.
     pub(super) fn is_about_size(&self) -> bool {
-        self.is_money() || self.bound == "tpm"
+        self.is_money() || matches!(self.bound, "tpm" | "channel_tpm")
     }
 
     fn is_money(&self) -> bool {
@@ -85,6 +87,9 @@ impl fmt::Display for CapacityBound {
         let what = match self.bound {
             "concurrency" => "slots free",
             "rpm" => "requests left this minute",
+            "channel_concurrency" => "slots of the channel free",
+            "channel_rpm" => "requests of the channel left this minute",
+            "channel_tpm" => "tokens of the channel left this minute",
             _ => "tokens left this minute",
         };
         write!(f, "{left} of {} {what}", self.limit)?;
@@ -140,6 +145,7 @@ impl ExplainContext<'_> {
 
     pub(super) fn bounds_of(&self, channel: &Channel, account: Option<&Arc<Account>>) -> Vec<CapacityBound> {
         let mut bounds = self.budgets_of(channel, account);
+        bounds.extend(self.rates_of_channel(channel));
         bounds.extend(account.into_iter().flat_map(|account| self.rates_of(account)));
         bounds
     }
@@ -148,10 +154,13 @@ impl ExplainContext<'_> {
         if matches!(it.why, Exclusion::Budget { .. }) {
             return self.budgets_of(it.channel, it.account());
         }
-        if !matches!(it.why, Exclusion::Concurrency | Exclusion::Rate { .. }) {
+        let rates = if matches!(it.why, Exclusion::ChannelConcurrency | Exclusion::ChannelRate { .. }) {
+            self.rates_of_channel(it.channel)
+        } else if matches!(it.why, Exclusion::Concurrency | Exclusion::Rate { .. }) {
+            it.account().map(|account| self.rates_of(account)).unwrap_or_default()
+        } else {
             return Vec::new();
-        }
-        let rates = it.account().map(|account| self.rates_of(account)).unwrap_or_default();
+        };
         let full = |bound: &CapacityBound| bound.left <= 0 || bound.needs.is_some_and(|needs| needs > bound.left);
         rates.into_iter().filter(full).collect()
     }
@@ -191,8 +200,22 @@ impl ExplainContext<'_> {
     }
 
     fn rates_of(&self, account: &Account) -> Vec<CapacityBound> {
-        let (state, now) = (self.input.state, self.input.now);
-        let (in_use, micros, limits) = (state.in_use(account.id), state.micros_at(now), account.limits());
+        self.rates(["concurrency", "rpm", "tpm"], account.limits(), self.input.state.in_use(account.id))
+    }
+
+    /// Limits of all accounts of the channel together.
+    fn rates_of_channel(&self, channel: &Channel) -> Vec<CapacityBound> {
+        let bounds = ["channel_concurrency", "channel_rpm", "channel_tpm"];
+        self.rates(bounds, channel.limits(), self.input.state.channel_in_use(channel.id))
+    }
+
+    fn rates(
+        &self,
+        [concurrency, rpm, tpm]: [&'static str; 3],
+        limits: CapacityLimits,
+        in_use: CapacityUsage,
+    ) -> Vec<CapacityBound> {
+        let micros = self.input.state.micros_at(self.input.now);
         let bound = |bound, limit: u64, used: u64, needs: u64| {
             let number = |it: u64| i64::try_from(it).unwrap_or(i64::MAX);
             (limit > 0).then(|| CapacityBound {
@@ -205,9 +228,9 @@ impl ExplainContext<'_> {
         // A request estimated above the whole limit is admitted when the window is empty.
         let tokens = self.tokens().min(limits.tpm);
         [
-            bound("concurrency", u64::from(limits.concurrency), u64::from(in_use.running), 1),
-            bound("rpm", u64::from(limits.rpm), in_use.requests.used(micros), 1),
-            bound("tpm", limits.tpm, in_use.tokens.used(micros), tokens),
+            bound(concurrency, u64::from(limits.concurrency), u64::from(in_use.running), 1),
+            bound(rpm, u64::from(limits.rpm), in_use.requests.used(micros), 1),
+            bound(tpm, limits.tpm, in_use.tokens.used(micros), tokens),
         ]
         .into_iter()
         .flatten()

@@ -1,7 +1,8 @@
 //! The summary and candidate view of an explained request.
 
 use tollgate_core::{
-    AccountId, AccountLimits, AccountLoad, CandidateView, Channel, ChannelBudget, ModelMapping, inexpressible_fields, is_lenient,
+    AccountId, CandidateView, CapacityLimits, CapacityLoad, Channel, ChannelBudget, ChannelId, ModelMapping, inexpressible_fields,
+    is_lenient,
 };
 use tollgate_protocol::{FieldPath, Framing, RequestSummary, Target, codec, minimal_body, minimal_request, neutral::Request};
 
@@ -49,9 +50,14 @@ impl<'a> ExplainView<'a> {
 }
 
 impl CandidateView for ExplainView<'_> {
-    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
+    fn account_load(&self, account: AccountId, limits: CapacityLimits) -> CapacityLoad {
         let input = self.context.input;
-        input.state.load(account, bounds, self.context.tokens(), input.now)
+        input.state.load(input.state.in_use(account), limits, self.context.tokens(), input.now)
+    }
+
+    fn channel_load(&self, channel: ChannelId, limits: CapacityLimits) -> CapacityLoad {
+        let input = self.context.input;
+        input.state.load(input.state.channel_in_use(channel), limits, self.context.tokens(), input.now)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {

@@ -10,7 +10,7 @@ mod limits;
 use super::*;
 use crate::{
     state::{
-        account_limiter::AccountUsage,
+        capacity_limiter::CapacityUsage,
         runtime_state::{AccountUsageEntry, ChannelSpending, LearnedFields},
     },
     testing::{account, channel, key},
@@ -88,7 +88,7 @@ fn planned_accounts_are_in_order_and_excluded_ones_have_reason_and_remedy() {
 #[test]
 fn runtime_state_is_considered() {
     let used = |account, running, requests: u64| {
-        let mut in_use = AccountUsage { running, ..AccountUsage::default() };
+        let mut in_use = CapacityUsage { running, ..CapacityUsage::default() };
         in_use.requests.add(requests, 0);
         AccountUsageEntry { account, in_use }
     };
@@ -186,7 +186,7 @@ fn remaining_token_rate_is_compared_with_the_request_size() {
     row.accounts = vec![Arc::new(Account { spec: AccountSpec { tpm: 10_000, ..account(2).spec }, ..account(2) })];
     let group = tollgate_core::Group::clone(&catalog().groups[0]);
     let catalog = Catalog::from_parts(Revision(3), vec![row], vec![group], Vec::new());
-    let mut in_use = AccountUsage::default();
+    let mut in_use = CapacityUsage::default();
     in_use.tokens.add(6_000, 0);
     let known =
         RuntimeState { at: NOW, accounts: vec![AccountUsageEntry { account: account(2).id, in_use }], ..RuntimeState::default() };

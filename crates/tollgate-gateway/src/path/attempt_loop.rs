@@ -16,7 +16,7 @@ use super::{
     attempt::attempt,
     judge::judge,
     prepare::{Preparation, RetryCharge, prepare},
-    select::select,
+    select::{select, try_acquire},
     types::{
         attempt::AttemptAnswer,
         context::{LastAttempt, RetryState, RouteContext, Selection, SelectionError},
@@ -120,8 +120,7 @@ fn without_seals(context: &RouteContext<'_>, retry: &mut RetryState) -> Option<S
     let last = retry.last.as_ref().filter(|last| last.verdict.next == NextStep::WithoutSeals)?;
     retry.without_seals = true;
     context.bodies.leave_out_seals();
-    let limiters = &context.worker.shared.traffic.limiters;
-    let permit = limiters.try_acquire(&last.planned.account, context.estimated_tokens())?;
+    let permit = try_acquire(context, &last.planned)?;
     Some(Selection { planned: Arc::clone(&last.planned), permit })
 }
 

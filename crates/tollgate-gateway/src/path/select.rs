@@ -12,8 +12,8 @@ use tokio::{
     time::{Instant, sleep_until},
 };
 use tollgate_core::{
-    Account, AccountId, AccountLimits, AccountLoad, AttemptHistory, CandidateView, Channel, ChannelBudget, ModelMapping, NoRoute,
-    NoRouteCause, Plan, PriceLimit, RouteInput, Subject, parse_max_prices,
+    AccountId, AttemptHistory, BusyAccount, CandidateView, CapacityLimits, CapacityLoad, Channel, ChannelBudget, ChannelId,
+    ModelMapping, NoRoute, NoRouteCause, Plan, PlannedAttempt, PriceLimit, RouteInput, Subject, parse_max_prices,
 };
 use tollgate_protocol::FieldPath;
 
@@ -25,7 +25,7 @@ use crate::{
     refusal::{Refusal, seconds_until},
     request::Head,
     state::{
-        account_limiter::{AcquireOutcome, Permit, QueuedAcquire},
+        capacity_limiter::{AcquireOutcome, LimitedId, LimitedRow, Permit, QueuedAcquire},
         change_signal::Version,
         runtime_state::budget_of,
         traffic::TrafficView,
@@ -87,8 +87,14 @@ pub(super) fn select_hedge(context: &RouteContext<'_>, history: &AttemptHistory)
     if planned.last_resort {
         return None;
     }
-    let permit = context.worker.shared.traffic.limiters.try_acquire(&planned.account, context.estimated_tokens())?;
+    let permit = try_acquire(context, &planned)?;
     Some(Selection { planned: Arc::new(planned), permit })
+}
+
+/// Acquires a permit for an attempt, if its account and channel have capacity.
+pub(super) fn try_acquire(context: &RouteContext<'_>, planned: &PlannedAttempt) -> Option<Permit> {
+    let rows = LimitedRow::of_attempt(&planned.channel, &planned.account);
+    context.worker.shared.traffic.limiters.try_acquire(rows, context.estimated_tokens())
 }
 
 /// Why no permit can be acquired now.
@@ -116,12 +122,13 @@ impl<'c, 'a> Search<'c, 'a> {
         Self { context, permit: None, queued: None, contended: None, rounds: 0, wake_ups: 0 }
     }
 
-    /// A permit for the account the plan puts first.
+    /// A permit for the account the plan puts first, with what the wait queue handed over of it.
     fn acquire(&mut self, plan: &Plan<'_>) -> Option<Permit> {
-        let first = &plan.first.account;
-        let handed_over = self.permit.take_if(|permit: &mut Permit| permit.is_on(first.id));
+        let rows = LimitedRow::of_attempt(&plan.first.channel, &plan.first.account);
+        let handed_over = self.permit.take_if(|permit: &mut Permit| permit.is_part_of(rows));
+        let mut permit = handed_over.unwrap_or_default();
         let limiters = &self.context.worker.shared.traffic.limiters;
-        handed_over.or_else(|| limiters.try_acquire(first, self.context.estimated_tokens()))
+        limiters.extend(&mut permit, rows, self.context.estimated_tokens()).then_some(permit)
     }
 
     /// Waits until capacity is free or something changed. `false` when waiting is of no use or has lasted long enough.
@@ -131,7 +138,7 @@ impl<'c, 'a> Search<'c, 'a> {
         let busy = match blocked {
             Blocked::NoCandidate(no_route) => no_route.busy_accounts(),
             Blocked::Contended(plan) if self.contended.replace(plan.first.account.id) == Some(plan.first.account.id) => {
-                vec![Arc::clone(&plan.first.account)]
+                vec![BusyAccount { channel: &plan.first.channel, account: &plan.first.account }]
             }
             Blocked::Contended(_) => {
                 self.rounds += 1;
@@ -195,7 +202,7 @@ async fn changed_since(context: &RouteContext<'_>, [catalog, health]: [Version; 
     }
 }
 
-/// Asks core for a plan. `permit` is one the request already holds; its account counts as free.
+/// Asks core for a plan. `permit` is one the request already holds; its account or channel counts as free.
 fn route<'a>(
     context: &RouteContext<'a>,
     history: &AttemptHistory,
@@ -234,11 +241,18 @@ struct Candidates<'r, 'a> {
 }
 
 impl CandidateView for Candidates<'_, '_> {
-    fn account_load(&self, account: AccountId, limits: AccountLimits) -> AccountLoad {
-        if self.permit.is_some_and(|permit| permit.is_on(account)) {
-            return AccountLoad::Free;
+    fn account_load(&self, account: AccountId, limits: CapacityLimits) -> CapacityLoad {
+        if self.permit.is_some_and(|permit| permit.is_on(LimitedId::Account(account))) {
+            return CapacityLoad::Free;
         }
         self.traffic.account_load(account, limits)
+    }
+
+    fn channel_load(&self, channel: ChannelId, limits: CapacityLimits) -> CapacityLoad {
+        if self.permit.is_some_and(|permit| permit.is_on(LimitedId::Channel(channel))) {
+            return CapacityLoad::Free;
+        }
+        self.traffic.channel_load(channel, limits)
     }
 
     fn channel_budget(&self, channel: &Channel) -> ChannelBudget {
@@ -265,7 +279,7 @@ fn refusal_of(context: &RouteContext<'_>, blocked: &Blocked<'_>, guard: &mut Usa
     match blocked {
         Blocked::Contended(plan) => {
             guard.set_trace(plan.trace());
-            contended(context, &plan.first.account)
+            contended(context, &plan.first)
         }
         Blocked::NoCandidate(no_route) => {
             guard.set_trace(no_route.trace());
@@ -275,11 +289,12 @@ fn refusal_of(context: &RouteContext<'_>, blocked: &Blocked<'_>, guard: &mut Usa
 }
 
 /// The refusal when other requests took the account's capacity time and again.
-fn contended(context: &RouteContext<'_>, account: &Account) -> Refusal {
+fn contended(context: &RouteContext<'_>, planned: &PlannedAttempt) -> Refusal {
     let shared = &context.worker.shared;
-    let wait = match shared.traffic.limiters.load(account, context.estimated_tokens()) {
-        AccountLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
-        AccountLoad::Free | AccountLoad::AtConcurrency => 1,
+    let rows = LimitedRow::of_attempt(&planned.channel, &planned.account);
+    let wait = match shared.traffic.limiters.load(rows, context.estimated_tokens()) {
+        CapacityLoad::AtRate { until } => seconds_until(until, shared.clock.now()).clamp(1, 60),
+        CapacityLoad::Free | CapacityLoad::AtConcurrency => 1,
     };
     let model = context.summary.model.clone();
     Refusal::NoRoute { model, cause: NoRouteCause::Concurrency, retry_after: Some(wait), price: None, missing_price: None }

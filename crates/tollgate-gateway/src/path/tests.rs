@@ -4,6 +4,7 @@ mod account_limits;
 mod bounded_usage;
 mod changes_while_waiting;
 mod channel_health;
+mod channel_limits;
 mod failover;
 mod first_content;
 mod golden;

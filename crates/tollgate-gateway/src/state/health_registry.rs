@@ -16,15 +16,15 @@ use self::{
     suspicion::{Reach, may_be_provoked},
 };
 use crate::state::{
-    account_map::{AccountMap, AccountSnapshot},
     change_signal::ChangeSignal,
     health_records::{HealthChange, HealthChanges},
+    id_map::{IdMap, IdMapSnapshot},
 };
 
 /// Health of accounts. An account without an entry is healthy.
 #[derive(Debug, Default)]
 pub struct HealthRegistry {
-    entries: AccountMap<HealthEntry>,
+    entries: IdMap<AccountId, HealthEntry>,
     /// Notified when an account becomes usable, or due for a probe, earlier than scheduled.
     pub(crate) recoveries: ChangeSignal,
     /// Notified when an account is suspected to refuse its credential.
@@ -392,7 +392,7 @@ struct Evidenced {
 /// Health at one moment, for one routing decision. Not to be stored.
 #[derive(Debug)]
 pub struct RegistrySnapshot {
-    entries: AccountSnapshot<HealthEntry>,
+    entries: IdMapSnapshot<AccountId, HealthEntry>,
     /// The key whose requests are routed; `None`: any.
     by: Option<Requester>,
 }

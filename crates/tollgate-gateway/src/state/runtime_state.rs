@@ -3,12 +3,15 @@
 
 use serde::{Deserialize, Serialize};
 use tollgate_core::{
-    AccountId, AccountLimits, AccountLoad, Budget, BudgetAction, Catalog, Channel, ChannelBudget, ChannelId, Meter, NanoUsd,
+    AccountId, Budget, BudgetAction, CapacityLimits, CapacityLoad, Catalog, Channel, ChannelBudget, ChannelId, Meter, NanoUsd,
     Subject, Timestamp, UnsupportedFields, Window,
 };
 use tollgate_store::CounterSnapshot;
 
-use crate::state::{account_limiter::AccountUsage, shared::Shared};
+use crate::state::{
+    capacity_limiter::{CapacityUsage, LimitedId},
+    shared::Shared,
+};
 
 const MAX_ACCOUNTS: usize = 10_000;
 const MAX_SUBJECTS: usize = 2_000;
@@ -25,6 +28,9 @@ pub struct RuntimeState {
     pub learned: Vec<LearnedFields>,
     /// Usage of accounts that have limits and are in use.
     pub accounts: Vec<AccountUsageEntry>,
+    /// Usage of channels that have limits and are in use.
+    #[serde(default)]
+    pub channels: Vec<ChannelUsageEntry>,
     /// Spending against channel budgets, open reservations included. A window that is not listed has no spending.
     pub spent: Vec<ChannelSpending>,
     /// Requests recorded only in memory because the journal is full.
@@ -58,7 +64,14 @@ pub struct LearnedFields {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AccountUsageEntry {
     pub account: AccountId,
-    pub in_use: AccountUsage,
+    pub in_use: CapacityUsage,
+}
+
+/// Usage of all accounts of a channel together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChannelUsageEntry {
+    pub channel: ChannelId,
+    pub in_use: CapacityUsage,
 }
 
 /// Cost spent on a channel in one budget window.
@@ -80,8 +93,15 @@ impl RuntimeState {
     /// Whether two snapshots are equal except for their times.
     #[must_use]
     pub fn same_content(&self, other: &Self) -> bool {
-        (&self.learned, &self.accounts, &self.spent, self.in_memory_only, &self.counted, self.counts_more)
-            == (&other.learned, &other.accounts, &other.spent, other.in_memory_only, &other.counted, other.counts_more)
+        (&self.learned, (&self.accounts, &self.channels), &self.spent, self.in_memory_only, &self.counted, self.counts_more)
+            == (
+                &other.learned,
+                (&other.accounts, &other.channels),
+                &other.spent,
+                other.in_memory_only,
+                &other.counted,
+                other.counts_more,
+            )
     }
 
     /// Whether a running gateway reported this snapshot.
@@ -106,13 +126,17 @@ impl RuntimeState {
         found.map(|it| &it.fields)
     }
 
-    pub(crate) fn in_use(&self, account: AccountId) -> AccountUsage {
+    pub(crate) fn in_use(&self, account: AccountId) -> CapacityUsage {
         self.accounts.iter().find(|it| it.account == account).map(|it| it.in_use).unwrap_or_default()
     }
 
-    /// Whether an account has capacity for a request estimated at `tokens`.
-    pub(crate) fn load(&self, account: AccountId, bounds: AccountLimits, tokens: u64, now: Timestamp) -> AccountLoad {
-        self.in_use(account).load(bounds, tokens, self.micros_at(now), now)
+    pub(crate) fn channel_in_use(&self, channel: ChannelId) -> CapacityUsage {
+        self.channels.iter().find(|it| it.channel == channel).map(|it| it.in_use).unwrap_or_default()
+    }
+
+    /// Whether `in_use` leaves capacity for a request estimated at `tokens`.
+    pub(crate) fn load(&self, in_use: CapacityUsage, limits: CapacityLimits, tokens: u64, now: Timestamp) -> CapacityLoad {
+        in_use.load(limits, tokens, self.micros_at(now), now)
     }
 
     /// Converts a time to the monotonic microseconds of the subjects' rate windows.
@@ -131,7 +155,11 @@ impl RuntimeState {
         let (catalog, now) = (shared.catalog.load(), shared.clock.now());
         let (limiters, micros) = (&shared.traffic.limiters, shared.traffic.limiters.micros());
         let bounded = catalog.channels.values().flat_map(|channel| &channel.accounts).filter(|account| account.limits().any());
-        let accounts = bounded.map(|account| AccountUsageEntry { account: account.id, in_use: limiters.in_use(account.id) });
+        let accounts = bounded
+            .map(|account| AccountUsageEntry { account: account.id, in_use: limiters.in_use(LimitedId::Account(account.id)) });
+        let limited = catalog.channels.values().filter(|channel| channel.limits().any());
+        let channels = limited
+            .map(|channel| ChannelUsageEntry { channel: channel.id, in_use: limiters.in_use(LimitedId::Channel(channel.id)) });
         let spent = budgets(&catalog).map(|(channel, window)| ChannelSpending {
             channel,
             window,
@@ -153,6 +181,7 @@ impl RuntimeState {
             counts_more: !is_complete,
             learned: learned.collect(),
             accounts: accounts.filter(|it| it.in_use.any(micros)).take(MAX_ACCOUNTS).collect(),
+            channels: channels.filter(|it| it.in_use.any(micros)).take(MAX_ACCOUNTS).collect(),
             spent: spent.filter(|it| it.spent != NanoUsd::ZERO).collect(),
             in_memory_only: shared.condition.in_memory_only(),
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use http::Response;
 use tokio_util::task::TaskTracker;
-use tollgate_core::{AccountId, BudgetAlert, Catalog, KeyId, RequestContents, RequestId, Subject, UsageRecord};
+use tollgate_core::{AccountId, BudgetAlert, Catalog, ChannelId, KeyId, RequestContents, RequestId, Subject, UsageRecord};
 use tollgate_store::{AccessReport, AccessState, Counters};
 
 use crate::{
@@ -17,6 +17,7 @@ use crate::{
     settings::Settings,
     state::alert_queue::{AlertQueue, MoneyAlert},
     state::authenticator::Authenticator,
+    state::capacity_limiter::LimitedId,
     state::content_queue::ContentQueue,
     state::request_log::{Logged, RefusedRequest, RequestLog},
     state::shares::KeyShare,
@@ -135,8 +136,17 @@ impl Shared {
 
     /// Usage of an account with limits: requests in progress, and requests and tokens of the last minute.
     pub fn account_use(&self, account: AccountId) -> (u64, u64, u64) {
+        self.capacity_use(LimitedId::Account(account))
+    }
+
+    /// Usage of all accounts of a channel with limits: requests in progress, and requests and tokens of the last minute.
+    pub fn channel_use(&self, channel: ChannelId) -> (u64, u64, u64) {
+        self.capacity_use(LimitedId::Channel(channel))
+    }
+
+    fn capacity_use(&self, row: LimitedId) -> (u64, u64, u64) {
         let limiters = &self.traffic.limiters;
-        let (used, now) = (limiters.in_use(account), limiters.micros());
+        let (used, now) = (limiters.in_use(row), limiters.micros());
         (u64::from(used.running), used.requests.used(now), used.tokens.used(now))
     }
 

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 
 use tollgate_core::{
-    Account, AccountId, AccountLimits, AccountLoad, CandidateView, Channel, GroupId, ModelMapping, NanoUsd, Requester, Timestamp,
+    Account, AccountId, CandidateView, CapacityLimits, CapacityLoad, Channel, ChannelId, GroupId, ModelMapping, NanoUsd, Requester,
+    Timestamp,
 };
 use tollgate_protocol::{FieldPath, Protocol, RequestSummary};
 
 use crate::{
     clock::Clock,
     state::{
-        account_limiter::{AccountLimiters, LimiterSnapshot, Permit},
+        capacity_limiter::{CapacityLimiters, LimitedId, LimitedRow, LimiterSnapshot, Permit},
         change_signal::ChangeSignal,
         hedge_budget::HedgeSpending,
         latency_estimate::LatencyEstimate,
@@ -24,7 +25,7 @@ use crate::{
 /// Traffic state of the process.
 #[derive(Debug)]
 pub struct Traffic {
-    pub(crate) limiters: Arc<AccountLimiters>,
+    pub(crate) limiters: Arc<CapacityLimiters>,
     pub(crate) learned_parameters: LearnedParameters,
     /// Fetches media that requests refer to by URL, and caches it.
     pub(crate) media: MediaFetcher,
@@ -39,7 +40,7 @@ impl Traffic {
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, trust: Arc<Trust>) -> Self {
         Self {
-            limiters: AccountLimiters::new(Arc::clone(&clock)),
+            limiters: CapacityLimiters::new(Arc::clone(&clock)),
             token_counts: TokenCountRate::new(Arc::clone(&clock)),
             media: MediaFetcher::new(clock, trust),
             learned_parameters: LearnedParameters::default(),
@@ -54,15 +55,15 @@ impl Traffic {
         self.hedges.add_spent(costs, day);
     }
 
-    /// Creates limiters for the configured accounts and drops unused limiters of all others.
-    pub fn configure<'a>(&self, accounts: impl IntoIterator<Item = &'a Account>) {
-        self.limiters.configure(accounts);
+    /// Creates limiters for the configured channels and their accounts, and drops unused limiters of all others.
+    pub fn configure<'a>(&self, channels: impl IntoIterator<Item = &'a Channel>) {
+        self.limiters.configure(channels);
     }
 
-    /// Acquires a permit on an account for a request estimated at `tokens`; `None` when the account is at capacity.
+    /// Acquires a permit on an account of a channel for a request estimated at `tokens`; `None` when either is at capacity.
     #[must_use]
-    pub fn try_acquire(&self, account: &Account, tokens: u64) -> Option<Permit> {
-        self.limiters.try_acquire(account, tokens)
+    pub fn try_acquire(&self, channel: &Channel, account: &Account, tokens: u64) -> Option<Permit> {
+        self.limiters.try_acquire(LimitedRow::of_attempt(channel, account), tokens)
     }
 
     /// The traffic state of the candidates of a request of `by`.
@@ -93,8 +94,12 @@ pub struct TrafficView<'a> {
 }
 
 impl CandidateView for TrafficView<'_> {
-    fn account_load(&self, account: AccountId, bounds: AccountLimits) -> AccountLoad {
-        self.limiters.load(account, bounds, self.tokens)
+    fn account_load(&self, account: AccountId, limits: CapacityLimits) -> CapacityLoad {
+        self.limiters.load(LimitedId::Account(account), limits, self.tokens)
+    }
+
+    fn channel_load(&self, channel: ChannelId, limits: CapacityLimits) -> CapacityLoad {
+        self.limiters.load(LimitedId::Channel(channel), limits, self.tokens)
     }
 
     fn has_unsupported_fields(&self) -> bool {

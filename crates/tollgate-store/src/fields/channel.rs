@@ -217,6 +217,9 @@ table!(
             })
             .sourced()
         },
+        field!("concurrency", concurrency: u32, "Concurrent requests of all its accounts together; 0: unlimited."),
+        field!("rpm", rpm: u32, "Requests per minute of all its accounts together; 0: unlimited."),
+        field!("tpm", tpm: u64, "Tokens per minute of all its accounts together; 0: unlimited."),
         field!("budget", budgets: Vec<Budget>, "One budget or a list, counted by cost.").rule(budgets_differ),
         field!("serves", serves: Vec<ModelMapping>, "The models it serves.").rule(mappings_differ),
     ],

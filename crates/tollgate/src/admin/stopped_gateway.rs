@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use serde_json::Value;
 use tokio::sync::OnceCell;
 use tollgate_console::{
-    AccountTestResult, AccountUse, Appearance, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
+    AccountTestResult, Appearance, CapacityUse, ChannelTest, ChannelTestError, CheckedSetting, DisplayCurrency, EffectiveSetting,
     ExplainRequest, GatewayHandle, KeyRefusal, OnTestEvent, ProxyTestResult, Registration, SessionTimes, SettingRefusal,
 };
 use tollgate_core::{
@@ -156,8 +156,12 @@ impl GatewayHandle for StoppedGateway {
         0
     }
 
-    fn account_use(&self, _: AccountId) -> AccountUse {
-        AccountUse::default()
+    fn account_use(&self, _: AccountId) -> CapacityUse {
+        CapacityUse::default()
+    }
+
+    fn channel_use(&self, _: ChannelId) -> CapacityUse {
+        CapacityUse::default()
     }
 
     fn is_square_public(&self) -> bool {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use super::{
     Section,
     explain::{Question, RoutingExplanation, answer},
-    list::margin,
-    state::{ChannelObject, ChannelState, call_of, health, one, path, provider_name},
+    list::{margin, running_text},
+    state::{ChannelObject, ChannelState, call_of, health, loads, one, path, provider_name},
     tabs,
 };
 use crate::{
@@ -163,10 +163,10 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let period = Period::of(&request.query, request.state.gateway.now());
-    let (channel, health) = tokio::try_join!(one(request), health(request))?;
+    let (channel, health, mut loads) = tokio::try_join!(one(request), health(request), loads(request))?;
     let name = channel.name.clone();
     let accounts: Vec<HealthObject> = health.into_iter().filter(|account| account.channel == name).collect();
-    let state = ChannelState { name: name.clone(), channel, accounts };
+    let state = ChannelState { load: loads.remove(&name), name: name.clone(), channel, accounts };
     let sources = sources(request, &name, &period).await?;
     let question = Question::of(request);
     let answer = if question.is_asked() { Some(answer(request, &question, &name).await?) } else { None };
@@ -195,7 +195,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .filter(|account| account.status == "on" && !account.is_usable())
             .map(|account| trouble(t, account))
             .collect(),
-        figures: figures(t, &sources.total, sources.attempts),
+        figures: [figures(t, &sources.total, sources.attempts), limits(t, &state)].concat(),
         strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
         models: models(request, &state, &sources),
         all_models: all_models(&state.channel),
@@ -305,6 +305,16 @@ fn figures(t: Locale, total: &Figures, attempts: AttemptFigures) -> Vec<(&'stati
         (t.say("overview.charged"), money::rounded(t, &money::decimal(sale)).text, format::usd(&money::decimal(sale))),
         (t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }, String::new()),
     ]
+}
+
+/// Use of the channel's own limits.
+fn limits(t: Locale, state: &ChannelState) -> Vec<(&'static str, String, String)> {
+    if state.load.is_none() {
+        return Vec::new();
+    }
+    let rate = state.rate().map(|(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm)));
+    let rate = rate.map(|rate| (t.say("channels.rate"), rate, String::new()));
+    [(t.say("channels.running"), running_text(state), String::new())].into_iter().chain(rate).collect()
 }
 
 fn models(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Vec<ModelRow> {

@@ -1,5 +1,5 @@
-//! The form that changes a channel, in sections: connection, client certificate, routing, health, time limits, parameters, translation, budget, and the groups
-//! that offer it.
+//! The form that changes a channel, in sections: connection, client certificate, routing, health, limits, time limits, parameters,
+//! translation, budget, and the groups that offer it.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tollgate_store::MAX_PEM;
 
 use super::{
     form::{
-        NUMBERS, connection_faults, group_section, groups, number_or_text, private_network, refused, set_groups, statuses,
+        LIMITS, NUMBERS, connection_faults, group_section, groups, number_or_text, private_network, refused, set_groups, statuses,
         statuses_control, switch, tags, tags_control,
     },
     parameter_edits,
@@ -20,7 +20,7 @@ use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{Control, ControlSection},
+        control::{Control, ControlSection, limit_or_text, limit_text},
         form::{FormData, FormState},
         layout::Layout,
         locale::Locale,
@@ -76,6 +76,7 @@ fn values(row: &Map<String, Value>) -> FormData {
         Some(other) => other.to_string(),
     };
     let mut pairs: Vec<(&str, String)> = NUMBERS.iter().map(|name| (*name, text(name))).collect();
+    pairs.extend(LIMITS.map(|name| (name, limit_text(row.get(name).and_then(Value::as_u64).unwrap_or(0)))));
     // The private key is not shown: an empty field keeps it.
     pairs.extend(["protocol", "base_url", "test_model", "proxy", "ca_file", "client_certificate"].map(|name| (name, text(name))));
     pairs.extend(
@@ -123,6 +124,9 @@ fn body(form: &FormData, before: &Map<String, Value>, is_admin: bool) -> Map<Str
     let mut body = Map::new();
     for field in NUMBERS {
         body.insert(field.to_owned(), number_or_text(form, field));
+    }
+    for field in LIMITS {
+        body.insert(field.to_owned(), limit_or_text(form, field));
     }
     for field in SWITCHES {
         body.insert(field.to_owned(), form.has(field).into());
@@ -263,6 +267,9 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         number("idle_timeout_ms", t.say("channels.idle_timeout"), t.say("channels.idle_timeout_hint")),
         number("total_timeout_ms", t.say("channels.total_timeout"), t.say("channels.total_timeout_hint")),
     ];
+    let limit = |name, label| form.number(name, label).hint(t.say("keys.unlimited_hint"));
+    let limits =
+        vec![limit("concurrency", t.say("keys.concurrency")), limit("rpm", t.say("keys.rpm")), limit("tpm", t.say("keys.tpm"))];
     let budget = vec![
         form.number("budget_amount", t.say("keys.budget")).hint(t.say("keys.budget_hint")),
         form.choice("budget_window", t.say("keys.budget_window"), windows),
@@ -275,6 +282,7 @@ fn sections(request: &PageRequest, form: &FormState, groups: ControlSection) -> 
         groups,
         ControlSection::new(t.say("channels.routing"), routing),
         health_section(t, form),
+        ControlSection::new(t.say("keys.limits_of_key"), limits).about(t.say("channels.own_limits_about")),
         ControlSection::new(t.say("channels.times"), times),
         parameter_section(t, form),
         ControlSection::new(t.say("channels.translation"), translation).about(t.say("channels.translation_about")),
@@ -290,7 +298,7 @@ mod tests {
         let row = json!({
             "name": "c", "provider": "compatible", "protocol": "openai", "base_url": "https://a.example/v1", "priority": 0, "weight": 1,
             "connect_timeout_ms": 5_000, "first_byte_timeout_ms": 60_000, "idle_timeout_ms": 60_000, "total_timeout_ms": 0, "probe_interval_s": 0,
-            "failures_to_cool": 3, "cool_down_s": 10, "pausing_statuses": [402, 529], "empty_answer_is_failure": false, "test_model": null,
+            "concurrency": 8, "rpm": 0, "tpm": 90_000, "failures_to_cool": 3, "cool_down_s": 10, "pausing_statuses": [402, 529], "empty_answer_is_failure": false, "test_model": null,
             "cooling": true, "learn_unsupported": true, "retry_uncertain": true, "hoist": false, "server_tools": false,
             "pass_user": false, "fetch_media": false, "private_network": false, "proxy": null, "tags": ["eu", "batch 2"], "ca_file": "/etc/ca.pem",
             "client_certificate": "PEM", "client_key": "***", "headers": {"x-a": "***"},

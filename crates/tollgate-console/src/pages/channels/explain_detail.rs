@@ -34,6 +34,9 @@ fn bound(t: Locale, part: &str) -> Option<String> {
     let (left, limit) = figures.split_once(" of ")?;
     let key = match (what.trim_start(), needs) {
         ("slots free", _) => t.say("explain.slots_left"),
+        ("slots of the channel free", _) => t.say("explain.channel_slots_left"),
+        ("requests of the channel left this minute", _) => t.say("explain.channel_requests_left"),
+        ("tokens of the channel left this minute", _) => t.say("explain.channel_tokens_left"),
         ("requests left this minute", _) => t.say("explain.requests_left"),
         ("tokens left this minute", _) => t.say("explain.tokens_left"),
         ("today", _) => t.say("explain.day_left"),
@@ -71,6 +74,13 @@ fn say_part(t: Locale, part: &str) -> String {
     }
     if let Some(protocol) = part.strip_prefix("speaks ") {
         return t.say_with("explain.speaks", &[("protocol", protocol)]);
+    }
+    if let Some(until) = part.strip_prefix("limit of the channel") {
+        let parts = [
+            Some(t.say("explain.of_channel").to_owned()),
+            Some(until.trim_start()).filter(|it| !it.is_empty()).map(|it| say_part(t, it)),
+        ];
+        return parts.into_iter().flatten().collect::<Vec<_>>().join(" · ");
     }
     if let Some(until) = part.strip_prefix("until ") {
         return t.say_with("explain.until", &[("time", &time(t, until))]);
@@ -122,6 +132,8 @@ mod tests {
             (Exclusion::Cooling { until: Timestamp(0), why: CoolingReason::RateLimited }, "cooling"),
             (Exclusion::Resting { until: None, why: RestingReason::Refused }, "resting"),
             (Exclusion::Rate { until: Timestamp(0) }, "rate"),
+            (Exclusion::ChannelConcurrency, "concurrency"),
+            (Exclusion::ChannelRate { until: Timestamp(0) }, "rate"),
             (Exclusion::PriceAboveLimit(figures), "price_above_limit"),
         ] {
             let said = say(Locale::ZH_CN, code, &why.detail().unwrap()).unwrap();
@@ -132,6 +144,9 @@ mod tests {
             "3 of 60 requests left this minute",
             "120 of 9000 tokens left this minute, the request may use 4096",
             "0 of 4 slots free",
+            "0 of 4 slots of the channel free",
+            "3 of 60 requests of the channel left this minute",
+            "120 of 9000 tokens of the channel left this minute, the request may use 4096",
             "0.01 of 1.00 USD left today, the request may cost 0.25",
             "5.00 of 100.00 USD left this month",
             "5.00 of 100.00 USD left, the request may cost 6.00",

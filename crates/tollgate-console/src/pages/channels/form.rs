@@ -44,6 +44,9 @@ const FIELDS: &[&str] = &[
     "cool_down_s",
     "pausing_statuses",
     "test_model",
+    "concurrency",
+    "rpm",
+    "tpm",
     "headers",
     "proxy",
     "ca_file",
@@ -268,6 +271,9 @@ pub(super) fn number_or_text(form: &FormData, field: &str) -> Value {
     digits.parse::<i64>().map_or_else(|_| form.value(field).trim().into(), Value::from)
 }
 
+/// Limits of a channel, for all its accounts together.
+pub(super) const LIMITS: [&str; 3] = ["concurrency", "rpm", "tpm"];
+
 /// A form that was refused, with the fault beside the field that it is about.
 pub(in crate::pages) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
     FormState::refused_each(error, |error| refused_one(t, form, error))
@@ -292,6 +298,7 @@ fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState,
         "tags" => error.about("tags").because("tags"),
         "pausing_statuses" => error.about("pausing_statuses").because("statuses"),
         "test_model" => error.about("test_model").because("row_name"),
+        "concurrency" | "rpm" | "tpm" => error.because("limit"),
         field if NUMBERS.contains(&field) => error.because("number_range"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
         _ => error,

@@ -169,15 +169,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
     let attempts = sources.attempts.get(&state.name).copied();
     let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
-    let sum = |figure: fn(&crate::pages::strip::HealthObject) -> Option<u64>| {
-        state.accounts.iter().filter_map(figure).fold(0_u64, u64::saturating_add)
-    };
-    let limit = |figure: fn(&crate::pages::strip::HealthObject) -> u64| {
-        let all: Vec<u64> = state.accounts.iter().map(figure).collect();
-        // With one unlimited account, the channel is unlimited.
-        if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
-    };
-    let (requests, rpm) = (sum(|account| account.requests_minute), limit(|account| account.rpm));
+    let rate = state.rate();
     let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
     ChannelRow {
         id: state.channel.id.clone(),
@@ -198,21 +190,24 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
             .and_then(|hour| hour.ttft)
             .filter(|times| times.p99 > 0)
             .map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
-        running: match limit(|account| account.concurrency) {
-            Some(most) => format!("{} / {}", format::integer(sum(|account| account.running)), format::integer(most)),
-            None if state.accounts.iter().any(|account| account.running.is_some()) => {
-                format::integer(sum(|account| account.running))
-            }
-            None => "–".to_owned(),
-        },
-        rate: rpm.map_or_else(|| "–".to_owned(), |rpm| format::ratio_short(requests, rpm)),
-        rate_percent: rpm.map(|rpm| (requests.saturating_mul(100) / rpm.max(1)).min(100)),
+        running: running_text(state),
+        rate: rate.map_or_else(|| "–".to_owned(), |(requests, rpm)| format::ratio_short(requests, rpm)),
+        rate_percent: rate.map(|(requests, rpm)| (requests.saturating_mul(100) / rpm.max(1)).min(100)),
         cost: money::rounded(t, &money::decimal(cost)),
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,
         models: state.channel.serves.len().to_string(),
         groups: groups_of(state, sources).join(", "),
         order: format!("{} / {}", state.channel.priority, state.channel.weight),
+    }
+}
+
+/// Requests in progress, with their limit if there is one.
+pub(super) fn running_text(state: &ChannelState) -> String {
+    match state.running() {
+        Some((running, Some(most))) => format!("{} / {}", format::integer(running), format::integer(most)),
+        Some((running, None)) => format::integer(running),
+        None => "–".to_owned(),
     }
 }
 

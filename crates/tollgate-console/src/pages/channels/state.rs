@@ -87,6 +87,18 @@ pub(crate) struct ChannelState {
     pub(crate) name: String,
     pub(crate) channel: ChannelObject,
     pub(crate) accounts: Vec<HealthObject>,
+    /// Use of the channel's own limits; `None`: it has none.
+    pub(crate) load: Option<ChannelLoadObject>,
+}
+
+/// Use of the limits of a channel, as the admin API answers it.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ChannelLoadObject {
+    channel: String,
+    running: u64,
+    requests_minute: u64,
+    concurrency: u64,
+    rpm: u64,
 }
 
 impl ChannelState {
@@ -114,6 +126,31 @@ impl ChannelState {
         }
     }
 
+    /// Requests in progress, and the limit on them: that of the channel, or the sum of those of its accounts if all have one. `None`:
+    /// nothing is counted.
+    pub(crate) fn running(&self) -> Option<(u64, Option<u64>)> {
+        let running = || self.accounts.iter().filter_map(|account| account.running).fold(0, u64::saturating_add);
+        match (&self.load, self.sum(|account| account.concurrency)) {
+            (Some(load), sum) => Some((load.running, lower(load.concurrency, sum))),
+            (None, Some(most)) => Some((running(), Some(most))),
+            (None, None) => self.accounts.iter().any(|account| account.running.is_some()).then(|| (running(), None)),
+        }
+    }
+
+    /// Requests of the last minute, and the limit on them: that of the channel, or the sum of those of its accounts. `None`: there is
+    /// no limit.
+    pub(crate) fn rate(&self) -> Option<(u64, u64)> {
+        let of_accounts = || self.accounts.iter().filter_map(|account| account.requests_minute).fold(0, u64::saturating_add);
+        let limit = lower(self.load.as_ref().map_or(0, |load| load.rpm), self.sum(|account| account.rpm))?;
+        Some((self.load.as_ref().map_or_else(of_accounts, |load| load.requests_minute), limit))
+    }
+
+    /// The sum of a limit over the accounts. With one unlimited account, there is none.
+    fn sum(&self, limit: fn(&HealthObject) -> u64) -> Option<u64> {
+        let all: Vec<u64> = self.accounts.iter().map(limit).collect();
+        if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
+    }
+
     /// The first account that is out of use: it tells why.
     pub(crate) fn trouble(&self) -> Option<&HealthObject> {
         self.accounts.iter().find(|account| self.is_on() && account.status == "on" && !account.is_usable())
@@ -130,6 +167,12 @@ impl ChannelState {
     pub(crate) fn until(&self, t: Locale) -> Option<TimeText> {
         format::time(t, self.trouble()?.until.as_deref()?)
     }
+}
+
+/// The lower one of a channel's limit, where 0 means none, and the sum of those of its accounts.
+fn lower(of_channel: u64, of_accounts: Option<u64>) -> Option<u64> {
+    let of_channel = (of_channel > 0).then_some(of_channel);
+    [of_channel, of_accounts].into_iter().flatten().min()
 }
 
 /// The address of a channel's page.
@@ -154,7 +197,7 @@ pub(crate) async fn all(request: &PageRequest) -> Result<Vec<ChannelObject>, Api
 
 /// All channels with the health of their accounts, by name.
 pub(crate) async fn states(request: &PageRequest) -> Result<Vec<ChannelState>, ApiError> {
-    let (channels, accounts) = tokio::try_join!(all(request), health(request))?;
+    let (channels, accounts, mut loads) = tokio::try_join!(all(request), health(request), loads(request))?;
     let mut of_channel: HashMap<String, Vec<HealthObject>> = HashMap::new();
     for account in accounts {
         of_channel.entry(account.channel.clone()).or_default().push(account);
@@ -164,11 +207,22 @@ pub(crate) async fn states(request: &PageRequest) -> Result<Vec<ChannelState>, A
         .map(|channel| ChannelState {
             name: channel.name.clone(),
             accounts: of_channel.remove(&channel.name).unwrap_or_default(),
+            load: loads.remove(&channel.name),
             channel,
         })
         .collect();
     states.sort_by(|one, other| one.name.cmp(&other.name));
     Ok(states)
+}
+
+/// The use of all channels with limits of their own, by name.
+pub(super) async fn loads(request: &PageRequest) -> Result<HashMap<String, ChannelLoadObject>, ApiError> {
+    #[derive(Deserialize)]
+    struct Load {
+        channels: Vec<ChannelLoadObject>,
+    }
+    let load: Load = request.read(operations::GET_LOAD, ApiCall::default()).await?;
+    Ok(load.channels.into_iter().map(|load| (load.channel.clone(), load)).collect())
 }
 
 /// The health of all accounts.

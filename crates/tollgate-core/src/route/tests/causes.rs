@@ -93,15 +93,46 @@ fn exhausted_channel_budget_is_upstream_quota() {
 #[test]
 fn busy_accounts_are_concurrency() {
     let case = || Case::over(vec![bounded(channel("c", &["m"]))]);
-    check(&case().load("c/0", AccountLoad::AtConcurrency), "concurrency", NoRouteCause::Concurrency, true);
-    let rate = case().load("c/0", AccountLoad::AtRate { until: NOW.plus_ms(3) });
+    check(&case().load("c/0", CapacityLoad::AtConcurrency), "concurrency", NoRouteCause::Concurrency, true);
+    let rate = case().load("c/0", CapacityLoad::AtRate { until: NOW.plus_ms(3) });
     check(&rate, "rate", NoRouteCause::Concurrency, true);
     assert_eq!(rate.fails().earliest_recovery(), Some(NOW.plus_ms(3)));
 }
 
 #[test]
+fn full_channel_excludes_its_accounts_unless_they_have_a_reason_of_their_own() {
+    let mut limited = with_accounts(channel("c", &["m"]), 2);
+    limited.spec.concurrency = 1;
+    let id = limited.id;
+    let full = |load| {
+        let mut case = Case::over(vec![limited.clone(), channel("d", &["m"])]);
+        case.channel_loads.insert(id, load);
+        case.cooling("c/1", CoolingReason::Timeout, 5_000).cooling("d/0", CoolingReason::Timeout, 9_000)
+    };
+    let busy = full(CapacityLoad::AtConcurrency).fails();
+    assert_eq!((busy.cause(), busy.retryable()), (NoRouteCause::Concurrency, true));
+    let names: Vec<_> = busy.busy_accounts().iter().map(|it| (it.channel.id, it.account.spec.name.clone())).collect();
+    assert_eq!(names, [(id, "c/0".to_owned())], "the other account would not become usable");
+    let traced: Vec<_> = busy.trace().into_iter().map(|it| (it.account.unwrap(), it.code.into_owned(), it.detail)).collect();
+    assert_eq!(traced[0], ("c/0".to_owned(), "concurrency".to_owned(), Some("limit of the channel".to_owned())));
+    assert_eq!((traced[1].1.as_str(), traced[2].1.as_str()), ("cooling", "cooling"));
+    let until = NOW.plus_ms(3);
+    let rate = full(CapacityLoad::AtRate { until });
+    assert_eq!(rate.planned().len(), 1, "a rate limit is not waited for: the last resort is tried");
+    let rate = Case { channel_loads: [(id, CapacityLoad::AtRate { until })].into(), ..Case::over(vec![limited.clone()]) };
+    assert_eq!((rate.fails().earliest_recovery(), rate.fails().excluded[0].why.code()), (Some(until), "rate"));
+}
+
+#[test]
+fn load_of_unlimited_channels_is_not_queried() {
+    let mut case = Case::accounts(1);
+    case.channel_loads.insert(case.channels[0].id, CapacityLoad::AtConcurrency);
+    assert!(case.run().is_ok());
+}
+
+#[test]
 fn load_of_unlimited_accounts_is_not_queried() {
-    assert!(Case::accounts(1).load("c/0", AccountLoad::AtConcurrency).run().is_ok());
+    assert!(Case::accounts(1).load("c/0", CapacityLoad::AtConcurrency).run().is_ok());
 }
 
 #[test]

@@ -156,7 +156,7 @@ fn last_account_is_not_tried_while_its_rate_is_limited() {
 fn cooling_account_is_not_tried_while_another_is_usable_or_busy() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))]).cooling("c/0", CoolingReason::ServerError, 5_000);
     assert_eq!(case.planned(), ["c/1"]);
-    let busy = case.load("c/1", AccountLoad::AtConcurrency);
+    let busy = case.load("c/1", CapacityLoad::AtConcurrency);
     assert_eq!(busy.fails().cause(), NoRouteCause::Concurrency);
 }
 
@@ -213,7 +213,7 @@ fn obstruct(case: Case, name: &str, which: u8) -> Case {
         1 => case.cooling(name, CoolingReason::RateLimited, 5_000),
         2 => case.cooling(name, CoolingReason::ServerError, 5_000),
         3 => case.state(name, HealthState::Resting { why: RestingReason::Refused, since: NOW, until: None }),
-        4 => case.load(name, AccountLoad::AtConcurrency),
+        4 => case.load(name, CapacityLoad::AtConcurrency),
         5 => case.cooling(name, CoolingReason::Timeout, -1),
         _ => case,
     }

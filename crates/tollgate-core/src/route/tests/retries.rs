@@ -34,7 +34,7 @@ fn retry_avoids_accounts_that_became_busy() {
     try_first(&mut case);
     let planned = case.planned();
     for name in &planned {
-        case = case.load(name, AccountLoad::AtConcurrency);
+        case = case.load(name, CapacityLoad::AtConcurrency);
     }
     let plan = case.run().unwrap();
     assert!(!planned.contains(&plan.first.account.spec.name), "an account that the first plan did not contain");
@@ -153,7 +153,7 @@ fn last_resort_attempt_is_made_once_per_request() {
 fn rate_limited_account_does_not_prevent_the_last_resort() {
     let case = Case::over(vec![bounded(with_accounts(channel("c", &["m"]), 2))])
         .cooling("c/0", CoolingReason::ServerError, 5_000)
-        .load("c/1", AccountLoad::AtRate { until: NOW.plus_ms(30_000) });
+        .load("c/1", CapacityLoad::AtRate { until: NOW.plus_ms(30_000) });
     assert_eq!(case.planned(), ["c/0"], "a rate limit is not waited for");
 }
 
@@ -164,7 +164,7 @@ fn account_freed_during_translation_check_keeps_its_reason() {
     case.untranslatable.insert("a".to_owned(), vec!["logit_bias".to_owned()]);
     case.untranslatable.insert("c".to_owned(), vec!["logit_bias".to_owned()]);
     case.freed_meanwhile = true;
-    let case = case.load("b/0", AccountLoad::AtConcurrency);
+    let case = case.load("b/0", CapacityLoad::AtConcurrency);
     let no = case.fails();
     assert_eq!((no.cause(), no.busy_accounts().len()), (NoRouteCause::Concurrency, 1));
     let codes: Vec<_> = no.trace().into_iter().map(|it| (it.channel, it.code)).collect();

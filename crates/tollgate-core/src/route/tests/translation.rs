@@ -56,7 +56,7 @@ fn untranslatable_channel_excludes_all_its_accounts() {
 fn untranslatable_takes_precedence_over_busy_and_cooling() {
     let mut bounded = foreign("a");
     Arc::make_mut(&mut bounded.accounts[0]).spec.concurrency = 1;
-    let mut case = case(vec![bounded]).load("a/0", AccountLoad::AtConcurrency);
+    let mut case = case(vec![bounded]).load("a/0", CapacityLoad::AtConcurrency);
     assert_eq!(case.fails().busy_accounts().len(), 1, "worth waiting for");
     make_untranslatable(&mut case, "a");
     let no = case.fails();

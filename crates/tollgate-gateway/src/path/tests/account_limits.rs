@@ -3,6 +3,7 @@
 use tollgate_core::{Account, AccountId, AccountSpec, AttemptResult, CoolingRules, Observation, Outcome};
 
 use super::*;
+use crate::state::capacity_limiter::{LimitedRow, Permit};
 
 /// A rig whose accounts all have these limits.
 fn bounded(script: Script, accounts: u8, concurrency: u32, rpm: u32, tpm: u64) -> Rig {
@@ -98,16 +99,14 @@ async fn fail_over_waits_for_a_busy_account() {
 }
 
 /// Sends a request, and takes permits on these accounts while its first attempt runs.
-async fn ask_while_others_are_taken(
-    rig: &Rig,
-    taken: impl Fn(AccountId) -> bool,
-) -> (Got, Vec<crate::state::account_limiter::Permit>) {
+async fn ask_while_others_are_taken(rig: &Rig, taken: impl Fn(AccountId) -> bool) -> (Got, Vec<Permit>) {
     let limiters = &rig.core.shared.traffic.limiters;
     let others = async {
         tokio::time::sleep(SECOND / 2).await;
         let catalog = rig.core.shared.catalog.load();
-        let accounts = catalog.channels.values().flat_map(|channel| &channel.accounts);
-        accounts.filter(|account| taken(account.id)).filter_map(|account| limiters.try_acquire(account, 0)).collect()
+        let accounts = catalog.channels.values().flat_map(|channel| channel.accounts.iter().map(move |account| (channel, account)));
+        let taken = accounts.filter(|(_, account)| taken(account.id));
+        taken.filter_map(|(channel, account)| limiters.try_acquire(LimitedRow::of_attempt(channel, account), 0)).collect()
     };
     tokio::join!(rig.ask(CHAT), others)
 }

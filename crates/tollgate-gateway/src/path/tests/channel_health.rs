@@ -62,3 +62,19 @@ async fn empty_stream_is_a_failure_where_the_channel_says_so() {
         rig.record();
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn cooling_begins_at_the_wall_clock_of_the_failure_even_if_it_was_set_during_the_answer() {
+    let script = Script::new().answers(500, &[], vec![Piece::Wait(SECOND * 4), "{}".into()]);
+    let mut rig = Rig::with(script, 1, |channel| channel.spec.failures_to_cool = 1);
+    let clock = Arc::clone(&rig.clock);
+    let set = async {
+        tokio::time::sleep(SECOND).await;
+        clock.set_forward(SECOND * 3_600);
+    };
+    let (got, ()) = tokio::join!(rig.ask(CHAT), set);
+    assert_eq!(got.status, 502);
+    rig.record();
+    let [HealthState::Cooling { since, until, .. }] = unusable(&rig, 1)[..] else { panic!("the account cools") };
+    assert_eq!((since, until), (rig.clock.now(), rig.clock.now().plus_ms(10_000)));
+}

@@ -17,7 +17,7 @@ use crate::{
     refusal::Refusal,
     request::Head,
     state::{
-        account_limiter::Permit,
+        capacity_limiter::Permit,
         shares::{InFlightRequest, KeyShare},
     },
 };

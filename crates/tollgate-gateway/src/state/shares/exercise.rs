@@ -6,8 +6,8 @@ use std::{net::IpAddr, pin::Pin, sync::Arc, task::Poll};
 use prometheus_client::metrics::gauge::Gauge;
 use tokio_util::task::TaskTracker;
 use tollgate_core::{
-    Account, AccountSpec, Availability, CoolingRules, HealthView as _, Key, KeyId, Member, MemberId, Observation, Timestamp,
-    UnsupportedFields,
+    Account, AccountSpec, Availability, BusyAccount, CoolingRules, HealthView as _, Key, KeyId, Member, MemberId, Observation,
+    Timestamp, UnsupportedFields,
 };
 use tollgate_protocol::Protocol;
 
@@ -20,9 +20,9 @@ use crate::{
         connection_timers::ConnectionTimers,
     },
     state::{
-        account_limiter::{AccountLimiters, AcquireOutcome},
         address_rate::AddressRate,
         authenticator::{LOOKUPS, WAITING_LOOKUPS},
+        capacity_limiter::{AcquireOutcome, CapacityLimiters, LimitedRow},
         content_queue::QUEUE_BYTES,
         health_registry::HealthRegistry,
         retry_budget::RetryBudget,
@@ -157,13 +157,14 @@ fn retries() -> Take {
 }
 
 fn account_queue() -> Take {
-    let limiters = AccountLimiters::new(Arc::new(PausedClock::start()));
+    let limiters = CapacityLimiters::new(Arc::new(PausedClock::start()));
     let account = testing::account(1);
-    let account = Arc::new(Account { spec: AccountSpec { concurrency: 1, ..account.spec.clone() }, ..account });
-    let (running, mut waiting) = (limiters.try_acquire(&account, 0), Vec::new());
+    let account = Account { spec: AccountSpec { concurrency: 1, ..account.spec.clone() }, ..account };
+    let channel = testing::channel("http://127.0.0.1:1/v1");
+    let (running, mut waiting) = (limiters.try_acquire(LimitedRow::of_attempt(&channel, &account), 0), Vec::new());
     Box::new(move |taker| {
         assert!(running.is_some());
-        match limiters.enqueue(std::slice::from_ref(&account), taker.key.requester(), 0) {
+        match limiters.enqueue(&[BusyAccount { channel: &channel, account: &account }], taker.key.requester(), 0) {
             AcquireOutcome::Queued(queued) => waiting.push(queued),
             AcquireOutcome::Permit(_) | AcquireOutcome::QueueFull => return false,
         }

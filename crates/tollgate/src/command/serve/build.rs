@@ -133,7 +133,7 @@ async fn assemble(config: &Config, store: Store, open: OpenState) -> Result<Serv
     let shared = compose::shared(&in_force, &store, catalog, counters, outlets, hedged);
     shared.counters.set_reservation_ttl(compose::reservation_ttl(&in_force));
     let catalog = shared.catalog.load_full();
-    shared.traffic.configure(catalog.accounts().map(|account| &**account));
+    shared.traffic.configure(catalog.channels.values().map(|channel| &**channel));
     let settings = LiveSettings::new(config.clone(), in_force, &catalog, Arc::clone(&shared), Arc::clone(&journal));
     let settings = Arc::new(settings);
     let sources = Sources {

@@ -48,11 +48,12 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
     assert!(wrong.status == 422 && text.contains("aria-invalid") && text.contains("value=\"4\""), "{text}");
     let nothing = post("/channel-selection/edit", &[("weight", ""), ("rpm", " ")]);
     assert!(nothing.status == 422 && nothing.text().contains("Fill in at least one field."), "{}", nothing.text());
-    let sent = [("weight", ""), ("priority", "4"), ("rpm", "30"), ("retry_uncertain", "false"), ("cooling", "")];
+    let sent =
+        [("weight", ""), ("priority", "4"), ("rpm", "30"), ("channel_rpm", "90"), ("retry_uncertain", "false"), ("cooling", "")];
     assert_eq!(location(&post("/channel-selection/edit", &sent)), "/channels");
     for name in ["main", "spare"] {
         let channel = admin.get(&format!("/admin/v1/channels/{name}"));
-        assert_eq!((&channel["priority"], &channel["weight"]), (&json!(4), &json!(1)));
+        assert_eq!((&channel["priority"], &channel["weight"], &channel["rpm"]), (&json!(4), &json!(1), &json!(90)));
         assert_eq!((&channel["retry_uncertain"], &channel["cooling"]), (&json!(false), &json!(true)));
         assert_eq!(admin.get(&format!("/admin/v1/channels/{name}/accounts/main"))["rpm"], 30);
     }

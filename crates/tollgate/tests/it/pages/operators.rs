@@ -51,6 +51,9 @@ fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
         ("first_byte_timeout_ms", "50000".to_owned()),
         ("idle_timeout_ms", "50000".to_owned()),
         ("probe_interval_s", "0".to_owned()),
+        ("concurrency", "8".to_owned()),
+        ("rpm", "1,200".to_owned()),
+        ("tpm", String::new()),
         ("failures_to_cool", "2".to_owned()),
         ("cool_down_s", "30".to_owned()),
         ("pausing_statuses", "402, 529".to_owned()),
@@ -68,6 +71,12 @@ fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
     let channel = admin.get("/admin/v1/channels/main");
     assert_eq!((&channel["priority"], &channel["weight"], &channel["retry_uncertain"]), (&json!(2), &json!(3), &json!(false)));
     assert_eq!((&channel["headers"]["x-one"], &channel["budget"]["amount"]), (&json!("***"), &json!("5.00")));
+    assert_eq!((&channel["concurrency"], &channel["rpm"], &channel["tpm"]), (&json!(8), &json!(1_200), &json!(0)));
+    let load = json!({"channel": "main", "running": 0, "requests_minute": 0, "tokens_minute": 0, "concurrency": 8, "rpm": 1_200, "tpm": 0});
+    assert_eq!(admin.get("/admin/v1/load")["channels"], json!([load]));
+    for page in ["/channels", "/channels/main"] {
+        assert!(boss.page(&admin.gateway, page).contains("0 / 8"), "{page} shows requests in progress and their limit");
+    }
     assert_eq!((&channel["failures_to_cool"], &channel["cool_down_s"]), (&json!(2), &json!(30)));
     assert_eq!((&channel["pausing_statuses"], &channel["test_model"]), (&json!([402, 529]), &json!("fast")));
     let clamped = json!({"action": "clamp", "parameter": "temperature", "min": 0, "max": 1});

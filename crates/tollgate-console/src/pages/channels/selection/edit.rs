@@ -21,6 +21,8 @@ use crate::{
 const SWITCHES: [&str; 4] = ["cooling", "empty_answer_is_failure", "retry_uncertain", "learn_unsupported"];
 /// Limits of each account.
 const LIMITS: [&str; 3] = ["rpm", "tpm", "concurrency"];
+/// Limits of each channel: field of the form, and of the admin API.
+const CHANNEL_LIMITS: [(&str, &str); 3] = [("channel_rpm", "rpm"), ("channel_tpm", "tpm"), ("channel_concurrency", "concurrency")];
 
 pub(in crate::pages::channels) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let selection = Selection::of(&request, &request.query).await?;
@@ -58,6 +60,9 @@ fn body(form: &FormData, is_admin: bool) -> Map<String, Value> {
     }
     if is_admin {
         body.extend(form.filled("proxy").map(|proxy| ("proxy".to_owned(), proxy.into())));
+    }
+    for (field, name) in CHANNEL_LIMITS.into_iter().filter(|(field, _)| form.filled(field).is_some()) {
+        body.insert(name.to_owned(), number_or_text(form, field));
     }
     for field in LIMITS.into_iter().filter(|field| form.filled(field).is_some()) {
         account.insert(field.to_owned(), number_or_text(form, field));
@@ -118,6 +123,11 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         state.number("concurrency", t.say("keys.concurrency")),
         state.number("cost_multiplier", t.say("channels.multiplier")).hint(t.say("channels.multiplier_hint")),
     ];
+    let channel_limits = vec![
+        state.number("channel_rpm", t.say("keys.rpm")),
+        state.number("channel_tpm", t.say("keys.tpm")),
+        state.number("channel_concurrency", t.say("keys.concurrency")),
+    ];
     let budget = vec![
         state.number("budget_amount", t.say("keys.budget")),
         state.choice("budget_window", t.say("keys.budget_window"), windows),
@@ -126,6 +136,7 @@ fn sections(request: &PageRequest, state: &FormState) -> Vec<ControlSection> {
         ControlSection::new(t.say("channels.routing"), routing).about(t.say("selection.edit_about")),
         ControlSection::new(t.say("channels.health"), health),
         ControlSection::new(t.say("channels.times"), times),
+        ControlSection::new(t.say("keys.limits_of_key"), channel_limits).about(t.say("selection.own_limits_about")),
         ControlSection::new(t.say("channels.accounts"), limits).about(t.say("selection.limits_about")),
         ControlSection::new(t.say("home.budgets"), budget).about(t.say("selection.budget_about")),
     ]
@@ -138,9 +149,10 @@ mod tests {
     #[test]
     fn only_filled_fields_are_sent() {
         let form = FormData::parse(
-            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
+            b"priority=&weight=+3+&cooling=&retry_uncertain=false&budget_amount=&budget_window=day&rpm=1,000&channel_rpm=2,000&cost_multiplier=&proxy=http://p:1&tags=eu,+us",
         );
-        let expected = json!({"weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "account": {"rpm": 1_000}});
+        let expected =
+            json!({"weight": 3, "retry_uncertain": false, "tags": ["eu", "us"], "rpm": 2_000, "account": {"rpm": 1_000}});
         assert_eq!(Value::Object(body(&form, false)), expected);
         assert_eq!(body(&form, true)["proxy"], "http://p:1");
         assert!(body(&FormData::parse(b"budget_window=day&priority=+"), true).is_empty());

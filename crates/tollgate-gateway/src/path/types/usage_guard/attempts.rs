@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     path::types::failure::{Failure, Verdict},
-    state::account_limiter::Permit,
+    state::capacity_limiter::Permit,
 };
 
 impl UsageGuard {

@@ -11,7 +11,7 @@ use tollgate_core::{
 };
 use tollgate_protocol::ReplySummary;
 
-use crate::{clock::Clock, state::account_limiter::Permit, upstream::call::SentMark};
+use crate::{clock::Clock, state::capacity_limiter::Permit, upstream::call::SentMark};
 
 /// Progress of a running attempt. Two may run at once.
 #[derive(Debug)]

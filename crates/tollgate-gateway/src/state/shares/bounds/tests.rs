@@ -92,7 +92,7 @@ const NOT_SHARED: &[(&str, &str)] = &[
     ("usage records kept until they are exported", OF_OPERATORS),
     ("the console's own address", OF_OPERATORS),
     ("idempotency keys of admin requests", OF_OPERATORS),
-    ("requests a minute, tokens a minute and concurrent requests of an account", "requests that wait for it take turns"),
+    ("requests a minute, tokens a minute and concurrent requests of an account, or of all accounts of a channel", "requests that wait for it take turns"),
 ];
 
 /// The rows of a table in `docs/operating.md`, first column only, below a table head that begins with `| head |`.

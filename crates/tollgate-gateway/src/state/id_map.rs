@@ -1,10 +1,11 @@
-//! A map from account to shared state, read without a lock and replaced as a whole when accounts are added or removed.
+//! A map from the ids of catalog rows to shared state, read without a lock and replaced as a whole when rows are added or removed.
 //!
 //! Routing reads accounts in the catalog's order, up to a thousand for one request. Entries are stored in the same order,
 //! so the next account is usually the next entry: found without hashing, and already in the processor's cache.
 
 use std::{
     collections::HashMap,
+    hash::Hash,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicUsize, Ordering},
@@ -12,40 +13,40 @@ use std::{
 };
 
 use arc_swap::{ArcSwap, Guard};
-use tollgate_core::{AccountId, IdHash};
+use tollgate_core::IdHash;
 
 #[derive(Debug)]
-pub(crate) struct AccountMap<T> {
-    table: ArcSwap<AccountTable<T>>,
+pub(crate) struct IdMap<Id, T> {
+    table: ArcSwap<IdTable<Id, T>>,
     /// Serialises replacements of the table.
     replacing: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct AccountTable<T> {
-    in_order: Vec<(AccountId, Arc<T>)>,
-    positions: HashMap<AccountId, usize, IdHash>,
+struct IdTable<Id, T> {
+    in_order: Vec<(Id, Arc<T>)>,
+    positions: HashMap<Id, usize, IdHash>,
 }
 
-impl<T> AccountTable<T> {
-    fn get(&self, account: AccountId) -> Option<(usize, &Arc<T>)> {
-        let position = *self.positions.get(&account)?;
+impl<Id: Copy + Eq + Hash, T> IdTable<Id, T> {
+    fn get(&self, id: Id) -> Option<(usize, &Arc<T>)> {
+        let position = *self.positions.get(&id)?;
         Some((position, &self.in_order.get(position)?.1))
     }
 
     /// The entry at a position, if it belongs to this account.
-    fn at(&self, position: usize, account: AccountId) -> Option<&Arc<T>> {
-        self.in_order.get(position).filter(|(there, _)| *there == account).map(|(_, entry)| entry)
+    fn at(&self, position: usize, id: Id) -> Option<&Arc<T>> {
+        self.in_order.get(position).filter(|(there, _)| *there == id).map(|(_, entry)| entry)
     }
 }
 
-impl<T> FromIterator<(AccountId, Arc<T>)> for AccountTable<T> {
-    /// A repeated account keeps its first entry.
-    fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
+impl<Id: Copy + Eq + Hash, T> FromIterator<(Id, Arc<T>)> for IdTable<Id, T> {
+    /// A repeated id keeps its first entry.
+    fn from_iter<I: IntoIterator<Item = (Id, Arc<T>)>>(all: I) -> Self {
         let (mut in_order, mut positions) = (Vec::new(), HashMap::with_hasher(IdHash::default()));
-        for (account, entry) in all {
-            positions.entry(account).or_insert_with(|| {
-                in_order.push((account, entry));
+        for (id, entry) in all {
+            positions.entry(id).or_insert_with(|| {
+                in_order.push((id, entry));
                 in_order.len() - 1
             });
         }
@@ -53,88 +54,88 @@ impl<T> FromIterator<(AccountId, Arc<T>)> for AccountTable<T> {
     }
 }
 
-impl<T> Default for AccountMap<T> {
+impl<Id: Copy + Eq + Hash, T> Default for IdMap<Id, T> {
     fn default() -> Self {
         std::iter::empty().collect()
     }
 }
 
-impl<T> FromIterator<(AccountId, Arc<T>)> for AccountMap<T> {
-    fn from_iter<I: IntoIterator<Item = (AccountId, Arc<T>)>>(all: I) -> Self {
+impl<Id: Copy + Eq + Hash, T> FromIterator<(Id, Arc<T>)> for IdMap<Id, T> {
+    fn from_iter<I: IntoIterator<Item = (Id, Arc<T>)>>(all: I) -> Self {
         Self { table: ArcSwap::from_pointee(all.into_iter().collect()), replacing: Mutex::new(()) }
     }
 }
 
-impl<T> AccountMap<T> {
-    pub(crate) fn get(&self, account: AccountId) -> Option<Arc<T>> {
-        self.table.load().get(account).map(|(_, entry)| Arc::clone(entry))
+impl<Id: Copy + Eq + Hash, T> IdMap<Id, T> {
+    pub(crate) fn get(&self, id: Id) -> Option<Arc<T>> {
+        self.table.load().get(id).map(|(_, entry)| Arc::clone(entry))
     }
 
     /// All entries at this moment, for one routing decision.
-    pub(crate) fn snapshot(&self) -> AccountSnapshot<T> {
-        AccountSnapshot { table: self.table.load(), next: AtomicUsize::new(0) }
+    pub(crate) fn snapshot(&self) -> IdMapSnapshot<Id, T> {
+        IdMapSnapshot { table: self.table.load(), next: AtomicUsize::new(0) }
     }
 }
 
-impl<T: Default> AccountMap<T> {
-    /// An account's entry, inserted if missing.
-    pub(crate) fn get_or_insert(&self, account: AccountId) -> Arc<T> {
-        if let Some(entry) = self.get(account) {
+impl<Id: Copy + Eq + Hash, T: Default> IdMap<Id, T> {
+    /// A row's entry, inserted if missing.
+    pub(crate) fn get_or_insert(&self, id: Id) -> Arc<T> {
+        if let Some(entry) = self.get(id) {
             return entry;
         }
         let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.table.load();
-        if let Some((_, entry)) = current.get(account) {
+        if let Some((_, entry)) = current.get(id) {
             return Arc::clone(entry);
         }
         let entry = Arc::<T>::default();
-        let all = current.in_order.iter().cloned().chain([(account, Arc::clone(&entry))]);
+        let all = current.in_order.iter().cloned().chain([(id, Arc::clone(&entry))]);
         self.table.store(Arc::new(all.collect()));
         entry
     }
 
-    /// Replaces the table: entries for these accounts, in this order, followed by existing entries for which `needed` is true.
-    pub(crate) fn configure(&self, accounts: impl IntoIterator<Item = AccountId>, needed: impl Fn(&T) -> bool) {
+    /// Replaces the table: entries for these rows, in this order, followed by existing entries for which `needed` is true.
+    pub(crate) fn configure(&self, ids: impl IntoIterator<Item = Id>, needed: impl Fn(&T) -> bool) {
         let _replacing = self.replacing.lock().unwrap_or_else(PoisonError::into_inner);
         let current = self.table.load();
-        let entry = |account| (account, current.get(account).map(|(_, entry)| Arc::clone(entry)).unwrap_or_default());
+        let entry = |id| (id, current.get(id).map(|(_, entry)| Arc::clone(entry)).unwrap_or_default());
         let others = current.in_order.iter().filter(|(_, entry)| needed(entry)).cloned();
-        let all = accounts.into_iter().map(entry).chain(others).collect();
+        let all = ids.into_iter().map(entry).chain(others).collect();
         self.table.store(Arc::new(all));
     }
 }
 
 /// All entries at one moment, for one routing decision. Not to be stored.
 #[derive(Debug)]
-pub(crate) struct AccountSnapshot<T> {
-    table: Guard<Arc<AccountTable<T>>>,
+pub(crate) struct IdMapSnapshot<Id, T> {
+    table: Guard<Arc<IdTable<Id, T>>>,
     /// Position after the entry that was read last.
     next: AtomicUsize,
 }
 
-impl<T> AccountSnapshot<T> {
+impl<Id: Copy + Eq + Hash, T> IdMapSnapshot<Id, T> {
     #[inline]
-    pub(crate) fn get(&self, account: AccountId) -> Option<&T> {
+    pub(crate) fn get(&self, id: Id) -> Option<&T> {
         let next = self.next.load(Ordering::Relaxed);
-        if let Some(entry) = self.table.at(next, account) {
+        if let Some(entry) = self.table.at(next, id) {
             self.next.store(next + 1, Ordering::Relaxed);
             return Some(entry);
         }
-        let (position, entry) = self.table.get(account)?;
+        let (position, entry) = self.table.get(id)?;
         self.next.store(position + 1, Ordering::Relaxed);
         Some(entry)
     }
 
-    /// All accounts with their entries.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (AccountId, &T)> {
-        self.table.in_order.iter().map(|(account, entry)| (*account, &**entry))
+    /// All rows with their entries.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
+        self.table.in_order.iter().map(|(id, entry)| (*id, &**entry))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use tollgate_core::Timestamp;
+    use tollgate_core::{AccountId, Timestamp};
 
     use super::*;
 
@@ -142,10 +143,10 @@ mod tests {
         AccountId::from_parts(Timestamp(1), [number; 10])
     }
 
-    type Numbers = AccountMap<Mutex<u32>>;
+    type Numbers = IdMap<AccountId, Mutex<u32>>;
 
     #[test]
-    fn configure_keeps_entries_of_remaining_and_needed_accounts() {
+    fn configure_keeps_entries_of_remaining_and_needed_rows() {
         let numbers = Numbers::default();
         for number in 1..=3 {
             *numbers.get_or_insert(account(number)).lock().unwrap() = number.into();

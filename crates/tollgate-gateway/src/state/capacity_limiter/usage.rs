@@ -1,17 +1,17 @@
-//! Current usage of one account, and the check against its limits.
+//! Current usage of one account or channel, and the check against its limits.
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AccountLimits as Bounds, AccountLoad, SlidingWindow, Timestamp};
+use tollgate_core::{CapacityLimits as Bounds, CapacityLoad, SlidingWindow, Timestamp};
 
-/// Running requests and per-minute windows of one account.
+/// Running requests and per-minute windows of one account or channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AccountUsage {
+pub struct CapacityUsage {
     pub running: u32,
     pub requests: SlidingWindow,
     pub tokens: SlidingWindow,
 }
 
-impl AccountUsage {
+impl CapacityUsage {
     /// Whether anything is in use at `now`, in monotonic microseconds.
     pub(crate) fn any(&self, now: u64) -> bool {
         self.running > 0 || self.requests.used(now) > 0 || self.tokens.used(now) > 0
@@ -19,8 +19,8 @@ impl AccountUsage {
 
     /// Whether a request estimated at `tokens` fits. `now` is in monotonic microseconds, `at` is the same moment as wall-clock
     /// time.
-    pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> AccountLoad {
-        self.full(bounds, tokens, now).map_or(AccountLoad::Free, |full| full.load(|| at))
+    pub(crate) fn load(&self, bounds: Bounds, tokens: u64, now: u64, at: Timestamp) -> CapacityLoad {
+        self.full(bounds, tokens, now).map_or(CapacityLoad::Free, |full| full.load(|| at))
     }
 
     /// Why the request does not fit; `None` when it fits.
@@ -51,10 +51,10 @@ pub(super) enum AtCapacity {
 }
 
 impl AtCapacity {
-    pub(super) fn load(self, now: impl FnOnce() -> Timestamp) -> AccountLoad {
+    pub(super) fn load(self, now: impl FnOnce() -> Timestamp) -> CapacityLoad {
         match self {
-            Self::AtConcurrency => AccountLoad::AtConcurrency,
-            Self::AtRate { wait_ms } => AccountLoad::AtRate { until: now().plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
+            Self::AtConcurrency => CapacityLoad::AtConcurrency,
+            Self::AtRate { wait_ms } => CapacityLoad::AtRate { until: now().plus_ms(i64::try_from(wait_ms).unwrap_or(i64::MAX)) },
         }
     }
 }

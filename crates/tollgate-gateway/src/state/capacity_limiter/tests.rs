@@ -4,27 +4,43 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tokio::{task::JoinHandle, time::timeout};
-use tollgate_core::{AccountSpec, KeyId, MemberId, Requester, Timestamp};
+use tollgate_core::{AccountSpec, BusyAccount, ChannelSpec, KeyId, MemberId, Requester, Timestamp};
 
 use super::*;
 use crate::testing::{self, PausedClock};
 
 const SECOND: Duration = Duration::from_secs(1);
 
-impl AccountLimiters {
+impl CapacityLimiters {
     /// Requests that hold a permit on an account.
     pub(crate) fn running(&self, account: AccountId) -> u32 {
-        self.entries.get_or_insert(account).with(0, |state| state.in_use.running)
+        self.entries.get_or_insert(LimitedId::Account(account)).with(0, |state| state.in_use.running)
     }
 
     /// Requests that wait for a permit on an account.
     pub(crate) fn waiting(&self, account: AccountId) -> usize {
-        self.entries.get_or_insert(account).with(0, |state| state.queue.len())
+        self.entries.get_or_insert(LimitedId::Account(account)).with(0, |state| state.queue.len())
+    }
+
+    /// Acquires a permit on an account of a channel without limits.
+    fn acquire(self: &Arc<Self>, account: &Account, tokens: u64) -> Option<Permit> {
+        self.try_acquire(rows(account), tokens)
     }
 }
 
-fn limiters() -> Arc<AccountLimiters> {
-    AccountLimiters::new(Arc::new(PausedClock::start()))
+fn limiters() -> Arc<CapacityLimiters> {
+    CapacityLimiters::new(Arc::new(PausedClock::start()))
+}
+
+/// The rows of an account of a channel without limits.
+fn rows(account: &Account) -> [LimitedRow; 2] {
+    LimitedRow::of_attempt(&channel(0, 0), account)
+}
+
+/// A channel with limits of its own.
+fn channel(concurrency: u32, rpm: u32) -> Channel {
+    let channel = testing::channel("http://127.0.0.1:1/v1");
+    Channel { spec: ChannelSpec { concurrency, rpm, ..channel.spec.clone() }, ..channel }
 }
 
 /// The account `number` with bounds.
@@ -39,11 +55,17 @@ fn key(number: u8) -> Requester {
 }
 
 /// Spawns a request that waits up to two seconds.
-fn spawn_waiter(limiters: &Arc<AccountLimiters>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
+fn spawn_waiter(limiters: &Arc<CapacityLimiters>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
+    spawn_waiter_of(limiters, channel(0, 0), accounts, by)
+}
+
+/// Spawns a request that waits up to two seconds for an account of this channel.
+fn spawn_waiter_of(limiters: &Arc<CapacityLimiters>, of: Channel, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
     let (limiters, accounts) = (Arc::clone(limiters), accounts.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>());
     #[expect(clippy::disallowed_methods, reason = "a test spawn_waiter for its own tasks")]
     tokio::spawn(async move {
-        match limiters.enqueue(&accounts, key(by), 0) {
+        let busy: Vec<_> = accounts.iter().map(|account| BusyAccount { channel: &of, account }).collect();
+        match limiters.enqueue(&busy, key(by), 0) {
             AcquireOutcome::Permit(permit) => Waited::Permit(permit),
             AcquireOutcome::QueueFull => Waited::TimedOutOrFull,
             AcquireOutcome::Queued(mut queued) => match timeout(2 * SECOND, queued.acquired()).await {
@@ -79,20 +101,20 @@ fn permit(waited: Waited) -> Permit {
 #[tokio::test(start_paused = true)]
 async fn accounts_without_a_bound_are_not_counted() {
     let (limiters, free) = (limiters(), account(1, 0, 0, 0));
-    let permits: Vec<_> = (0..1_000).map(|_| limiters.try_acquire(&free, 1_000_000).unwrap()).collect();
-    assert_eq!((limiters.load(&free, 1), limiters.running(free.id)), (AccountLoad::Free, 0));
+    let permits: Vec<_> = (0..1_000).map(|_| limiters.acquire(&free, 1_000_000).unwrap()).collect();
+    assert_eq!((limiters.load(rows(&free), 1), limiters.running(free.id)), (CapacityLoad::Free, 0));
     assert!(permits.iter().all(|permit| !permit.counts()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn concurrency_limit_is_kept_and_each_permit_releases_once() {
     let (limiters, account) = (limiters(), account(1, 2, 0, 0));
-    let first = limiters.try_acquire(&account, 0).unwrap();
-    let second = limiters.try_acquire(&account, 0).unwrap();
-    assert_eq!(limiters.load(&account, 0), AccountLoad::AtConcurrency);
-    assert!(limiters.try_acquire(&account, 0).is_none());
+    let first = limiters.acquire(&account, 0).unwrap();
+    let second = limiters.acquire(&account, 0).unwrap();
+    assert_eq!(limiters.load(rows(&account), 0), CapacityLoad::AtConcurrency);
+    assert!(limiters.acquire(&account, 0).is_none());
     drop(first);
-    assert_eq!((limiters.load(&account, 0), limiters.running(account.id)), (AccountLoad::Free, 1));
+    assert_eq!((limiters.load(rows(&account), 0), limiters.running(account.id)), (CapacityLoad::Free, 1));
     drop(second);
     assert_eq!(limiters.running(account.id), 0);
 }
@@ -100,76 +122,76 @@ async fn concurrency_limit_is_kept_and_each_permit_releases_once() {
 #[tokio::test(start_paused = true)]
 async fn lowered_limit_applies_at_once_and_ends_no_running_request() {
     let (limiters, wide, narrow) = (limiters(), account(1, 5, 0, 0), account(1, 1, 0, 0));
-    let mut permits: Vec<_> = (0..5).map(|_| limiters.try_acquire(&wide, 0).unwrap()).collect();
+    let mut permits: Vec<_> = (0..5).map(|_| limiters.acquire(&wide, 0).unwrap()).collect();
     permits.truncate(1);
-    assert_eq!(limiters.load(&narrow, 0), AccountLoad::AtConcurrency);
+    assert_eq!(limiters.load(rows(&narrow), 0), CapacityLoad::AtConcurrency);
     permits.clear();
-    assert!(limiters.try_acquire(&narrow, 0).is_some());
+    assert!(limiters.acquire(&narrow, 0).is_some());
 }
 
 #[tokio::test(start_paused = true)]
 async fn request_rate_is_a_sliding_window() {
     let (limiters, account) = (limiters(), account(1, 0, 60, 0));
     for _ in 0..60 {
-        limiters.try_acquire(&account, 0).unwrap().begin();
+        limiters.acquire(&account, 0).unwrap().begin();
     }
-    let AccountLoad::AtRate { until } = limiters.load(&account, 0) else { panic!("sixty requests reach the limit") };
+    let CapacityLoad::AtRate { until } = limiters.load(rows(&account), 0) else { panic!("sixty requests reach the limit") };
     let wait = until.ms_since(limiters.clock.now());
     assert!((60_000..=62_000).contains(&wait), "{wait} ms");
     tokio::time::advance(Duration::from_millis(u64::try_from(wait).unwrap())).await;
-    assert_eq!(limiters.load(&account, 0), AccountLoad::Free);
+    assert_eq!(limiters.load(rows(&account), 0), CapacityLoad::Free);
     tokio::time::advance(120 * SECOND).await;
-    assert_eq!((0..100).map_while(|_| limiters.try_acquire(&account, 0).map(|mut permit| permit.begin())).count(), 60);
+    assert_eq!((0..100).map_while(|_| limiters.acquire(&account, 0).map(|mut permit| permit.begin())).count(), 60);
 }
 
 #[tokio::test(start_paused = true)]
 async fn token_rate_counts_the_estimate_until_settled() {
     let (limiters, account) = (limiters(), account(1, 0, 0, 1_000));
-    let mut permit = limiters.try_acquire(&account, 900).unwrap();
+    let mut permit = limiters.acquire(&account, 900).unwrap();
     permit.begin();
-    assert!(matches!(limiters.load(&account, 200), AccountLoad::AtRate { .. }));
-    assert_eq!(limiters.load(&account, 100), AccountLoad::Free);
+    assert!(matches!(limiters.load(rows(&account), 200), CapacityLoad::AtRate { .. }));
+    assert_eq!(limiters.load(rows(&account), 100), CapacityLoad::Free);
     permit.used_tokens(300);
     drop(permit);
-    assert_eq!(limiters.load(&account, 700), AccountLoad::Free);
-    assert!(matches!(limiters.load(&account, 701), AccountLoad::AtRate { .. }));
+    assert_eq!(limiters.load(rows(&account), 700), CapacityLoad::Free);
+    assert!(matches!(limiters.load(rows(&account), 701), CapacityLoad::AtRate { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn unsent_attempt_is_free_and_a_broken_one_counts_its_estimate() {
     let (limiters, account) = (limiters(), account(1, 0, 1, 1_000));
-    drop(limiters.try_acquire(&account, 1_000).unwrap());
-    let mut refused = limiters.try_acquire(&account, 1_000).unwrap();
+    drop(limiters.acquire(&account, 1_000).unwrap());
+    let mut refused = limiters.acquire(&account, 1_000).unwrap();
     refused.begin();
     refused.mark_unsent();
     drop(refused);
-    let mut broke = limiters.try_acquire(&account, 1_000).unwrap();
+    let mut broke = limiters.acquire(&account, 1_000).unwrap();
     broke.begin();
     drop(broke);
-    assert!(matches!(limiters.load(&account, 1), AccountLoad::AtRate { .. }));
+    assert!(matches!(limiters.load(rows(&account), 1), CapacityLoad::AtRate { .. }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn request_above_the_token_limit_is_admitted_when_the_window_is_empty() {
     let (limiters, account) = (limiters(), account(1, 0, 0, 1_000));
-    let mut large = limiters.try_acquire(&account, 50_000).unwrap();
+    let mut large = limiters.acquire(&account, 50_000).unwrap();
     large.begin();
-    assert!(matches!(limiters.load(&account, 50_000), AccountLoad::AtRate { .. }));
+    assert!(matches!(limiters.load(rows(&account), 50_000), CapacityLoad::AtRate { .. }));
     large.used_tokens(40_000);
     drop(large);
     tokio::time::advance(121 * SECOND).await;
-    assert_eq!(limiters.load(&account, 50_000), AccountLoad::Free);
+    assert_eq!(limiters.load(rows(&account), 50_000), CapacityLoad::Free);
 }
 
 #[tokio::test(start_paused = true)]
 async fn released_permit_goes_to_the_waiter() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let running = limiters.try_acquire(&account, 0).unwrap();
+    let running = limiters.acquire(&account, 0).unwrap();
     let waiting = spawn_waiter(&limiters, &[&account], 1);
     settle().await;
     assert_eq!(limiters.waiting(account.id), 1);
     drop(running);
-    assert!(limiters.try_acquire(&account, 0).is_none(), "the permit is handed over before another request can acquire it");
+    assert!(limiters.acquire(&account, 0).is_none(), "the permit is handed over before another request can acquire it");
     let permit = permit(waiting.await.unwrap());
     assert_eq!((limiters.running(account.id), limiters.waiting(account.id)), (1, 0));
     drop(permit);
@@ -179,7 +201,7 @@ async fn released_permit_goes_to_the_waiter() {
 /// The keys in the order in which they are served that began to wait in this order.
 async fn served(order: &[u8]) -> Vec<u8> {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let mut running = Some(limiters.try_acquire(&account, 0).unwrap());
+    let mut running = Some(limiters.acquire(&account, 0).unwrap());
     let mut waiting: Vec<(u8, JoinHandle<Waited>)> = Vec::new();
     for by in order.iter().copied() {
         waiting.push((by, spawn_waiter(&limiters, &[&account], by)));
@@ -210,7 +232,7 @@ async fn many_keys_of_one_member_are_not_preferred_over_another_member() {
 #[tokio::test(start_paused = true)]
 async fn timed_out_waiter_leaves_the_queue() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let running = limiters.try_acquire(&account, 0).unwrap();
+    let running = limiters.acquire(&account, 0).unwrap();
     let began = Instant::now();
     assert!(matches!(spawn_waiter(&limiters, &[&account], 1).await.unwrap(), Waited::TimedOutOrFull));
     assert_eq!((began.elapsed(), limiters.waiting(account.id)), (2 * SECOND, 0));
@@ -221,7 +243,7 @@ async fn timed_out_waiter_leaves_the_queue() {
 #[tokio::test(start_paused = true)]
 async fn cancelled_waiter_is_not_served() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let running = limiters.try_acquire(&account, 0).unwrap();
+    let running = limiters.acquire(&account, 0).unwrap();
     let (left, stays) = (spawn_waiter(&limiters, &[&account], 1), spawn_waiter(&limiters, &[&account], 1));
     settle().await;
     left.abort();
@@ -236,7 +258,7 @@ async fn cancelled_waiter_is_not_served() {
 #[tokio::test(start_paused = true)]
 async fn permit_of_a_cancelled_waiter_is_handed_on() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let running = limiters.try_acquire(&account, 0).unwrap();
+    let running = limiters.acquire(&account, 0).unwrap();
     let (left, stays) = (spawn_waiter(&limiters, &[&account], 1), spawn_waiter(&limiters, &[&account], 1));
     settle().await;
     drop(running);
@@ -250,20 +272,20 @@ async fn permit_of_a_cancelled_waiter_is_handed_on() {
 #[tokio::test(start_paused = true)]
 async fn one_request_waits_for_several_accounts_and_acquires_one() {
     let (limiters, one, two) = (limiters(), account(1, 1, 0, 0), account(2, 1, 0, 0));
-    let (first, second) = (limiters.try_acquire(&one, 0).unwrap(), limiters.try_acquire(&two, 0).unwrap());
+    let (first, second) = (limiters.acquire(&one, 0).unwrap(), limiters.acquire(&two, 0).unwrap());
     let waiting = spawn_waiter(&limiters, &[&one, &two], 1);
     settle().await;
     drop(second);
     drop(first);
     let permit = permit(waiting.await.unwrap());
-    assert!(permit.is_on(two.id) && !permit.is_on(one.id));
+    assert!(permit.is_on(LimitedId::Account(two.id)) && !permit.is_on(LimitedId::Account(one.id)));
     assert_eq!((limiters.running(one.id), limiters.waiting(one.id)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn queue_is_bounded_to_a_hundred() {
     let (limiters, account) = (limiters(), account(1, 1, 0, 0));
-    let running = limiters.try_acquire(&account, 0).unwrap();
+    let running = limiters.acquire(&account, 0).unwrap();
     let waiting: Vec<_> = (0..100).map(|n| spawn_waiter(&limiters, &[&account], n)).collect();
     settle().await;
     assert_eq!(limiters.waiting(account.id), 100);
@@ -279,7 +301,7 @@ async fn queue_is_bounded_to_a_hundred() {
 #[tokio::test(start_paused = true)]
 async fn waiter_at_the_rate_limit_is_woken_without_a_permit() {
     let (limiters, account) = (limiters(), account(1, 1, 1, 0));
-    let mut running = limiters.try_acquire(&account, 0).unwrap();
+    let mut running = limiters.acquire(&account, 0).unwrap();
     running.begin();
     let waiting = spawn_waiter(&limiters, &[&account], 1);
     settle().await;
@@ -290,14 +312,84 @@ async fn waiter_at_the_rate_limit_is_woken_without_a_permit() {
 #[tokio::test(start_paused = true)]
 async fn removed_account_is_dropped_once_it_is_unused() {
     let (limiters, account) = (limiters(), account(1, 1, 1, 0));
-    let mut running = limiters.try_acquire(&account, 0).unwrap();
+    let mut running = limiters.acquire(&account, 0).unwrap();
     running.begin();
     limiters.configure([]);
     assert_eq!(limiters.running(account.id), 1);
     drop(running);
     assert_eq!(limiters.running(account.id), 0);
     limiters.configure([]);
-    assert_eq!(limiters.load(&account, 0), AccountLoad::Free);
+    assert_eq!(limiters.load(rows(&account), 0), CapacityLoad::Free);
+}
+
+#[tokio::test(start_paused = true)]
+async fn limit_of_a_channel_holds_for_all_its_accounts_together() {
+    let (limiters, of, one, two) = (limiters(), channel(2, 0), account(1, 0, 0, 0), account(2, 1, 0, 0));
+    let acquire = |account: &Account| limiters.try_acquire(LimitedRow::of_attempt(&of, account), 0);
+    let (first, second) = (acquire(&one).unwrap(), acquire(&two).unwrap());
+    assert!(first.counts() && first.is_on(LimitedId::Channel(of.id)) && !first.is_on(LimitedId::Account(one.id)));
+    assert!(acquire(&one).is_none(), "the account has no limit, but the channel has");
+    assert_eq!(limiters.load(LimitedRow::of_attempt(&of, &one), 0), CapacityLoad::AtConcurrency);
+    drop(second);
+    assert_eq!(limiters.running(two.id), 0, "both parts are released");
+    assert!(acquire(&two).is_some());
+    drop(first);
+    assert_eq!(limiters.in_use(LimitedId::Channel(of.id)).running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn full_account_leaves_nothing_taken_from_its_channel() {
+    let (limiters, of, account) = (limiters(), channel(5, 0), account(1, 1, 0, 0));
+    let rows = LimitedRow::of_attempt(&of, &account);
+    let held = limiters.try_acquire(rows, 0).unwrap();
+    assert!(limiters.try_acquire(rows, 0).is_none());
+    assert_eq!(limiters.in_use(LimitedId::Channel(of.id)).running, 1);
+    drop(held);
+    assert_eq!(limiters.in_use(LimitedId::Channel(of.id)).running, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_a_minute_of_a_channel_are_those_of_all_its_accounts() {
+    let (limiters, of, one, two) = (limiters(), channel(0, 3), account(1, 0, 0, 0), account(2, 0, 2, 0));
+    for account in [&one, &two, &two] {
+        limiters.try_acquire(LimitedRow::of_attempt(&of, account), 0).unwrap().begin();
+    }
+    for account in [&one, &two] {
+        let rows = LimitedRow::of_attempt(&of, account);
+        assert!(matches!(limiters.load(rows, 0), CapacityLoad::AtRate { .. }) && limiters.try_acquire(rows, 0).is_none());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn waiter_of_a_full_channel_is_handed_its_capacity_and_adds_that_of_an_account() {
+    let (limiters, of, one, two) = (limiters(), channel(1, 0), account(1, 1, 0, 0), account(2, 1, 0, 0));
+    let running = limiters.try_acquire(LimitedRow::of_attempt(&of, &one), 0).unwrap();
+    let waiting = spawn_waiter_of(&limiters, of.clone(), &[&one, &two], 1);
+    settle().await;
+    assert_eq!((limiters.waiting(one.id), limiters.waiting(two.id)), (0, 0), "it waits for the channel, once");
+    drop(running);
+    let rows = LimitedRow::of_attempt(&of, &two);
+    assert!(limiters.try_acquire(rows, 0).is_none(), "the capacity is handed over before another request can acquire it");
+    let mut permit = permit(waiting.await.unwrap());
+    assert!(permit.is_part_of(rows) && !permit.is_on(LimitedId::Account(two.id)));
+    assert!(limiters.extend(&mut permit, rows, 0));
+    assert_eq!(limiters.running(two.id), 1);
+    drop(permit);
+    assert_eq!((limiters.running(two.id), limiters.in_use(LimitedId::Channel(of.id)).running), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_that_waits_for_an_account_takes_nothing_of_its_channel() {
+    let (limiters, of, account) = (limiters(), channel(2, 0), account(1, 1, 0, 0));
+    let rows = LimitedRow::of_attempt(&of, &account);
+    let running = limiters.try_acquire(rows, 0).unwrap();
+    let waiting = spawn_waiter_of(&limiters, of.clone(), &[&account], 1);
+    settle().await;
+    assert_eq!((limiters.waiting(account.id), limiters.in_use(LimitedId::Channel(of.id)).running), (1, 1));
+    drop(running);
+    let mut permit = permit(waiting.await.unwrap());
+    assert!(limiters.extend(&mut permit, rows, 0));
+    assert_eq!((limiters.running(account.id), limiters.in_use(LimitedId::Channel(of.id)).running), (1, 1));
 }
 
 proptest! {
@@ -310,7 +402,7 @@ proptest! {
             let (mut held, mut waiting) = (Vec::new(), Vec::new());
             for (step, which) in steps {
                 match step {
-                    0 => held.extend(limiters.try_acquire(&account, 0)),
+                    0 => held.extend(limiters.acquire(&account, 0)),
                     1 if !held.is_empty() => drop(held.remove(which % held.len())),
                     2 => waiting.push(spawn_waiter(&limiters, &[&account], u8::try_from(which).unwrap())),
                     3 if !waiting.is_empty() => waiting.remove(which % waiting.len()).abort(),

@@ -1,4 +1,4 @@
-//! The requests that wait for one account: at most 100, in a [`FairQueue`].
+//! The requests that wait for one account or channel: at most 100, in a [`FairQueue`].
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -7,18 +7,18 @@ use tokio::sync::oneshot;
 use super::{Bounds, Permit};
 use crate::state::shares::{Bound, FairQueue};
 
-/// Maximum waiters per account.
+/// Maximum waiters per account or channel.
 const MAX_WAITERS: usize = 100;
 
-/// The queue of an account.
-pub(super) fn account_queue() -> FairQueue<Waiter> {
+/// The queue of an account or channel.
+pub(super) fn wait_queue() -> FairQueue<Waiter> {
     FairQueue::new(Bound::AccountQueue, MAX_WAITERS)
 }
 
 #[derive(Debug)]
 pub(super) struct Waiter {
-    /// The account's limits when the request joined.
-    pub(super) bounds: Bounds,
+    /// The limits when the request joined.
+    pub(super) limits: Bounds,
     pub(super) tokens: u64,
     pub(super) handoff: Handoff,
 }
