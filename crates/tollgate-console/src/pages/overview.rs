@@ -69,6 +69,8 @@ struct OverviewPart {
     /// Its address for reloading; `None` for a period that has ended.
     refresh: Option<String>,
     alerts: Vec<AlertRow>,
+    /// Label and target of the link to the alerts that are not shown.
+    more_alerts: Option<(String, String)>,
     stores_contents: bool,
     checklist: Option<Checklist>,
     tiles: Vec<Tile>,
@@ -138,13 +140,17 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
     )?;
     let (recent, (busiest, active), events) =
         tokio::try_join!(errors::recent(request, &outcomes), keys::used(request, period), events::latest(request, period))?;
-    let (alerts, load, checklist) = tokio::try_join!(open_alerts(request), load_now(request), checklist::read(request))?;
+    let ((alerts, open), load, checklist) = tokio::try_join!(open_alerts(request), load_now(request), checklist::read(request))?;
     let log = |pairs: &[(&str, &str)]| request.url(&format!("/log?{}", period.log_query(pairs)));
     let address = request.url(&format!("/overview?{}&split={}", period.query(), split.word()));
     Ok(OverviewPart {
         layout: request.layout(t.say("nav.overview")),
         t,
         refresh: period.is_until_now().then_some(address),
+        more_alerts: (open > alerts.len()).then(|| {
+            let more = (open - alerts.len()).to_string();
+            (t.say_with("overview.more_alerts", &[("count", &more)]), request.url("/alerts"))
+        }),
         alerts,
         stores_contents: request.state.gateway.stores_contents(),
         checklist,
@@ -177,7 +183,8 @@ async fn load_now(request: &PageRequest) -> Result<LoadObject, ApiError> {
     request.read(operations::GET_LOAD, ApiCall::default()).await
 }
 
-async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
+/// The most urgent open alerts, the newest first of equal urgency, and how many there are. Models without a price are one alert.
+async fn open_alerts(request: &PageRequest) -> Result<(Vec<AlertRow>, usize), ApiError> {
     let t = request.t();
     let found: ApiPage<AlertObject> = request.read(operations::LIST_ALERTS, get(&[("state", "open"), ("limit", ALERTS)])).await?;
     let row = |alert: &AlertObject| {
@@ -207,8 +214,15 @@ async fn open_alerts(request: &PageRequest) -> Result<Vec<AlertRow>, ApiError> {
             rows.push(AlertRow { text: unpriced_models(t, &models), link, ..row(newest) });
         }
     }
+    let open = rows.len();
+    rows.sort_by_key(|row| urgency(row.tone));
     rows.truncate(MAX_ALERTS);
-    Ok(rows)
+    Ok((rows, open))
+}
+
+/// The order of alerts by tone.
+fn urgency(tone: &str) -> usize {
+    ["bad", "warn"].iter().position(|known| *known == tone).unwrap_or(2)
 }
 
 /// Several models without a price in one sentence.
@@ -241,6 +255,13 @@ fn change(now: u64, before: u64) -> Option<(bool, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn alerts_of_failures_come_before_warnings_and_news() {
+        let mut tones = ["info", "bad", "warn", "bad"];
+        tones.sort_by_key(|tone| urgency(tone));
+        assert_eq!(tones, ["bad", "bad", "warn", "info"]);
+    }
 
     #[test]
     fn change_is_relative_to_the_previous_period() {

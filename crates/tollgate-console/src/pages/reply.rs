@@ -58,7 +58,7 @@ impl From<askama::Error> for PageFailure {
 }
 
 impl PageReply {
-    const fn empty(status: StatusCode) -> Self {
+    pub(super) const fn empty(status: StatusCode) -> Self {
         Self { status, headers: Vec::new(), html: String::new(), rest: None, cause: None, connects_to: None }
     }
 
@@ -87,6 +87,11 @@ impl PageReply {
     pub(crate) fn redirect(location: &str) -> Self {
         let reply = Self::empty(StatusCode::SEE_OTHER);
         reply.header("location", location)
+    }
+
+    /// Makes the script that asked for a part of a page load this address of the console instead.
+    pub(crate) fn leaving_to(self, location: &str) -> Self {
+        self.header("hx-redirect", location)
     }
 
     /// Adds a header. Values that cannot be in a header are left out: they are addresses and cookies made by the console.

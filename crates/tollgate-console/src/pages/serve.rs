@@ -174,6 +174,10 @@ async fn read_form(parts: &Parts, body: Body, max_bytes: usize) -> Result<FormDa
 fn to_sign_in(page: &PageRequest) -> PageReply {
     let encoded = |path: &str| byte_serialize(path.as_bytes()).collect::<String>();
     match page.page_of_form.as_deref() {
+        None if page.wants_part() => {
+            let sign_in = page.url(&format!("/sign-in?to={}", encoded(&page.address)));
+            PageReply::empty(http::StatusCode::UNAUTHORIZED).leaving_to(&sign_in)
+        }
         None => PageReply::redirect(&page.url(&format!("/sign-in?to={}", encoded(&page.address)))),
         // The form that signs out has no page of its own.
         Some("/") => PageReply::redirect(&page.url("/sign-in")),
@@ -192,6 +196,10 @@ fn finish(route: &PageRoute, page: &PageRequest, answered: Result<PageReply, Pag
     };
     match &failure {
         PageFailure::Api(error) if error.status == http::StatusCode::UNAUTHORIZED && page.signed_in.is_none() => to_sign_in(page),
+        // The whole page says what went wrong. A page inside a page would not.
+        PageFailure::Api(_) | PageFailure::Template(_) if page.wants_part() => {
+            problem::page(page, &failure).leaving_to(&page.url(&page.address))
+        }
         PageFailure::Api(_) | PageFailure::Template(_) => problem::page(page, &failure),
     }
 }

@@ -54,8 +54,8 @@ pub(super) fn defaults() -> FormData {
         ("sale_multiplier", "1"),
         ("limit_on", "sale"),
         ("routing", "weighted"),
-        ("translation", "lenient"),
-        ("stream_break", "provider_usage"),
+        ("translation", "strict"),
+        ("stream_break", "delivered"),
     ])
 }
 

@@ -160,3 +160,19 @@ fn stored_contents_are_read_as_messages_and_removed() {
     assert_eq!(ann.get(&admin.gateway, &path).status, 404);
     assert!(!ann.page(&admin.gateway, &format!("/log/{record}")).contains(&path));
 }
+
+#[test]
+fn part_of_a_page_that_cannot_be_shown_makes_the_browser_load_a_whole_page() {
+    let admin = Admin::echo();
+    make_member(&admin, "op", "operator");
+    let op = signed_in(&admin, "op");
+    let part = |request: Request| admin.gateway.send(&request.header("hx-request", "true"));
+    // The session has ended: the sign-in returns to the page.
+    let ended = part(Request::get("/log?model=echo"));
+    assert_eq!((ended.status, ended.header("hx-redirect")), (401, Some("/sign-in?to=%2Flog%3Fmodel%3Decho")), "{}", ended.text());
+    assert_eq!((ended.header("location"), ended.text().as_str()), (None, ""));
+    let missing = part(op.with_cookies(Request::get("/log/req_unknown")));
+    assert_eq!((missing.status, missing.header("hx-redirect")), (404, Some("/log/req_unknown")));
+    let whole = admin.gateway.send(&Request::get("/log?model=echo").header("accept", "text/html"));
+    assert_eq!((whole.status, whole.header("hx-redirect")), (303, None));
+}
