@@ -59,7 +59,7 @@ use tollgate_store::{
 use crate::{api_error::ApiError, response::ApiResponse};
 use request_context::RequestContext;
 use route::{Method, Needs, RequestSchema, Resource, ResponseSchema, Route, handler};
-pub use usage::{parse_status, parse_tags};
+pub use usage::{parse_outcomes, parse_status, parse_tags};
 
 const DOCUMENT: Resource = Resource { tag: "document", needs: Needs::Scope(AdminScope::Member) };
 

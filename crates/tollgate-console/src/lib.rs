@@ -34,7 +34,7 @@ mod usage_files;
 mod usage_format;
 mod usage_parquet;
 
-pub use api::{parse_field_args, parse_status, parse_tags, preferences::is_time_zone, route_fields};
+pub use api::{parse_field_args, parse_outcomes, parse_status, parse_tags, preferences::is_time_zone, route_fields};
 pub use appearance::{Announcement, Appearance, is_image};
 pub use axum::body::Body;
 pub use caller::is_caller_path;

@@ -2,7 +2,10 @@
 
 use std::borrow::Cow;
 
-use tollgate_core::{AccountId, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, TagName, Timestamp, UsageRecord};
+use tollgate_core::{
+    AccountId, AttemptRecord, AttemptResult, ChannelId, GroupId, KeyId, MemberId, NanoUsd, Outcome, RequestId, TagName, Timestamp,
+    UsageRecord,
+};
 use tollgate_protocol::{FinishReason, Protocol};
 
 use crate::rollup::{Histogram, RequestTimes};
@@ -22,7 +25,8 @@ pub struct UsageFilter {
     pub account: Option<AccountId>,
     /// Only requests that callers sent in this protocol.
     pub protocol: Option<Protocol>,
-    pub outcome: Option<Outcome>,
+    /// Only requests with one of these outcomes; with any if it is empty.
+    pub outcomes: Vec<Outcome>,
     /// Only requests with this error id, exclusion code or other code.
     pub reason: Option<String>,
     /// Only requests with all of these tags.
@@ -63,6 +67,9 @@ pub struct RecordConditions {
     pub tried_channel: Option<ChannelId>,
     /// The same of an account.
     pub tried_account: Option<AccountId>,
+    /// Whether the attempt of `tried_channel` or `tried_account` must have failed. That of the record ([`UsageRecord::subject`])
+    /// failed if the request did, any other one by its own result. An attempt that was cancelled did not fail.
+    pub tried_failed: bool,
     /// The requested model of a request that was refused because no group of its key offers that model. Such names are the
     /// caller's, so that [`UsageFilter::model`] does not find them.
     pub unknown_model: Option<String>,
@@ -92,8 +99,8 @@ impl RecordConditions {
             && least(self.min_duration_us, Some(record.duration_us))
             && self.client_request_id.as_ref().is_none_or(|id| record.client_request_id.as_ref() == Some(id))
             && self.address.as_ref().is_none_or(|address| record.address.as_ref() == Some(address))
-            && self.tried_channel.is_none_or(|channel| record.attempts.iter().any(|attempt| attempt.channel == channel))
-            && self.tried_account.is_none_or(|account| record.attempts.iter().any(|attempt| attempt.account == account))
+            && self.tried_channel.is_none_or(|channel| self.tried(record, |attempt| attempt.channel == channel))
+            && self.tried_account.is_none_or(|account| self.tried(record, |attempt| attempt.account == account))
             && self
                 .unknown_model
                 .as_ref()
@@ -101,7 +108,24 @@ impl RecordConditions {
             && self.failed_over.is_none_or(|failed_over| (record.attempts.len() > 1) == failed_over)
             && self.empty.is_none_or(|empty| record.is_empty_answer() == empty)
     }
+
+    /// Whether the record has an attempt like this, and a failed one if only these are wanted.
+    fn tried(&self, record: &UsageRecord, is_meant: impl Fn(&AttemptRecord) -> bool) -> bool {
+        let subject = record.subject();
+        let failed = |(at, attempt): &(usize, &AttemptRecord)| {
+            if subject == Some(*at) {
+                FAILED_OUTCOMES.contains(&record.outcome)
+            } else {
+                !matches!(attempt.result, AttemptResult::Answered | AttemptResult::Cancelled)
+            }
+        };
+        let mut meant = record.attempts.iter().enumerate().filter(|(_, attempt)| is_meant(attempt));
+        meant.any(|attempt| !self.tried_failed || failed(&attempt))
+    }
 }
+
+/// Outcomes of requests whose last attempt failed.
+pub(crate) const FAILED_OUTCOMES: [Outcome; 2] = [Outcome::UpstreamBroke, Outcome::Refused];
 
 impl UsageFilter {
     /// Whether the filter selects a record. Order, cursor and limit are not considered.
@@ -116,7 +140,7 @@ impl UsageFilter {
             && self.channel.is_none_or(|channel| subject().is_some_and(|attempt| attempt.channel == channel))
             && self.account.is_none_or(|account| subject().is_some_and(|attempt| attempt.account == account))
             && self.protocol.is_none_or(|protocol| record.protocol_in == protocol)
-            && self.outcome.is_none_or(|outcome| record.outcome == outcome)
+            && (self.outcomes.is_empty() || self.outcomes.contains(&record.outcome))
             && self.reason.as_ref().is_none_or(|reason| record.reason.as_ref() == Some(reason))
             && self.tags.iter().all(|tag| record.tags.get(tag.name.as_str()) == Some(&tag.value))
             && self.conditions.meets(record)

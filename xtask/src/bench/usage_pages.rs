@@ -12,7 +12,7 @@ use super::usage_api::MONTH;
 
 /// Times each page is asked for; the slowest counts.
 const RUNS: usize = 5;
-pub(super) const PAGES: [&str; 28] = [
+pub(super) const PAGES: [&str; 29] = [
     "console",
     "overview",
     "overview?range=7d",
@@ -22,6 +22,7 @@ pub(super) const PAGES: [&str; 28] = [
     "log?MONTH",
     "log?MONTH&model=model-11",
     "log?MONTH&outcome=upstream_broke",
+    "log?MONTH&outcome=not_completed",
     "keys",
     "keys?sort=spent",
     "keys?search=key 7",

@@ -23,7 +23,8 @@ pub(super) async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
     let deep = UsageFilter { limit: 100, since: None, until: Some(at(40, 12_345_678)), ..UsageFilter::default() };
     let after = store.usage.page(&deep).await?.items.last().map(|record| UsageCursor(record.id));
     let page = UsageFilter { limit: 100, ..UsageFilter::default() };
-    let pages: [(&str, UsageFilter); 7] = [
+    let not_completed = vec![Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped];
+    let pages: [(&str, UsageFilter); 8] = [
         ("newest page", page.clone()),
         ("page in the middle", UsageFilter { after, ..page.clone() }),
         ("oldest page", UsageFilter { order: SortOrder::Oldest, ..page.clone() }),
@@ -33,7 +34,8 @@ pub(super) async fn time_pages(store: &Store) -> Result<Duration, StoreError> {
             UsageFilter { group: Some(group(3)), since: Some(at(20, 0)), until: Some(at(21, 0)), ..page.clone() },
         ),
         ("page of a model", UsageFilter { model: Some("model-11".to_owned()), ..page.clone() }),
-        ("page of what the upstream broke", UsageFilter { outcome: Some(Outcome::UpstreamBroke), ..page }),
+        ("page of what the upstream broke", UsageFilter { outcomes: vec![Outcome::UpstreamBroke], ..page.clone() }),
+        ("page of what was not completed", UsageFilter { outcomes: not_completed, ..page }),
     ];
     let mut longest = Duration::ZERO;
     for (what, filter) in pages {
@@ -82,7 +84,7 @@ pub(super) async fn time_unaligned(store: &Store) -> Result<Duration, StoreError
         (", of a key by day", UsageFilter { key: Some(key(7)), ..any.clone() }, SummaryBy::Day),
         (", of a model by key", UsageFilter { model: Some("model-11".to_owned()), ..any.clone() }, SummaryBy::Key),
         (", of a group by model", UsageFilter { group: Some(group(3)), ..any.clone() }, SummaryBy::Model),
-        (", of the completed by day", UsageFilter { outcome: Some(Outcome::Completed), ..any }, SummaryBy::Day),
+        (", of the completed by day", UsageFilter { outcomes: vec![Outcome::Completed], ..any }, SummaryBy::Day),
     ];
     let mut longest = Duration::ZERO;
     for (range, since, until) in ranges {

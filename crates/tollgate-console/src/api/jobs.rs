@@ -22,7 +22,7 @@ use super::{
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
     schema::{COUNT, MODEL_NAME, NAME, TEXT, both, needed, read},
-    usage::OUTCOMES,
+    usage::outcomes,
 };
 use crate::{
     api_error::ApiError,
@@ -46,6 +46,9 @@ const MAX_CATALOG_FILE: usize = 4_000_000;
 
 /// A UTC day, such as `2026-11-30`.
 const DAY: Kind = Kind::Text { min: 10, max: 10 };
+
+/// One outcome, or several separated by commas.
+const OUTCOME: Kind = Kind::Text { min: 1, max: 100 };
 
 /// Parameters of a replay, of an import, and of an export.
 const REPLAY_PARAMETERS: &[&str] = &["file", "key", "member", "group", "model", "outcome", "since", "until"];
@@ -91,7 +94,7 @@ static JOB: Object = Object::of(
         parameter("member", NAME, "Replay: only requests of this member, by name or id."),
         parameter("group", NAME, "Replay: only requests served by this group, by name or id."),
         parameter("model", MODEL_NAME, "Replay: only requests for this model."),
-        parameter("outcome", Kind::Word(OUTCOMES), "Replay: only requests with this outcome."),
+        parameter("outcome", OUTCOME, "Replay: only requests with this outcome; of several, separated by commas, one must match."),
         parameter("since", Kind::Time, "Replay: only requests that arrived at or after this time."),
         parameter("until", Kind::Time, "Replay: only requests that arrived before this time."),
         parameter("built_in", Kind::Flag, "Import: true: the list that is built into the program."),
@@ -295,7 +298,7 @@ fn replay(body: &InputFields) -> Result<JobRequest, ApiError> {
     let text = |name: &str| body.text(name).map(str::to_owned);
     let filter = UsageFilter {
         model: text("model"),
-        outcome: body.0.get("outcome").and_then(|word| serde_json::from_value(word.clone()).ok()),
+        outcomes: body.text("outcome").map(outcomes).transpose()?.unwrap_or_default(),
         since: body.time("since"),
         until: body.time("until"),
         ..UsageFilter::default()
@@ -419,10 +422,11 @@ mod tests {
         });
         let Ok(JobRequest::Replay(found)) = replay(&body(&sent)) else { panic!("a replay") };
         assert_eq!(found.records.key.as_deref(), Some("k"));
-        assert_eq!(found.records.filter.outcome, Some(tollgate_core::Outcome::Refused));
+        assert_eq!(found.records.filter.outcomes, [tollgate_core::Outcome::Refused]);
         assert_eq!(found.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
         let refused = |value: Value| replay(&body(&value)).unwrap_err().message().to_owned();
         assert!(refused(json!({"kind": "replay", "key": "x"})).contains("'file'"));
+        assert!(refused(json!({"kind": "replay", "file": "x", "outcome": "refused,well"})).contains("'well'"));
         let referring = "[[key]]\nname = \"k\"\nsecret = \"file:/etc/passwd\"\n";
         assert!(refused(json!({"kind": "replay", "file": referring})).contains("the secret itself"));
         let long = "#".repeat(MAX_CATALOG_FILE + 1);

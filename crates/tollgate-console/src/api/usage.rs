@@ -24,10 +24,10 @@ use super::{
     schema::{COUNT, TEXT, USD, both, read},
 };
 use crate::{api_error::ApiError, response::ApiResponse, time::time_value, usage_format};
-pub(super) use filter::OUTCOMES;
+pub(super) use filter::outcomes;
 pub(crate) use filter::tags;
 use filter::{FILTER, filter};
-pub use filter::{parse_status, parse_tags};
+pub use filter::{parse_outcomes, parse_status, parse_tags};
 pub(crate) use summary::tag_grouping;
 use view::UsageView;
 
@@ -82,7 +82,7 @@ const ATTEMPT_ENTRY: Kind = Kind::Object(&ATTEMPT);
 const RECORD_FIELDS: &[FieldShape] = &[
     read("id", Kind::Id("req_"), "Request id."),
     read("at", Kind::Time, "Arrival of the request."),
-    read("outcome", Kind::Word(OUTCOMES), "Outcome."),
+    read("outcome", Kind::Word(filter::OUTCOMES), "Outcome."),
     read("reason", TEXT, "Error id or exclusion code.").or_null(),
     read("detail", TEXT, "Error message sent to the caller.").or_null(),
     read("status", COUNT, "HTTP status sent to the caller."),

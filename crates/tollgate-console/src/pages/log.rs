@@ -16,6 +16,7 @@ use serde::Deserialize;
 use tollgate_core::NanoUsd;
 use tollgate_store::AdminScope;
 
+pub(super) use self::filter::NOT_COMPLETED;
 use self::{
     filter::{FilterFault, FilterField, LONGEST_RANGE, LogFilter},
     record::{RecordDetail, RecordObject},
@@ -105,6 +106,8 @@ struct LogPart {
     chart: Option<Chart>,
     rows: Vec<LogRow>,
     is_filtered: bool,
+    /// Further fields of the filter that are set, with their values.
+    chosen: Vec<String>,
     /// Whether the filter is invalid, and nothing was searched.
     is_refused: bool,
     clear: String,
@@ -257,6 +260,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         link: request.url(&format!("/log?{}", filter.with_range(word))),
         is_chosen: filter.range == Some(word),
     });
+    let chosen = |(field, value): (&str, String)| t.say_with("log.expected.of_field", &[("field", field), ("text", &value)]);
     // Its times are typed in the fields of the form.
     let custom = RangeChoice {
         label: t.say("period.custom"),
@@ -279,6 +283,7 @@ async fn find(request: &PageRequest, filter: &LogFilter, is_operator: bool) -> R
         chart: None,
         rows: Vec::new(),
         is_filtered: filter.is_set(),
+        chosen: filter.fields(t, &[]).into_iter().filter_map(FilterField::chosen).map(chosen).collect(),
         is_refused: false,
         clear: request.url("/log"),
         wider: (filter.range != Some(LONGEST_RANGE)).then(|| request.url(&format!("/log?{}", filter.with_range(LONGEST_RANGE)))),

@@ -3,7 +3,7 @@
 
 pub(super) mod charts;
 mod checklist;
-mod errors;
+pub(super) mod errors;
 pub(super) mod events;
 mod figures;
 mod health;
@@ -34,7 +34,7 @@ use super::{
     layout::{Layout, Script},
     lines::LineChart,
     locale::Locale,
-    log::{Buckets, outcome_chart},
+    log::{Buckets, NOT_COMPLETED, outcome_chart},
     operations,
     period::{Period, PeriodPicker},
     reply::{PageFailure, PageReply},
@@ -139,7 +139,7 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
         health::channels(request, period),
     )?;
     let (recent, (busiest, active), events) =
-        tokio::try_join!(errors::recent(request, &outcomes), keys::used(request, period), events::latest(request, period))?;
+        tokio::try_join!(errors::recent(request, &outcomes, &[]), keys::used(request, period), events::latest(request, period))?;
     let ((alerts, open), load, checklist) = tokio::try_join!(open_alerts(request), load_now(request), checklist::read(request))?;
     let log = |pairs: &[(&str, &str)]| request.url(&format!("/log?{}", period.log_query(pairs)));
     let address = request.url(&format!("/overview?{}&split={}", period.query(), split.word()));
@@ -168,7 +168,7 @@ async fn load(request: &PageRequest, period: &Period) -> Result<OverviewPart, Ap
         tokens: charts::tokens(request, period, &series),
         channels,
         errors: recent,
-        all_errors: log(&[]),
+        all_errors: log(&[("outcome", NOT_COMPLETED)]),
         keys: busiest,
         events,
     })

@@ -10,6 +10,7 @@ use crate::{
 };
 
 const MINUTE_US: i64 = 60_000_000;
+const HOUR_US: i64 = 60 * MINUTE_US;
 /// The times until now that can be chosen, in minutes.
 const UNTIL_NOW: [(&str, i64); 5] = [("15m", 15), ("1h", 60), ("24h", 1_440), ("7d", 10_080), ("30d", 43_200)];
 const MONTH: &str = "month";
@@ -138,6 +139,16 @@ impl Period {
             None => query.append_pair("since", &rfc3339(self.since)).append_pair("until", &rfc3339(self.until)),
         };
         query.extend_pairs(pairs).finish()
+    }
+
+    /// The same with the whole hours at its ends, as sums over attempts have them. For one of several days they make no difference.
+    pub(crate) fn in_whole_hours(&self) -> Self {
+        if self.has_days() {
+            return self.clone();
+        }
+        let until = self.until.0;
+        let until = if self.is_until_now() { until } else { until + (-until).rem_euclid(HOUR_US) };
+        Self::fixed(self.since.0 - self.since.0.rem_euclid(HOUR_US), until)
     }
 
     /// The bars of charts: their beginnings and width.
@@ -294,6 +305,9 @@ mod tests {
         assert_eq!(fixed.of_sums(), [("since", fixed.ends().0), ("until", fixed.ends().1)]);
         assert_eq!(of("range=1h").of_sums(), [("since", of("range=1h").ends().0)]);
         assert!(!fixed.is_until_now() && of("range=1h").is_until_now());
+        assert_eq!(fixed.in_whole_hours().ends().1, "2026-11-20T13:00:00Z");
+        assert_eq!(of("range=1h").in_whole_hours().ends(), ("2026-11-20T23:00:00Z".to_owned(), of("range=1h").ends().1));
+        assert_eq!(of("range=7d").in_whole_hours().word, Some("7d"));
         // Invalid times fall back to the default period.
         for wrong in ["since=2026-11-20T10:00&until=2026-11-20T10:00", "since=x&until=y", "since=2026-11-20T10:00"] {
             assert_eq!(of(wrong).word, Some("24h"), "{wrong}");

@@ -144,7 +144,7 @@ pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
         UsageFilter { key: Some(record(1).key), ..UsageFilter::default() },
         UsageFilter { member: Some(record(0).member), ..UsageFilter::default() },
         UsageFilter { group: record(0).group, ..UsageFilter::default() },
-        UsageFilter { model: Some("model-2".to_owned()), outcome: Some(Outcome::Completed), ..UsageFilter::default() },
+        UsageFilter { model: Some("model-2".to_owned()), outcomes: vec![Outcome::Completed], ..UsageFilter::default() },
         UsageFilter { since: Some(at(10)), until: Some(at(20)), ..UsageFilter::default() },
         UsageFilter { model: Some("model-2' OR '1'='1".to_owned()), ..UsageFilter::default() },
     ];
@@ -157,7 +157,7 @@ pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
                     && filter.member.is_none_or(|member| member == record.member)
                     && filter.group.is_none_or(|group| Some(group) == record.group)
                     && filter.model.as_ref().is_none_or(|model| Some(model) == record.model.as_ref())
-                    && filter.outcome.is_none_or(|outcome| outcome == record.outcome)
+                    && (filter.outcomes.is_empty() || filter.outcomes.contains(&record.outcome))
                     && filter.since.is_none_or(|since| record.at >= since)
                     && filter.until.is_none_or(|until| record.at < until)
             })
@@ -402,7 +402,7 @@ pub(super) async fn sums_of_any_range_equal_those_of_its_records(store: &Store) 
             member: narrow(2).then_some(sample.member),
             group: sample.group.filter(|_| narrow(3)),
             model: sample.model.filter(|_| narrow(4)),
-            outcome: narrow(5).then_some(sample.outcome),
+            outcomes: if narrow(5) { vec![sample.outcome] } else { Vec::new() },
             since: (!narrow(6)).then_some(since),
             until: (!narrow(7)).then_some(until),
             ..UsageFilter::default()

@@ -180,6 +180,7 @@ pub(super) async fn sums_by_every_pair_of_dimensions_equal_those_of_the_records(
     }
     let sample = &records[22];
     let attempt = &sample.attempts[1];
+    let not_completed = vec![Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped];
     let filters = [
         UsageFilter { channel: Some(attempt.channel), ..UsageFilter::default() },
         UsageFilter { account: Some(attempt.account), ..UsageFilter::default() },
@@ -191,6 +192,11 @@ pub(super) async fn sums_by_every_pair_of_dimensions_equal_those_of_the_records(
         UsageFilter { tags: vec![tagged("project", "p2")], key: Some(sample.key), ..UsageFilter::default() },
         UsageFilter { tags: vec![tagged("project", "p0"), tagged("user", "user 35 \u{fc}")], ..UsageFilter::default() },
         UsageFilter { tags: vec![tagged("project", "p9")], ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed.clone(), ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed.clone(), key: Some(sample.key), ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed.clone(), account: Some(attempt.account), ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed, tags: vec![tagged("project", "p2")], ..UsageFilter::default() },
+        UsageFilter { outcomes: vec![Outcome::Refused, Outcome::Completed], ..UsageFilter::default() },
         UsageFilter { tags: vec![tagged("missing", "p2")], ..UsageFilter::default() },
         UsageFilter {
             conditions: RecordConditions { min_tokens: Some(300), stream: Some(true), ..RecordConditions::default() },
@@ -213,6 +219,7 @@ pub(super) async fn pages_contain_the_records_that_meet_every_condition(store: &
     let (reference, _dir, records) = with_reference(store).await;
     let sample = &records[22];
     let attempt = &sample.attempts[1];
+    let not_completed = vec![Outcome::CallerLeft, Outcome::UpstreamBroke, Outcome::Refused, Outcome::GatewayStopped];
     let of = |conditions: RecordConditions| UsageFilter { conditions, ..UsageFilter::default() };
     let none = RecordConditions::default;
     let filters = [
@@ -239,11 +246,18 @@ pub(super) async fn pages_contain_the_records_that_meet_every_condition(store: &
         of(RecordConditions { address: Some("10.0.0.0".to_owned()), client_request_id: Some("theirs-0".to_owned()), ..none() }),
         of(RecordConditions { tried_channel: Some(attempt.channel), ..none() }),
         of(RecordConditions { tried_account: Some(sample.attempts[0].account), ..none() }),
+        of(RecordConditions { tried_channel: Some(attempt.channel), tried_failed: true, ..none() }),
+        of(RecordConditions { tried_account: Some(attempt.account), tried_failed: true, ..none() }),
+        UsageFilter { outcomes: not_completed.clone(), ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed.clone(), key: Some(sample.key), ..UsageFilter::default() },
+        UsageFilter { outcomes: not_completed, channel: Some(attempt.channel), ..UsageFilter::default() },
+        UsageFilter { outcomes: vec![Outcome::Refused, Outcome::Refused], ..UsageFilter::default() },
+        UsageFilter { outcomes: vec![Outcome::Refused, Outcome::Completed], ..UsageFilter::default() },
         of(RecordConditions { unknown_model: records[38].model.clone(), ..none() }),
         UsageFilter { group: records[12].group, ..of(RecordConditions { unknown_model: records[12].model.clone(), ..none() }) },
         UsageFilter {
             key: Some(sample.key),
-            outcome: Some(Outcome::Refused),
+            outcomes: vec![Outcome::Refused],
             ..of(RecordConditions { address: Some("10.0.0.1".to_owned()), status: Some((429, 429)), ..none() })
         },
     ];

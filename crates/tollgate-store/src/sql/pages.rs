@@ -159,13 +159,14 @@ impl SqlStore {
     /// many.
     async fn indexed_conditions(&self, refs: &RefFilter) -> Result<Option<Vec<String>>, StoreError> {
         let of_keys = |keys: &[i64]| keys.iter().map(|key| format!(" AND key = {key}")).collect::<Vec<_>>();
-        if !refs.is_of_callers_and_outcome() {
+        if !refs.is_of_callers_and_outcomes() {
             return Ok(None);
         }
-        Ok(match (&refs.keys, &refs.members, refs.outcome) {
+        Ok(match (&refs.keys, &refs.members, &refs.outcomes) {
             (None, None, None) => Some(vec![String::new()]),
             (Some(keys), None, None) => Some(of_keys(keys)),
-            (None, None, Some(1..)) => Some(vec![refs.sql()]),
+            // The index has the records of each outcome in order.
+            (None, None, Some(_)) => refs.indexed_outcomes().map(|outcomes| outcomes.iter().copied().map(of_outcome).collect()),
             (None, Some(members), None) => {
                 let sql = AssertSqlSafe(format!(
                     "SELECT DISTINCT key FROM key_days WHERE member IN ({}) LIMIT {}",
@@ -297,6 +298,11 @@ impl SqlStore {
     }
 }
 
+/// The condition of an outcome's part of the index `usage_failed`, whose own condition it repeats, so that the databases use it.
+fn of_outcome(outcome: i64) -> String {
+    format!(" AND outcome <> 0 AND outcome = {outcome}")
+}
+
 /// Minutes between which times are looked up in the roll-ups: [from, to).
 type Minutes = (i64, Option<i64>);
 
@@ -373,6 +379,35 @@ mod tests {
             expected.reverse();
         }
         store.close().await;
+    }
+
+    #[test]
+    fn records_of_each_failed_outcome_are_read_in_the_order_of_an_index() {
+        let database = rusqlite::Connection::open_in_memory().unwrap();
+        database.execute_batch(include_str!("../../migrations/0001_usage.sqlite.sql")).unwrap();
+        let refs = RefFilter { outcomes: Some(vec![1, 3]), ..RefFilter::default() };
+        assert!(refs.is_of_callers_and_outcomes());
+        for outcome in refs.indexed_outcomes().unwrap() {
+            let search = PageSearch {
+                filter: &refs,
+                order: SortOrder::Newest,
+                range: ArrivalRange { from: Some(MIDNIGHT.0), to: None },
+                after: None,
+                wanted: 51,
+                found: Vec::new(),
+                read: 0,
+                searches: 0,
+            };
+            let (sql, _) = search.query(&of_outcome(*outcome), search.range);
+            let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+            let mut rows = statement.raw_query();
+            let mut steps = Vec::new();
+            while let Some(row) = rows.next().unwrap() {
+                steps.push(row.get::<_, String>(3).unwrap());
+            }
+            // Without a sort.
+            assert!(steps.len() == 1 && steps[0].contains("INDEX usage_failed (outcome=? AND id>?)"), "{steps:?}");
+        }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use std::fmt::{self, Write as _};
 
 use sqlx::Row as _;
-use tollgate_core::{MemberId, Outcome, RequestId, Timestamp};
+use tollgate_core::{AttemptResult, MemberId, Outcome, RequestId, Timestamp};
 use tollgate_protocol::Method;
 
 use super::{
@@ -18,7 +18,7 @@ use super::{
     usage_reader::LookUp,
     usage_rows,
 };
-use crate::{RecordConditions, StoreError, TagCondition, UsageFilter};
+use crate::{RecordConditions, StoreError, TagCondition, UsageFilter, usage::FAILED_OUTCOMES};
 
 /// A filter with the numbers of its texts: one for each name that a row had. Its columns have the same names in all tables.
 #[derive(Clone, Debug, Default)]
@@ -31,7 +31,8 @@ pub(super) struct RefFilter {
     pub(super) accounts: Option<Vec<i64>>,
     pub(super) reasons: Option<Vec<i64>>,
     pub(super) protocol: Option<i64>,
-    pub(super) outcome: Option<i64>,
+    /// Not all outcomes, in the order of their numbers.
+    pub(super) outcomes: Option<Vec<i64>>,
     pub(super) tags: Vec<TagFilter>,
     pub(super) conditions: RecordConditions,
     /// The conditions on texts of records, each beginning with ` AND `.
@@ -60,8 +61,8 @@ impl RefFilter {
         self.lists().iter().any(|(_, numbers)| numbers.is_some_and(<[i64]>::is_empty))
     }
 
-    /// The columns that are compared with numbers of the dictionary.
-    fn lists(&self) -> [(&'static str, Option<&[i64]>); 7] {
+    /// The columns that are compared with several numbers: of the dictionary, and of outcomes.
+    fn lists(&self) -> [(&'static str, Option<&[i64]>); 8] {
         [
             ("key", self.keys.as_deref()),
             ("member", self.members.as_deref()),
@@ -70,14 +71,14 @@ impl RefFilter {
             ("channel", self.channels.as_deref()),
             ("account", self.accounts.as_deref()),
             ("reason", self.reasons.as_deref()),
+            ("outcome", self.outcomes.as_deref()),
         ]
     }
 
     /// The columns that it compares, besides tags.
     pub(super) fn columns(&self) -> impl Iterator<Item = &'static str> {
-        let words = [("protocol_in", self.protocol), ("outcome", self.outcome)];
-        let words = words.into_iter().filter(|(_, word)| word.is_some()).map(|(column, _)| column);
-        self.lists().into_iter().filter(|(_, numbers)| numbers.is_some()).map(|(column, _)| column).chain(words)
+        let protocol = self.protocol.map(|_| "protocol_in");
+        self.lists().into_iter().filter(|(_, numbers)| numbers.is_some()).map(|(column, _)| column).chain(protocol)
     }
 
     /// Whether the filter names keys or members.
@@ -85,8 +86,8 @@ impl RefFilter {
         self.keys.is_some() || self.members.is_some()
     }
 
-    /// Whether the filter names only keys, members and an outcome.
-    pub(super) fn is_of_callers_and_outcome(&self) -> bool {
+    /// Whether the filter names only keys, members and outcomes.
+    pub(super) fn is_of_callers_and_outcomes(&self) -> bool {
         let is_known = |column: &str| ["key", "member", "outcome"].contains(&column);
         self.columns().all(is_known) && self.tags.is_empty() && self.conditions.is_empty()
     }
@@ -109,10 +110,9 @@ impl RefFilter {
 
     /// The indexes of the packed table's dimensions that the filter compares, each with the permitted numbers. Tags are left out.
     pub(super) fn conditions_on_cells(&self, table: &SumTable) -> Vec<(usize, Vec<i64>)> {
-        let words = [("protocol_in", self.protocol), ("outcome", self.outcome)];
-        let words = words.into_iter().filter_map(|(column, word)| Some((column, vec![word?])));
+        let protocol = self.protocol.map(|protocol| ("protocol_in", vec![protocol]));
         let lists = self.lists().into_iter().filter_map(|(column, numbers)| Some((column, numbers?.to_vec())));
-        lists.chain(words).filter_map(|(column, numbers)| Some((table.place(column)?, numbers))).collect()
+        lists.chain(protocol).filter_map(|(column, numbers)| Some((table.place(column)?, numbers))).collect()
     }
 
     /// The condition of the only tag on a table of sums, beginning with ` AND `.
@@ -131,7 +131,7 @@ impl RefFilter {
         for (column, numbers) in self.lists().into_iter().filter(|(column, _)| table.has(column)) {
             push_list(&mut sql, column, numbers);
         }
-        self.push_words(&mut sql, |column| table.has(column));
+        self.push_protocol(&mut sql, |column| table.has(column));
         sql
     }
 
@@ -141,7 +141,11 @@ impl RefFilter {
         for (column, numbers) in self.lists() {
             push_list(&mut sql, column, numbers);
         }
-        self.push_words(&mut sql, |_| true);
+        if self.indexed_outcomes().is_some() {
+            // Repeats the condition of the partial index `usage_failed`, so that the databases use it.
+            push(&mut sql, format_args!(" AND outcome <> {COMPLETED}"));
+        }
+        self.push_protocol(&mut sql, |_| true);
         let RecordConditions { status, stream, min_sale, min_cost, min_tokens, min_ttft_us, min_duration_us, .. } =
             &self.conditions;
         let least = [
@@ -176,18 +180,20 @@ impl RefFilter {
         sql
     }
 
-    fn push_words(&self, sql: &mut String, has: impl Fn(&str) -> bool) {
+    /// The outcomes, if each has its records in an index: all but completed ones.
+    pub(super) fn indexed_outcomes(&self) -> Option<&[i64]> {
+        self.outcomes.as_deref().filter(|outcomes| !outcomes.contains(&COMPLETED))
+    }
+
+    fn push_protocol(&self, sql: &mut String, has: impl Fn(&str) -> bool) {
         if let Some(protocol) = self.protocol.filter(|_| has("protocol_in")) {
             push(sql, format_args!(" AND protocol_in = {protocol}"));
-        }
-        if let Some(outcome) = self.outcome.filter(|_| has("outcome")) {
-            // Repeats the condition of the partial index `usage_failed`, so that the databases use it.
-            let failed = if outcome == 0 { "" } else { " AND outcome <> 0" };
-            push(sql, format_args!("{failed} AND outcome = {outcome}"));
         }
     }
 }
 
+/// The number of completed requests, which are not in the index `usage_failed`.
+const COMPLETED: i64 = 0;
 /// The tokens of a record of all kinds.
 const ALL_TOKENS: &str = "(tokens_input + tokens_cache_read + tokens_cache_write + tokens_image + tokens_audio + tokens_output + \
      tokens_thinking)";
@@ -199,6 +205,12 @@ fn empty_answer() -> String {
         "outcome = {} AND method IN ({methods}) AND tokens_output = 0 AND tokens_image = 0 AND tokens_audio = 0",
         Outcome::Completed.code()
     )
+}
+
+/// The numbers of outcomes, each once; `None` if any will do.
+fn outcomes(wanted: &[Outcome]) -> Option<Vec<i64>> {
+    let numbers: Vec<i64> = Outcome::ALL.iter().filter(|outcome| wanted.contains(outcome)).map(|outcome| outcome.code()).collect();
+    Some(numbers).filter(|numbers| !numbers.is_empty() && numbers.len() < Outcome::ALL.len())
 }
 
 fn saturated(count: u64) -> i64 {
@@ -299,7 +311,7 @@ impl SqlStore {
             accounts: id(NameKind::Account, filter.account.map(|id| id.to_string())).await?,
             reasons: name(NameKind::Code, filter.reason.as_ref()).await?,
             protocol: filter.protocol.map(Coded::code),
-            outcome: filter.outcome.map(Coded::code),
+            outcomes: outcomes(&filter.outcomes),
             tags,
             conditions: filter.conditions.clone(),
             texts,
@@ -335,7 +347,13 @@ impl SqlStore {
     /// The conditions that a request tried a channel or an account. The row of a request names one attempt. Further attempts have
     /// separate rows, which are searched only for requests with several attempts.
     async fn push_tried(&self, operation: &'static str, conditions: &RecordConditions, sql: &mut String) -> Result<(), StoreError> {
-        let RecordConditions { tried_channel, tried_account, .. } = conditions;
+        let RecordConditions { tried_channel, tried_account, tried_failed, .. } = conditions;
+        let (mut of_record, mut of_other) = (String::new(), String::new());
+        if *tried_failed {
+            let results = [AttemptResult::Answered, AttemptResult::Cancelled].map(Coded::code);
+            push(&mut of_record, format_args!(" AND outcome IN ({})", list(&FAILED_OUTCOMES.map(Coded::code))));
+            push(&mut of_other, format_args!(" AND tried.result NOT IN ({})", list(&results)));
+        }
         let tried = [
             ("channel", NameKind::Channel, tried_channel.map(|id| id.to_string())),
             ("account", NameKind::Account, tried_account.map(|id| id.to_string())),
@@ -347,8 +365,8 @@ impl SqlStore {
             push(
                 sql,
                 format_args!(
-                    " AND ({column} IN ({refs}) OR (attempts > 1 AND EXISTS (SELECT 1 FROM attempts AS tried \
-                     WHERE tried.request = usage.id AND tried.{column} IN ({refs}))))"
+                    " AND (({column} IN ({refs}){of_record}) OR (attempts > 1 AND EXISTS (SELECT 1 FROM attempts AS tried \
+                     WHERE tried.request = usage.id AND tried.{column} IN ({refs}){of_other})))"
                 ),
             );
         }
@@ -371,6 +389,20 @@ impl SqlStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn outcomes_are_compared_once_each_and_all_of_them_are_no_condition() {
+        let sql = |wanted: &[Outcome]| RefFilter { outcomes: outcomes(wanted), ..RefFilter::default() }.sql();
+        assert_eq!(sql(&[Outcome::Completed]), " AND outcome = 0");
+        assert_eq!(sql(&[Outcome::Refused, Outcome::CallerLeft, Outcome::Refused]), " AND outcome IN (1, 3) AND outcome <> 0");
+        assert_eq!(sql(&[Outcome::Refused, Outcome::Completed]), " AND outcome IN (0, 3)");
+        assert_eq!((sql(&[]), sql(Outcome::ALL)), (String::new(), String::new()));
+        let indexed = |wanted: &[Outcome]| {
+            RefFilter { outcomes: outcomes(wanted), ..RefFilter::default() }.indexed_outcomes().map(<[i64]>::to_vec)
+        };
+        assert_eq!(indexed(&[Outcome::GatewayStopped, Outcome::CallerLeft]), Some(vec![1, 4]));
+        assert_eq!((indexed(&[]), indexed(&[Outcome::Refused, Outcome::Completed])), (None, None));
+    }
 
     #[test]
     fn range_ends_within_a_millisecond_are_compared_in_microseconds() {

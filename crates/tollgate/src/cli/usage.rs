@@ -193,7 +193,8 @@ pub(crate) struct RecordFilter {
     /// Only requests for this model
     #[arg(long)]
     pub(crate) model: Option<String>,
-    /// Only this outcome: completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`
+    /// Only this outcome: completed, `caller_left`, `upstream_broke`, refused or `gateway_stopped`; or one of several, separated by
+    /// commas
     #[arg(long)]
     pub(crate) outcome: Option<String>,
     /// Only requests that arrived at or after this time, such as 2026-11-01 or 2026-11-01T08:00:00Z
@@ -267,6 +268,9 @@ pub(crate) struct UsageFilter {
     /// Only requests with an attempt on this account, given as `CHANNEL/ACCOUNT` or by its id
     #[arg(long, value_name = "ACCOUNT")]
     pub(crate) tried_account: Option<String>,
+    /// Only requests whose attempt on that channel or account failed
+    #[arg(long)]
+    pub(crate) tried_failed: bool,
     /// Only requests that were refused because no group of their key offers this model
     #[arg(long, value_name = "MODEL")]
     pub(crate) unknown_model: Option<String>,

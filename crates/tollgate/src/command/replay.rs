@@ -48,9 +48,10 @@ fn selection(args: &RecordFilter) -> Result<RecordSelection, Failure> {
 /// The job that replays this file.
 fn request(file: &str, records: &RecordSelection) -> Value {
     let RecordSelection { key, member, group, filter } = records;
+    let outcomes: Vec<&str> = filter.outcomes.iter().map(|outcome| outcome.as_str()).collect();
     let mut request = json!({
         "kind": "replay", "file": file, "key": key, "member": member, "group": group, "model": filter.model,
-        "outcome": filter.outcome, "since": filter.since.map(tollgate_console::rfc3339),
+        "outcome": (!outcomes.is_empty()).then(|| outcomes.join(",")), "since": filter.since.map(tollgate_console::rfc3339),
         "until": filter.until.map(tollgate_console::rfc3339),
     });
     if let Some(members) = request.as_object_mut() {

@@ -33,7 +33,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("channel", NAME, "Channel that answered or was the last to be tried, by name or id."),
     both("account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
     both("protocol", Kind::Word(PROTOCOLS), "Protocol of the caller."),
-    both("outcome", Kind::Word(OUTCOMES), "Outcome of the request."),
+    both("outcome", CODE, "Outcome of the request, as in its record; of several, separated by commas, one must match."),
     both("reason", CODE, "Error id, exclusion code or other code, such as E40."),
     both("tags", Kind::Text { min: 1, max: 2_000 }, "Tags, as `name=value`; of several, separated by commas, all must match."),
     both("status", CODE, "HTTP status sent to the caller, such as 429, or a class of them, such as 4xx."),
@@ -50,6 +50,7 @@ pub(super) const FILTER: &[FieldShape] = &[
     both("address", CODE, "Address of the caller."),
     both("tried_channel", NAME, "Channel with an attempt of the request, whichever answered in the end, by name or id."),
     both("tried_account", Kind::Text { min: 1, max: 201 }, "The same of an account, as `channel/account` or by id."),
+    both("tried_failed", Kind::Flag, "true: only attempts of `tried_channel` and `tried_account` that failed."),
     both("unknown_model", MODEL_NAME, "Requested model name of requests that were refused because no group of the key offers it."),
     both("since", Kind::Time, "Arrival at or after this time."),
     both("until", Kind::Time, "Arrival before this time."),
@@ -76,6 +77,9 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
     {
         faults.push(ApiError::value("since", "it is after 'until'; swap the two"));
     }
+    if query.flag("tried_failed") && !query.has("tried_channel") && !query.has("tried_account") {
+        faults.push(ApiError::value("tried_failed", "it needs 'tried_channel' or 'tried_account'"));
+    }
     let protocol = query.text("protocol").and_then(|word| Protocol::ALL.into_iter().find(|known| known.as_str() == word));
     let filter = UsageFilter {
         key: noted(&mut faults, recorded_rows::key(context).await)?,
@@ -85,7 +89,7 @@ pub(super) async fn filter(context: &RequestContext) -> Result<UsageFilter, ApiE
         channel: noted(&mut faults, channel_filter(context, "channel").await)?,
         account: noted(&mut faults, recorded_rows::account(context, "account").await)?,
         protocol,
-        outcome: query.0.get("outcome").and_then(|word| serde_json::from_value::<Outcome>(word.clone()).ok()),
+        outcomes: noted(&mut faults, query.text("outcome").map(outcomes).transpose())?.unwrap_or_default(),
         reason: noted(&mut faults, query.text("reason").map(reason).transpose())?,
         tags: noted(&mut faults, query.text("tags").map(tags).transpose())?.unwrap_or_default(),
         conditions: conditions(context, &mut faults).await?,
@@ -131,6 +135,7 @@ async fn conditions(context: &RequestContext, faults: &mut Vec<ApiError>) -> Res
         address: noted(faults, query.text("address").map(address).transpose())?,
         tried_channel: noted(faults, channel_filter(context, "tried_channel").await)?,
         tried_account: noted(faults, recorded_rows::account(context, "tried_account").await)?,
+        tried_failed: query.flag("tried_failed"),
         unknown_model: query.text("unknown_model").map(str::to_owned),
     })
 }
@@ -166,6 +171,23 @@ pub fn parse_tags(text: &str) -> Option<Vec<TagCondition>> {
     text.split(',').map(|pair| TagName::of_pair(pair).map(condition)).collect()
 }
 
+/// The outcomes that a parameter lists.
+pub(in crate::api) fn outcomes(text: &str) -> Result<Vec<Outcome>, ApiError> {
+    parse_outcomes(text).map_err(|wrong| {
+        let words = OUTCOMES.join(", ");
+        ApiError::value("outcome", format!("expected {words}, or several of these separated by commas, not '{wrong}'"))
+    })
+}
+
+/// The outcomes in `refused,upstream_broke`, or else the first word that is none.
+pub fn parse_outcomes(text: &str) -> Result<Vec<Outcome>, &str> {
+    text.split(',').map(str::trim).map(|word| outcome(word).ok_or(word)).collect()
+}
+
+fn outcome(word: &str) -> Option<Outcome> {
+    serde_json::from_value(word.into()).ok()
+}
+
 fn status(text: &str) -> Result<(u16, u16), ApiError> {
     parse_status(text).ok_or_else(|| ApiError::value("status", "expected a status such as 429, or a class such as 4xx"))
 }
@@ -180,8 +202,6 @@ pub fn parse_status(text: &str) -> Option<(u16, u16)> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
 
     #[test]
@@ -200,9 +220,19 @@ mod tests {
     #[test]
     fn outcome_and_protocol_names_match_the_records() {
         for word in OUTCOMES {
-            assert_eq!(serde_json::from_value::<Outcome>(Value::from(*word)).unwrap().as_str(), *word);
+            assert_eq!(outcome(word).unwrap().as_str(), *word);
         }
         assert_eq!(Protocol::ALL.map(Protocol::as_str), PROTOCOLS);
+    }
+
+    #[test]
+    fn outcome_filter_is_one_outcome_or_several() {
+        assert_eq!(outcomes("refused").unwrap(), [Outcome::Refused]);
+        assert_eq!(outcomes("refused, caller_left").unwrap(), [Outcome::Refused, Outcome::CallerLeft]);
+        for (text, wrong) in [("good", "'good'"), ("refused,good,bad", "'good'"), ("refused,", "''"), ("Refused", "'Refused'")] {
+            let message = outcomes(text).unwrap_err().message().to_owned();
+            assert!(message.contains("gateway_stopped") && message.contains(wrong), "{message}");
+        }
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Filters on values that members do not see.
-const CLOSED_FILTERS: [&str; 5] = ["channel", "account", "min_cost", "tried_channel", "tried_account"];
+const CLOSED_FILTERS: [&str; 6] = ["channel", "account", "min_cost", "tried_channel", "tried_account", "tried_failed"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UsageView {

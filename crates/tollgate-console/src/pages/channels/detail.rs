@@ -1,5 +1,5 @@
-//! A channel: its state with the reason, its last day in figures and charts, a test, the reasons why it is not chosen, its accounts, its
-//! served models, and its recent events.
+//! A channel: its state with the reason, a period in figures and charts, a test, the reasons why it is not chosen, its recent
+//! events, its accounts, its last errors, and its served models.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -30,7 +30,8 @@ use crate::{
         money::{self, Amount},
         operations,
         overview::{
-            charts::first_token,
+            charts::{cost as cost_chart, first_token},
+            errors::{self, RecentError},
             events::{Event, TransitionObject, of_transition},
             sums::{self, AttemptFigures, AttemptSum, Figures, SumRow, SumsOverTime},
         },
@@ -64,7 +65,7 @@ struct ChannelPage {
     tags: Vec<String>,
     base_url: String,
     troubles: Vec<Trouble>,
-    figures: Vec<(&'static str, String, String)>,
+    figures: Vec<Figure>,
     strip: Option<Strip>,
     models: Vec<ModelRow>,
     all_models: Vec<String>,
@@ -76,9 +77,28 @@ struct ChannelPage {
     answer: Option<RoutingExplanation>,
     outcomes: Chart,
     first_token: LineChart,
+    spend: Chart,
     events: Vec<Event>,
+    errors: Vec<RecentError>,
     log: String,
+    /// The requests that failed here, also those that another account then answered.
+    failed: String,
     danger: Danger,
+}
+
+#[derive(Debug)]
+struct Figure {
+    label: &'static str,
+    text: String,
+    /// The exact value; empty if it is the text.
+    exact: String,
+    link: Option<String>,
+}
+
+impl Figure {
+    const fn of(label: &'static str, text: String) -> Self {
+        Self { label, text, exact: String::new(), link: None }
+    }
 }
 
 /// The served models, the one for tests first.
@@ -107,6 +127,7 @@ struct ModelRow {
     cost: String,
     requests: String,
     errors: String,
+    errors_link: Option<String>,
 }
 
 #[derive(Debug)]
@@ -151,6 +172,8 @@ struct Sources {
     by_account: Vec<SumRow>,
     buckets: Buckets,
     series: SumsOverTime,
+    spend: Chart,
+    errors: Vec<RecentError>,
     transitions: Vec<TransitionObject>,
     groups: Vec<NamedObject>,
     keys: Vec<NamedObject>,
@@ -195,9 +218,9 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             .filter(|account| account.status == "on" && !account.is_usable())
             .map(|account| trouble(t, account))
             .collect(),
-        figures: [figures(t, &sources.total, sources.attempts), limits(t, &state)].concat(),
+        figures: figures(request, &period, &state, &sources),
         strip: sources.of_channel.as_ref().map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
-        models: models(request, &state, &sources),
+        models: models(request, &period, &state, &sources),
         all_models: all_models(&state.channel),
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
@@ -215,8 +238,11 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
             ))
         }),
         first_token: first_token(t, &sources.series, &sources.total),
+        spend: sources.spend,
+        errors: sources.errors,
         events: sources.transitions.iter().map(|transition| of_transition(t, transition, request.state.gateway.now())).collect(),
         log: log(&[]),
+        failed: request.url(&sums::failed_at(&period, &name, &[])),
         danger: {
             let text = (t.say("channels.remove"), t.say("channels.remove_about").to_owned(), t.say("channels.remove_for_good"));
             Danger::new(t, form, format!("{here}/remove"), text)
@@ -260,6 +286,8 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "200")])),
         request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", "100")])),
     )?;
+    let (spend, errors) =
+        tokio::try_join!(cost_chart(request, period, name, &series), errors::recent(request, &buckets, &of_channel))?;
     Ok(Sources {
         accounts: accounts.items,
         uptimes: uptimes.items,
@@ -271,6 +299,8 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         by_account,
         buckets,
         series,
+        spend,
+        errors,
         transitions: transitions.items,
         groups: groups.items,
         keys: keys.items,
@@ -290,34 +320,41 @@ fn trouble(t: Locale, account: &HealthObject) -> Trouble {
     }
 }
 
-fn figures(t: Locale, total: &Figures, attempts: AttemptFigures) -> Vec<(&'static str, String, String)> {
+fn figures(request: &PageRequest, period: &Period, state: &ChannelState, sources: &Sources) -> Vec<Figure> {
+    let (t, Sources { total, attempts, .. }) = (request.t(), sources);
     let (sale, cost) = (total.sale_nano(), total.cost_nano());
     let first = total.ttft.filter(|times| times.p99 > 0);
-    vec![
-        (t.say("home.requests"), format::integer(total.requests), String::new()),
-        (t.say("channels.errors"), attempts.share(), attempts.title(t)),
-        (
-            t.say("overview.first_token"),
-            first.map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
-            String::new(),
-        ),
-        (t.say("log.cost"), money::rounded(t, &money::decimal(cost)).text, format::usd(&money::decimal(cost))),
-        (t.say("overview.charged"), money::rounded(t, &money::decimal(sale)).text, format::usd(&money::decimal(sale))),
-        (t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }, String::new()),
-    ]
+    let amount = |label, nano| Figure {
+        exact: format::usd(&money::decimal(nano)),
+        ..Figure::of(label, money::rounded(t, &money::decimal(nano)).text)
+    };
+    let of_period = [
+        Figure::of(t.say("home.requests"), format::integer(total.requests)),
+        Figure {
+            label: t.say("channels.errors"),
+            text: attempts.share(),
+            exact: attempts.title(t),
+            link: attempts.log(request, period, &state.name, &[]),
+        },
+        Figure::of(t.say("overview.first_token"), first.map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50))),
+        amount(t.say("log.cost"), cost),
+        amount(t.say("overview.charged"), sale),
+        Figure::of(t.say("channels.margin"), if sale == 0 { "–".to_owned() } else { margin(sale, cost) }),
+    ];
+    of_period.into_iter().chain(limits(t, state)).collect()
 }
 
 /// Use of the channel's own limits.
-fn limits(t: Locale, state: &ChannelState) -> Vec<(&'static str, String, String)> {
+fn limits(t: Locale, state: &ChannelState) -> Vec<Figure> {
     if state.load.is_none() {
         return Vec::new();
     }
     let rate = state.rate().map(|(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm)));
-    let rate = rate.map(|rate| (t.say("channels.rate"), rate, String::new()));
-    [(t.say("channels.running"), running_text(state), String::new())].into_iter().chain(rate).collect()
+    let rate = rate.map(|rate| Figure::of(t.say("channels.rate"), rate));
+    [Figure::of(t.say("channels.running"), running_text(state))].into_iter().chain(rate).collect()
 }
 
-fn models(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Vec<ModelRow> {
+fn models(request: &PageRequest, period: &Period, state: &ChannelState, sources: &Sources) -> Vec<ModelRow> {
     let by_model: HashMap<&str, &Figures> = sources.by_model.iter().map(|row| (row.of.as_str(), &row.figures)).collect();
     let attempts: HashMap<&str, AttemptFigures> =
         sources.attempts_by_model.iter().map(|row| (row.of.as_str(), row.attempts)).collect();
@@ -331,6 +368,9 @@ fn models(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Vec
         cost: cost(request.t(), &served.cost),
         requests: format::integer(requests(&served.model)),
         errors: attempts.get(served.model.as_str()).map_or_else(|| "–".to_owned(), |attempts| attempts.share()),
+        errors_link: attempts
+            .get(served.model.as_str())
+            .and_then(|attempts| attempts.log(request, period, &state.name, &[("model", served.model.as_str())])),
     };
     served.iter().take(MAX_MODELS).map(row).collect()
 }

@@ -58,6 +58,8 @@ struct ChannelRow {
     strip: Option<Strip>,
     errors: String,
     errors_title: String,
+    /// The requests that failed here.
+    errors_link: Option<String>,
     is_failing: bool,
     first_token: String,
     running: String,
@@ -79,6 +81,7 @@ struct GroupObject {
 
 /// Data of the list besides the states of the channels.
 struct Sources {
+    last_hour: Period,
     hour: HashMap<String, Figures>,
     attempts: HashMap<String, AttemptFigures>,
     day: HashMap<String, Figures>,
@@ -151,6 +154,7 @@ async fn sources(request: &PageRequest) -> Result<Sources, ApiError> {
     )?;
     let by_name = |rows: Vec<SumRow>| rows.into_iter().filter_map(|row| Some((row.name?, row.figures))).collect();
     Ok(Sources {
+        last_hour: hour,
         hour: by_name(of_hour),
         day: by_name(of_day),
         attempts: attempts.into_iter().filter_map(|row| Some((row.name?, row.attempts))).collect(),
@@ -185,6 +189,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
         strip: uptime.map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
         errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
         errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
+        errors_link: attempts.and_then(|attempts| attempts.log(request, &sources.last_hour, &state.name, &[])),
         is_failing: attempts.is_some_and(|it| it.failed.saturating_mul(10) > it.attempts),
         first_token: hour
             .and_then(|hour| hour.ttft)

@@ -1,19 +1,20 @@
 //! The filter of the usage log as an address holds it.
 
+mod fields;
+
 use tollgate_core::Timestamp;
-use tollgate_protocol::FinishReason;
 use tollgate_store::fields::nearest;
 use url::form_urlencoded::Serializer;
 
-use super::record::finish_label;
+pub(super) use self::fields::FilterField;
+pub(in crate::pages) use self::fields::NOT_COMPLETED;
+use self::fields::{FIELDS, FOR_OPERATORS, FURTHER_OUTCOMES, SESSION, expected, label};
 use crate::{
     api_error::ApiError,
     pages::{
         form::FormData,
         locale::Locale,
-        mark,
         period::{self, Period, chosen_width},
-        protocols,
     },
     time::{parse_rfc3339, rfc3339},
 };
@@ -21,97 +22,14 @@ use crate::{
 const DEFAULT_RANGE: &str = "24h";
 pub(super) const LONGEST_RANGE: &str = "30d";
 
-/// Fields that are filled in; those for operators last.
-const FIELDS: [&str; 20] = [
-    "model",
-    "key",
-    "outcome",
-    "status",
-    "reason",
-    "protocol",
-    "stream",
-    "finish",
-    "session",
-    "min_sale",
-    "min_tokens",
-    "min_ttft_ms",
-    "min_duration_ms",
-    "tags",
-    "client_request_id",
-    "address",
-    "group",
-    "member",
-    "channel",
-    "min_cost",
-];
 /// Further parameters of the address.
 const FURTHER: [&str; 8] = ["range", "since", "until", "bars", "after", FOLLOW, "open", CUSTOM];
 /// Unknown parameters that are named.
 const MAX_UNKNOWN: usize = 5;
 /// Set to `1` by the link to the fields for a fixed time, which are in a part of the form that is closed otherwise.
 pub(super) const CUSTOM: &str = "custom";
-/// Fields that only operators may filter by.
-const FOR_OPERATORS: [&str; 3] = ["member", "channel", "min_cost"];
 /// Set to `1` while new records are followed.
 const FOLLOW: &str = "follow";
-const OUTCOMES: [&str; 5] = ["completed", "caller_left", "refused", "upstream_broke", "gateway_stopped"];
-/// Choices in the list of outcomes that are no outcomes, with the admin API's parameter for each.
-const FURTHER_OUTCOMES: [(&str, (&str, &str)); 3] =
-    [("empty", ("empty", "true")), ("failed_over", ("failed_over", "true")), ("blocked", ("reason", "E67"))];
-/// The tag that clients name their session in.
-const SESSION: &str = "session";
-
-fn outcome_label(t: Locale, word: &str) -> String {
-    match word {
-        "empty" => t.say("log.empty_answer").to_owned(),
-        "failed_over" => t.say("log.failed_over").to_owned(),
-        "blocked" => t.say("reason.content").to_owned(),
-        _ => mark::of_outcome(t, word).word,
-    }
-}
-
-pub(super) fn label(t: Locale, field: &str) -> &'static str {
-    match field {
-        "model" => t.say("log.model"),
-        "key" => t.say("log.key"),
-        "outcome" => t.say("log.outcome"),
-        "status" => t.say("log.status"),
-        "reason" => t.say("log.reason"),
-        "protocol" => t.say("facet.protocol"),
-        "stream" => t.say("log.streaming"),
-        "finish" => t.say("log.finish"),
-        SESSION => t.say("log.session"),
-        "min_ttft_ms" => t.say("log.min_first"),
-        "min_cost" => t.say("log.min_cost"),
-        "min_sale" => t.say("log.min_sale"),
-        "min_tokens" => t.say("log.min_tokens"),
-        "min_duration_ms" => t.say("log.min_duration"),
-        "tags" => t.say("log.tags"),
-        "client_request_id" => t.say("log.client_request_id"),
-        "address" => t.say("profile.address"),
-        "group" => t.say("log.group"),
-        "member" => t.say("keys.member"),
-        "channel" => t.say("log.channel"),
-        "since" => t.say("log.since"),
-        "until" => t.say("log.until"),
-        _ => t.say("log.time"),
-    }
-}
-
-/// What a field takes, for one whose value cannot be; `None` for a field without a text of its own.
-fn expected(t: Locale, field: &str) -> Option<&'static str> {
-    Some(match field {
-        "status" => t.say("log.expected.status"),
-        "reason" => t.say("log.expected.reason"),
-        "address" => t.say("log.expected.address"),
-        "tags" | SESSION => t.say("log.expected.tags"),
-        "min_sale" | "min_cost" => t.say("problem.amount"),
-        "min_tokens" | "min_ttft_ms" | "min_duration_ms" => t.say("log.expected.count"),
-        "outcome" | "protocol" | "stream" | "finish" => t.say("log.expected.choice"),
-        "since" | "until" => t.say("log.expected.time"),
-        _ => return None,
-    })
-}
 
 /// A filter whose value cannot be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,20 +40,6 @@ pub(super) struct FilterFault {
     pub(super) text: String,
     /// The field before it has the same fault.
     pub(super) is_repeated: bool,
-}
-
-/// A field of the filter as it is shown.
-#[derive(Debug)]
-pub(super) struct FilterField {
-    pub(super) name: &'static str,
-    pub(super) label: &'static str,
-    pub(super) value: String,
-    pub(super) hint: &'static str,
-    pub(super) fault: Option<String>,
-    /// Value, label and whether it is chosen, of a field with a fixed set of values.
-    pub(super) options: Vec<(&'static str, String, bool)>,
-    /// Fields that are used often stand above the others.
-    pub(super) is_common: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -165,11 +69,13 @@ impl LogFilter {
         let range = period::words().find(|word| *word == query.value("range")).or(Some(DEFAULT_RANGE)).filter(|_| fixed.is_none());
         let begin = range.map(|word| rfc3339(period::begin_of(word, now)));
         let fields = FIELDS.into_iter().filter(|field| is_operator || !FOR_OPERATORS.contains(field));
+        // The part of a bar adds its outcome to an address that may have one already: the last one counts.
+        let value = |field: &'static str| query.all(field).map(str::trim).filter(|value| !value.is_empty()).last();
         Self {
             range,
             since: fixed.or(begin).unwrap_or_default(),
             until: query.filled("until").map(at),
-            values: fields.filter_map(|field| Some((field, query.filled(field)?.to_owned()))).collect(),
+            values: fields.filter_map(|field| Some((field, value(field)?.to_owned()))).collect(),
             after: query.filled("after").map(str::to_owned),
             bars: chosen_width(query),
             follows: query.value(FOLLOW) == "1",
@@ -342,38 +248,8 @@ impl LogFilter {
 
     pub(super) fn fields(&self, t: Locale, faults: &[FilterFault]) -> Vec<FilterField> {
         let field = |name: &'static str| {
-            let value = self.value(name).to_owned();
-            let words = |words: &[&'static str], label: &dyn Fn(&str) -> String| {
-                words.iter().map(|word| (*word, label(word), *word == value)).collect::<Vec<_>>()
-            };
-            let options = match name {
-                "outcome" => {
-                    let all: Vec<&str> = OUTCOMES.into_iter().chain(FURTHER_OUTCOMES.map(|(word, _)| word)).collect();
-                    words(&all, &|word| outcome_label(t, word))
-                }
-                "stream" => words(&["true", "false"], &|word| match word {
-                    "true" => t.say("log.streams").to_owned(),
-                    _ => t.say("log.complete_answers").to_owned(),
-                }),
-                "finish" => words(&FinishReason::WORDS, &|word| finish_label(t, word).to_owned()),
-                "protocol" => words(&protocols::of_callers().map(|(protocol, _)| protocol.as_str()).collect::<Vec<_>>(), &|word| {
-                    protocols::label(t, word).to_owned()
-                }),
-                _ => Vec::new(),
-            };
-            let hint = match name {
-                "status" => "429, 5xx",
-                "reason" => "E40",
-                "min_sale" | "min_cost" => "0.01",
-                "min_tokens" => "1000",
-                "min_duration_ms" => "5000",
-                "min_ttft_ms" => "2000",
-                "tags" => "project=web",
-                _ => "",
-            };
-            let is_common = matches!(name, "model" | "key" | "outcome" | "status" | "member" | "channel");
             let fault = faults.iter().find(|fault| fault.field == name).map(|fault| fault.text.clone());
-            FilterField { name, label: label(t, name), value, hint, fault, options, is_common }
+            FilterField::of(t, name, self.value(name), fault)
         };
         FIELDS.into_iter().filter(|name| self.is_operator || !FOR_OPERATORS.contains(name)).map(field).collect()
     }
@@ -486,6 +362,8 @@ mod tests {
         assert_eq!(asked("outcome=empty&model=m"), "model=m&empty=true");
         assert_eq!(asked("outcome=failed_over"), "failed_over=true");
         assert_eq!(asked("outcome=blocked&reason=E40"), "reason=E67");
+        assert_eq!(asked("outcome=not_completed"), "outcome=caller_left%2Crefused%2Cupstream_broke%2Cgateway_stopped");
+        assert_eq!(asked("outcome=not_completed&model=m&outcome=refused"), "model=m&outcome=refused", "a part of a bar");
         assert_eq!(asked("outcome=refused&reason=E40"), "outcome=refused&reason=E40");
         assert_eq!(asked("session=s1&tags=a%3Db&stream=true"), "stream=true&tags=a%3Db%2Csession%3Ds1");
         assert_eq!(of("outcome=empty&session=s", true).query(None), "outcome=empty&session=s", "the address keeps what was chosen");
@@ -496,5 +374,19 @@ mod tests {
         assert!(of("channel=c&member=m", false).values.is_empty());
         assert!(of("", false).fields(Locale::EN, &[]).iter().all(|field| field.name != "channel"));
         assert_eq!(of("channel=c&member=m", true).values.len(), 2);
+        let tried = "account=c%2Fa&tried_channel=c&tried_account=c%2Fa&tried_failed=true&unknown_model=m";
+        assert!(of(tried, false).values.is_empty());
+        let filter = of(tried, true);
+        assert_eq!((filter.query(None), filter.live_query()), (tried.to_owned(), tried.to_owned()));
+        assert!(filter.fixed_query().starts_with(tried), "{}", filter.fixed_query());
+        let fields = filter.fields(Locale::EN, &[]);
+        let field = |name: &str| fields.iter().find(|field| field.name == name).unwrap();
+        assert_eq!((field("account").value.as_str(), field("tried_account").is_common), ("c/a", false));
+        assert_eq!(field("tried_failed").options, [("true", "Failed".to_owned(), true)]);
+        let chosen: Vec<_> = filter.fields(Locale::EN, &[]).into_iter().filter_map(FilterField::chosen).collect();
+        assert_eq!(chosen.len(), 5, "shown beside the time");
+        assert_eq!((&chosen[0], &chosen[3]), (&("Account", "c/a".to_owned()), &("Attempt there", "Failed".to_owned())));
+        let needs = ApiError::value("tried_failed", "x");
+        assert_eq!(filter.faults(Locale::EN, &needs)[0].text, "Attempt there: Enter the tried channel or account, too.");
     }
 }

@@ -65,6 +65,26 @@ impl Split {
     }
 }
 
+/// An amount over time: how it is split, and of which channel it is.
+#[derive(Clone, Copy)]
+struct Spending<'a> {
+    split: Split,
+    amount: fn(&Figures) -> u64,
+    /// The amount's word in the admin API.
+    sort: &'static str,
+    channel: Option<&'a str>,
+}
+
+impl Spending<'_> {
+    /// What callers are charged.
+    const CHARGED: Self = Self { split: Split::Model, amount: Figures::sale_nano, sort: "sale", channel: None };
+
+    /// The parameters of the admin API and of the usage log that select its records.
+    fn filter(&self) -> Vec<(&'static str, &str)> {
+        self.channel.map(|channel| ("channel", channel)).into_iter().collect()
+    }
+}
+
 #[derive(Debug)]
 pub(in crate::pages) struct SpendChart {
     pub(in crate::pages) choices: Vec<(&'static str, String, bool)>,
@@ -89,10 +109,44 @@ pub(in crate::pages) async fn spend(
     series: &SumsOverTime,
 ) -> Result<SpendChart, ApiError> {
     let (t, axis) = (request.t(), period.axis());
-    let mut parts =
-        if split.is_of_many() { largest(request, period, split, &axis).await? } else { all(request, period, split, &axis).await? };
+    let spending = Spending { split, ..Spending::CHARGED };
+    let parts = if split.is_of_many() {
+        largest(request, period, split, &axis).await?
+    } else {
+        all(request, period, &spending, &axis).await?
+    };
+    let choices = Split::ALL.map(|choice| {
+        let link = request.url(&format!("/overview?{}&split={}#spend", period.query(), choice.word()));
+        (choice.label(t), link, choice == split)
+    });
+    let chart = chart_of(request, &axis, (t.say("overview.spend"), &spending), parts, series);
+    Ok(SpendChart { choices: choices.to_vec(), chart })
+}
+
+/// Costs of a channel over time by model.
+pub(in crate::pages) async fn cost(
+    request: &PageRequest,
+    period: &Period,
+    channel: &str,
+    series: &SumsOverTime,
+) -> Result<Chart, ApiError> {
+    let spending = Spending { split: Split::Model, amount: Figures::cost_nano, sort: "cost", channel: Some(channel) };
+    let axis = period.axis();
+    let parts = all(request, period, &spending, &axis).await?;
+    Ok(chart_of(request, &axis, (request.t().say("channels.cost_chart"), &spending), parts, series))
+}
+
+/// The largest parts of an amount over time, and the rest.
+fn chart_of(
+    request: &PageRequest,
+    axis: &Axis,
+    (title, spending): (&str, &Spending<'_>),
+    mut parts: Vec<Part>,
+    series: &SumsOverTime,
+) -> Chart {
+    let t = request.t();
     let others = parts.split_off(parts.len().min(CLASSES.len())).len();
-    let whole = folded(&axis, series.at.iter().copied().zip(series.of(Figures::sale_nano)));
+    let whole = folded(axis, series.at.iter().copied().zip(series.of(spending.amount)));
     let rest: Vec<u64> = whole
         .iter()
         .enumerate()
@@ -107,7 +161,7 @@ pub(in crate::pages) async fn spend(
             class,
             label: part.name.clone(),
             total: total(&part.bars),
-            filter: Some((split.word(), part.id.clone())),
+            filter: Some((spending.split.word(), part.id.clone())),
         })
         .collect();
     if has_rest {
@@ -118,22 +172,18 @@ pub(in crate::pages) async fn spend(
         };
         kinds.push(BarSeries { class: REST, label, total: total(&rest), filter: None });
     }
-    let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
+    let filter = spending.filter();
+    let bars = beginnings(axis).enumerate().map(|(bar, at)| BarFigures {
         at: rfc3339(at),
         figures: parts.iter().map(|part| part.bars[bar]).chain(has_rest.then(|| rest[bar])).collect(),
-        link: bar_link(request, &axis, at.0),
+        link: bar_link(request, axis, at.0, &filter),
     });
-    let choices = Split::ALL.map(|choice| {
-        let link = request.url(&format!("/overview?{}&split={}#spend", period.query(), choice.word()));
-        (choice.label(t), link, choice == split)
-    });
-    let chart = Chart::in_unit(t, Unit::Money, t.say("overview.spend"), (kinds, bars.collect()));
-    Ok(SpendChart { choices: choices.to_vec(), chart })
+    Chart::in_unit(t, Unit::Money, title, (kinds, bars.collect()))
 }
 
 /// The records of a bar.
-fn bar_link(request: &PageRequest, axis: &Axis, at: i64) -> String {
-    let query = Period::fixed(at, at + axis.width).log_query(&[]);
+fn bar_link(request: &PageRequest, axis: &Axis, at: i64, filter: &[(&str, &str)]) -> String {
+    let query = Period::fixed(at, at + axis.width).log_query(filter);
     request.url(&format!("/log?{query}"))
 }
 
@@ -150,16 +200,18 @@ fn folded(axis: &Axis, steps: impl Iterator<Item = (i64, u64)>) -> Vec<u64> {
 }
 
 /// Every group over time, the largest first.
-async fn all(request: &PageRequest, period: &Period, split: Split, axis: &Axis) -> Result<Vec<Part>, ApiError> {
-    let by = format!("{},{}", step(period).0, split.word());
-    let rows = sums::rows(request, period, &[("by", &by), ("sort", "sale"), sums::WITHOUT_TIMES]).await?;
+async fn all(request: &PageRequest, period: &Period, spending: &Spending<'_>, axis: &Axis) -> Result<Vec<Part>, ApiError> {
+    let by = format!("{},{}", step(period).0, spending.split.word());
+    let mut pairs = vec![("by", by.as_str()), ("sort", spending.sort), sums::WITHOUT_TIMES];
+    pairs.extend(spending.filter());
+    let rows = sums::rows(request, period, &pairs).await?;
     let mut parts: HashMap<String, Part> = HashMap::new();
     for row in &rows {
         let (Some(id), Some(at)) = (row.and.clone(), row_time(&row.of)) else { continue };
         let name = row.and_name.clone().filter(|name| !name.is_empty()).unwrap_or_else(|| id.clone());
         let bars = beginnings(axis).count();
         let part = parts.entry(id.clone()).or_insert_with(|| Part { id, name, bars: vec![0; bars] });
-        for (bar, more) in part.bars.iter_mut().zip(folded(axis, std::iter::once((at.0, row.figures.sale_nano())))) {
+        for (bar, more) in part.bars.iter_mut().zip(folded(axis, std::iter::once((at.0, (spending.amount)(&row.figures))))) {
             *bar = bar.saturating_add(more);
         }
     }
@@ -217,7 +269,7 @@ pub(in crate::pages) fn tokens(request: &PageRequest, period: &Period, series: &
     let bars = beginnings(&axis).enumerate().map(|(bar, at)| BarFigures {
         at: rfc3339(at),
         figures: columns.iter().map(|column| column[bar]).collect(),
-        link: bar_link(request, &axis, at.0),
+        link: bar_link(request, &axis, at.0, &[]),
     });
     Chart::of(t, t.say("log.tokens"), shown.collect(), bars.collect())
 }

@@ -1,4 +1,4 @@
-//! Requests that were not completed: by who is at fault, and the latest with what to do about each.
+//! Requests that were not completed: by who is at fault, and the latest, of all or of a channel, with what to do about each.
 
 use serde::Deserialize;
 use tollgate_core::{Fault, Outcome};
@@ -118,17 +118,17 @@ pub(super) async fn owners(request: &PageRequest, period: &Period) -> Result<Own
 }
 
 #[derive(Debug)]
-pub(super) struct RecentError {
-    pub(super) link: String,
-    pub(super) at: Option<TimeText>,
-    pub(super) mark: Mark,
-    pub(super) name: String,
-    pub(super) model: String,
-    pub(super) key: String,
-    pub(super) key_link: String,
-    pub(super) advice: &'static str,
+pub(in crate::pages) struct RecentError {
+    pub(in crate::pages) link: String,
+    pub(in crate::pages) at: Option<TimeText>,
+    pub(in crate::pages) mark: Mark,
+    pub(in crate::pages) name: String,
+    pub(in crate::pages) model: String,
+    pub(in crate::pages) key: String,
+    pub(in crate::pages) key_link: String,
+    pub(in crate::pages) advice: &'static str,
     /// The error message that the caller received.
-    pub(super) detail: String,
+    pub(in crate::pages) detail: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -144,13 +144,18 @@ struct FailedObject {
     model: Option<String>,
 }
 
-/// The latest errors of the period. Sums tell since when there were enough, so that few records are read.
-pub(super) async fn recent(request: &PageRequest, buckets: &Buckets) -> Result<Vec<RecentError>, ApiError> {
+/// The latest errors of the records that a filter selects. Their sums over time tell since when there were enough, so that few
+/// records are read.
+pub(in crate::pages) async fn recent(
+    request: &PageRequest,
+    buckets: &Buckets,
+    filter: &[(&str, &str)],
+) -> Result<Vec<RecentError>, ApiError> {
     let limit = MAX_RECENT.to_string();
     let mut found: Vec<FailedObject> = Vec::new();
     for outcome in FAILED {
         let Some((since, until)) = narrowed(&buckets.items, outcome) else { continue };
-        let pairs = [("outcome", outcome), ("since", &since), ("until", &until), ("limit", &limit)];
+        let pairs = [filter, &[("outcome", outcome), ("since", &since), ("until", &until), ("limit", &limit)]].concat();
         found.extend(request.read::<ApiPage<FailedObject>>(operations::LIST_USAGE, get(&pairs)).await?.items);
     }
     // Request ids are in the order of time.

@@ -32,6 +32,8 @@ pub(super) struct ChannelHealth {
     pub(super) strip: Option<Strip>,
     pub(super) errors: String,
     pub(super) errors_title: String,
+    /// The requests that failed here.
+    pub(super) errors_link: Option<String>,
     pub(super) first_token: String,
 }
 
@@ -63,6 +65,7 @@ pub(super) async fn channels(request: &PageRequest, period: &Period) -> Result<V
             strip: uptimes.get(state.name.as_str()).map(|uptime| Strip::of(t, uptime, t.say("strip.hour"))),
             errors: attempts.map_or_else(|| "–".to_owned(), AttemptFigures::share),
             errors_title: attempts.map_or_else(String::new, |attempts| attempts.title(t)),
+            errors_link: attempts.and_then(|attempts| attempts.log(request, period, &state.name, &[])),
             first_token: sums
                 .and_then(|sums| sums.ttft)
                 .filter(|times| times.p99 > 0)

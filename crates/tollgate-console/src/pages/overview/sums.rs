@@ -75,11 +75,29 @@ impl AttemptFigures {
         format::ratio_short(self.failed, self.attempts)
     }
 
+    /// The records of a period and a filter with a failed attempt on a channel; `None` if none failed.
+    pub(in crate::pages) fn log(
+        self,
+        request: &PageRequest,
+        period: &Period,
+        channel: &str,
+        more: &[(&str, &str)],
+    ) -> Option<String> {
+        (self.failed > 0).then(|| request.url(&failed_at(period, channel, more)))
+    }
+
     /// The numbers behind the share.
     pub(in crate::pages) fn title(self, t: Locale) -> String {
         let (failed, attempts) = (format::integer(self.failed), format::integer(self.attempts));
         t.say_with("channels.errors_title", &[("failed", &failed), ("attempts", &attempts)])
     }
+}
+
+/// The path of the usage log with the requests whose attempt on a channel failed, also those that another account then answered.
+pub(in crate::pages) fn failed_at(period: &Period, channel: &str, more: &[(&str, &str)]) -> String {
+    let mut pairs = vec![("tried_channel", channel), ("tried_failed", "true")];
+    pairs.extend(more);
+    format!("/log?{}", period.in_whole_hours().log_query(&pairs))
 }
 
 fn nano(usd: &str) -> u64 {

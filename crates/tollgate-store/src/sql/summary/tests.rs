@@ -72,8 +72,10 @@ fn every_part_of_a_range_is_found_by_an_index() {
         RefFilter { members: one(), ..RefFilter::default() },
         RefFilter { groups: one(), ..RefFilter::default() },
         RefFilter { models: one(), ..RefFilter::default() },
-        RefFilter { outcome: Some(0), ..RefFilter::default() },
-        RefFilter { outcome: Some(3), ..RefFilter::default() },
+        RefFilter { outcomes: Some(vec![0]), ..RefFilter::default() },
+        RefFilter { outcomes: Some(vec![3]), ..RefFilter::default() },
+        RefFilter { outcomes: Some(vec![1, 2, 3, 4]), ..RefFilter::default() },
+        RefFilter { outcomes: Some(vec![0, 3]), ..RefFilter::default() },
         RefFilter { tags: vec![TagFilter { tag: Some(7), value: Some(8) }], ..RefFilter::default() },
     ];
     for filter in &filters {

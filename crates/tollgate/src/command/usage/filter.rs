@@ -1,7 +1,7 @@
 //! The filter of the usage commands: as query parameters, and for records that are still in the journal.
 
 use serde_json::json;
-use tollgate_core::{AccountId, NanoUsd, Outcome};
+use tollgate_core::{AccountId, NanoUsd};
 use tollgate_protocol::Protocol;
 use tollgate_store::{RecordConditions, TagCondition, UsageFilter};
 
@@ -14,16 +14,17 @@ use crate::{
 
 /// The filter without the conditions that are given by id or name.
 pub(crate) fn parse_records(args: &RecordFilter) -> Result<UsageFilter, Failure> {
-    let outcome = |word: &String| {
-        serde_json::from_value::<Outcome>(json!(word)).map_err(|_| {
+    let outcomes = |text: &String| {
+        tollgate_console::parse_outcomes(text).map_err(|word| {
             Failure::Usage(format!(
-                "--outcome takes one of completed, caller_left, upstream_broke, refused, gateway_stopped, not '{word}'"
+                "--outcome takes completed, caller_left, upstream_broke, refused, gateway_stopped, or several of these separated \
+                 by commas, not '{word}'"
             ))
         })
     };
     Ok(UsageFilter {
         model: args.model.clone(),
-        outcome: args.outcome.as_ref().map(outcome).transpose()?,
+        outcomes: args.outcome.as_ref().map(outcomes).transpose()?.unwrap_or_default(),
         since: args.since.as_deref().map(|text| time_flag::parse("--since", text)).transpose()?,
         until: args.until.as_deref().map(|text| time_flag::parse("--until", text)).transpose()?,
         ..UsageFilter::default()
@@ -57,6 +58,7 @@ fn parse_filter(args: &FilterArgs) -> Result<UsageFilter, Failure> {
             min_duration_us: micros(args.min_duration_ms),
             client_request_id: args.client_request_id.clone(),
             address: args.address.clone(),
+            tried_failed: args.tried_failed,
             unknown_model: args.unknown_model.clone(),
             ..RecordConditions::default()
         },
@@ -106,6 +108,7 @@ pub(super) fn with_filter(target: ApiPath, args: &FilterArgs) -> Result<ApiPath,
         ("address", args.address.clone()),
         ("tried_channel", args.tried_channel.clone()),
         ("tried_account", args.tried_account.clone()),
+        ("tried_failed", args.tried_failed.then(|| "true".to_owned())),
         ("unknown_model", args.unknown_model.clone()),
         ("since", time("--since", args.records.since.as_ref())?),
         ("until", time("--until", args.records.until.as_ref())?),

@@ -51,12 +51,15 @@ fn usage_records_are_listed_found_and_summed() {
         "protocol=openai&status=2xx&stream=false".to_owned(),
         "address=127.0.0.1&min_tokens=1".to_owned(),
         "tried_channel=echo&tried_account=echo/echo".to_owned(),
+        "outcome=completed,refused".to_owned(),
         "failed_over=false&empty=false".to_owned(),
     ] {
         assert_eq!(admin.get(&format!("/admin/v1/usage?{query}"))["items"].as_array().unwrap().len(), 7, "{query}");
         assert_eq!(admin.get(&format!("/admin/v1/usage/summary?by=nothing&{query}"))["items"][0]["requests"], 7, "{query}");
     }
-    for none in ["status=429&min_cost=0.5", "failed_over=true", "empty=true"] {
+    let not_completed = "outcome=caller_left,refused,upstream_broke,gateway_stopped";
+    for none in ["status=429&min_cost=0.5", "failed_over=true", "empty=true", "tried_channel=echo&tried_failed=true", not_completed]
+    {
         assert_eq!(admin.get(&format!("/admin/v1/usage?{none}"))["items"], serde_json::json!([]), "{none}");
     }
     let pairs = admin.get("/admin/v1/usage/summary?by=account,key&sort=requests&rows=1");
@@ -75,6 +78,8 @@ fn usage_records_are_listed_found_and_summed() {
         ("usage?since=0000-01-01", refused(400, "invalid_value", "since")),
         ("usage?after=x", refused(400, "invalid_value", "after")),
         ("usage?outcome=good", refused(400, "invalid_value", "outcome")),
+        ("usage?outcome=refused,good", refused(400, "invalid_value", "outcome")),
+        ("usage?tried_failed=true", refused(400, "invalid_value", "tried_failed")),
         ("usage?model=%00", refused(400, "invalid_value", "model")),
         ("usage?status=4x", refused(400, "invalid_value", "status")),
         ("usage?account=echo", refused(400, "invalid_value", "account")),

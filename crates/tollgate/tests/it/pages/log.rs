@@ -34,12 +34,23 @@ fn filter_applies_to_rows_sums_and_export() {
         ("?range=15m&model=echo&key=ci&status=2xx&outcome=completed&tags=project%3Dweb&member=ann", true),
         ("?model=other", false),
         ("?outcome=refused", false),
+        ("?outcome=not_completed", false),
+        ("?account=echo/echo&tried_channel=echo&tried_account=echo/echo", true),
+        ("?tried_channel=echo&tried_failed=true", false),
+        ("?unknown_model=echo", false),
         ("?status=4xx", false),
         ("?since=2001-01-01T00:00:00Z&until=2001-01-02T00:00:00Z", false),
     ] {
         let page = op.page(&admin.gateway, &format!("/log{query}"));
         assert_eq!(page.contains(&link), is_found, "{query}: {page}");
     }
+    // The link of a bar's part narrows a filter of several outcomes, and the export has all of them.
+    let page = op.page(&admin.gateway, "/log?outcome=not_completed&outcome=completed");
+    assert!(page.contains(&link) && page.contains("format=csv&#38;outcome=completed&#38;"), "{page}");
+    let page = op.page(&admin.gateway, "/log?outcome=not_completed&tried_channel=echo");
+    assert!(page.contains("outcome=caller_left%2Crefused%2Cupstream_broke%2Cgateway_stopped"), "{page}");
+    assert!(page.contains("<span class=\"badge line\">Tried channel: echo</span>"), "{page}");
+    assert!(page.contains("<option value=\"not_completed\" selected>Not completed</option>"), "{page}");
     let page = op.page(&admin.gateway, "/log?model=echo");
     assert!(
         page.contains("name=\"model\" value=\"echo\"") && page.contains("/admin/v1/usage/export?format=csv&#38;model=echo"),
@@ -53,6 +64,9 @@ fn filter_applies_to_rows_sums_and_export() {
         ("since=yesterday", "From (UTC): Enter a time such as"),
         ("since=2026-11-02T00:00&until=2026-11-01T00:00", "“From (UTC)” is after “Until (UTC)”"),
         ("status=abc&min_tokens=x&tags=y&member=unknown", "Member: There is none of this name."),
+        ("account=echo", "Account: Enter channel/account, or the id of an account."),
+        ("tried_failed=true", "Attempt there: Enter the tried channel or account, too."),
+        ("outcome=refused,good", "Outcome: Choose one from the list."),
         ("tag=x", "Did you mean “tags”?"),
         ("after=x", "has a value that cannot be."),
     ] {
@@ -77,6 +91,7 @@ fn attempts_of_a_record_are_shown_to_operators_only() {
     assert!(page.contains(&record) && !page.contains("Attempts") && !page.contains("Selection"), "{page}");
     let list = ann.page(&admin.gateway, "/log?channel=echo");
     assert!(list.contains(&path) && !list.contains("name=\"channel\"") && !list.contains("name=\"member\""), "{list}");
+    assert!(!list.contains("name=\"tried_channel\"") && !list.contains("name=\"account\""), "{list}");
     let mut eve = signed_in(&admin, "eve");
     assert!(!eve.page(&admin.gateway, "/log").contains(&path));
     assert_eq!(eve.get(&admin.gateway, &path).status, 404);

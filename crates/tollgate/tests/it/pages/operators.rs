@@ -159,7 +159,18 @@ fn messages_of_a_broken_channel_are_shown_escaped() {
     });
     let overview = |boss: &mut Person| boss.page(&admin.gateway, "/overview?range=1h");
     wait_for("the error is on the overview", Duration::from_secs(30), || overview(&mut boss).contains("Account refused"));
-    assert!(overview(&mut boss).contains("replace its credential"));
+    let page = overview(&mut boss);
+    assert!(page.contains("replace its credential") && page.contains("/log?range=1h&#38;outcome=not_completed"), "{page}");
+    // The request is found from wherever the errors of its channel are.
+    let failed = "tried_channel=broken&#38;tried_failed=true";
+    for path in ["/overview?range=1h", "/channels", "/channels/broken?range=1h"] {
+        let page = boss.page(&admin.gateway, path);
+        assert!(page.contains(failed), "{path}: {page}");
+    }
+    let page = boss.page(&admin.gateway, "/channels/broken?range=1h");
+    assert!(page.contains("Account refused") && page.contains("replace its credential"), "{page}");
+    assert!(page.contains("Cost by model, over time") && page.contains(&format!("{failed}&#38;model=m")), "{page}");
+    assert!(boss.page(&admin.gateway, "/log?tried_channel=broken&tried_failed=true").contains(" data-record "));
     wait_for("the account rests", Duration::from_secs(30), || boss.page(&admin.gateway, "/channels?problems=1").contains("broken"));
     let page = boss.page(&admin.gateway, "/channels/broken?model=m&caller=group%3Adefault");
     assert!(page.contains("This channel is left out.") || page.contains("Cooling") || page.contains("Resting"), "{page}");
