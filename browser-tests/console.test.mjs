@@ -338,6 +338,10 @@ test("the keyboard reaches every page", async () => {
   await page.locator("dialog.palette kbd").first().waitFor();
   await checkPage(page, faults, "shortcuts over the page");
   await page.keyboard.press("Escape");
+  await page.goto(`${gateway.base}/log`);
+  await page.keyboard.press("/");
+  await page.locator("#filter :is(input, select):focus").waitFor();
+  await page.goto(`${gateway.base}/overview`);
   await page.keyboard.press("Control+k");
   await page.locator("dialog.palette input:focus").waitFor();
   await page.locator("dialog.palette .hits a").first().waitFor();

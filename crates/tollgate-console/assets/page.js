@@ -89,11 +89,24 @@ function localTimes(within) {
 localTimes(document);
 for (const name of ["htmx:after:swap", "rows:new"]) document.addEventListener(name, () => localTimes(document));
 
+// The slash goes to the search of the page, else to the first field of its filter, else to the search of the console. On phones
+// filters are folded.
+function searchField() {
+  const filter = "main form[role=search] :is(input:not([type=hidden]), select)";
+  const fields = [...document.querySelectorAll("main input[type=search]"), ...document.querySelectorAll(filter)];
+  const seen = () => fields.find((field) => field.checkVisibility());
+  const folded = document.querySelector("main details.show-filters:not([open])");
+  if (!seen() && folded) folded.open = true;
+  return seen();
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.key !== "/" || event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.target.closest("input, textarea, select, [contenteditable]")) return;
-  const search = document.querySelector("input[type=search]");
-  if (search) { event.preventDefault(); search.focus(); }
+  if (event.target.closest("input, textarea, select, [contenteditable], dialog")) return;
+  const [field, palette] = [searchField(), document.querySelector("a[data-palette]")];
+  if (!field && !palette) return;
+  event.preventDefault();
+  if (field) field.focus(); else palette.click();
 });
 
 // Escape closes what a summary has opened, and goes back to it.

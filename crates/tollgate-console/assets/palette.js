@@ -71,6 +71,12 @@ function moveAlongRows(step) {
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
+// A page with a link for it knows its address best.
+function reload() {
+  const link = document.querySelector("[data-reload]");
+  if (link) link.click(); else location.reload();
+}
+
 let goes = false;
 
 function press(event) {
@@ -85,7 +91,7 @@ function press(event) {
     case "j": moveAlongRows(1); break;
     case "k": moveAlongRows(-1); break;
     case "e": document.querySelector("a[data-export]")?.click(); break;
-    case "r": document.querySelector("[data-reload]")?.click(); break;
+    case "r": reload(); break;
   }
 }
 

@@ -47,6 +47,17 @@ const playground = {
     return this.usd(amount.toFixed(decimals)).replace("$", () => symbol);
   },
 
+  // What is left of a budget or balance, in whole cents and never more than there is. An amount below a cent is shown as it is.
+  rest(decimal) {
+    const { symbol, rate } = this.words;
+    const [sign, digits] = decimal.startsWith("-") ? ["−", decimal.slice(1)] : ["", decimal];
+    const amount = symbol === "$" ? digits : (Number(digits) * Number(rate)).toFixed(6);
+    const [whole, fraction = ""] = amount.split(".");
+    const cents = `${whole}.${fraction.slice(0, 2).padEnd(2, "0")}`;
+    const text = Number(cents) === 0 && Number(amount) > 0 ? this.money(digits) : `${symbol}${cents}`;
+    return `${sign}${text}`;
+  },
+
   // The effect of a side panel parameter for a model: how it is sent, or why it is not.
   support(column, name, protocol = this.protocol.value) {
     const fields = codecs[protocol].fields[name];
@@ -318,11 +329,11 @@ const playground = {
     document.getElementById("secret").removeAttribute("aria-invalid");
     this.key = { secret, shown: `${known.prefix}••••${known.suffix}`, group: known.groups[0], models: known.models };
     // Callers may not see the spending of a group.
-    const left = known.budgets.filter((budget) => budget.of !== "group").map((budget) => Number(budget.left)).concat(known.balance === null ? [] : [Number(known.balance)]);
+    const left = known.budgets.filter((budget) => budget.of !== "group").map((budget) => budget.left).concat(known.balance ?? []);
     find("key-name").textContent = `${known.name} · ${known.groups.join(", ")}`;
     find("key-shown").textContent = this.key.shown;
     const shares = known.budgets.filter((budget) => budget.of === "group").map((budget) => Math.floor(100 * Number(budget.left) / (Number(budget.amount) || 1)));
-    find("key-left").textContent = left.length ? this.words.left.replace("{amount}", `$${Math.min(...left).toFixed(2)}`)
+    find("key-left").textContent = left.length ? this.words.left.replace("{amount}", () => this.rest(left.reduce((one, other) => (Number(other) < Number(one) ? other : one))))
       : shares.length ? this.words.leftShare.replace("{percent}", Math.min(...shares)) : this.words.noBudget;
     this.keyShown(true);
     const may = new Set(known.models);

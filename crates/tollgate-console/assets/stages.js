@@ -1,12 +1,26 @@
 // Sends a form whose answer comes in parts and shows them where they belong: <form data-stages="id of the list">. Without a script the
-// answer is a page of its own.
+// answer is a page of its own. Every answer ends with an item of the class "end"; one that breaks off before is said to be incomplete.
+const END = "</li>";
+
 async function run(form, list) {
-  list.replaceChildren();
   const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), headers: { "hx-request": "true" } });
-  if (!answer.ok || answer.redirected || !answer.body) return false;
+  if (!answer.ok || answer.redirected || !answer.body) return;
   const decoder = new TextDecoder();
-  for await (const chunk of answer.body) list.insertAdjacentHTML("beforeend", decoder.decode(chunk, { stream: true }));
-  return true;
+  let rest = "";
+  for await (const chunk of answer.body) {
+    // The network may split the answer anywhere: only whole items are shown.
+    rest += decoder.decode(chunk, { stream: true });
+    const end = rest.lastIndexOf(END) + END.length;
+    if (end < END.length) continue;
+    list.insertAdjacentHTML("beforeend", rest.slice(0, end));
+    rest = rest.slice(end);
+  }
+}
+
+function sayIncomplete(form, list) {
+  const item = document.querySelector("template[data-stages-lost]").content.cloneNode(true);
+  item.querySelector("button").addEventListener("click", () => form.requestSubmit());
+  list.append(item);
 }
 
 for (const form of document.querySelectorAll("form[data-stages]")) {
@@ -16,10 +30,12 @@ for (const form of document.querySelectorAll("form[data-stages]")) {
     const button = form.querySelector("button[type=submit]");
     button.setAttribute("aria-busy", "true");
     button.disabled = true;
-    // An answer that is no list is shown as the page that it is.
-    const shown = await run(form, list).catch(() => false);
+    list.replaceChildren();
+    await run(form, list).catch(() => {});
     button.removeAttribute("aria-busy");
     button.disabled = false;
-    if (!shown && !list.firstElementChild) form.submit();
+    // An answer that is no list is shown as the page that it is.
+    if (!list.firstElementChild) form.submit();
+    else if (!list.lastElementChild.classList.contains("end")) sayIncomplete(form, list);
   });
 }

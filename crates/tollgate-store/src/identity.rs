@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use tollgate_core::{Billing, InviteId, MemberId, MemberStatus, PasskeyId, Role, Secret, SessionId, Timestamp};
 
 use crate::{
-    AdminScope, KeyHash, MailedMember, MemberPreferences, MemberSpec, ObjectScope, Passkey, SavedView, StoreError, UsedChallenge,
+    AdminScope, KeyHash, MailedMember, MemberPreferences, MemberSpec, ObjectScope, Passkey, SavedView, SortOrder, StoreError,
+    UsedChallenge,
 };
 
 /// Sessions of one member; a further one ends the oldest.
@@ -450,8 +451,8 @@ pub trait IdentityStore: Send + Sync + fmt::Debug {
     /// Sessions that are not over, in the order in which they were opened.
     async fn sessions(&self, filter: &SessionFilter) -> Result<Vec<Session>, StoreError>;
 
-    /// Invites in the order in which they were made; at most 1,001.
-    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError>;
+    /// Invites in the order in which they were made, or the newest first; at most 1,001. `after`: those that come after it in this order.
+    async fn invites(&self, after: Option<InviteId>, order: SortOrder, limit: u32) -> Result<Vec<Invite>, StoreError>;
 
     async fn invite(&self, id: InviteId) -> Result<Option<Invite>, StoreError>;
 

@@ -1,6 +1,8 @@
 //! Accounts under a channel. Responses never contain the credential.
 
-use serde_json::Value;
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
 use tollgate_core::{AccountId, AccountSpec, Catalog};
 use tollgate_store::{
     AdminScope, Change, RowKind, StoredRow,
@@ -9,10 +11,10 @@ use tollgate_store::{
 
 use super::{
     check,
-    request_context::{ApplyOutcome, RequestContext},
+    request_context::{ApplyOutcome, InputFields, RequestContext},
     route::{AFTER, LIMIT, Method, Needs, Resource, ResponseSchema, Route, handler},
     rows,
-    schema::{CREATED_AT, NAME, OWNER, REVISION, read, row_object},
+    schema::{CREATED_AT, NAME, OWNER, REVISION, needed, read, row_object},
 };
 use crate::{api_error::ApiError, response::ApiResponse};
 
@@ -31,8 +33,16 @@ pub(super) const CREDENTIAL_END: FieldShape = read(
 /// Accounts of a new channel.
 pub(super) const LIST: Kind = Kind::List { of: &Kind::Object(&ACCOUNT), max: 1_000 };
 
+/// Maximum number of accounts that one request makes.
+const MAX_AT_ONCE: usize = 100;
+static SEVERAL: Object = Object::of(
+    "NewAccounts",
+    &[needed("accounts", Kind::List { of: &Kind::Object(&ACCOUNT), max: MAX_AT_ONCE }, "The accounts: 1 to 100.")],
+);
+
 const RESOURCE: Resource = Resource { tag: "accounts", needs: Needs::Scope(AdminScope::Operator) };
 const ALL: &str = "/admin/v1/channels/{name}/accounts";
+const NEW: &str = "/admin/v1/channels/{name}/new-accounts";
 const ONE: &str = "/admin/v1/channels/{name}/accounts/{account}";
 
 pub(super) static ROUTES: &[Route] = &[
@@ -45,6 +55,10 @@ pub(super) static ROUTES: &[Route] = &[
         .takes(&ACCOUNT, WriteMode::Create)
         .once()
         .returns(ResponseSchema::Created(&ACCOUNT)),
+    RESOURCE
+        .route(Method::Post, NEW, "make_accounts", "Makes several accounts: all of them or none.", handler!(make_several))
+        .takes(&SEVERAL, WriteMode::Create)
+        .returns(ResponseSchema::Page(&ACCOUNT)),
     RESOURCE
         .route(Method::Get, ONE, "get_account", "One account, by name or id.", handler!(one))
         .returns(ResponseSchema::Object(&ACCOUNT)),
@@ -111,6 +125,41 @@ async fn make(context: RequestContext) -> Result<ApiResponse, ApiError> {
     let row = rows::written(&context, RowKind::Account, Some(&channel.id), &name).await?;
     let catalog = context.state.gateway.catalog().await?;
     Ok(ApiResponse::created(show(&channel.name, &row, row.read()?, &catalog)).revision(row.revision))
+}
+
+/// The accounts of a body, each with a name of its own.
+fn several(body: &InputFields) -> Result<Vec<AccountInput>, ApiError> {
+    let mut names = HashSet::new();
+    let items = body.list("accounts").into_iter().flatten().enumerate();
+    let accounts = items.map(|(i, item)| {
+        let (at, mut account) = (format!("accounts[{i}]"), AccountInput::blank());
+        check::write(&InputFields::of(item).0, &mut account).map_err(|error| error.below(&at))?;
+        if !names.insert(account.spec.name.clone()) {
+            return Err(ApiError::value(&format!("{at}.name"), "another account of the request has this name"));
+        }
+        Ok(account)
+    });
+    let accounts: Vec<AccountInput> = accounts.collect::<Result<_, ApiError>>()?;
+    if accounts.is_empty() { Err(ApiError::value("accounts", "expected 1 to 100 accounts")) } else { Ok(accounts) }
+}
+
+async fn make_several(context: RequestContext) -> Result<ApiResponse, ApiError> {
+    let channel = channel(&context).await?;
+    let (mut names, mut changes) = (Vec::new(), Vec::new());
+    for AccountInput { spec: account, credential } in several(&context.body)? {
+        let (parent, name) = (channel.name.clone(), account.name.clone());
+        names.push(name.clone());
+        changes.push(Change::ExpectNew { kind: RowKind::Account, parent, name });
+        changes.push(Change::PutAccount { channel: channel.name.clone(), account, credential });
+    }
+    context.apply(&changes).await?;
+    let catalog = context.state.gateway.catalog().await?;
+    let mut items = Vec::new();
+    for name in &names {
+        let row = rows::written(&context, RowKind::Account, Some(&channel.id), name).await?;
+        items.push(show(&channel.name, &row, row.read()?, &catalog));
+    }
+    Ok(ApiResponse::ok(json!({"items": items, "next": null})))
 }
 
 async fn change(context: RequestContext) -> Result<ApiResponse, ApiError> {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tollgate_core::{InviteId, Role};
 use tollgate_store::{
-    AdminScope, Change, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState, NewKey, SignInMethod,
+    AdminScope, Change, IdentityChange, IdentityRefusal, Invite, InviteSpec, InviteState, NewKey, SignInMethod, SortOrder,
     fields::{Access, FieldValue as _, Kind, Object, WriteMode},
 };
 
@@ -62,7 +62,7 @@ const OPEN: Resource = Resource { tag: "invites", needs: Needs::Nothing };
 pub(super) static ROUTES: &[Route] = &[
     ADMIN
         .route(Method::Get, "/admin/v1/invites", "list_invites", "Invites, oldest first.", handler!(list))
-        .query(&[LIMIT, AFTER])
+        .query(&[LIMIT, AFTER, both("sort", Kind::Word(&["oldest", "newest"]), "Order; default oldest first.")])
         .returns(ResponseSchema::Page(&INVITE)),
     ADMIN
         .route(Method::Post, "/admin/v1/invites", "make_invite", "Makes an invite and shows its link, this once.", handler!(make))
@@ -129,7 +129,8 @@ async fn list(context: RequestContext) -> Result<ApiResponse, ApiError> {
         None => None,
         Some(text) => Some(InviteId::parse(text).ok_or_else(|| ApiError::value("after", "expected the 'next' of a page"))?),
     };
-    let invites = context.with_query_timeout(context.state.store.identity.invites(after, context.limit() + 1)).await?;
+    let order = if context.query.text("sort") == Some("newest") { SortOrder::Newest } else { SortOrder::Oldest };
+    let invites = context.with_query_timeout(context.state.store.identity.invites(after, order, context.limit() + 1)).await?;
     Ok(rows::page(invites, context.limit(), |invite| invite.id.to_string(), |invite| show(&context, invite).into()))
 }
 

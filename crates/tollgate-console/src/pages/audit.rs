@@ -185,24 +185,7 @@ fn filter(request: &PageRequest) -> Vec<(&'static str, String)> {
         filter.extend(query.filled(name).map(|value| (name, value.to_owned())));
     }
     filter.extend(Some(query.value("kind")).filter(|kind| KINDS.contains(kind)).map(|kind| ("kind", kind.to_owned())));
-    filter.extend(query.filled("since").map(|day| ("since", format!("{day}T00:00:00Z"))));
-    filter.extend(query.filled("until").map(|day| ("until", end_of(day))));
+    filter.extend(query.filled("since").map(|day| ("since", format::begin_of_day(day))));
+    filter.extend(query.filled("until").map(|day| ("until", format::end_of_day(day))));
     filter
-}
-
-/// The beginning of the next day; another text stays, and is refused.
-fn end_of(day: &str) -> String {
-    let next = day.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
-    next.map_or_else(|| format!("{day}T00:00:00Z"), |day| format!("{day}T00:00:00Z"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn last_day_is_included() {
-        assert_eq!(end_of("2026-12-31"), "2027-01-01T00:00:00Z");
-        assert_eq!(end_of("soon"), "soonT00:00:00Z");
-    }
 }

@@ -3,6 +3,7 @@
 
 mod accounts;
 mod as_file;
+pub(super) mod credentials;
 mod detail;
 mod edit;
 pub(super) mod explain;
@@ -13,6 +14,7 @@ mod history;
 mod line_diff;
 mod list;
 pub(in crate::pages) mod parameter_edits;
+mod rates;
 mod selection;
 pub(super) mod served;
 pub(super) mod state;
@@ -33,12 +35,13 @@ const ADMIN: SeenBy = SeenBy::Role(AdminScope::Admin);
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/channels", OPERATOR, page!(list::show)),
     PageRoute::post("/channel-selection", OPERATOR, page!(selection::act)),
+    PageRoute::post("/channel-selection/enable", OPERATOR, page!(selection::turn_on_again)),
     PageRoute::get("/channel-selection/edit", OPERATOR, page!(selection::edit)),
     PageRoute::post("/channel-selection/edit", OPERATOR, page!(selection::save)),
     PageRoute::get("/channel-selection/remove", OPERATOR, page!(selection::ask_removal)),
     PageRoute::post("/channel-selection/remove", OPERATOR, page!(selection::remove)),
     PageRoute::get("/channels/new", OPERATOR, page!(form::new)),
-    PageRoute::post("/channels/new", OPERATOR, page!(form::make)),
+    PageRoute::post("/channels/new", OPERATOR, page!(form::make)).takes_bytes(credentials::MAX_BYTES),
     PageRoute::get("/channels/{name}", OPERATOR, page!(detail::show)),
     PageRoute::get("/channels/{name}/edit", OPERATOR, page!(edit::show)),
     PageRoute::post("/channels/{name}/edit", OPERATOR, page!(edit::change)).takes_bytes(edit::MAX_BYTES),
@@ -53,7 +56,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::post("/channels/{name}/models/fetch", OPERATOR, page!(served::fetch)),
     PageRoute::post("/channels/{name}/models/add", OPERATOR, page!(served::add)).takes_bytes(served::MAX_BYTES),
     PageRoute::get("/channels/{name}/accounts/new", OPERATOR, page!(accounts::new)),
-    PageRoute::post("/channels/{name}/accounts/new", OPERATOR, page!(accounts::make)),
+    PageRoute::post("/channels/{name}/accounts/new", OPERATOR, page!(accounts::make)).takes_bytes(credentials::MAX_BYTES),
     PageRoute::get("/channels/{name}/accounts/{account}", OPERATOR, page!(accounts::edit)),
     PageRoute::post("/channels/{name}/accounts/{account}", OPERATOR, page!(accounts::change)),
     PageRoute::post("/channels/{name}/accounts/{account}/switch", OPERATOR, page!(accounts::turn_on)),

@@ -166,11 +166,6 @@ impl Control {
         Self { hint: Some(hint.into()), ..self }
     }
 
-    /// Keeps a secret that was typed when its form was refused for another reason. Pages are not stored by browsers (`no-store`).
-    pub(crate) fn kept_from(self, form: &FormState) -> Self {
-        Self { value: form.value(&self.name).to_owned(), ..self }
-    }
-
     pub(crate) fn required(self) -> Self {
         Self { is_required: true, ..self }
     }
@@ -294,16 +289,32 @@ impl Danger {
         action: String,
         (title, about, submit): (&'static str, String, &'static str),
     ) -> Self {
-        Self { title, about, action, control: state.text(TYPED_NAME, t.say("form.type_name")).required(), submit }
+        Self::in_field(TYPED_NAME, t, state, action, (title, about, submit))
+    }
+
+    /// The same with another field, on a page that has several such actions.
+    pub(crate) fn in_field(
+        field: &'static str,
+        t: Locale,
+        state: &FormState,
+        action: String,
+        (title, about, submit): (&'static str, String, &'static str),
+    ) -> Self {
+        Self { title, about, action, control: state.text(field, t.say("form.type_name")).required(), submit }
     }
 }
 
 /// Whether the name was typed.
 pub(crate) fn check_typed_name(form: &FormData, name: &str) -> Result<(), ApiError> {
-    if form.value(TYPED_NAME).trim() == name {
+    check_typed_in(TYPED_NAME, form, name)
+}
+
+/// The same for another field.
+pub(crate) fn check_typed_in(field: &'static str, form: &FormData, name: &str) -> Result<(), ApiError> {
+    if form.value(field).trim() == name {
         return Ok(());
     }
-    Err(ApiError::value(TYPED_NAME, "expected the name").because("typed_name"))
+    Err(ApiError::value(field, "expected the name").because("typed_name"))
 }
 
 /// Placement of a fault: its parameter or code, the field of the form beside which it is shown, and the reason whose text

@@ -223,6 +223,17 @@ pub(crate) fn day(t: Locale, date: &str) -> String {
     date.strftime(t.choose("%a %-d %b", "%-m月%-d日")).to_string()
 }
 
+/// The beginning of a typed UTC day, for the admin API. Another text is refused there.
+pub(crate) fn begin_of_day(day: &str) -> String {
+    format!("{day}T00:00:00Z")
+}
+
+/// The end of a typed UTC day, which is the beginning of the next one, for filters that include their last day.
+pub(crate) fn end_of_day(day: &str) -> String {
+    let next = day.parse::<jiff::civil::Date>().ok().and_then(|day| day.tomorrow().ok());
+    next.map_or_else(|| begin_of_day(day), |next| begin_of_day(&next.to_string()))
+}
+
 /// The UTC day of a point in time in RFC 3339.
 pub(crate) fn date(t: Locale, rfc3339: &str) -> Option<TimeText> {
     let utc = rfc3339.parse::<jiff::Timestamp>().ok()?.to_zoned(jiff::tz::TimeZone::UTC);
@@ -279,6 +290,15 @@ mod tests {
             assert_eq!(days_until(at, now), Some(days), "{at}");
         }
         assert_eq!(date(Locale::ZH_CN, "2026-11-03T23:00:00Z").unwrap().text, "2026年11月3日");
+    }
+
+    #[test]
+    fn last_day_of_a_filter_is_included() {
+        assert_eq!(
+            (begin_of_day("2026-12-31").as_str(), end_of_day("2026-12-31").as_str()),
+            ("2026-12-31T00:00:00Z", "2027-01-01T00:00:00Z")
+        );
+        assert_eq!(end_of_day("soon"), "soonT00:00:00Z");
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tollgate_store::AdminScope;
 
 use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
 use super::{
-    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
+    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_in, check_typed_name, decimal},
     form::FormState,
     format,
     layout::{Layout, Script},
@@ -79,6 +79,8 @@ struct MemberPage {
     money: Option<FormView>,
     entries: Vec<LedgerRow>,
     danger: Option<Danger>,
+    /// The removal of all passkeys, if there are any.
+    passkeys: Option<Danger>,
 }
 
 #[derive(Debug, Template)]
@@ -217,9 +219,15 @@ async fn member_page(
         money: None,
         entries: Vec::new(),
         danger: None,
+        passkeys: None,
     };
     if is_admin {
         let login: LoginObject = request.read(operations::GET_LOGIN, of_member(request)).await?;
+        template.passkeys = (login.passkeys > 0).then(|| {
+            let about = t.say("members.remove_passkeys_about").to_owned();
+            let words = (t.say("members.remove_passkeys"), about, t.say("members.remove_passkeys"));
+            Danger::in_field(form::PASSKEYS_NAME, t, state, format!("{path}/passkeys"), words)
+        });
         template.member.add_login(t, &login);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
@@ -343,7 +351,11 @@ async fn reset_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure
 
 async fn remove_passkeys(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
-    match request.call(operations::REMOVE_PASSKEYS, of_member(&request)).await {
+    let removed = match check_typed_in(form::PASSKEYS_NAME, &request.form, &member.name) {
+        Ok(()) => request.call(operations::REMOVE_PASSKEYS, of_member(&request)).await,
+        Err(error) => Err(error),
+    };
+    match removed {
         Ok(_) => Ok(to_member(&request, &member, Toast::PasskeysRemoved)),
         Err(error) => refuse(&request, &member, error).await,
     }

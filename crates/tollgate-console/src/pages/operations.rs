@@ -52,6 +52,7 @@ operations! {
     LIST_GROUP_PRICES = "list_group_prices";
     LIST_UPSTREAM_MODELS = "list_upstream_models";
     MAKE_ACCOUNT = "make_account";
+    MAKE_ACCOUNTS = "make_accounts";
     MAKE_CHANNEL = "make_channel";
     REMOVE_ACCOUNT = "remove_account";
     REMOVE_CHANNEL = "remove_channel";

@@ -31,9 +31,11 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/shortcuts", MEMBER, page!(shortcuts)),
 ];
 
-/// Rows of each kind that are searched, and number of rows shown.
-const LOOKED_AT: &str = "1000";
+/// Rows of each kind that are shown, also as the limit of a list.
 const SHOWN: usize = 8;
+const SHOWN_LIMIT: &str = "8";
+/// Channels that are read at once.
+const CHANNELS: &str = "1000";
 /// Characters of a text that may be a key.
 const KEY_CHARS: RangeInclusive<usize> = 16..=200;
 
@@ -98,6 +100,9 @@ struct NamedObject {
     #[serde(default)]
     id: String,
     name: String,
+    /// Of a key: its member.
+    #[serde(default)]
+    member: String,
 }
 
 async fn search(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -162,8 +167,7 @@ async fn hits(request: &PageRequest, layout: &Layout, query: &str) -> Result<Vec
         return Ok(hits);
     }
     if request.is_operator() {
-        let channels: ApiPage<NamedObject> = request.read(operations::LIST_CHANNELS, get(&[("limit", LOOKED_AT)])).await?;
-        hits.extend(channels.items.into_iter().filter(|channel| contains(&channel.name)).take(SHOWN).map(|channel| Hit {
+        hits.extend(channels(request, contains).await?.into_iter().map(|channel| Hit {
             icon: "channel",
             kind: t.say("log.channel"),
             link: request.url(&state::path(&channel.name)),
@@ -177,14 +181,43 @@ async fn hits(request: &PageRequest, layout: &Layout, query: &str) -> Result<Vec
         link: request.url(&format!("/models/{}", path_of_name(&model.id))),
         label: model.id,
     }));
-    let keys: ApiPage<NamedObject> = request.read(operations::LIST_KEYS, get(&[("limit", LOOKED_AT)])).await?;
-    hits.extend(keys.items.into_iter().filter(|key| contains(&key.name)).take(SHOWN).map(|key| Hit {
+    hits.extend(keys(request, query).await?.into_iter().map(|key| Hit {
         icon: "key",
         kind: t.say("log.key"),
         link: request.url(&format!("/keys/{}", key.id)),
-        label: key.name,
+        // Keys are also found by the names of their members and by their last characters.
+        label: if contains(&key.name) { key.name } else { format!("{} · {}", key.name, key.member) },
     }));
     Ok(hits)
+}
+
+/// The first channels whose name fits.
+async fn channels(request: &PageRequest, fits: impl Fn(&str) -> bool) -> Result<Vec<NamedObject>, ApiError> {
+    let (mut fitting, mut after) = (Vec::new(), None::<String>);
+    loop {
+        let mut query = vec![("limit", CHANNELS)];
+        query.extend(after.as_deref().map(|after| ("after", after)));
+        let page: ApiPage<NamedObject> = request.read(operations::LIST_CHANNELS, get(&query)).await?;
+        fitting.extend(page.items.into_iter().filter(|channel| fits(&channel.name)));
+        after = page.next.filter(|_| fitting.len() < SHOWN);
+        if after.is_none() {
+            fitting.truncate(SHOWN);
+            return Ok(fitting);
+        }
+    }
+}
+
+/// The first keys that the admin API finds. Where there are too many for a search, those of exactly this name.
+async fn keys(request: &PageRequest, query: &str) -> Result<Vec<NamedObject>, ApiError> {
+    for field in ["search", "name"] {
+        match request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[(field, query), ("limit", SHOWN_LIMIT)])).await {
+            Ok(page) => return Ok(page.items),
+            // No key can have such a name, or there are too many.
+            Err(error) if error.status.is_client_error() && error.param() == Some(field) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Vec::new())
 }
 
 /// The row with an id.

@@ -83,6 +83,11 @@ impl PageReply {
         reply.header("content-type", media_type).header("content-disposition", &format!("attachment; filename=\"{name}\""))
     }
 
+    /// The same for a file that is sent in parts.
+    pub(crate) fn streamed_file(name: &str, media_type: &'static str, parts: Body) -> Self {
+        Self { rest: Some(parts), ..Self::file(name, media_type, String::new()) }
+    }
+
     /// 303 to an address of the console.
     pub(crate) fn redirect(location: &str) -> Self {
         let reply = Self::empty(StatusCode::SEE_OTHER);

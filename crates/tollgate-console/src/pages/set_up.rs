@@ -11,6 +11,7 @@ use tollgate_store::AdminScope;
 
 use super::{
     channels::{
+        credentials,
         form::{make_channel, new_section, providers, refused},
         served,
         state::{ChannelObject, path, provider_name},
@@ -38,7 +39,7 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/setup/gateway", ADMIN, page!(gateway::show)),
     PageRoute::post("/setup/gateway", ADMIN, page!(gateway::save)),
     PageRoute::get(CHANNEL, ADMIN, page!(channel)),
-    PageRoute::post(CHANNEL, ADMIN, page!(make_first_channel)),
+    PageRoute::post(CHANNEL, ADMIN, page!(make_first_channel)).takes_bytes(credentials::MAX_BYTES),
     PageRoute::get("/setup/channel/{name}", ADMIN, page!(served::show)),
     PageRoute::post("/setup/channel/{name}", ADMIN, page!(served::change)).takes_bytes(served::MAX_BYTES),
     PageRoute::post("/setup/channel/{name}/fetch", ADMIN, page!(served::fetch)),
@@ -128,6 +129,9 @@ async fn make_first_channel(request: Arc<PageRequest>) -> Result<PageReply, Page
     // The first start made the channel that answers by itself.
     if request.form.value("provider") == "echo" && channels(&request).await?.iter().any(ChannelObject::is_built_in) {
         return Ok(PageReply::redirect(&request.url(KEY)));
+    }
+    if let Some(state) = credentials::refused(request.t(), &request.form) {
+        return channel_page(&request, &state).await;
     }
     match make_channel(&request).await {
         Ok(name) => Ok(PageReply::redirect(&request.url(&set_up_path(&name))).toast(Toast::Saved)),

@@ -70,8 +70,10 @@ pub(crate) struct HealthObject {
     /// `None` without limits.
     pub(crate) running: Option<u64>,
     pub(crate) requests_minute: Option<u64>,
+    pub(crate) tokens_minute: Option<u64>,
     pub(crate) concurrency: u64,
     pub(crate) rpm: u64,
+    pub(crate) tpm: u64,
 }
 
 impl HealthObject {

@@ -245,9 +245,9 @@ async fn start_replay(request: Arc<PageRequest>) -> Result<PageReply, PageFailur
     for name in ["key", "member", "group", "model", "outcome"] {
         body.extend(form.filled(name).map(|value| (name.to_owned(), value.into())));
     }
-    for name in ["since", "until"] {
-        body.extend(form.filled(name).map(|day| (name.to_owned(), format!("{day}T00:00:00Z").into())));
-    }
+    // Days as the audit log has them: the last one is included.
+    body.extend(form.filled("since").map(|day| ("since".to_owned(), format::begin_of_day(day).into())));
+    body.extend(form.filled("until").map(|day| ("until".to_owned(), format::end_of_day(day).into())));
     match send_job(&request, body).await {
         Ok(reply) => Ok(reply),
         Err(error) => replay_page(&request, &control::refused(request.t(), form, error, REPLAY_PLACES)?),

@@ -9,9 +9,9 @@ use crate::identity::cookies::cookie;
 const COOKIE: &str = "tollgate_undo";
 /// As long as that of the message.
 const AGE_S: u32 = 60;
-/// Between the ids of several keys.
+/// Between the ids of several keys or channels.
 pub(super) const BETWEEN: &str = "~";
-/// Longest row: the ids of a hundred keys.
+/// Longest row: the ids of a hundred keys or channels.
 const MAX_CHARS: usize = 3_500;
 
 /// `Set-Cookie` for the row of the next message: its name or id, of an account that of the channel before it.
@@ -43,6 +43,7 @@ pub(super) fn path(toast: Toast, headers: &HeaderMap) -> Option<String> {
     }
     match (toast, second) {
         (Toast::KeysOff, None) => Some(format!("/key-selection/enable?key={}", first.replace(BETWEEN, "&key="))),
+        (Toast::ChannelsOff, None) => Some(format!("/channel-selection/enable?channel={}", first.replace(BETWEEN, "&channel="))),
         (Toast::KeyOff, None) => Some(format!("/keys/{first}/enable")),
         (Toast::ChannelOff, None) => Some(format!("/channels/{first}/switch")),
         (Toast::AccountOff, Some(account)) => Some(format!("/channels/{first}/accounts/{account}/switch")),
@@ -68,6 +69,10 @@ mod tests {
         let kept = |row: &[&str]| keep(row).split(';').next().unwrap().strip_prefix("tollgate_undo=").unwrap().to_owned();
         assert_eq!(at(Toast::KeyOff, &kept(&["key_1"])).as_deref(), Some("/keys/key_1/enable"));
         assert_eq!(at(Toast::KeysOff, &kept(&["key_1~key_2"])).as_deref(), Some("/key-selection/enable?key=key_1&key=key_2"));
+        assert_eq!(
+            at(Toast::ChannelsOff, &kept(&["chn_1~chn_2"])).as_deref(),
+            Some("/channel-selection/enable?channel=chn_1&channel=chn_2")
+        );
         assert_eq!(at(Toast::ChannelOff, &kept(&["a b/c; d"])).as_deref(), Some("/channels/a%20b%2Fc%3B%20d/switch"));
         assert_eq!(at(Toast::AccountOff, &kept(&["main", "a/b"])).as_deref(), Some("/channels/main/accounts/a%2Fb/switch"));
         assert_eq!(at(Toast::MemberOff, &kept(&["mbr_1"])).as_deref(), Some("/members/mbr_1/activate"));

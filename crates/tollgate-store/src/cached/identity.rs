@@ -6,7 +6,7 @@ use tollgate_core::{InviteId, MemberId, Timestamp};
 use super::{CachedStore, QUERY_TIMEOUT};
 use crate::{
     IdentityStore, IdleTimes, Invite, KeyHash, LoginMember, MailedMember, Passkey, PasswordLink, SavedView, Session, SessionFilter,
-    StoreError,
+    SortOrder, StoreError,
 };
 
 #[async_trait]
@@ -39,8 +39,8 @@ impl IdentityStore for CachedStore {
         self.within(QUERY_TIMEOUT, self.sql()?.sessions(filter)).await
     }
 
-    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError> {
-        self.within(QUERY_TIMEOUT, self.sql()?.invites(after, limit)).await
+    async fn invites(&self, after: Option<InviteId>, order: SortOrder, limit: u32) -> Result<Vec<Invite>, StoreError> {
+        self.within(QUERY_TIMEOUT, self.sql()?.invites(after, order, limit)).await
     }
 
     async fn invite(&self, id: InviteId) -> Result<Option<Invite>, StoreError> {

@@ -6,7 +6,8 @@ use super::{apply, put_group, put_key, refusal};
 use crate::{
     AdminKeySpec, AdminScope, AuditKind, Change, ChangeRefusal, IdentityChange, IdentityRefusal, IdleTimes, Invite, InviteSpec,
     InviteState, KeyHash, LinkKind, MAX_SESSIONS, MemberPreferences, MemberSpec, NewKey, NewSession, ObjectScope, RandomSource,
-    RowFilter, RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, Store, StoreError, samples::MIDNIGHT,
+    RowFilter, RowKind, SavedView, SecondFactor, SessionClient, SessionFilter, SignInMethod, SortOrder, Store, StoreError,
+    samples::MIDNIGHT,
 };
 
 const HOUR_MS: i64 = 3_600_000;
@@ -288,10 +289,14 @@ pub(super) async fn invite_makes_one_member(store: &Store) {
     apply(store, &[invite(3, &[]).0]).await.unwrap();
     let late = store.catalog.apply(&[accept(3, "eve")], &super::actor(crate::ChangeOrigin::Api), MIDNIGHT.plus_ms(DAY_MS)).await;
     assert!(matches!(late, Err(StoreError::Refused(_))), "it is over");
-    let listed = store.identity.invites(None, 10).await.unwrap();
+    let listed = store.identity.invites(None, SortOrder::Oldest, 10).await.unwrap();
     let states: Vec<_> = listed.iter().map(|invite| invite.spec.state.clone()).collect();
     assert_eq!(states, [InviteState::Accepted("ann".to_owned()), InviteState::Revoked, InviteState::Open]);
-    assert_eq!(store.identity.invites(Some(id), 1).await.unwrap()[0].id, second);
+    assert_eq!(store.identity.invites(Some(id), SortOrder::Oldest, 1).await.unwrap()[0].id, second);
+    let newest = store.identity.invites(None, SortOrder::Newest, 2).await.unwrap();
+    assert_eq!((newest.len(), newest[0].id, newest[1].id), (2, listed[2].id, second));
+    let rest = store.identity.invites(Some(second), SortOrder::Newest, 10).await.unwrap();
+    assert_eq!(rest.iter().map(|invite| invite.id).collect::<Vec<_>>(), [id]);
     assert_eq!(store.identity.invite(id).await.unwrap().map(|invite| invite.id), Some(id));
 }
 

@@ -8,7 +8,7 @@ use tollgate_core::{InviteId, MemberId, MemberStatus, PasskeyId, Role, SessionId
 use super::{MemoryStore, State};
 use crate::{
     IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LoginMember, MAX_MAILED_MEMBERS, MailedMember, MemberSpec, Passkey,
-    PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
+    PasswordLink, RowKind, SavedView, Session, SessionFilter, SortOrder, StoreError, UsedChallenge,
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, mailed_member, shared_views},
     rows::CatalogRow,
     seal::Sealer,
@@ -108,11 +108,18 @@ impl IdentityStore for MemoryStore {
         Ok(sessions.filter(wanted).take(filter.limit.min(1_001) as usize).cloned().collect())
     }
 
-    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError> {
+    async fn invites(&self, after: Option<InviteId>, order: SortOrder, limit: u32) -> Result<Vec<Invite>, StoreError> {
         let state = self.catalog.lock().await;
         let invites = state.identity.invites.values().map(|row| &row.invite);
-        let wanted = invites.filter(|invite| after.is_none_or(|after| invite.id > after));
-        Ok(wanted.take(limit.min(1_001) as usize).cloned().collect())
+        let limit = limit.min(1_001) as usize;
+        Ok(match order {
+            SortOrder::Oldest => {
+                invites.filter(|invite| after.is_none_or(|after| invite.id > after)).take(limit).cloned().collect()
+            }
+            SortOrder::Newest => {
+                invites.rev().filter(|invite| after.is_none_or(|after| invite.id < after)).take(limit).cloned().collect()
+            }
+        })
     }
 
     async fn invite(&self, id: InviteId) -> Result<Option<Invite>, StoreError> {

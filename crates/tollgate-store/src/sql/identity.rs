@@ -12,7 +12,8 @@ use super::{
 };
 use crate::{
     IdentityStore, IdleTimes, Invite, InviteState, KeyHash, LinkKind, LoginMember, MAX_MAILED_MEMBERS, MAX_SHARING_MEMBERS,
-    MailedMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView, Session, SessionFilter, StoreError, UsedChallenge,
+    MailedMember, MemberSpec, Passkey, PasswordLink, RowKind, SavedView, Session, SessionFilter, SortOrder, StoreError,
+    UsedChallenge,
     identity::REMEMBERED,
     identity_rows::{IdentityTransaction, InviteRow, LinkRow, LoginRow, SessionRow, mailed_member, shared_views},
     preferences::{NOTICE_MAIL, SHARED_VIEW},
@@ -194,9 +195,15 @@ impl IdentityStore for SqlStore {
         self.fetch_as(READ, query, session).await
     }
 
-    async fn invites(&self, after: Option<InviteId>, limit: u32) -> Result<Vec<Invite>, StoreError> {
-        let query = sqlx::query(statement(INVITE, " WHERE id > $1 ORDER BY id LIMIT $2"));
-        let query = query.bind(after.map_or_else(String::new, |after| after.to_string())).bind(i64::from(limit.min(1_001)));
+    async fn invites(&self, after: Option<InviteId>, order: SortOrder, limit: u32) -> Result<Vec<Invite>, StoreError> {
+        // Ids begin with `inv_`: the texts without a position are before and after all of them.
+        let (condition, outermost) = match order {
+            SortOrder::Oldest => (" WHERE id > $1 ORDER BY id LIMIT $2", ""),
+            SortOrder::Newest => (" WHERE id < $1 ORDER BY id DESC LIMIT $2", "z"),
+        };
+        let query = sqlx::query(statement(INVITE, condition));
+        let query =
+            query.bind(after.map_or_else(|| outermost.to_owned(), |after| after.to_string())).bind(i64::from(limit.min(1_001)));
         Ok(self.fetch_as(READ, query, invite_row).await?.into_iter().map(|row| row.invite).collect())
     }
 

@@ -1,28 +1,31 @@
 //! Accounts of a channel: their credential, limits and share of the cost.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-use super::state::{call_of, one, path};
+use super::{
+    credentials,
+    state::{call_of, one, path},
+};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
     pages::{
-        control::{self, ControlSection, limit_text},
+        control::{self, ControlSection, Danger, TYPED_NAME, check_typed_name, limit_text},
         form::{FormData, FormState},
         layout::Layout,
         locale::Locale,
         operations,
         preferences::Toast,
         reply::{PageFailure, PageReply},
-        request::{PageRequest, path_of},
+        request::{ApiPage, PageRequest, get, path_of},
     },
 };
 
-const FIELDS: &[&str] = &["name", "credential", "concurrency", "rpm", "tpm", "cost_multiplier", "typed_name"];
+const FIELDS: &[&str] = &["name", "credential", "concurrency", "rpm", "tpm", "cost_multiplier", TYPED_NAME];
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
@@ -34,8 +37,9 @@ struct AccountPage {
     action: String,
     section: ControlSection,
     limits: ControlSection,
-    is_new: bool,
     is_of_file: bool,
+    /// The removal of an account that is in the database.
+    danger: Option<Danger>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -47,6 +51,11 @@ struct AccountObject {
     rpm: u64,
     tpm: u64,
     cost_multiplier: Value,
+}
+
+#[derive(Debug, Deserialize)]
+struct NamedAccount {
+    name: String,
 }
 
 fn call(request: &PageRequest) -> ApiCall {
@@ -64,24 +73,52 @@ pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFail
 }
 
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let mut body = body(&request.form);
-    body.insert("name".to_owned(), request.form.value("name").trim().into());
-    match request.call(operations::MAKE_ACCOUNT, ApiCall { body, ..call_of(&request) }).await {
-        Ok(_) => Ok(back(&request).toast(Toast::Saved)),
+    if let Some(state) = credentials::refused(request.t(), &request.form) {
+        return page(&request, &state, None).await;
+    }
+    match make_accounts(&request).await {
+        Ok(()) => Ok(back(&request).toast(Toast::Saved)),
         Err(error) => page(&request, &refused(request.t(), &request.form, error)?, None).await,
     }
 }
 
+/// Makes the account of a form, or one for each of several credentials: all or none of them.
+async fn make_accounts(request: &PageRequest) -> Result<(), ApiError> {
+    let (form, name) = (&request.form, request.form.value("name").trim());
+    let (credentials, mut body) = (credentials::of(form), body(form));
+    if credentials.len() < 2 {
+        body.insert("name".to_owned(), name.into());
+        return request.call(operations::MAKE_ACCOUNT, ApiCall { body, ..call_of(request) }).await.map(drop);
+    }
+    let known = ApiCall { path: call_of(request).path, ..get(&[("limit", "1000")]) };
+    let known: ApiPage<NamedAccount> = request.read(operations::LIST_ACCOUNTS, known).await?;
+    let taken: HashSet<String> = known.items.into_iter().map(|account| account.name).collect();
+    let names = credentials::names(name, credentials.len(), &taken);
+    let account = |(name, credential): (String, &str)| {
+        let mut account = body.clone();
+        account.insert("name".to_owned(), name.into());
+        account.insert("credential".to_owned(), credential.into());
+        Value::Object(account)
+    };
+    let accounts: Vec<Value> = names.into_iter().zip(credentials).map(account).collect();
+    let body = Map::from_iter([("accounts".to_owned(), json!(accounts))]);
+    request.call(operations::MAKE_ACCOUNTS, ApiCall { body, ..call_of(request) }).await.map(drop)
+}
+
 pub(super) async fn edit(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
-    let form = FormState::of(FormData::of(&[
+    page(&request, &FormState::of(values(&account)), Some(&account)).await
+}
+
+/// The initial values of the form.
+fn values(account: &AccountObject) -> FormData {
+    FormData::of(&[
         ("status", if account.status == "on" { "true" } else { "" }),
         ("concurrency", &limit_text(account.concurrency)),
         ("rpm", &limit_text(account.rpm)),
         ("tpm", &limit_text(account.tpm)),
         ("cost_multiplier", &text(&account.cost_multiplier)),
-    ]));
-    page(&request, &form, Some(&account)).await
+    ])
 }
 
 /// A number or a decimal text.
@@ -109,8 +146,16 @@ pub(super) async fn turn_on(request: Arc<PageRequest>) -> Result<PageReply, Page
 }
 
 pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    request.call(operations::REMOVE_ACCOUNT, call(&request)).await?;
-    Ok(back(&request).toast(Toast::Removed))
+    let account: AccountObject = request.read(operations::GET_ACCOUNT, call(&request)).await?;
+    let removed = match check_typed_name(&request.form, &account.name) {
+        Ok(()) => request.call(operations::REMOVE_ACCOUNT, call(&request)).await,
+        Err(error) => Err(error),
+    };
+    match removed {
+        Ok(_) => Ok(back(&request).toast(Toast::Removed)),
+        // The other form of the page shows the stored values.
+        Err(error) => page(&request, &refused(request.t(), &values(&account), error)?, Some(&account)).await,
+    }
 }
 
 /// The fields as the admin API takes them. An empty credential keeps the one that is stored.
@@ -134,9 +179,16 @@ fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, Pag
 }
 
 fn refused_one(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {
+    // A fault of one of several accounts is about a field of the form.
+    let of_several = error.param().and_then(|param| param.strip_prefix("accounts[")?.split_once("]."));
+    let error = match of_several.map(|(_, field)| field.to_owned()) {
+        Some(field) => error.about(&field),
+        None => error,
+    };
     let error = match error.param() {
         Some("name") => error.because("row_name"),
         Some("cost_multiplier") => error.because("multiplier"),
+        Some("credential") => error.because("credential"),
         Some("concurrency" | "rpm" | "tpm") => error.because("limit"),
         _ if error.code() == "already_exists" => error.about("name").because("row_exists"),
         _ => error,
@@ -148,14 +200,13 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
     let t = request.t();
     let channel = one(request).await?;
     let number = |name, label| form.number(name, label).hint(t.say("keys.unlimited_hint"));
-    let credential = form.secret("credential", t.say("channels.credential"));
     let credential = match account {
-        Some(_) => credential.hint(t.say("channels.credential_keep")),
-        None => credential.hint(t.say("channels.credential_hint")),
+        Some(_) => form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_keep")),
+        None => credentials::control(t, form),
     };
     let mut controls = vec![credential, form.check("status", t.say("channels.account_on")).wide()];
     if account.is_none() {
-        let name = form.text("name", t.say("channels.account_name")).hint(t.say("channels.account_name_hint"));
+        let name = form.text("name", t.say("channels.account_name")).hint(t.say("channels.new_account_name_hint"));
         controls.insert(0, name.required().focus());
     }
     let limits = vec![
@@ -177,8 +228,12 @@ async fn page(request: &PageRequest, form: &FormState, account: Option<&AccountO
         },
         section: ControlSection::new(t.say("channels.credential_title"), controls).about(t.say("channels.credential_about")),
         limits: ControlSection::new(t.say("keys.limits_of_key"), limits).about(t.say("channels.limits_about")),
-        is_new: account.is_none(),
         is_of_file: account.is_some_and(|account| account.owner == "file"),
+        danger: account.filter(|account| account.owner != "file").map(|account| {
+            let action = request.url(&format!("{here}/{}/remove", super::super::models::path_of_name(&account.name)));
+            let about = t.say("channels.remove_account_about").to_owned();
+            Danger::new(t, form, action, (t.say("channels.remove_account"), about, t.say("channels.remove_account")))
+        }),
     };
     PageReply::page(form.status(), &template)
 }
@@ -205,5 +260,8 @@ mod tests {
         let error = ApiError::value("rpm", "x").with_others(vec![ApiError::value("cost_multiplier", "y")]);
         let form = refused(Locale::EN, &sent, error).unwrap();
         assert!(form.fault("rpm").is_some() && form.fault("cost_multiplier").is_some());
+        let of_several = ApiError::value("accounts[1].rpm", "x").with_others(vec![ApiError::value("accounts[0].name", "x")]);
+        let form = refused(Locale::EN, &sent, of_several).unwrap();
+        assert!(form.fault("rpm").is_some() && form.fault("name").is_some());
     }
 }

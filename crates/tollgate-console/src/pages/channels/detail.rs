@@ -10,6 +10,7 @@ use super::{
     Section,
     explain::{Question, RoutingExplanation, answer},
     list::{margin, running_text},
+    rates::RateUse,
     state::{ChannelObject, ChannelState, call_of, health, loads, one, path, provider_name},
     tabs,
 };
@@ -47,6 +48,8 @@ use crate::{
 /// Models that are shown; the form has all.
 const MAX_MODELS: usize = 25;
 const EVENTS: &str = "10";
+/// Keys that can be chosen for the question. If there are more, one is typed.
+const MOST_KEYS: &str = "100";
 
 #[derive(Debug, Template)]
 #[template(path = "channel.html")]
@@ -73,6 +76,8 @@ struct ChannelPage {
     accounts: Vec<AccountRow>,
     question: Question,
     callers: Vec<(String, String, bool)>,
+    /// The field for a key that is typed; `None`: all keys are among the callers.
+    typed_key: Option<String>,
     protocols: Vec<(&'static str, &'static str, bool)>,
     answer: Option<RoutingExplanation>,
     outcomes: Chart,
@@ -141,8 +146,7 @@ struct AccountRow {
     until: Option<TimeText>,
     strip: Option<Strip>,
     running: String,
-    rate: String,
-    rate_percent: Option<u64>,
+    rates: Vec<RateUse>,
     multiplier: String,
     spent: Amount,
 }
@@ -176,7 +180,8 @@ struct Sources {
     errors: Vec<RecentError>,
     transitions: Vec<TransitionObject>,
     groups: Vec<NamedObject>,
-    keys: Vec<NamedObject>,
+    /// `None`: too many to choose from.
+    keys: Option<Vec<NamedObject>>,
 }
 
 pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
@@ -191,7 +196,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
     let accounts: Vec<HealthObject> = health.into_iter().filter(|account| account.channel == name).collect();
     let state = ChannelState { load: loads.remove(&name), name: name.clone(), channel, accounts };
     let sources = sources(request, &name, &period).await?;
-    let question = Question::of(request);
+    let question = Question::of(&request.query);
     let answer = if question.is_asked() { Some(answer(request, &question, &name).await?) } else { None };
     let log = |pairs: &[(&str, &str)]| {
         let mut all = vec![("channel", name.as_str())];
@@ -225,6 +230,7 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
         callers: callers(t, &question, &sources),
+        typed_key: sources.keys.is_none().then(|| question.key().unwrap_or_default().to_owned()),
         protocols: ["", "gemini", "anthropic", "responses"]
             .map(|word| (word, protocols::label(t, if word.is_empty() { "openai" } else { word }), question.protocol == word))
             .to_vec(),
@@ -283,8 +289,8 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
     let (buckets, transitions, groups, keys) = tokio::try_join!(
         request.read::<Buckets>(operations::DRAW_USAGE, get(&with(&[period.bars()]))),
         request.read::<ApiPage<TransitionObject>>(operations::LIST_HEALTH_TRANSITIONS, get(&with(&[("limit", EVENTS)]))),
-        request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "200")])),
-        request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", "100")])),
+        request.read::<ApiPage<NamedObject>>(operations::LIST_GROUPS, get(&[("limit", "1000")])),
+        request.read::<ApiPage<NamedObject>>(operations::LIST_KEYS, get(&[("limit", MOST_KEYS)])),
     )?;
     let (spend, errors) =
         tokio::try_join!(cost_chart(request, period, name, &series), errors::recent(request, &buckets, &of_channel))?;
@@ -303,7 +309,7 @@ async fn sources(request: &PageRequest, name: &str, period: &Period) -> Result<S
         errors,
         transitions: transitions.items,
         groups: groups.items,
-        keys: keys.items,
+        keys: keys.next.is_none().then_some(keys.items),
     })
 }
 
@@ -349,9 +355,9 @@ fn limits(t: Locale, state: &ChannelState) -> Vec<Figure> {
     if state.load.is_none() {
         return Vec::new();
     }
-    let rate = state.rate().map(|(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm)));
-    let rate = rate.map(|rate| Figure::of(t.say("channels.rate"), rate));
-    [Figure::of(t.say("channels.running"), running_text(state))].into_iter().chain(rate).collect()
+    let rates = RateUse::amounts(t, state.requests_minute(), state.tokens_minute());
+    let rates = rates.into_iter().map(|rate| Figure { exact: rate.title, ..Figure::of(t.say("channels.rate"), rate.text) });
+    [Figure::of(t.say("channels.running"), running_text(state))].into_iter().chain(rates).collect()
 }
 
 fn models(request: &PageRequest, period: &Period, state: &ChannelState, sources: &Sources) -> Vec<ModelRow> {
@@ -400,7 +406,7 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
         let of = format!("{}/{}", state.name, account.name);
         let spent =
             sources.by_account.iter().find(|row| row.name.as_deref() == Some(of.as_str())).map_or(0, |row| row.figures.cost_nano());
-        let rate = health.filter(|health| health.rpm > 0).map(|health| (health.requests_minute.unwrap_or(0), health.rpm));
+        let minute = |used: Option<u64>, limit: u64| (limit > 0).then(|| (used.unwrap_or(0), limit));
         AccountRow {
             name: account.name.clone(),
             credential_end: account.credential_end.as_ref().map(|end| format!("…{end}")),
@@ -414,9 +420,11 @@ fn account_rows(request: &PageRequest, state: &ChannelState, sources: &Sources) 
                 Some((running, most)) => format!("{} / {}", format::integer(running), format::integer(most)),
                 None => "–".to_owned(),
             },
-            rate: rate
-                .map_or_else(|| "–".to_owned(), |(used, rpm)| format!("{} / {}", format::integer(used), format::integer(rpm))),
-            rate_percent: rate.map(|(used, rpm)| (used.saturating_mul(100) / rpm.max(1)).min(100)),
+            rates: RateUse::amounts(
+                t,
+                health.and_then(|health| minute(health.requests_minute, health.rpm)),
+                health.and_then(|health| minute(health.tokens_minute, health.tpm)),
+            ),
             multiplier: account.cost_multiplier.as_str().map_or_else(|| account.cost_multiplier.to_string(), str::to_owned),
             spent: money::rounded(t, &money::decimal(spent)),
         }
@@ -430,7 +438,7 @@ fn callers(t: Locale, question: &Question, sources: &Sources) -> Vec<(String, St
         .groups
         .iter()
         .map(|group| (format!("group:{}", group.name), t.say_with("explain.of_group", &[("group", &group.name)])));
-    let keys = sources.keys.iter().map(|key| (key.id.clone(), t.say_with("explain.of_key", &[("key", &key.name)])));
+    let keys = sources.keys.iter().flatten().map(|key| (key.id.clone(), t.say_with("explain.of_key", &[("key", &key.name)])));
     groups
         .chain(keys)
         .map(|(value, label)| {

@@ -10,6 +10,7 @@ use crate::{
     api_error::ApiError,
     pages::{
         clients::shell,
+        form::FormData,
         locale::{Language, Locale},
         mark::Mark,
         operations, problem, reasons,
@@ -82,9 +83,16 @@ pub(super) struct AnswerRow {
 }
 
 impl Question {
-    pub(super) fn of(request: &PageRequest) -> Self {
-        let value = |name: &str| request.query.value(name).trim().to_owned();
-        Self { model: value("model"), caller: value("caller"), protocol: value("protocol") }
+    /// A key that was typed counts rather than the chosen caller.
+    pub(super) fn of(query: &FormData) -> Self {
+        let value = |name: &str| query.value(name).trim().to_owned();
+        let caller = query.filled("key").map_or_else(|| value("caller"), str::to_owned);
+        Self { model: value("model"), caller, protocol: value("protocol") }
+    }
+
+    /// The name or id of the key that it is about.
+    pub(super) fn key(&self) -> Option<&str> {
+        Some(self.caller.as_str()).filter(|caller| !caller.is_empty() && !caller.starts_with("group:"))
     }
 
     pub(super) fn is_asked(&self) -> bool {

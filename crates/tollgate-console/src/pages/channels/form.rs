@@ -1,6 +1,6 @@
 //! The form that creates a channel, and parts that the forms for changing one or several channels share.
 
-use std::sync::Arc;
+use std::{collections::HashSet, sync::Arc};
 
 use askama::Template;
 use serde::Deserialize;
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use tollgate_store::fields::private_host;
 
 use super::{
-    parameter_edits,
+    credentials, parameter_edits,
     state::{path, provider_name},
 };
 use crate::{
@@ -100,6 +100,9 @@ pub(super) async fn new(request: Arc<PageRequest>) -> Result<PageReply, PageFail
 }
 
 pub(super) async fn make(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    if let Some(state) = credentials::refused(request.t(), &request.form) {
+        return new_page(&request, &state).await;
+    }
     match make_channel(&request).await {
         Ok(name) => Ok(PageReply::redirect(&request.url(&format!("{}/models", path(&name)))).toast(Toast::Saved)),
         Err(error) => new_page(&request, &refused(request.t(), &request.form, error)?).await,
@@ -135,11 +138,13 @@ pub(in crate::pages) async fn make_channel(request: &PageRequest) -> Result<Stri
         body.insert("private_network".to_owned(), true.into());
     }
     // A local server needs no credential, but requests need an account.
-    let mut account = json!({"name": form.filled("account").unwrap_or("main")});
-    if let Some(credential) = form.filled("credential") {
-        account["credential"] = credential.into();
-    }
-    body.insert("accounts".to_owned(), json!([account]));
+    let credentials = credentials::of(form);
+    let names = credentials::names(form.filled("account").unwrap_or("main"), credentials.len(), &HashSet::new());
+    let account = |(index, name): (usize, String)| match credentials.get(index) {
+        Some(credential) => json!({"name": name, "credential": credential}),
+        None => json!({"name": name}),
+    };
+    body.insert("accounts".to_owned(), names.into_iter().enumerate().map(account).collect());
     let mut faults = connection_faults(form, &body, request.is_admin());
     if let Err(error) = request.call(operations::MAKE_CHANNEL, ApiCall { body, ..ApiCall::default() }).await {
         faults.extend(name_fault(request, &name).await?);
@@ -215,7 +220,7 @@ pub(in crate::pages) fn new_section(request: &PageRequest, form: &FormState) -> 
     let mut controls = vec![
         form.text("name", t.say("channels.name")).hint(t.say("channels.name_hint")),
         form.text("base_url", t.say("channels.base_url")).hint(t.say("channels.base_url_hint")).max(2_000),
-        form.secret("credential", t.say("channels.credential")).hint(t.say("channels.credential_hint")).kept_from(form),
+        credentials::control(t, form),
     ];
     controls.extend(private_network(request, form));
     ControlSection::new(t.say("channels.connection"), controls)
@@ -348,7 +353,7 @@ mod tests {
         let error = ApiError::value("base_url", "x").with_others(vec![ApiError::conflict("already_exists", "x")]);
         let form = refused(Locale::EN, &sent, error).unwrap();
         assert!(form.text("name", "x").has_fault() && form.text("base_url", "x").has_fault() && form.banner().is_none());
-        assert_eq!(form.secret("credential", "x").kept_from(&form).value, "sk-typed");
+        assert_eq!(credentials::control(Locale::EN, &form).value, "sk-typed");
         assert_eq!(form.secret("credential", "x").value, "");
     }
 

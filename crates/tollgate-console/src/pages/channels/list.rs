@@ -7,6 +7,7 @@ use serde::Deserialize;
 
 use super::{
     filter::{ChannelChoice, ChannelFilter},
+    rates::RateUse,
     state::{ChannelState, provider_name, provider_tone, states},
 };
 use crate::{
@@ -63,8 +64,7 @@ struct ChannelRow {
     is_failing: bool,
     first_token: String,
     running: String,
-    rate: String,
-    rate_percent: Option<u64>,
+    rates: Vec<RateUse>,
     cost: Amount,
     margin: String,
     is_loss: bool,
@@ -173,7 +173,6 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
     let (hour, day) = (sources.hour.get(&state.name), sources.day.get(&state.name));
     let attempts = sources.attempts.get(&state.name).copied();
     let (sale, cost) = day.map_or((0, 0), |day| (day.sale_nano(), day.cost_nano()));
-    let rate = state.rate();
     let uptime = sources.uptimes.iter().find(|uptime| uptime.channel == state.name);
     ChannelRow {
         id: state.channel.id.clone(),
@@ -196,8 +195,7 @@ fn row(request: &PageRequest, state: &ChannelState, sources: &Sources) -> Channe
             .filter(|times| times.p99 > 0)
             .map_or_else(|| "–".to_owned(), |times| format::percentile(t, times.p50)),
         running: running_text(state),
-        rate: rate.map_or_else(|| "–".to_owned(), |(requests, rpm)| format::ratio_short(requests, rpm)),
-        rate_percent: rate.map(|(requests, rpm)| (requests.saturating_mul(100) / rpm.max(1)).min(100)),
+        rates: RateUse::shares(t, state.requests_minute(), state.tokens_minute()),
         cost: money::rounded(t, &money::decimal(cost)),
         margin: if sale == 0 { "–".to_owned() } else { margin(sale, cost) },
         is_loss: cost > sale,

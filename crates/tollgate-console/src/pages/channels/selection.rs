@@ -24,6 +24,7 @@ use crate::{
         problem,
         reply::{PageFailure, PageReply},
         request::{PageRequest, get},
+        undo,
     },
 };
 pub(super) use edit::{save, show as edit};
@@ -127,12 +128,31 @@ async fn send(request: &PageRequest, selection: &Selection, mut body: Map<String
 async fn switch(request: &PageRequest, selection: &Selection, status: &str) -> Result<PageReply, PageFailure> {
     let body = Map::from_iter([("status".to_owned(), status.into())]);
     match send(request, selection, body).await {
-        Ok(()) => Ok(back(request, if status == "off" { Toast::ChannelsOff } else { Toast::ChannelsOn })),
+        Ok(()) if status == "off" => {
+            // Those that were off before stay off when this is undone.
+            let on = selection.channels.iter().filter(|channel| channel.status == "on").map(|channel| channel.id.as_str());
+            let on: Vec<&str> = on.collect();
+            if on.is_empty() {
+                return Ok(back(request, Toast::ChannelsOff));
+            }
+            let list = PageReply::redirect(&request.url("/channels"));
+            Ok(list.toast_with_undo(Toast::ChannelsOff, &[&on.join(undo::BETWEEN)]))
+        }
+        Ok(()) => Ok(back(request, Toast::ChannelsOn)),
         Err(error) => {
             let state = FormState::refused(request.t(), &request.form, &error, &[])?;
             page(request, selection, (request.t().say("selection.title"), None), &state, Some(&error))
         }
     }
+}
+
+/// Turns channels on again that were turned off by one action.
+pub(super) async fn turn_on_again(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    let selection = Selection::of(&request, &request.query).await?;
+    if selection.channels.is_empty() {
+        return Ok(back(&request, Toast::NothingChosen));
+    }
+    switch(&request, &selection, "on").await
 }
 
 /// The channels as one catalog file.

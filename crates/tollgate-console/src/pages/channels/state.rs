@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::rates::MinuteUse;
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -97,8 +98,10 @@ pub(crate) struct ChannelLoadObject {
     channel: String,
     running: u64,
     requests_minute: u64,
+    tokens_minute: u64,
     concurrency: u64,
     rpm: u64,
+    tpm: u64,
 }
 
 impl ChannelState {
@@ -139,14 +142,28 @@ impl ChannelState {
 
     /// Requests of the last minute, and the limit on them: that of the channel, or the sum of those of its accounts. `None`: there is
     /// no limit.
-    pub(crate) fn rate(&self) -> Option<(u64, u64)> {
-        let of_accounts = || self.accounts.iter().filter_map(|account| account.requests_minute).fold(0, u64::saturating_add);
-        let limit = lower(self.load.as_ref().map_or(0, |load| load.rpm), self.sum(|account| account.rpm))?;
-        Some((self.load.as_ref().map_or_else(of_accounts, |load| load.requests_minute), limit))
+    pub(super) fn requests_minute(&self) -> MinuteUse {
+        self.minute(|load| (load.requests_minute, load.rpm), |account| (account.requests_minute, account.rpm))
+    }
+
+    /// The same of tokens.
+    pub(super) fn tokens_minute(&self) -> MinuteUse {
+        self.minute(|load| (load.tokens_minute, load.tpm), |account| (account.tokens_minute, account.tpm))
+    }
+
+    fn minute(
+        &self,
+        of_channel: fn(&ChannelLoadObject) -> (u64, u64),
+        of_account: fn(&HealthObject) -> (Option<u64>, u64),
+    ) -> MinuteUse {
+        let of_accounts = || self.accounts.iter().filter_map(|account| of_account(account).0).fold(0, u64::saturating_add);
+        let channel = self.load.as_ref().map(of_channel);
+        let limit = lower(channel.map_or(0, |(_, limit)| limit), self.sum(|account| of_account(account).1))?;
+        Some((channel.map_or_else(of_accounts, |(used, _)| used), limit))
     }
 
     /// The sum of a limit over the accounts. With one unlimited account, there is none.
-    fn sum(&self, limit: fn(&HealthObject) -> u64) -> Option<u64> {
+    fn sum(&self, limit: impl Fn(&HealthObject) -> u64) -> Option<u64> {
         let all: Vec<u64> = self.accounts.iter().map(limit).collect();
         if all.contains(&0) || all.is_empty() { None } else { Some(all.into_iter().fold(0, u64::saturating_add)) }
     }

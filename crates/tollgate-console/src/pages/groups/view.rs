@@ -69,7 +69,8 @@ pub(super) struct GroupRow {
     pub(super) is_public: bool,
     pub(super) channel_count: String,
     pub(super) channels: String,
-    pub(super) model_count: String,
+    /// How many names and patterns of models.
+    pub(super) patterns: String,
     /// Names and patterns; empty for all models.
     pub(super) models: String,
     pub(super) multiplier: String,
@@ -127,7 +128,7 @@ impl GroupRow {
             is_public: group.visibility == "public",
             channel_count: count(&group.channels),
             channels: group.channels.join(t.say("list.separator")),
-            model_count: count(&group.models),
+            patterns: t.say_count("groups.pattern", "groups.patterns", u64::try_from(group.models.len()).unwrap_or(u64::MAX)),
             models: if has_all_models { String::new() } else { group.models.join(t.say("list.separator")) },
             multiplier: group.sale_multiplier.clone(),
             exceptions: exceptions(t, group),

@@ -1,16 +1,23 @@
 //! The list of keys as a file: all keys of the filter, in its order, without secrets.
 
-use std::sync::Arc;
+use std::{io, sync::Arc};
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 
 use super::{PageRequest, filter::KeyFilter, found, view::KeyObject};
 use crate::{
-    pages::reply::{PageFailure, PageReply},
+    api_error::ApiError,
+    pages::{
+        reply::{PageFailure, PageReply},
+        request::ApiPage,
+    },
     usage_format::escape_formula,
 };
 
-/// Keys that are read at once, and that a file has at most.
+/// Keys that are read at once.
 const PAGE: &str = "1000";
-const MAX_KEYS: usize = 20_000;
 const HEAD: [&str; 16] = [
     "id",
     "name",
@@ -32,25 +39,35 @@ const HEAD: [&str; 16] = [
 
 pub(super) async fn csv(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let filter = KeyFilter::of(&request.query, request.is_operator());
-    let (mut writer, mut after, mut count) = (csv::Writer::from_writer(Vec::new()), None::<String>, 0);
+    // A fault of the filter is told by a page. A later one breaks the transfer, so that a part is not taken for the whole.
+    let first = page(&request, &filter, None).await?;
+    let head = Bytes::from(lines(&first.items, true));
+    let rest = stream::try_unfold((request, filter, first.next), |(request, filter, after)| async move {
+        let Some(after) = after else { return Ok(None) };
+        let page = page(&request, &filter, Some(&after)).await.map_err(|error| io::Error::other(error.message().to_owned()))?;
+        Ok::<_, io::Error>(Some((Bytes::from(lines(&page.items, false)), (request, filter, page.next))))
+    });
+    let parts = stream::once(async { Ok(head) }).chain(rest);
+    Ok(PageReply::streamed_file("keys.csv", "text/csv; charset=utf-8", Body::from_stream(parts)))
+}
+
+async fn page(request: &PageRequest, filter: &KeyFilter, after: Option<&str>) -> Result<ApiPage<KeyObject>, ApiError> {
+    let mut pairs = filter.pairs();
+    pairs.push(("limit", PAGE));
+    pairs.extend(after.map(|after| ("after", after)));
+    found(request, pairs).await
+}
+
+fn lines(keys: &[KeyObject], with_head: bool) -> Vec<u8> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory does not fail.
-    let _ = writer.write_record(HEAD);
-    loop {
-        let mut pairs = filter.pairs();
-        pairs.push(("limit", PAGE));
-        pairs.extend(after.as_deref().map(|after| ("after", after)));
-        let page = found(&request, pairs).await?;
-        count += page.items.len();
-        for key in &page.items {
-            let _ = writer.write_record(row(key));
-        }
-        after = page.next.filter(|_| count < MAX_KEYS);
-        if after.is_none() {
-            break;
-        }
+    if with_head {
+        let _ = writer.write_record(HEAD);
     }
-    let text = writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    Ok(PageReply::file("keys.csv", "text/csv; charset=utf-8", text))
+    for key in keys {
+        let _ = writer.write_record(row(key));
+    }
+    writer.into_inner().unwrap_or_default()
 }
 
 fn row(key: &KeyObject) -> [String; 16] {

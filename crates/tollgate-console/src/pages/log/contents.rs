@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use askama::Template;
+use http::StatusCode;
 use serde::Deserialize;
 use serde_json::json;
 use tollgate_protocol::Protocol;
@@ -157,6 +158,7 @@ pub(super) async fn show(request: Arc<PageRequest>) -> Result<PageReply, PageFai
     page(&request, None).await
 }
 
+/// `problem`: why the contents were not removed.
 async fn page(request: &PageRequest, problem: Option<String>) -> Result<PageReply, PageFailure> {
     let t = request.t();
     let record: RecordObject = request.read(operations::GET_USAGE, of_record(request)).await?;
@@ -190,10 +192,14 @@ async fn page(request: &PageRequest, problem: Option<String>) -> Result<PageRepl
         record: record.id,
         problem,
     };
-    PageReply::ok(&template)
+    let status = if template.problem.is_some() { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
+    PageReply::page(status, &template)
 }
 
 pub(super) async fn remove(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
+    if request.form.value("confirmed") != "true" {
+        return page(&request, Some(request.t().say("contents.confirm_missing").to_owned())).await;
+    }
     match request.call(operations::REMOVE_CONTENTS, of_record(&request)).await {
         Ok(_) => {
             let record = request.url(&format!("/log/{}", request.path_param("record")));

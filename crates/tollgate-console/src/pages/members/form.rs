@@ -13,6 +13,9 @@ use crate::{
     },
 };
 
+/// The field that the member's name is typed into before all passkeys are removed.
+pub(super) const PASSKEYS_NAME: &str = "passkeys_name";
+
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
     ("already_exists", "name", "exists"),
@@ -27,6 +30,7 @@ const PLACES: &[FaultPlace] = &[
     ("note", "note", ""),
     ("email", "email", ""),
     ("typed_name", "typed_name", "typed_name"),
+    (PASSKEYS_NAME, PASSKEYS_NAME, "typed_name"),
 ];
 
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {

@@ -100,7 +100,7 @@ pub(super) async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFai
 
 async fn invites_page(request: &PageRequest, state: &FormState, link: Option<String>) -> Result<PageReply, PageFailure> {
     let t = request.t();
-    let mut filter = vec![("limit", PAGE)];
+    let mut filter = vec![("limit", PAGE), ("sort", "newest")];
     filter.extend(request.query.filled("after").map(|after| ("after", after)));
     let found = request.read::<ApiPage<InviteObject>>(operations::LIST_INVITES, get(&filter)).await?;
     let controls = vec![
@@ -109,8 +109,8 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
         state.text("groups", t.say("members.groups")).hint(t.say("members.groups_hint")).max(10_000),
         state.typed("expires", t.say("members.invite_until"), "date").hint(t.say("members.invite_until_hint")),
     ];
-    // Those that can still be used come first, then the newest.
-    let mut rows: Vec<InviteRow> = found.items.iter().rev().map(|invite| InviteRow::of(t, invite)).collect();
+    // The newest are on the first page. On each, those that can still be used come first.
+    let mut rows: Vec<InviteRow> = found.items.iter().map(|invite| InviteRow::of(t, invite)).collect();
     rows.sort_by_key(|row| !row.is_open);
     let count = t.say_count("members.invite_one", "members.invite_count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = InvitesPage {

@@ -48,7 +48,7 @@ pub(super) struct LoginObject {
     email: Option<String>,
     password: bool,
     totp: bool,
-    passkeys: u64,
+    pub(super) passkeys: u64,
     oidc: bool,
     signed_in_at: Option<String>,
 }

@@ -74,6 +74,25 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
     assert_eq!(location(&post("/channel-selection", &[("do", "off")])), "/channels");
 }
 
+#[test]
+fn channels_that_were_turned_off_together_have_an_undo() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    ["main", "spare", "rest"].iter().for_each(|name| make(&admin, &mut boss, &upstream, name));
+    let ids = ["main", "spare", "rest"].map(|name| id(&admin, name));
+    admin.patch("/admin/v1/channels/rest", &json!({"status": "off"}));
+    let mut fields: Vec<(&str, &str)> = ids.iter().map(|id| ("channel", id.as_str())).collect();
+    fields.push(("do", "off"));
+    assert_eq!(location(&boss.post(&admin.gateway, "/channel-selection", &fields)), "/channels");
+    let page = boss.page(&admin.gateway, "/channels");
+    let (_, undo) = page.split_once("/channel-selection/enable?").unwrap_or_else(|| panic!("{page}"));
+    let undo = format!("/channel-selection/enable?{}", undo.split('"').next().unwrap().replace("&#38;", "&"));
+    assert!(undo.contains(&ids[0]) && undo.contains(&ids[1]) && !undo.contains(&ids[2]), "those that were on: {undo}");
+    assert_eq!(location(&boss.post(&admin.gateway, &undo, &[])), "/channels");
+    let states = ["main", "spare", "rest"].map(|name| admin.get(&format!("/admin/v1/channels/{name}"))["status"].clone());
+    assert_eq!(states, [json!("on"), json!("on"), json!("off")]);
+}
+
 /// The page as another admin sees it.
 fn boss_page(admin: &Admin, path: &str) -> String {
     make_member(admin, "second", "admin");

@@ -170,7 +170,9 @@ fn stored_contents_are_read_as_messages_and_removed() {
     assert!(mira.page(&admin.gateway, "/audit?kind=contents").contains(&record));
     assert!(mira.page(&admin.gateway, "/keys").contains("mine"));
 
-    let removed = ann.post(&admin.gateway, &format!("{path}/remove"), &[]);
+    let bare = ann.post(&admin.gateway, &format!("{path}/remove"), &[]);
+    assert!(bare.status == 422 && bare.text().contains("tick the box to confirm"), "{}", bare.text());
+    let removed = ann.post(&admin.gateway, &format!("{path}/remove"), &[("confirmed", "true")]);
     assert_eq!(location(&removed), format!("/log/{record}"));
     assert_eq!(ann.get(&admin.gateway, &path).status, 404);
     assert!(!ann.page(&admin.gateway, &format!("/log/{record}")).contains(&path));

@@ -34,6 +34,23 @@ pub(super) fn make(admin: &Admin, person: &mut Person, upstream: &Upstream, name
     assert_eq!(location(&made), format!("/channels/{name}/models"));
 }
 
+/// Every line of a credential field becomes an account.
+fn several_credentials(admin: &Admin, boss: &mut Person) {
+    let mut post = |credentials: &str| {
+        let fields = [("name", "pool"), ("credential", credentials), ("status", "true"), ("tpm", "90000")];
+        boss.post(&admin.gateway, "/channels/main/accounts/new", &fields)
+    };
+    let wrong = post("sk-1\r\n\r\nsk–2");
+    assert!(wrong.status == 422 && wrong.text().contains("Line 3:"), "{}", wrong.text());
+    assert_eq!(location(&post("sk-1\r\nsk-2\r\n")), "/channels/main");
+    assert_eq!(location(&post("sk-3\r\nsk-4")), "/channels/main");
+    for number in 1..=4 {
+        let account = admin.get(&format!("/admin/v1/channels/main/accounts/pool-{number}"));
+        assert_eq!((&account["tpm"], &account["status"]), (&json!(90_000), &json!("on")), "{number}");
+        admin.delete(&format!("/admin/v1/channels/main/accounts/pool-{number}"));
+    }
+}
+
 /// Changes the channel `main` by its form.
 fn edit(admin: &Admin, boss: &mut Person, upstream: &Upstream) {
     // The fault is shown beside its field, and the typed values are kept.
@@ -129,7 +146,13 @@ fn channel_is_created_changed_and_removed() {
     let account = admin.get("/admin/v1/channels/main/accounts/second");
     assert_eq!((&account["rpm"], &account["status"]), (&json!(30), &json!("off")), "a switch that is not sent is off");
     assert!(boss.page(&admin.gateway, "/channels/main").contains("second"));
-    boss.post(&admin.gateway, "/channels/main/accounts/second/remove", &[]);
+    let bare = boss.post(&admin.gateway, "/channels/main/accounts/second/remove", &[]);
+    assert!(bare.status == 422 && bare.text().contains("This is not the name."), "{}", bare.text());
+    assert!(bare.text().contains("value=\"30\""), "the other form keeps the stored values");
+    let removed = boss.post(&admin.gateway, "/channels/main/accounts/second/remove", &[("typed_name", "second")]);
+    assert_eq!(location(&removed), "/channels/main");
+    assert_eq!(boss.get(&admin.gateway, "/channels/main/accounts/second").status, 404);
+    several_credentials(&admin, &mut boss);
 
     boss.post(&admin.gateway, "/channels/main/switch", &[("status", "off")]);
     assert!(boss.page(&admin.gateway, "/channels/main").contains("The channel is off."));

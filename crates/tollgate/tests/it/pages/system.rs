@@ -129,6 +129,8 @@ fn jobs_show_their_results() {
     let catalog = admin.get("/admin/v1/catalog")["file"].as_str().unwrap().to_owned();
     let path = location(&root.post(gateway, "/system/replay", &[("file", catalog.as_str())])).to_owned();
     assert!(ended(&mut root, gateway, &path).contains("replayed"));
+    let days = [("file", catalog.as_str()), ("since", "2026-02-30"), ("until", "2026-02-30")];
+    assert_eq!(root.post(gateway, "/system/replay", &days).status, 422);
     let refused = root.post(gateway, "/system/replay", &[("file", "[[group]]\nname = 5\n"), ("model", "m")]);
     assert!(refused.status == 422 && refused.text().contains("value=\"m\""), "{}", refused.text());
     let import = [("source", "built_in"), ("to", "both"), ("dry_run", "true")];
