@@ -395,6 +395,7 @@ for (const [view, options] of Object.entries(VIEWS)) {
           ["member", member],
           ["member-new", "/members/new"],
           ["invites", "/members/invites"],
+          ["admin-keys", "/members/admin-keys"],
           ["ledger", "/ledger"],
           ["audit", "/audit"],
           ["alerts", "/alerts"],

@@ -108,6 +108,7 @@ impl EventRow {
             "group" => Some("/groups/"),
             "member" | "login" | "ledger" => Some("/members/"),
             "key" => Some("/keys/"),
+            "admin_key" => Some("/members/admin-keys/"),
             "contents" => Some("/log/"),
             _ => None,
         };

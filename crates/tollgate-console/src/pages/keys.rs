@@ -15,10 +15,13 @@ use askama::Template;
 use serde_json::Value;
 use tollgate_store::AdminScope;
 
-pub(super) use self::view::KeyObject;
 use self::{
     filter::KeyFilter,
     view::{Allowance, BudgetRow, KeyDetail, KeyRow},
+};
+pub(super) use self::{
+    form::{expires_at, expiry},
+    view::{Expiry, KeyObject},
 };
 use super::{
     clients::{self, Access, ProtocolLines},

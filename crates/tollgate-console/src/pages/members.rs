@@ -1,7 +1,10 @@
-//! Members: the list, each member with login, limits and money, and invites. Operators read them, admins change them.
+//! Members: the list, each member with login, sessions, limits and money; invites and admin keys. Operators read members, admins
+//! change them.
 
+mod admin_keys;
 mod form;
 mod invites;
+mod login;
 mod view;
 
 use std::{collections::HashMap, sync::Arc};
@@ -12,7 +15,7 @@ use tollgate_store::AdminScope;
 
 use self::view::{BalanceObject, LoginObject, MemberDetail, MemberObject, MemberRow, MemberSpent};
 use super::{
-    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_in, check_typed_name, decimal},
+    control::{ControlSection, Danger, FormView, Pager, Tab, check_typed_name, decimal},
     form::FormState,
     format,
     layout::{Layout, Script},
@@ -24,6 +27,7 @@ use super::{
     reply::{PageFailure, PageReply},
     request::{ApiPage, PageRequest, get, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
+    sessions::SessionEntry,
 };
 use crate::{api_error::ApiError, dispatch::ApiCall};
 
@@ -37,14 +41,20 @@ pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/members/invites", ADMIN, page!(invites::list)),
     PageRoute::post("/members/invites", ADMIN, page!(invites::make)),
     PageRoute::post("/members/invites/{invite}/revoke", ADMIN, page!(invites::revoke)),
+    PageRoute::get("/members/admin-keys", ADMIN, page!(admin_keys::list)),
+    PageRoute::post("/members/admin-keys", ADMIN, page!(admin_keys::make)),
+    PageRoute::get("/members/admin-keys/{admin_key}", ADMIN, page!(admin_keys::detail)),
+    PageRoute::post("/members/admin-keys/{admin_key}/revoke", ADMIN, page!(admin_keys::revoke)),
     PageRoute::get("/members/{name}", OPERATOR, page!(detail)),
     PageRoute::post("/members/{name}", ADMIN, page!(change)),
     PageRoute::post("/members/{name}/activate", ADMIN, page!(activate)),
     PageRoute::post("/members/{name}/ledger", ADMIN, page!(post_money)),
-    PageRoute::post("/members/{name}/password-link", ADMIN, page!(make_link)),
-    PageRoute::post("/members/{name}/login", ADMIN, page!(change_login)),
-    PageRoute::post("/members/{name}/codes", ADMIN, page!(reset_codes)),
-    PageRoute::post("/members/{name}/passkeys", ADMIN, page!(remove_passkeys)),
+    PageRoute::post("/members/{name}/password-link", ADMIN, page!(login::make_link)),
+    PageRoute::post("/members/{name}/login", ADMIN, page!(login::change_email)),
+    PageRoute::post("/members/{name}/codes", ADMIN, page!(login::reset_codes)),
+    PageRoute::post("/members/{name}/passkeys", ADMIN, page!(login::remove_passkeys)),
+    PageRoute::post("/members/{name}/unlink", ADMIN, page!(login::unlink)),
+    PageRoute::post("/members/{name}/sessions/{session}/end", ADMIN, page!(login::end_session)),
     PageRoute::post("/members/{name}/remove", ADMIN, page!(remove)),
 ];
 
@@ -78,6 +88,7 @@ struct MemberPage {
     form: Option<FormView>,
     money: Option<FormView>,
     entries: Vec<LedgerRow>,
+    sessions: Vec<SessionEntry>,
     danger: Option<Danger>,
     /// The removal of all passkeys, if there are any.
     passkeys: Option<Danger>,
@@ -92,15 +103,24 @@ struct NewMemberPage {
     form: FormView,
 }
 
-/// Members and invites; operators see no invites.
-fn tabs(request: &PageRequest, is_invites: bool) -> Vec<Tab> {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum MembersTab {
+    Members,
+    Invites,
+    AdminKeys,
+}
+
+/// Members, invites and admin keys; operators see members alone.
+fn tabs(request: &PageRequest, current: MembersTab) -> Vec<Tab> {
     if !request.is_admin() {
         return Vec::new();
     }
     let t = request.t();
+    let tab = |tab: MembersTab, label, path| Tab { label, link: request.url(path), is_current: tab == current };
     vec![
-        Tab { label: t.say("nav.members"), link: request.url("/members"), is_current: !is_invites },
-        Tab { label: t.say("members.invites"), link: request.url("/members/invites"), is_current: is_invites },
+        tab(MembersTab::Members, t.say("nav.members"), "/members"),
+        tab(MembersTab::Invites, t.say("members.invites"), "/members/invites"),
+        tab(MembersTab::AdminKeys, t.say("admin_keys.title"), "/members/admin-keys"),
     ]
 }
 
@@ -117,7 +137,7 @@ async fn list(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let template = MembersPage {
         layout: request.layout(t.say("nav.members")).wide().with(Script::Tables),
         t,
-        tabs: tabs(&request, false),
+        tabs: tabs(&request, MembersTab::Members),
         is_admin: request.is_admin(),
         search: query.value("search").to_owned(),
         rows,
@@ -218,6 +238,7 @@ async fn member_page(
         form: None,
         money: None,
         entries: Vec::new(),
+        sessions: Vec::new(),
         danger: None,
         passkeys: None,
     };
@@ -232,6 +253,7 @@ async fn member_page(
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];
         let entries = request.read::<ApiPage<EntryObject>>(operations::LIST_LEDGER, get(&query)).await?;
         template.member.balance = Some(money::rounded(t, entries.items.first().map_or("0", |entry| entry.balance.as_str())));
+        template.sessions = SessionEntry::of_member(request, &member.id, &format!("/members/{}", member.id)).await?;
         template.entries = entries.items.iter().map(|entry| LedgerRow::of(t, entry)).collect();
         if member.owner != "file" {
             // If another form of the page was sent, this one shows the stored values.
@@ -314,49 +336,6 @@ async fn post_money(request: Arc<PageRequest>) -> Result<PageReply, PageFailure>
     let call = ApiCall { body, ..ApiCall::default() };
     match request.call_with(operation, call, &[("idempotency-key", form.value("money_key"))]).await {
         Ok(_) => Ok(to_member(&request, &member, Toast::Posted)),
-        Err(error) => refuse(&request, &member, error).await,
-    }
-}
-
-async fn make_link(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let member = read_member(&request).await?;
-    match request.call(operations::MAKE_PASSWORD_LINK, of_member(&request)).await {
-        Ok(answer) => {
-            let made: Value = read_answer(answer)?;
-            let link = made["link"].as_str().map(str::to_owned);
-            member_page(&request, &member, &FormState::of(form::values(&member)), link).await
-        }
-        Err(error) => refuse(&request, &member, error).await,
-    }
-}
-
-/// The address to sign in with; empty removes it.
-async fn change_login(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let member = read_member(&request).await?;
-    let email = request.form.filled("email").map_or(Value::Null, Value::from);
-    let call = ApiCall { body: Map::from_iter([("email".to_owned(), email)]), ..of_member(&request) };
-    match request.call(operations::CHANGE_LOGIN, call).await {
-        Ok(_) => Ok(to_member(&request, &member, Toast::Saved)),
-        Err(error) => refuse(&request, &member, error).await,
-    }
-}
-
-async fn reset_codes(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let member = read_member(&request).await?;
-    match request.call(operations::RESET_TOTP, of_member(&request)).await {
-        Ok(_) => Ok(to_member(&request, &member, Toast::CodesOff)),
-        Err(error) => refuse(&request, &member, error).await,
-    }
-}
-
-async fn remove_passkeys(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
-    let member = read_member(&request).await?;
-    let removed = match check_typed_in(form::PASSKEYS_NAME, &request.form, &member.name) {
-        Ok(()) => request.call(operations::REMOVE_PASSKEYS, of_member(&request)).await,
-        Err(error) => Err(error),
-    };
-    match removed {
-        Ok(_) => Ok(to_member(&request, &member, Toast::PasskeysRemoved)),
         Err(error) => refuse(&request, &member, error).await,
     }
 }

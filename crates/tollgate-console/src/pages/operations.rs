@@ -33,6 +33,7 @@ operations! {
     DRAW_USAGE = "draw_usage";
     ENABLE_TOTP = "enable_totp";
     END_SESSION = "end_session";
+    GET_ADMIN_KEY = "get_admin_key";
     GET_EXPORTS = "get_exports";
     GET_LOAD = "get_load";
     CHANGE_ACCOUNT = "change_account";
@@ -59,6 +60,7 @@ operations! {
     REMOVE_CHANNELS = "remove_channels";
     TEST_PROXY = "test_proxy";
     TEST_CHANNEL = "test_channel";
+    LIST_ADMIN_KEYS = "list_admin_keys";
     LIST_ALERTS = "list_alerts";
     LIST_AUDIT_EVENTS = "list_audit_events";
     LIST_CHANNELS = "list_channels";
@@ -100,6 +102,7 @@ operations! {
     LIST_UNPRICED = "list_unpriced_models";
     LIST_USAGE = "list_usage";
     LIST_VIEWS = "list_views";
+    MAKE_ADMIN_KEY = "make_admin_key";
     MAKE_DESTINATION = "make_destination";
     MAKE_GROUP = "make_group";
     MAKE_INVITE = "make_invite";
@@ -120,6 +123,7 @@ operations! {
     RENAME_PASSKEY = "rename_passkey";
     REMOVE_VIEW = "remove_view";
     RESET_TOTP = "reset_totp";
+    REVOKE_ADMIN_KEY = "revoke_admin_key";
     REVOKE_INVITE = "revoke_invite";
     REVOKE_KEY = "revoke_key";
     ROTATE_KEY = "rotate_key";

@@ -87,10 +87,11 @@ pub(crate) enum Toast {
     PasskeyAdded,
     PasskeyRemoved,
     PasskeysRemoved,
+    LoginUnlinked,
 }
 
 impl Toast {
-    const ALL: [Self; 28] = [
+    const ALL: [Self; 29] = [
         Self::SignedOut,
         Self::PasswordChanged,
         Self::CodesOff,
@@ -119,6 +120,7 @@ impl Toast {
         Self::PasskeyAdded,
         Self::PasskeyRemoved,
         Self::PasskeysRemoved,
+        Self::LoginUnlinked,
     ];
 
     const fn as_str(self) -> &'static str {
@@ -151,6 +153,7 @@ impl Toast {
             Self::PasskeyAdded => "passkey-added",
             Self::PasskeyRemoved => "passkey-removed",
             Self::PasskeysRemoved => "passkeys-removed",
+            Self::LoginUnlinked => "login-unlinked",
         }
     }
 
@@ -184,6 +187,7 @@ impl Toast {
             Self::PasskeyAdded => t.say("toast.passkey_added"),
             Self::PasskeyRemoved => t.say("toast.passkey_removed"),
             Self::PasskeysRemoved => t.say("toast.passkeys_removed"),
+            Self::LoginUnlinked => t.say("toast.login_unlinked"),
         }
     }
 }

@@ -184,6 +184,7 @@ fn said(t: Locale, reason: &str) -> Option<&'static str> {
         "last_admin" => t.say("problem.last_admin"),
         "limit" => t.say("problem.limit"),
         "margin" => t.say("problem.margin"),
+        "member_needed" => t.say("problem.member_needed"),
         "model_factors" => t.say("problem.model_factors"),
         "key_tags" => t.say("problem.key_tags"),
         "model_pattern" => t.say("problem.model_pattern"),

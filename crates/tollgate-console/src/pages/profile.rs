@@ -13,22 +13,21 @@ use self::notices::NoticesView;
 use super::{
     control::Control,
     form::{FormData, FormState},
-    format::{self, TimeText},
     layout::{Layout, Script},
     locale::{Language, Locale},
     operations,
     passkeys::PasskeysView,
     password_link::{PasswordStrength, check_repeated, new_password},
     preferences::{Toast, keep},
+    qr_code::QrCode,
     reply::{PageFailure, PageReply},
-    request::{ApiPage, PageRequest, get, path_of, read_answer},
+    request::{PageRequest, path_of, read_answer},
     route::{PageRoute, SeenBy, page},
+    sessions::SessionEntry,
 };
 use crate::{api::preferences, api_error::ApiError, dispatch::ApiCall};
 
 const MEMBER: SeenBy = SeenBy::Role(AdminScope::Member);
-/// Sessions that are listed.
-const MAX_SESSIONS: usize = 100;
 
 pub(super) static ROUTES: &[PageRoute] = &[
     PageRoute::get("/profile", MEMBER, page!(show)),
@@ -76,32 +75,6 @@ struct TotpView {
     recovery_codes_left: u64,
 }
 
-#[derive(Debug, Deserialize)]
-struct SessionView {
-    id: String,
-    current: bool,
-    method: String,
-    remembered: bool,
-    address: String,
-    agent: String,
-    created_at: String,
-    seen_at: String,
-}
-
-#[derive(Debug)]
-struct SessionEntry {
-    id: String,
-    is_current: bool,
-    is_remembered: bool,
-    method: &'static str,
-    address: String,
-    /// Name of the browser and of the system, out of `agent`.
-    browser: String,
-    agent: String,
-    created_at: Option<TimeText>,
-    seen: String,
-}
-
 #[derive(Debug, Template)]
 #[template(path = "profile_codes.html")]
 struct CodesPage {
@@ -109,6 +82,8 @@ struct CodesPage {
     t: Locale,
     banner: Option<String>,
     secret: SecretView,
+    /// The address of the secret; `None` if it is too long.
+    qr_code: Option<QrCode>,
     code: Control,
     password: Control,
 }
@@ -148,25 +123,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
     let login: LoginView = request.read(operations::GET_LOGIN, own).await?;
     let has_email = login.email.is_some();
     let totp: TotpView = request.read(operations::GET_TOTP, ApiCall::default()).await?;
-    let call = get(&[("limit", &MAX_SESSIONS.to_string()), ("member", name)]);
-    let sessions: ApiPage<SessionView> = request.read(operations::LIST_SESSIONS, call).await?;
-    let now = request.state.gateway.now();
-    let entry = |session: SessionView| SessionEntry {
-        is_current: session.current,
-        is_remembered: session.remembered,
-        method: match session.method.as_str() {
-            "oidc" => t.say("profile.method.oidc"),
-            "link" => t.say("profile.method.link"),
-            "passkey" => t.say("profile.method.passkey"),
-            _ => t.say("profile.method.password"),
-        },
-        created_at: format::time(t, &session.created_at),
-        seen: format::ago(t, &session.seen_at, now),
-        id: session.id,
-        address: session.address,
-        browser: browser(&session.agent),
-        agent: session.agent,
-    };
+    let sessions = SessionEntry::of_member(request, name, "/profile").await?;
     let (new, again) = new_password(t, form);
     let template = ProfilePage {
         layout: request.layout(t.say("nav.profile")).with(Script::Passkey).with(Script::Password),
@@ -175,7 +132,7 @@ pub(super) async fn profile_page(request: &PageRequest, form: &FormState) -> Res
         login,
         passkeys: PasskeysView::read(request, form).await?,
         codes_left: t.say_count("codes.left_one", "codes.left", totp.recovery_codes_left),
-        sessions: sessions.items.into_iter().map(entry).collect(),
+        sessions,
         password: form.current_password("password", t.say("profile.current_password")),
         new_password: new,
         strength: PasswordStrength::of(t),
@@ -262,6 +219,7 @@ fn codes_page(request: &PageRequest, secret: SecretView, form: &FormState) -> Re
         layout: request.layout(t.say("codes.title")),
         t,
         banner: form.banner(),
+        qr_code: QrCode::of(&secret.uri),
         secret: SecretView { secret: in_fours(&secret.secret), ..secret },
         code: form.text("code", t.say("sign_in.code")).autocomplete("one-time-code").hint(t.say("codes.code_hint")).required(),
         password: form.current_password("password", t.say("profile.current_password")),
@@ -320,61 +278,8 @@ fn for_codes(error: ApiError) -> ApiError {
     if error.param() == Some("password") { error.because("wrong_password").about("password_for_codes") } else { error }
 }
 
-/// Browser and system of a `User-Agent` in a few words; the whole text if it is not a browser's.
-fn browser(agent: &str) -> String {
-    // Other browsers name Chrome and Safari too, so the most specific names come first.
-    let known = [("Edg/", "Edge"), ("OPR/", "Opera"), ("Firefox/", "Firefox"), ("Chrome/", "Chrome"), ("Version/", "Safari")];
-    let systems = [
-        ("Android", "Android"),
-        ("iPhone", "iPhone"),
-        ("iPad", "iPad"),
-        ("Mac OS X", "macOS"),
-        ("Windows", "Windows"),
-        ("Linux", "Linux"),
-    ];
-    let version = |mark: &str| {
-        let (_, rest) = agent.split_once(mark)?;
-        rest.split(|c: char| !c.is_ascii_digit()).next().filter(|digits| !digits.is_empty())
-    };
-    let browser = known.iter().find_map(|(mark, name)| Some(format!("{name} {}", version(mark)?)));
-    let system = systems.iter().find(|(mark, _)| agent.contains(mark)).map(|(_, name)| *name);
-    match (browser, system) {
-        (Some(browser), Some(system)) => format!("{browser} · {system}"),
-        (Some(browser), None) => browser,
-        (None, _) => agent.to_owned(),
-    }
-}
-
 async fn end_session(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let path: HashMap<String, String> = path_of(&[("session", request.path_param("session"))]);
     let answer = request.call(operations::END_SESSION, ApiCall { path, ..ApiCall::default() }).await?;
     Ok(PageReply::redirect(&request.url("/profile")).cookies(answer.into_parts().1).toast(Toast::SessionEnded))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn browser_and_platform_are_read_from_the_user_agent() {
-        for (agent, expected) in [
-            (
-                "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/148.0.0.0 Safari/537.36",
-                "Chrome 148 · Linux",
-            ),
-            (
-                "Mozilla/5.0 (Windows NT 10.0; Win64; x64) AppleWebKit/537.36 Chrome/140.0.0.0 Safari/537.36 Edg/140.0.0.0",
-                "Edge 140 · Windows",
-            ),
-            (
-                "Mozilla/5.0 (iPhone; CPU iPhone OS 18_0 like Mac OS X) AppleWebKit/605.1.15 Version/18.0 Mobile/15E148 Safari/604.1",
-                "Safari 18 · iPhone",
-            ),
-            ("Mozilla/5.0 (Macintosh; Intel Mac OS X 10.15; rv:140.0) Gecko/20100101 Firefox/140.0", "Firefox 140 · macOS"),
-            ("curl/8.14.1", "curl/8.14.1"),
-            ("", ""),
-        ] {
-            assert_eq!(browser(agent), expected, "{agent}");
-        }
-    }
 }

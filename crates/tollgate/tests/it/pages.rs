@@ -1,5 +1,6 @@
 //! The console's pages: the first run, signing in, the profile, the model square, and attacks that must fail.
 
+mod admin_keys;
 mod attacks;
 mod callers;
 mod channel_selection;

@@ -96,7 +96,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Until when a key is valid: a day, or one of a few periods, which comes before the day.
-fn expiry(t: Locale, state: &FormState) -> [Control; 2] {
+pub(in crate::pages) fn expiry(t: Locale, state: &FormState) -> [Control; 2] {
     let days = VALID_DAYS.map(|days| {
         let label = if days == 365 {
             t.say("keys.valid_year").to_owned()
@@ -114,7 +114,7 @@ fn expiry(t: Locale, state: &FormState) -> [Control; 2] {
 }
 
 /// The end of a key as the admin API takes it; null: none.
-fn expires_at(form: &FormData, now: Timestamp) -> Value {
+pub(in crate::pages) fn expires_at(form: &FormData, now: Timestamp) -> Value {
     let end_of = |day: &str| json!(format!("{day}T23:59:59Z"));
     match form.value(VALID_FOR) {
         NEVER => Value::Null,

@@ -262,15 +262,15 @@ impl LastUsed {
 
 /// When a key ends.
 #[derive(Debug)]
-pub(super) struct Expiry {
-    pub(super) at: TimeText,
+pub(in crate::pages) struct Expiry {
+    pub(in crate::pages) at: TimeText,
     /// In the coming week.
-    pub(super) is_soon: bool,
-    pub(super) words: String,
+    pub(in crate::pages) is_soon: bool,
+    pub(in crate::pages) words: String,
 }
 
 impl Expiry {
-    pub(super) fn of(t: Locale, at: Option<&str>, now: Timestamp) -> Option<Self> {
+    pub(in crate::pages) fn of(t: Locale, at: Option<&str>, now: Timestamp) -> Option<Self> {
         let (at, days) = (at?, format::days_until(at?, now)?);
         let words = match days {
             ..0 => t.say("key.expired").to_owned(),

@@ -6,7 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{form::roles, tabs, view::role};
+use super::{MembersTab, form::roles, tabs, view::role};
 use crate::{
     api_error::ApiError,
     dispatch::ApiCall,
@@ -116,7 +116,7 @@ async fn invites_page(request: &PageRequest, state: &FormState, link: Option<Str
     let template = InvitesPage {
         layout: request.layout(t.say("nav.members")).wide(),
         t,
-        tabs: tabs(request, true),
+        tabs: tabs(request, MembersTab::Invites),
         banner: state.banner(),
         link,
         form: request.state.gateway.registration().takes_invites().then(|| {

@@ -101,6 +101,38 @@ fn member_is_topped_up_once_and_gets_a_password_link() {
 }
 
 #[test]
+fn admin_ends_sessions_of_a_member() {
+    let admin = Admin::echo();
+    make_member(&admin, "root", "admin");
+    make_member(&admin, "ann", "member");
+    make_member(&admin, "op", "operator");
+    let (mut root, mut op, mut ann, mut second) =
+        (signed_in(&admin, "root"), signed_in(&admin, "op"), signed_in(&admin, "ann"), signed_in(&admin, "ann"));
+    let path = format!("/members/{}", admin.get("/admin/v1/members/ann")["id"].as_str().unwrap());
+    let ends = |page: &str| -> Vec<String> {
+        let forms = page.split(&format!("action=\"{path}/sessions/")).skip(1);
+        forms.map(|form| format!("{path}/sessions/{}", form.split('"').next().unwrap())).collect()
+    };
+    let page = root.page(&admin.gateway, &path);
+    let found = ends(&page);
+    assert!(found.len() == 2 && !page.contains("this one") && !page.contains("/unlink\""), "{page}");
+    assert!(!op.page(&admin.gateway, &path).contains("/sessions/"), "operators see no sessions");
+    assert_eq!(op.post(&admin.gateway, &found[0], &[]).status, 404);
+    assert_eq!(op.post(&admin.gateway, &format!("{path}/unlink"), &[]).status, 404);
+    assert_eq!(location(&root.post(&admin.gateway, &found[0], &[])), path);
+    let page = root.page(&admin.gateway, &path);
+    assert!(page.contains("The session has ended.") && ends(&page) == found[1..], "{page}");
+    let statuses = [ann.get(&admin.gateway, "/profile").status, second.get(&admin.gateway, "/profile").status];
+    assert!(statuses.contains(&200) && statuses.contains(&303), "{statuses:?}");
+    assert_eq!(root.post(&admin.gateway, &found[0], &[]).status, 404, "it is over");
+    root.post(&admin.gateway, &found[1], &[]);
+    assert!(root.page(&admin.gateway, &path).contains("The member is not signed in anywhere."));
+    // The own session is among those of the own page.
+    let own = format!("/members/{}", admin.get("/admin/v1/members/root")["id"].as_str().unwrap());
+    assert!(root.page(&admin.gateway, &own).contains("this one"));
+}
+
+#[test]
 fn invite_is_created_and_revoked() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
@@ -225,6 +257,7 @@ fn pages_of_a_higher_role_are_not_found() {
     let of_admins = [
         "/members/new",
         "/members/invites",
+        "/members/admin-keys",
         "/ledger",
         "/audit",
         "/settings",

@@ -214,6 +214,16 @@ fn language_and_theme_belong_to_the_member() {
 }
 
 #[test]
+fn secret_of_one_time_codes_is_shown_as_a_qr_code() {
+    let admin = Admin::echo();
+    make_member(&admin, "ann", "member");
+    let mut person = Person::default();
+    person.post(&admin.gateway, "/sign-in", &[("login", "ann"), ("password", PASSWORD)]);
+    let page = person.page(&admin.gateway, "/profile/codes");
+    assert!(page.contains("<svg class=\"qr\"") && page.contains("Scan this code") && page.contains("otpauth://totp/"), "{page}");
+}
+
+#[test]
 fn sessions_of_others_are_not_found() {
     let admin = Admin::echo();
     make_member(&admin, "ann", "member");
