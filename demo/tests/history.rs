@@ -7,8 +7,8 @@ use std::{collections::HashSet, path::Path};
 use tollgate_core::{NanoUsd, Outcome, Timestamp, catalog_warnings};
 use tollgate_demo::{ADMIN, HISTORY_MS, HistorySummary, write_history};
 use tollgate_store::{
-    AccessMode, AlertFilter, LedgerFilter, LedgerKind, MasterKeySource, OpenOptions, RandomSource, Store, StoreUrl, SummaryBy,
-    TransitionFilter, UsageFilter, WorkControl, open,
+    AccessMode, AlertFilter, LedgerFilter, LedgerKind, MasterKeySource, OpenOptions, RandomSource, SortOrder, Store, StoreUrl,
+    SummaryBy, TransitionFilter, UsageFilter, WorkControl, open,
 };
 
 /// 2026-11-24T14:00:00Z, a Tuesday.
@@ -99,5 +99,5 @@ async fn money_and_changes_are_there(store: &Store) {
     assert!(outages.len() > 20, "{} transitions", outages.len());
     let alerts = store.alerts.alerts(&AlertFilter { limit: 100, ..AlertFilter::default() }).await.unwrap();
     assert!(alerts.iter().any(|alert| alert.ended_at.is_some()), "{alerts:?}");
-    assert!(!store.identity.invites(None, 100).await.unwrap().is_empty());
+    assert!(!store.identity.invites(None, SortOrder::Oldest, 100).await.unwrap().is_empty());
 }

@@ -1,12 +1,9 @@
 //! `cargo xtask dist`: builds the program optimised by a profile of the requests it is for.
 //!
 //! The program is built twice: once with counters, which a gateway then fills with requests of every protocol, and once with these
-//! counts. The compiler inlines what requests run, and a request takes fewer instructions.
+//! counts. The compiler keeps the code that requests run together and puts the rest elsewhere, so that a request takes fewer
+//! instructions and fewer lines of the instruction cache.
 //! <https://doc.rust-lang.org/rustc/profile-guided-optimization.html>
-//!
-//! Then BOLT arranges the linked program by counts of the same requests: it lays the code that they run in a row, in the order in which
-//! they run it, and all other code elsewhere, so that a request takes fewer lines of the instruction cache and fewer jumps.
-//! <https://github.com/llvm/llvm-project/blob/main/bolt/README.md>
 
 use std::{
     fs,
@@ -31,13 +28,6 @@ pub(crate) const PROFILE: &str = "dist";
 /// A `llvm-profdata` of Debian. It need not be of the compiler's version of LLVM, only as new as the format that the counters are
 /// written in.
 const DEBIAN_PROFDATA: &str = "/usr/lib/llvm-19/bin/llvm-profdata";
-/// The folder of BOLT and of `llvm-strip` in Debian's packages `bolt-19` and `llvm-19`.
-const DEBIAN_LLVM: &str = "/usr/lib/llvm-19/bin";
-/// Keeps what BOLT needs to move code: relocations and symbols.
-const MOVABLE: &str = "-Clink-arg=-Wl,--emit-relocs -Cstrip=none";
-/// How BOLT arranges the program: blocks along the usual path, functions by who calls whom, what requests do not run apart.
-const ARRANGEMENT: [&str; 6] =
-    ["-reorder-blocks=ext-tsp", "-reorder-functions=cdsort", "-split-functions", "-split-all-cold", "-split-eh", "-icf=1"];
 /// The programs of the bench: some send the requests and answer them, and all are needed beside the program to measure it.
 const BENCH_PROGRAMS: [&str; 5] = ["fast-upstream", "load", "bare-proxy", "usage-records", "keys"];
 
@@ -47,9 +37,6 @@ pub(crate) struct DistOptions {
     /// of the architecture.
     #[arg(long)]
     cpu: Option<String>,
-    /// Leave the linked program as it is. Without this, BOLT arranges its code, for which `llvm-bolt` is needed.
-    #[arg(long)]
-    no_bolt: bool,
 }
 
 /// A kind of requests in the profile.
@@ -92,57 +79,21 @@ pub(crate) fn build(options: &DistOptions) -> Result<PathBuf> {
     let counts = home.join("counts");
     let _ = fs::remove_dir_all(&counts);
     fs::create_dir_all(&counts)?;
-    let steps = if options.no_bolt { 4 } else { 6 };
-    println!("1 of {steps}: building the programs of the bench");
+    println!("1 of 4: building the programs of the bench");
     bench::build("release", &[bench::PACKAGE])?;
     for program in BENCH_PROGRAMS {
         fs::copy(shell::target_dir().join("release").join(program), home.join(program))
             .with_context(|| format!("cannot copy `{program}`"))?;
     }
-    println!("2 of {steps}: building the program with counters");
+    println!("2 of 4: building the program with counters");
     build_with(&home, "counted", &format!("-Cprofile-generate={}", counts.display()), options)?;
-    println!("3 of {steps}: counting {} kinds of requests", LOADS.len());
+    println!("3 of 4: counting {} kinds of requests", LOADS.len());
     count_requests(&home)?;
     let profile = home.join("requests.profdata");
     shell::output(Command::new(profdata).args(["merge", "-o"]).arg(&profile).arg(&counts))?;
-    println!("4 of {steps}: building the program with the counts");
-    let movable = if options.no_bolt { "" } else { MOVABLE };
-    build_with(&home, "optimised", &format!("-Cprofile-use={} {movable}", profile.display()), options)?;
-    if !options.no_bolt {
-        arrange(&home)?;
-    }
+    println!("4 of 4: building the program with the counts");
+    build_with(&home, "optimised", &format!("-Cprofile-use={}", profile.display()), options)?;
     Ok(home)
-}
-
-/// Lets BOLT arrange the program in `home` by counts of requests.
-fn arrange(home: &Path) -> Result<()> {
-    let [bolt, merge, strip] = ["llvm-bolt", "merge-fdata", "llvm-strip"].map(|program| Path::new(DEBIAN_LLVM).join(program));
-    shell::ensure_debian(&bolt.to_string_lossy(), "bolt-19").context("`--no-bolt` builds the program without it")?;
-    shell::ensure_debian(&strip.to_string_lossy(), "llvm-19").context("`--no-bolt` builds the program without it")?;
-    let (program, linked, counts) = (home.join("tollgate"), home.join("tollgate.linked"), home.join("bolt-counts"));
-    let _ = fs::remove_dir_all(&counts);
-    fs::create_dir_all(&counts)?;
-    fs::rename(&program, &linked)?;
-    println!("5 of 6: counting the same requests in the linked program");
-    let mut instrument = Command::new(&bolt);
-    instrument.arg(&linked).arg("-instrument").arg("-o").arg(&program).arg("-instrumentation-file-append-pid");
-    instrument.arg(format!("-instrumentation-file={}", counts.join("requests").display()));
-    shell::output(&mut instrument)?;
-    count_requests(home)?;
-    let files = fs::read_dir(&counts)?.map(|file| Ok(file?.path())).collect::<Result<Vec<PathBuf>>>()?;
-    ensure!(!files.is_empty(), "the instrumented program wrote no counts");
-    let merged = home.join("requests.fdata");
-    fs::write(&merged, shell::output(Command::new(&merge).args(files))?)?;
-    println!("6 of 6: arranging the program by the counts");
-    let arranged = home.join("tollgate.arranged");
-    let mut rewrite = Command::new(&bolt);
-    rewrite.arg(&linked).arg("-o").arg(&arranged).arg(format!("-data={}", merged.display())).args(ARRANGEMENT);
-    shell::output(&mut rewrite)?;
-    // GNU strip damages programs that BOLT wrote.
-    shell::output(Command::new(&strip).arg("--strip-all").arg("-o").arg(&program).arg(&arranged))?;
-    shell::output(Command::new(&program).arg("--version"))?;
-    [linked, arranged].into_iter().try_for_each(fs::remove_file)?;
-    Ok(())
 }
 
 /// Destination of the program, beside the programs of the bench.

@@ -1,5 +1,7 @@
 //! QR codes (ISO/IEC 18004) in byte mode with error correction level M, up to version 20. Pages show them as SVG, without a script.
 
+use std::fmt::Write as _;
+
 /// Version 20 holds 666 bytes. Apps read larger ones badly.
 const MAX_VERSION: usize = 20;
 /// Error correction codewords of each block, by version.
@@ -33,7 +35,7 @@ impl QrCode {
             while x < symbol.size {
                 let length = (x..symbol.size).take_while(|x| symbol.is_dark(*x, y)).count();
                 if length > 0 {
-                    path.push_str(&format!("M{} {}h{length}v1h-{length}z", x + QUIET_ZONE, y + QUIET_ZONE));
+                    let _ = write!(path, "M{} {}h{length}v1h-{length}z", x + QUIET_ZONE, y + QUIET_ZONE);
                 }
                 x += length + 1;
             }

@@ -159,7 +159,8 @@ impl CapacityLimiters {
     fn try_reserve(self: &Arc<Self>, row: LimitedRow, tokens: u64) -> Option<Box<HeldPermit>> {
         let (entry, now) = (self.entries.get_or_insert(row.id), self.micros());
         entry.with(now, |state| {
-            state.in_use.full(row.limits, tokens, now).is_none().then(|| self.reserve(&entry, state, row.id, tokens, now))
+            let fits = state.in_use.full(row.limits, tokens, now).is_none();
+            fits.then(|| Box::new(self.reserve(&entry, state, row.id, tokens, now)))
         })
     }
 
@@ -181,12 +182,12 @@ impl CapacityLimiters {
         row: LimitedId,
         tokens: u64,
         now: u64,
-    ) -> Box<HeldPermit> {
+    ) -> HeldPermit {
         state.in_use.running += 1;
         let requests_at = state.in_use.requests.add(1, now);
         let tokens_at = state.in_use.tokens.add(tokens, now);
         let (limiters, entry) = (Arc::clone(self), Arc::clone(entry));
-        Box::new(HeldPermit { limiters, entry, row, tokens, requests_at, tokens_at, used: PermitUse::Nothing })
+        HeldPermit { limiters, entry, row, tokens, requests_at, tokens_at, used: PermitUse::Nothing }
     }
 
     /// Releases a permit and hands free capacity to waiters.
@@ -288,10 +289,11 @@ enum PermitUse {
 }
 
 impl Permit {
-    fn of(held: Box<HeldPermit>) -> Self {
-        match held.row {
-            LimitedId::Channel(_) => Self([Some(held), None]),
-            LimitedId::Account(_) => Self([None, Some(held)]),
+    fn of(held: HeldPermit) -> Self {
+        let (row, held) = (held.row, Some(Box::new(held)));
+        match row {
+            LimitedId::Channel(_) => Self([held, None]),
+            LimitedId::Account(_) => Self([None, held]),
         }
     }
 

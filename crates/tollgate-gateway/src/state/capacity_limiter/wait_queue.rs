@@ -83,7 +83,7 @@ impl CapacityLimiters {
                 }
             });
             positions.queues.extend(joined.map(|number| (entry, number)));
-            *part = Some(reserved?);
+            *part = Some(Box::new(reserved?));
         }
         Some(permit)
     }

@@ -56,17 +56,10 @@ fn shorter_rest_of_a_bucket_is_subtracted() {
     assert_eq!(cut(at(1, 1), at(1, 23)), [(false, 25, 47)], "within one day");
 }
 
-#[test]
-fn every_part_of_a_range_is_found_by_an_index() {
-    let database = rusqlite::Connection::open_in_memory().unwrap();
-    for tables in [include_str!("../../../migrations/0001_schema.sql"), include_str!("../../../migrations/0001_usage.sqlite.sql")] {
-        database.execute_batch(tables).unwrap();
-    }
-    let (since, until) = (Some(Timestamp(7)), Some(Timestamp(3 * DAY + 5 * HOUR - 9)));
+/// No filter, and one of each kind.
+fn narrow_filters() -> [RefFilter; 10] {
     let one = || Some(vec![1]);
-    let name = TagName::parse("project").unwrap();
-    let condition = || vec![TagCondition { name, value: "web".to_owned() }];
-    let filters = [
+    [
         RefFilter::default(),
         RefFilter { keys: one(), ..RefFilter::default() },
         RefFilter { members: one(), ..RefFilter::default() },
@@ -77,8 +70,19 @@ fn every_part_of_a_range_is_found_by_an_index() {
         RefFilter { outcomes: Some(vec![1, 2, 3, 4]), ..RefFilter::default() },
         RefFilter { outcomes: Some(vec![0, 3]), ..RefFilter::default() },
         RefFilter { tags: vec![TagFilter { tag: Some(7), value: Some(8) }], ..RefFilter::default() },
-    ];
-    for filter in &filters {
+    ]
+}
+
+#[test]
+fn every_part_of_a_range_is_found_by_an_index() {
+    let database = rusqlite::Connection::open_in_memory().unwrap();
+    for tables in [include_str!("../../../migrations/0001_schema.sql"), include_str!("../../../migrations/0001_usage.sqlite.sql")] {
+        database.execute_batch(tables).unwrap();
+    }
+    let (since, until) = (Some(Timestamp(7)), Some(Timestamp(3 * DAY + 5 * HOUR - 9)));
+    let name = TagName::parse("project").unwrap();
+    let condition = || vec![TagCondition { name, value: "web".to_owned() }];
+    for filter in &narrow_filters() {
         for by in [SummaryBy::Nothing, SummaryBy::Day, SummaryBy::Hour, SummaryBy::Key, SummaryBy::Group, SummaryBy::Tag(name)] {
             let tags = if filter.tags.is_empty() { Vec::new() } else { condition() };
             let by = Grouping::from(by);

@@ -90,7 +90,9 @@ fn around_several_channels(admin: &Admin) {
     admin.post(&at("channels"), &json!({"name": "spare", "provider": "echo"}));
     ok(&admin.call("POST", &at("channel-removals"), Some(&json!({"channels": ["spare"]}))));
     ok(&admin.call("POST", &at("channels/c/new-accounts"), Some(&json!({"accounts": [{"name": "b"}, {"name": "d"}]}))));
-    ["b", "d"].iter().for_each(|name| admin.delete(&at(&format!("channels/c/accounts/{name}"))));
+    for name in ["b", "d"] {
+        admin.delete(&at(&format!("channels/c/accounts/{name}")));
+    }
     let proxy = json!({"channels": [{"channel": "c", "proxy": "http://127.0.0.1:9"}]});
     ok(&admin.call("PUT", &at("proxies"), Some(&proxy)));
     admin.get(&at("proxies"));

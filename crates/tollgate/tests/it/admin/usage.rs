@@ -71,7 +71,11 @@ fn usage_records_are_listed_found_and_summed() {
     let drawn = admin.get("/admin/v1/usage/histogram?buckets=24");
     let bars = drawn["items"].as_array().unwrap();
     assert!(bars.len() <= 24 && bars.iter().map(|bar| bar["completed"].as_u64().unwrap()).sum::<u64>() == 7, "{drawn}");
+}
 
+#[test]
+fn faults_of_queries_for_usage_are_named() {
+    let admin = Admin::echo();
     for (path, expected) in [
         ("usage?limit=999999999", refused(400, "invalid_value", "limit")),
         ("usage?sort=(SELECT%201)", refused(400, "unknown_parameter", "sort")),

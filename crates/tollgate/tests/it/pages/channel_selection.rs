@@ -78,7 +78,9 @@ fn chosen_channels_are_turned_off_edited_exported_and_removed() {
 fn channels_that_were_turned_off_together_have_an_undo() {
     let (admin, upstream) = (Admin::echo(), upstream());
     let mut boss = owner(&admin);
-    ["main", "spare", "rest"].iter().for_each(|name| make(&admin, &mut boss, &upstream, name));
+    for name in ["main", "spare", "rest"] {
+        make(&admin, &mut boss, &upstream, name);
+    }
     let ids = ["main", "spare", "rest"].map(|name| id(&admin, name));
     admin.patch("/admin/v1/channels/rest", &json!({"status": "off"}));
     let mut fields: Vec<(&str, &str)> = ids.iter().map(|id| ("channel", id.as_str())).collect();

@@ -110,7 +110,8 @@ fn admin_ends_sessions_of_a_member() {
         (signed_in(&admin, "root"), signed_in(&admin, "op"), signed_in(&admin, "ann"), signed_in(&admin, "ann"));
     let path = format!("/members/{}", admin.get("/admin/v1/members/ann")["id"].as_str().unwrap());
     let ends = |page: &str| -> Vec<String> {
-        let forms = page.split(&format!("action=\"{path}/sessions/")).skip(1);
+        let action = format!("action=\"{path}/sessions/");
+        let forms = page.split(&action).skip(1);
         forms.map(|form| format!("{path}/sessions/{}", form.split('"').next().unwrap())).collect()
     };
     let page = root.page(&admin.gateway, &path);
