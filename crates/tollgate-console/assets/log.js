@@ -157,6 +157,8 @@ function say(text, pressed) {
 async function reload() {
   waiting = undefined;
   const answer = await fetch(location.href, { headers: { "hx-request": "true" } });
+  const signIn = answer.status === 401 && answer.headers.get("hx-redirect");
+  if (signIn) location.assign(signIn);
   if (!answer.ok) return;
   const page = new DOMParser().parseFromString(await answer.text(), "text/html");
   const rows = page.getElementById("rows");

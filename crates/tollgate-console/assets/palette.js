@@ -71,8 +71,9 @@ function moveAlongRows(step) {
   rows[Math.max(0, Math.min(rows.length - 1, at + step))]?.focus();
 }
 
-// A page with a link for it knows its address best.
+// A page with a link for it knows its address best. The answer to a form stays: it may show a secret that is shown once, or what was typed.
 function reload() {
+  if (document.documentElement.dataset.reloadsFrom) return;
   const link = document.querySelector("[data-reload]");
   if (link) link.click(); else location.reload();
 }
@@ -91,7 +92,7 @@ function press(event) {
     case "j": moveAlongRows(1); break;
     case "k": moveAlongRows(-1); break;
     case "e": document.querySelector("a[data-export]")?.click(); break;
-    case "r": reload(); break;
+    case "r": if (!event.repeat) reload(); break;
   }
 }
 

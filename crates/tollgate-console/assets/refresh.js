@@ -10,6 +10,8 @@ async function refresh() {
   const part = document.querySelector("[data-refresh]");
   if (!part || isInUse(part)) return;
   const answer = await fetch(part.dataset.refresh, { headers: { "hx-request": "true" } }).catch(() => undefined);
+  const signIn = answer?.status === 401 && answer.headers.get("hx-redirect");
+  if (signIn) location.assign(signIn);
   if (!answer?.ok || answer.redirected || isInUse(part)) return;
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById(part.id);
   if (!fresh) return;

@@ -1,5 +1,5 @@
 // Sends a form whose answer comes in parts and shows them where they belong: <form data-stages="id of the list">. Without a script the
-// answer is a page of its own. Every answer ends with an item of the class "end"; one that breaks off before is said to be incomplete.
+// answer is a page of its own. Every answer ends with an item of the class "end"; one that breaks off is said to be incomplete.
 const END = "</li>";
 
 async function run(form, list) {
@@ -31,11 +31,11 @@ for (const form of document.querySelectorAll("form[data-stages]")) {
     button.setAttribute("aria-busy", "true");
     button.disabled = true;
     list.replaceChildren();
-    await run(form, list).catch(() => {});
+    const isWhole = await run(form, list).then(() => true, () => false);
     button.removeAttribute("aria-busy");
     button.disabled = false;
     // An answer that is no list is shown as the page that it is.
     if (!list.firstElementChild) form.submit();
-    else if (!list.lastElementChild.classList.contains("end")) sayIncomplete(form, list);
+    else if (!isWhole || !list.lastElementChild.classList.contains("end")) sayIncomplete(form, list);
   });
 }

@@ -8,7 +8,10 @@ use tollgate_core::{
 };
 use tollgate_protocol::{FinishReason, Protocol};
 
-use crate::rollup::{Histogram, RequestTimes};
+use crate::{
+    attempts::REJECTED,
+    rollup::{Histogram, RequestTimes},
+};
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsageFilter {
@@ -68,7 +71,8 @@ pub struct RecordConditions {
     /// The same of an account.
     pub tried_account: Option<AccountId>,
     /// Whether the attempt of `tried_channel` or `tried_account` must have failed. That of the record ([`UsageRecord::subject`])
-    /// failed if the request did, any other one by its own result. An attempt that was cancelled did not fail.
+    /// failed if the request did, any other one by its own result. An attempt that was cancelled did not fail, nor one whose request the
+    /// provider rejected (E52): that is the caller's fault.
     pub tried_failed: bool,
     /// The requested model of a request that was refused because no group of its key offers that model. Such names are the
     /// caller's, so that [`UsageFilter::model`] does not find them.
@@ -114,9 +118,10 @@ impl RecordConditions {
         let subject = record.subject();
         let failed = |(at, attempt): &(usize, &AttemptRecord)| {
             if subject == Some(*at) {
-                FAILED_OUTCOMES.contains(&record.outcome)
+                FAILED_OUTCOMES.contains(&record.outcome) && record.reason.as_deref() != Some(REJECTED)
             } else {
                 !matches!(attempt.result, AttemptResult::Answered | AttemptResult::Cancelled)
+                    && attempt.error.as_deref() != Some(REJECTED)
             }
         };
         let mut meant = record.attempts.iter().enumerate().filter(|(_, attempt)| is_meant(attempt));

@@ -426,7 +426,7 @@ mod tests {
         assert_eq!(found.records.filter.since.unwrap().to_string(), "2026-11-01T00:00:00Z");
         let refused = |value: Value| replay(&body(&value)).unwrap_err().message().to_owned();
         assert!(refused(json!({"kind": "replay", "key": "x"})).contains("'file'"));
-        assert!(refused(json!({"kind": "replay", "file": "x", "outcome": "refused,well"})).contains("'well'"));
+        assert!(refused(json!({"kind": "replay", "file": "x", "outcome": "refused,well"})).contains("'outcome'"));
         let referring = "[[key]]\nname = \"k\"\nsecret = \"file:/etc/passwd\"\n";
         assert!(refused(json!({"kind": "replay", "file": referring})).contains("the secret itself"));
         let long = "#".repeat(MAX_CATALOG_FILE + 1);

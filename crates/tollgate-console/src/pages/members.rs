@@ -92,6 +92,8 @@ struct MemberPage {
     danger: Option<Danger>,
     /// The removal of all passkeys, if there are any.
     passkeys: Option<Danger>,
+    /// The unlinking of the account of the OpenID provider, if there is one.
+    unlink: Option<Danger>,
 }
 
 #[derive(Debug, Template)]
@@ -241,6 +243,7 @@ async fn member_page(
         sessions: Vec::new(),
         danger: None,
         passkeys: None,
+        unlink: None,
     };
     if is_admin {
         let login: LoginObject = request.read(operations::GET_LOGIN, of_member(request)).await?;
@@ -248,6 +251,10 @@ async fn member_page(
             let about = t.say("members.remove_passkeys_about").to_owned();
             let words = (t.say("members.remove_passkeys"), about, t.say("members.remove_passkeys"));
             Danger::in_field(form::PASSKEYS_NAME, t, state, format!("{path}/passkeys"), words)
+        });
+        template.unlink = login.oidc.then(|| {
+            let words = (t.say("members.unlink"), t.say("members.unlink_about").to_owned(), t.say("members.unlink"));
+            Danger::in_field(form::UNLINK_NAME, t, state, format!("{path}/unlink"), words)
         });
         template.member.add_login(t, &login);
         let query = [("member", member.id.as_str()), ("limit", ENTRIES)];

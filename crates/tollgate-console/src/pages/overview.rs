@@ -47,7 +47,7 @@ pub(super) static ROUTES: &[PageRoute] = &[PageRoute::get("/overview", SeenBy::R
 
 /// Open alerts that are shown, of those that are read.
 const MAX_ALERTS: usize = 5;
-const ALERTS: &str = "50";
+const ALERTS: &str = "1000";
 /// Models without a price that one alert names.
 const NAMED: usize = 5;
 

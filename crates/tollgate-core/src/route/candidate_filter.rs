@@ -217,9 +217,8 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
                 self.exclude(channel, Some(at), why, candidate);
                 continue;
             }
-            // The account's own reasons come first: they say more than a full channel, which is full for all of its accounts.
             let usable = self.account_exclusion(channel, channel_entry, at, *account_entry, cost);
-            match usable.and_then(|found| within_channel(load).map(|()| found)) {
+            match within_channel(usable, load) {
                 Ok((share, latency_us)) => self.eligible.push(Candidate {
                     offer_index: candidate,
                     account: at,
@@ -343,12 +342,17 @@ impl<'r, 'c, 'a> CandidateFilter<'r, 'c, 'a> {
     }
 }
 
-/// The exclusion of an account by the load of its channel.
-const fn within_channel(load: CapacityLoad) -> Result<(), Exclusion> {
-    match load {
-        CapacityLoad::Free => Ok(()),
-        CapacityLoad::AtConcurrency => Err(Exclusion::ChannelConcurrency),
-        CapacityLoad::AtRate { until } => Err(Exclusion::ChannelRate { until }),
+/// An account within the load of its channel. The account's own reason comes first, because it says more than a channel that is full for
+/// all its accounts, unless the channel's lasts longer.
+fn within_channel<T>(account: Result<T, Exclusion>, load: CapacityLoad) -> Result<T, Exclusion> {
+    match (account, load) {
+        (account, CapacityLoad::Free) => account,
+        (Ok(_), CapacityLoad::AtConcurrency) => Err(Exclusion::ChannelConcurrency),
+        (Ok(_) | Err(Exclusion::Concurrency), CapacityLoad::AtRate { until }) => Err(Exclusion::ChannelRate { until }),
+        (Err(Exclusion::Rate { until: own }), CapacityLoad::AtRate { until }) if until > own => {
+            Err(Exclusion::ChannelRate { until })
+        }
+        (Err(why), CapacityLoad::AtConcurrency | CapacityLoad::AtRate { .. }) => Err(why),
     }
 }
 

@@ -140,6 +140,8 @@ pub struct NoRoute<'c> {
 pub struct BusyAccount<'a> {
     pub channel: &'a Channel,
     pub account: &'a Account,
+    /// True when the channel is at its own limit, and only that is waited for: any of its accounts will do then.
+    pub is_channel_full: bool,
 }
 
 /// Entries of a trace, at most; one more entry gives the number omitted.
@@ -177,8 +179,16 @@ impl NoRoute<'_> {
 
     /// Accounts excluded only because they are busy, in the offer's order. They are worth waiting for.
     pub fn busy_accounts(&self) -> Vec<BusyAccount<'_>> {
-        let busy = self.excluded.iter().filter(|it| it.why.is_concurrency());
-        busy.filter_map(|it| Some(BusyAccount { channel: it.channel, account: it.account()? })).collect()
+        let mut busy: Vec<BusyAccount<'_>> = Vec::new();
+        for it in self.excluded.iter().filter(|it| it.why.is_concurrency()) {
+            let Some(account) = it.account() else { continue };
+            let is_channel_full = it.why == Exclusion::ChannelConcurrency;
+            // One account stands for all of a full channel.
+            if !is_channel_full || busy.iter().all(|known| !known.is_channel_full || known.channel.id != it.channel.id) {
+                busy.push(BusyAccount { channel: it.channel, account, is_channel_full });
+            }
+        }
+        busy
     }
 
     pub fn retryable(&self) -> bool {

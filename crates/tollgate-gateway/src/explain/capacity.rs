@@ -105,6 +105,8 @@ pub(super) fn remedy(bounds: &[CapacityBound]) -> Option<&'static str> {
     let small = bounds.iter().find(|bound| bound.is_too_small())?;
     Some(if small.is_money() {
         "a smaller output limit, a larger budget, or wait for it to renew"
+    } else if small.bound == "channel_tpm" {
+        "a smaller output limit, more tpm of the channel, or another channel"
     } else {
         "a smaller output limit, more tpm, or more accounts"
     })

@@ -124,7 +124,7 @@ pub(super) async fn reserve_on_channel(
         Err(LimitExceeded::Money(funds)) => {
             Some(Exclusion::Budget { until: funds.budget.and_then(|budget| budget.window.ends(head.arrived)) })
         }
-        // Channels have no rate limits.
+        // Not reserved here: rates of channels are limits of attempts, which have a permit by now.
         Err(LimitExceeded::Rate(_)) => Some(Exclusion::Concurrency),
     })
 }

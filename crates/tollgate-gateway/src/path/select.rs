@@ -125,26 +125,30 @@ impl<'c, 'a> Search<'c, 'a> {
     /// A permit for the account the plan puts first, with what the wait queue handed over of it.
     fn acquire(&mut self, plan: &Plan<'_>) -> Option<Permit> {
         let rows = LimitedRow::of_attempt(&plan.first.channel, &plan.first.account);
-        let handed_over = self.permit.take_if(|permit: &mut Permit| permit.is_part_of(rows));
-        let mut permit = handed_over.unwrap_or_default();
+        let mut permit = self.permit.take().unwrap_or_default().only(rows);
         let limiters = &self.context.worker.shared.traffic.limiters;
-        limiters.extend(&mut permit, rows, self.context.estimated_tokens()).then_some(permit)
+        if limiters.extend(&mut permit, rows, self.context.estimated_tokens()) {
+            return Some(permit);
+        }
+        // The channel's part is kept for another of its accounts.
+        self.permit = Some(permit).filter(Permit::counts);
+        None
     }
 
     /// Waits until capacity is free or something changed. `false` when waiting is of no use or has lasted long enough.
     async fn wait_for_change(&mut self, blocked: &Blocked<'_>, until: Instant, versions: [Version; 2]) -> bool {
-        // A permit that could not be used belongs to another request.
-        self.permit = None;
         let busy = match blocked {
             Blocked::NoCandidate(no_route) => no_route.busy_accounts(),
             Blocked::Contended(plan) if self.contended.replace(plan.first.account.id) == Some(plan.first.account.id) => {
-                vec![BusyAccount { channel: &plan.first.channel, account: &plan.first.account }]
+                vec![BusyAccount { channel: &plan.first.channel, account: &plan.first.account, is_channel_full: false }]
             }
             Blocked::Contended(_) => {
                 self.rounds += 1;
                 return self.rounds < MAX_ROUNDS;
             }
         };
+        // What could not be used belongs to another request.
+        self.permit = None;
         let shared = &self.context.worker.shared;
         if self.rounds >= MAX_ROUNDS || busy.is_empty() || shared.clock.instant() >= until {
             return false;

@@ -18,7 +18,7 @@ use std::sync::{
 };
 
 use tokio::time::Instant;
-use tollgate_core::{Account, AccountId, CapacityLimits as Bounds, CapacityLoad, Channel, ChannelId};
+use tollgate_core::{Account, AccountId, CapacityLimits as Bounds, CapacityLoad, Channel, ChannelId, Timestamp};
 
 use crate::{
     clock::Clock,
@@ -52,6 +52,11 @@ impl LimitedRow {
     /// What limits an attempt on an account of a channel.
     pub(crate) const fn of_attempt(channel: &Channel, account: &Account) -> [Self; 2] {
         [Self::channel(channel), Self::account(account)]
+    }
+
+    /// The same row, as if it had no limits.
+    const fn without_limits(self) -> Self {
+        Self { limits: Bounds { concurrency: 0, rpm: 0, tpm: 0 }, ..self }
     }
 
     pub(crate) const fn account(account: &Account) -> Self {
@@ -129,11 +134,16 @@ impl CapacityLimiters {
         LimiterSnapshot { limiters: self, entries: self.entries.snapshot() }
     }
 
-    /// The load that keeps a request estimated at `tokens` from all of these rows.
+    /// The load of these rows that keeps a request estimated at `tokens` waiting longest.
     pub(crate) fn load(&self, rows: impl IntoIterator<Item = LimitedRow>, tokens: u64) -> CapacityLoad {
         let snapshot = self.snapshot();
-        let mut loads = rows.into_iter().map(|row| snapshot.load(row.id, row.limits, tokens));
-        loads.find(|load| *load != CapacityLoad::Free).unwrap_or(CapacityLoad::Free)
+        let loads = rows.into_iter().map(|row| snapshot.load(row.id, row.limits, tokens));
+        let longest = loads.max_by_key(|load| match load {
+            CapacityLoad::Free => None,
+            CapacityLoad::AtConcurrency => Some(Timestamp(0)),
+            CapacityLoad::AtRate { until } => Some(*until),
+        });
+        longest.unwrap_or(CapacityLoad::Free)
     }
 
     /// Acquires a permit of all these rows, if each has capacity.
@@ -144,11 +154,16 @@ impl CapacityLimiters {
 
     /// Adds those of these rows to a permit that it lacks. `false` when one of them has no capacity.
     pub(crate) fn extend(self: &Arc<Self>, permit: &mut Permit, rows: [LimitedRow; 2], tokens: u64) -> bool {
+        // Looked at first, so that seldom one is taken in vain because the other is full.
+        let lacks = |row: &LimitedRow| row.limits.any() && !permit.is_on(row.id);
+        if rows.iter().filter(|row| lacks(row)).count() > 1 && self.load(rows, tokens) != CapacityLoad::Free {
+            return false;
+        }
         for (row, held) in rows.into_iter().zip(&mut permit.0) {
             if !row.limits.any() || held.as_ref().is_some_and(|held| held.row == row.id) {
                 continue;
             }
-            *held = self.try_reserve(row, tokens);
+            *held = self.try_reserve(row, tokens).map(Box::new);
             if held.is_none() {
                 return false;
             }
@@ -156,11 +171,10 @@ impl CapacityLimiters {
         true
     }
 
-    fn try_reserve(self: &Arc<Self>, row: LimitedRow, tokens: u64) -> Option<Box<HeldPermit>> {
+    fn try_reserve(self: &Arc<Self>, row: LimitedRow, tokens: u64) -> Option<HeldPermit> {
         let (entry, now) = (self.entries.get_or_insert(row.id), self.micros());
         entry.with(now, |state| {
-            let fits = state.in_use.full(row.limits, tokens, now).is_none();
-            fits.then(|| Box::new(self.reserve(&entry, state, row.id, tokens, now)))
+            state.in_use.full(row.limits, tokens, now).is_none().then(|| self.reserve(&entry, state, row.id, tokens, now))
         })
     }
 
@@ -302,10 +316,15 @@ impl Permit {
         self.0.iter().flatten().any(|held| held.row == row)
     }
 
-    /// Whether it holds capacity of these rows and of no other.
-    pub(crate) fn is_part_of(&self, rows: [LimitedRow; 2]) -> bool {
-        let mut held = self.0.iter().flatten().map(|held| held.row);
-        self.counts() && held.all(|row| rows.iter().any(|of| of.id == row))
+    /// The part of it that is of these rows. The rest is released.
+    pub(crate) fn only(mut self, rows: [LimitedRow; 2]) -> Self {
+        let mut part = Self::default();
+        for ((row, held), kept) in rows.iter().zip(&mut self.0).zip(&mut part.0) {
+            if held.as_ref().is_some_and(|held| held.row == row.id) {
+                *kept = held.take();
+            }
+        }
+        part
     }
 
     /// Whether usage is counted.
@@ -333,7 +352,8 @@ impl Permit {
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        for held in self.0.iter_mut().filter_map(Option::take) {
+        // The account first: a waiter of the channel finds it free.
+        for held in self.0.iter_mut().rev().filter_map(Option::take) {
             let limiters = Arc::clone(&held.limiters);
             limiters.release(&held);
         }

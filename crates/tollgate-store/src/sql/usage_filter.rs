@@ -18,7 +18,7 @@ use super::{
     usage_reader::LookUp,
     usage_rows,
 };
-use crate::{RecordConditions, StoreError, TagCondition, UsageFilter, usage::FAILED_OUTCOMES};
+use crate::{RecordConditions, StoreError, TagCondition, UsageFilter, attempts::REJECTED, usage::FAILED_OUTCOMES};
 
 /// A filter with the numbers of its texts: one for each name that a row had. Its columns have the same names in all tables.
 #[derive(Clone, Debug, Default)]
@@ -353,6 +353,11 @@ impl SqlStore {
             let results = [AttemptResult::Answered, AttemptResult::Cancelled].map(Coded::code);
             push(&mut of_record, format_args!(" AND outcome IN ({})", list(&FAILED_OUTCOMES.map(Coded::code))));
             push(&mut of_other, format_args!(" AND tried.result NOT IN ({})", list(&results)));
+            let rejected = self.refs_of(operation, NameKind::Code, "id = '' AND name", REJECTED).await?;
+            if !rejected.is_empty() {
+                push(&mut of_record, format_args!(" AND COALESCE(reason, 0) NOT IN ({})", list(&rejected)));
+                push(&mut of_other, format_args!(" AND COALESCE(tried.error, 0) NOT IN ({})", list(&rejected)));
+            }
         }
         let tried = [
             ("channel", NameKind::Channel, tried_channel.map(|id| id.to_string())),

@@ -106,7 +106,11 @@ pub(super) async fn search(context: &RequestContext, mut filter: RowFilter) -> R
     order(&mut keys, sort);
     let begin = match after {
         None => 0,
-        Some(after) => keys.iter().position(|key| key.entry.id == after).map_or(keys.len(), |at| at + 1),
+        Some(after) => match keys.iter().position(|key| key.entry.id == after) {
+            Some(at) => at + 1,
+            // An empty page would look like the end of the list.
+            None => return Err(ApiError::value("after", "this position is gone; begin again")),
+        },
     };
     let ids: Vec<String> = keys.into_iter().skip(begin).take(context.limit() as usize + 1).map(|key| key.entry.id).collect();
     let rows = rows_by_id(context, RowKind::Key, ids.iter().cloned().collect()).await?;

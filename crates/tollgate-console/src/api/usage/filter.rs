@@ -173,9 +173,9 @@ pub fn parse_tags(text: &str) -> Option<Vec<TagCondition>> {
 
 /// The outcomes that a parameter lists.
 pub(in crate::api) fn outcomes(text: &str) -> Result<Vec<Outcome>, ApiError> {
-    parse_outcomes(text).map_err(|wrong| {
+    parse_outcomes(text).map_err(|_| {
         let words = OUTCOMES.join(", ");
-        ApiError::value("outcome", format!("expected {words}, or several of these separated by commas, not '{wrong}'"))
+        ApiError::value("outcome", format!("expected {words}, or several of these separated by commas"))
     })
 }
 
@@ -229,9 +229,9 @@ mod tests {
     fn outcome_filter_is_one_outcome_or_several() {
         assert_eq!(outcomes("refused").unwrap(), [Outcome::Refused]);
         assert_eq!(outcomes("refused, caller_left").unwrap(), [Outcome::Refused, Outcome::CallerLeft]);
-        for (text, wrong) in [("good", "'good'"), ("refused,good,bad", "'good'"), ("refused,", "''"), ("Refused", "'Refused'")] {
+        for text in ["good", "refused,good,bad", "refused,", "Refused"] {
             let message = outcomes(text).unwrap_err().message().to_owned();
-            assert!(message.contains("gateway_stopped") && message.contains(wrong), "{message}");
+            assert!(message.contains("gateway_stopped") && !message.contains("good"), "what was sent may be a secret: {message}");
         }
     }
 

@@ -230,7 +230,8 @@ pub(super) async fn page(request: &PageRequest, form: &FormState) -> Result<Page
         model_count: state.channel.serves.len(),
         accounts: account_rows(request, &state, &sources),
         callers: callers(t, &question, &sources),
-        typed_key: sources.keys.is_none().then(|| question.key().unwrap_or_default().to_owned()),
+        // Empty, so that a group that is chosen next counts. The answer names the key.
+        typed_key: sources.keys.is_none().then(String::new),
         protocols: ["", "gemini", "anthropic", "responses"]
             .map(|word| (word, protocols::label(t, if word.is_empty() { "openai" } else { word }), question.protocol == word))
             .to_vec(),

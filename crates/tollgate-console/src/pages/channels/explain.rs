@@ -90,11 +90,6 @@ impl Question {
         Self { model: value("model"), caller, protocol: value("protocol") }
     }
 
-    /// The name or id of the key that it is about.
-    pub(super) fn key(&self) -> Option<&str> {
-        Some(self.caller.as_str()).filter(|caller| !caller.is_empty() && !caller.starts_with("group:"))
-    }
-
     pub(super) fn is_asked(&self) -> bool {
         !self.model.is_empty() && !self.caller.is_empty()
     }
@@ -184,6 +179,7 @@ fn excluded_row(t: Locale, excluded: &Excluded, here: &str) -> AnswerRow {
         "disabled" => ("off", "off"),
         _ => ("warn", "out"),
     };
+    let is_of_channel = excluded.detail.as_ref().is_some_and(|detail| detail.contains("limit of the channel"));
     let detail = excluded.detail.as_ref().and_then(|detail| explain_detail::say(t, &excluded.code, detail));
     let detail = detail.map(|detail| format!("{detail}{}", t.choose(". ", "。"))).unwrap_or_default();
     AnswerRow {
@@ -191,7 +187,7 @@ fn excluded_row(t: Locale, excluded: &Excluded, here: &str) -> AnswerRow {
         channel: excluded.channel.clone(),
         account: excluded.account.clone().unwrap_or_default(),
         mark: Mark::new(tone, icon, word(t, &excluded.code)),
-        reason: format!("{detail}{}", remedy(t, &excluded.code).unwrap_or(&excluded.remedy)),
+        reason: format!("{detail}{}", remedy(t, &excluded.code, is_of_channel).unwrap_or(&excluded.remedy)),
         is_here: excluded.channel == here,
     }
 }
@@ -218,9 +214,11 @@ pub(in crate::pages) fn word(t: Locale, code: &str) -> String {
     word.to_owned()
 }
 
-/// How to remove the cause, in the reader's language. `None` if the admin API's own text is shown.
-fn remedy(t: Locale, code: &str) -> Option<&'static str> {
+/// How to remove the cause, in the reader's language; `is_of_channel`: a limit of the whole channel. `None` if the admin API's own text is
+/// shown.
+fn remedy(t: Locale, code: &str, is_of_channel: bool) -> Option<&'static str> {
     Some(match code {
+        "concurrency" | "rate" if is_of_channel => t.say("remedy.of_channel"),
         "no_account" => t.say("remedy.no_account"),
         "no_mapping" => t.say("remedy.no_mapping"),
         "disabled" => t.say("remedy.disabled"),
@@ -270,7 +268,7 @@ mod tests {
         let codes: Vec<&str> = codes.split('"').skip(1).step_by(2).collect();
         assert!(codes.len() > 10, "{codes:?}");
         for code in codes {
-            assert!(remedy(Locale::EN, code).is_some(), "{code}");
+            assert!(remedy(Locale::EN, code, false).is_some(), "{code}");
             assert_ne!(word(Locale::EN, code), code.replace('_', " "), "{code}");
         }
     }

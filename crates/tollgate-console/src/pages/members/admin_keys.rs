@@ -129,7 +129,11 @@ async fn keys_page(request: &PageRequest, state: &FormState, made: Option<MadeAd
     let mut filter = vec![("limit", PAGE)];
     filter.extend(has_revoked.then_some(("revoked", "true")));
     filter.extend(request.query.filled("after").map(|after| ("after", after)));
-    let found = request.read::<ApiPage<AdminKeyObject>>(operations::LIST_ADMIN_KEYS, get(&filter)).await?;
+    let found = match request.read::<ApiPage<AdminKeyObject>>(operations::LIST_ADMIN_KEYS, get(&filter)).await {
+        // The new key is shown on this page only.
+        Err(_) if made.is_some() => ApiPage::empty(),
+        found => found?,
+    };
     let rows: Vec<AdminKeyRow> = found.items.iter().map(|key| AdminKeyRow::of(t, key, now)).collect();
     let count = t.say_count("admin_keys.one", "admin_keys.count", u64::try_from(rows.len()).unwrap_or(u64::MAX));
     let template = AdminKeysPage {

@@ -15,6 +15,8 @@ use crate::{
 
 /// The field that the member's name is typed into before all passkeys are removed.
 pub(super) const PASSKEYS_NAME: &str = "passkeys_name";
+/// The field that it is typed into before the account of the OpenID provider is unlinked.
+pub(super) const UNLINK_NAME: &str = "unlink_name";
 
 const PLACES: &[FaultPlace] = &[
     ("name", "name", "name"),
@@ -31,6 +33,7 @@ const PLACES: &[FaultPlace] = &[
     ("email", "email", ""),
     ("typed_name", "typed_name", "typed_name"),
     (PASSKEYS_NAME, PASSKEYS_NAME, "typed_name"),
+    (UNLINK_NAME, UNLINK_NAME, "typed_name"),
 ];
 
 pub(super) fn refused(t: Locale, form: &FormData, error: ApiError) -> Result<FormState, PageFailure> {

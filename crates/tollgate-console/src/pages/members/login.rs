@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::{form, member_page, of_member, read_member, refuse, to_member};
 use crate::{
+    api_error::ApiError,
     dispatch::ApiCall,
     pages::{
         control::check_typed_in,
@@ -15,6 +16,7 @@ use crate::{
         preferences::Toast,
         reply::{PageFailure, PageReply},
         request::{PageRequest, path_of, read_answer},
+        sessions::SessionEntry,
     },
 };
 
@@ -65,7 +67,11 @@ pub(super) async fn remove_passkeys(request: Arc<PageRequest>) -> Result<PageRep
 pub(super) async fn unlink(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
     let call = ApiCall { body: Map::from_iter([("oidc".to_owned(), Value::from(false))]), ..of_member(&request) };
-    match request.call(operations::CHANGE_LOGIN, call).await {
+    let unlinked = match check_typed_in(form::UNLINK_NAME, &request.form, &member.name) {
+        Ok(()) => request.call(operations::CHANGE_LOGIN, call).await,
+        Err(error) => Err(error),
+    };
+    match unlinked {
         Ok(_) => Ok(to_member(&request, &member, Toast::LoginUnlinked)),
         Err(error) => refuse(&request, &member, error).await,
     }
@@ -74,6 +80,11 @@ pub(super) async fn unlink(request: Arc<PageRequest>) -> Result<PageReply, PageF
 /// Ends a session of the member. If it is the one of the request, the answer has the cookie that ends with it.
 pub(super) async fn end_session(request: Arc<PageRequest>) -> Result<PageReply, PageFailure> {
     let member = read_member(&request).await?;
+    let page = format!("/members/{}", member.id);
+    let end = request.url(&format!("{page}/sessions/{}/end", request.path_param("session")));
+    if !SessionEntry::of_member(&request, &member.id, &page).await?.iter().any(|session| session.end == end) {
+        return Err(ApiError::not_found("session").into());
+    }
     let path = path_of(&[("session", request.path_param("session"))]);
     let answer = request.call(operations::END_SESSION, ApiCall { path, ..ApiCall::default() }).await?;
     Ok(to_member(&request, &member, Toast::SessionEnded).cookies(answer.into_parts().1))

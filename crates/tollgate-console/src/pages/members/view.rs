@@ -49,7 +49,7 @@ pub(super) struct LoginObject {
     password: bool,
     totp: bool,
     pub(super) passkeys: u64,
-    oidc: bool,
+    pub(super) oidc: bool,
     signed_in_at: Option<String>,
 }
 

@@ -124,6 +124,34 @@ fn full_channel_excludes_its_accounts_unless_they_have_a_reason_of_their_own() {
 }
 
 #[test]
+fn reason_of_a_channel_that_lasts_longer_comes_before_that_of_its_account() {
+    let mut limited = bounded(channel("c", &["m"]));
+    limited.spec.rpm = 1;
+    let id = limited.id;
+    let (soon, late) = (NOW.plus_ms(3_000), NOW.plus_ms(40_000));
+    for (own, of_channel, why) in [
+        (CapacityLoad::AtConcurrency, soon, Exclusion::ChannelRate { until: soon }),
+        (CapacityLoad::AtRate { until: soon }, late, Exclusion::ChannelRate { until: late }),
+        (CapacityLoad::AtRate { until: late }, soon, Exclusion::Rate { until: late }),
+    ] {
+        let mut case = Case::over(vec![limited.clone()]).load("c/0", own);
+        case.channel_loads.insert(id, CapacityLoad::AtRate { until: of_channel });
+        assert_eq!(case.why(), why);
+    }
+}
+
+#[test]
+fn one_account_stands_for_all_of_a_full_channel() {
+    let mut limited = with_accounts(channel("c", &["m"]), 20);
+    limited.spec.concurrency = 1;
+    let mut case = Case::over(vec![limited.clone(), bounded(channel("d", &["m"]))]).load("d/0", CapacityLoad::AtConcurrency);
+    case.channel_loads.insert(limited.id, CapacityLoad::AtConcurrency);
+    let no_route = case.fails();
+    let busy: Vec<_> = no_route.busy_accounts().iter().map(|it| (it.channel.spec.name.clone(), it.is_channel_full)).collect();
+    assert_eq!(busy, [("c".to_owned(), true), ("d".to_owned(), false)], "the other channel is waited for as well");
+}
+
+#[test]
 fn load_of_unlimited_channels_is_not_queried() {
     let mut case = Case::accounts(1);
     case.channel_loads.insert(case.channels[0].id, CapacityLoad::AtConcurrency);

@@ -64,7 +64,7 @@ fn spawn_waiter_of(limiters: &Arc<CapacityLimiters>, of: Channel, accounts: &[&A
     let (limiters, accounts) = (Arc::clone(limiters), accounts.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>());
     #[expect(clippy::disallowed_methods, reason = "a test spawn_waiter for its own tasks")]
     tokio::spawn(async move {
-        let busy: Vec<_> = accounts.iter().map(|account| BusyAccount { channel: &of, account }).collect();
+        let busy: Vec<_> = accounts.iter().map(|account| BusyAccount { channel: &of, account, is_channel_full: false }).collect();
         match limiters.enqueue(&busy, key(by), 0) {
             AcquireOutcome::Permit(permit) => Waited::Permit(permit),
             AcquireOutcome::QueueFull => Waited::TimedOutOrFull,
@@ -371,11 +371,49 @@ async fn waiter_of_a_full_channel_is_handed_its_capacity_and_adds_that_of_an_acc
     let rows = LimitedRow::of_attempt(&of, &two);
     assert!(limiters.try_acquire(rows, 0).is_none(), "the capacity is handed over before another request can acquire it");
     let mut permit = permit(waiting.await.unwrap());
-    assert!(permit.is_part_of(rows) && !permit.is_on(LimitedId::Account(two.id)));
+    assert!(permit.is_on(LimitedId::Channel(of.id)) && !permit.is_on(LimitedId::Account(two.id)));
     assert!(limiters.extend(&mut permit, rows, 0));
     assert_eq!(limiters.running(two.id), 1);
     drop(permit);
     assert_eq!((limiters.running(two.id), limiters.in_use(LimitedId::Channel(of.id)).running), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn account_of_a_full_channel_that_stands_for_all_leads_to_the_channel_alone() {
+    let (limiters, of, one) = (limiters(), channel(1, 0), account(1, 1, 0, 0));
+    let other = Channel { id: ChannelId::from_parts(Timestamp(2), [2; 10]), ..channel(0, 0) };
+    let two = account(2, 1, 0, 0);
+    let _running = limiters.try_acquire(LimitedRow::of_attempt(&of, &one), 0).unwrap();
+    let second = limiters.try_acquire(LimitedRow::of_attempt(&other, &two), 0).unwrap();
+    let busy = [
+        BusyAccount { channel: &of, account: &one, is_channel_full: true },
+        BusyAccount { channel: &other, account: &two, is_channel_full: false },
+    ];
+    let AcquireOutcome::Queued(mut queued) = limiters.enqueue(&busy, key(1), 0) else { panic!("both are busy") };
+    assert_eq!((limiters.waiting(one.id), limiters.waiting(two.id)), (0, 1));
+    drop(second);
+    assert!(queued.acquired().await.unwrap().is_on(LimitedId::Account(two.id)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn part_of_a_permit_serves_another_account_of_its_channel() {
+    let (limiters, of, one, two) = (limiters(), channel(1, 0), account(1, 1, 0, 0), account(2, 1, 0, 0));
+    let both = limiters.try_acquire(LimitedRow::of_attempt(&of, &one), 0).unwrap();
+    let rows = LimitedRow::of_attempt(&of, &two);
+    let mut part = both.only(rows);
+    assert_eq!((limiters.running(one.id), limiters.in_use(LimitedId::Channel(of.id)).running), (0, 1));
+    assert!(limiters.extend(&mut part, rows, 0) && part.is_on(LimitedId::Account(two.id)));
+    drop(part);
+    assert_eq!((limiters.running(two.id), limiters.in_use(LimitedId::Channel(of.id)).running), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn load_of_an_attempt_is_the_one_that_lasts_longest() {
+    let (limiters, of, one) = (limiters(), channel(1, 0), account(1, 0, 1, 0));
+    let rows = LimitedRow::of_attempt(&of, &one);
+    let mut held = limiters.try_acquire(rows, 0).unwrap();
+    held.begin();
+    assert!(matches!(limiters.load(rows, 0), CapacityLoad::AtRate { .. }), "not the channel's concurrency");
 }
 
 #[tokio::test(start_paused = true)]

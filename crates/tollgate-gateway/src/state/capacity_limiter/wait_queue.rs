@@ -3,7 +3,7 @@
 use std::{mem, sync::Arc};
 
 use tokio::sync::oneshot;
-use tollgate_core::{BusyAccount, Requester};
+use tollgate_core::{BusyAccount, CapacityLoad, Requester};
 
 use super::{
     AtCapacity, CapacityLimiter, CapacityLimiters, LimitedRow, Permit, PoisonError,
@@ -68,6 +68,10 @@ impl CapacityLimiters {
         handoff: &Handoff,
         positions: &mut QueuePositions,
     ) -> Option<Permit> {
+        let [channel, account] = rows;
+        // While the account is full, the channel's capacity would be taken in vain.
+        let is_full = self.load([account], tokens) != CapacityLoad::Free;
+        let rows = [if is_full { channel.without_limits() } else { channel }, account];
         let mut permit = Permit::default();
         for (row, part) in rows.into_iter().zip(&mut permit.0).filter(|(row, _)| row.limits.any()) {
             let (entry, now) = (self.entries.get_or_insert(row.id), self.micros());
@@ -104,7 +108,10 @@ impl QueuedAcquire {
 }
 
 fn awaited<'a>(accounts: &'a [BusyAccount<'_>]) -> impl Iterator<Item = [LimitedRow; 2]> + use<'a> {
-    accounts.iter().take(MAX_AWAITED).map(|busy| LimitedRow::of_attempt(busy.channel, busy.account))
+    accounts.iter().take(MAX_AWAITED).map(|busy| {
+        let [channel, account] = LimitedRow::of_attempt(busy.channel, busy.account);
+        [channel, if busy.is_channel_full { account.without_limits() } else { account }]
+    })
 }
 
 impl Drop for QueuePositions {

@@ -164,7 +164,11 @@ fn account_queue() -> Take {
     let (running, mut waiting) = (limiters.try_acquire(LimitedRow::of_attempt(&channel, &account), 0), Vec::new());
     Box::new(move |taker| {
         assert!(running.is_some());
-        match limiters.enqueue(&[BusyAccount { channel: &channel, account: &account }], taker.key.requester(), 0) {
+        match limiters.enqueue(
+            &[BusyAccount { channel: &channel, account: &account, is_channel_full: false }],
+            taker.key.requester(),
+            0,
+        ) {
             AcquireOutcome::Queued(queued) => waiting.push(queued),
             AcquireOutcome::Permit(_) | AcquireOutcome::QueueFull => return false,
         }

@@ -139,7 +139,9 @@ impl FilterField {
 
     /// Label and value of one that is set and stands among the further fields, which are in a closed part of the form.
     pub(in crate::pages::log) fn chosen(self) -> Option<(&'static str, String)> {
-        if self.is_common || self.value.is_empty() {
+        // Several outcomes are not among the options.
+        let is_shown = self.is_common && (self.options.is_empty() || self.options.iter().any(|(.., is_chosen)| *is_chosen));
+        if is_shown || self.value.is_empty() {
             return None;
         }
         let option = self.options.into_iter().find(|(_, _, is_chosen)| *is_chosen);
