@@ -55,7 +55,7 @@ fn faults_of_a_new_admin_key_are_beside_their_fields() {
     let admin = Admin::echo();
     make_member(&admin, "root", "admin");
     let mut root = signed_in(&admin, "root");
-    admin.post("/admin/v1/admin-keys", &json!({"name": "taken"}));
+    admin.post("/admin/v1/admin-keys", &json!({"name": "taken", "scope": "operator"}));
     for (name, scope, member, expires, says) in [
         ("", "operator", "", "", "Enter a name of 1 to 100 characters"),
         ("taken", "operator", "", "", "This name is taken."),
@@ -76,7 +76,7 @@ fn faults_of_a_new_admin_key_are_beside_their_fields() {
 fn admin_keys_are_for_admins_alone() {
     let admin = Admin::echo();
     make_member(&admin, "op", "operator");
-    let made = admin.post("/admin/v1/admin-keys", &json!({"name": "other"}));
+    let made = admin.post("/admin/v1/admin-keys", &json!({"name": "other", "scope": "operator"}));
     let detail = format!("{PATH}/{}", made["id"].as_str().unwrap());
     let mut op = signed_in(&admin, "op");
     for path in [PATH, &detail] {
