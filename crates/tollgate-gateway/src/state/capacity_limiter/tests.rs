@@ -56,15 +56,20 @@ fn key(number: u8) -> Requester {
 
 /// Spawns a request that waits up to two seconds.
 fn spawn_waiter(limiters: &Arc<CapacityLimiters>, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
-    spawn_waiter_of(limiters, channel(0, 0), accounts, by)
+    spawn_waiter_of(limiters, (channel(0, 0), false), accounts, by)
 }
 
-/// Spawns a request that waits up to two seconds for an account of this channel.
-fn spawn_waiter_of(limiters: &Arc<CapacityLimiters>, of: Channel, accounts: &[&Arc<Account>], by: u8) -> JoinHandle<Waited> {
+/// Spawns a request that waits up to two seconds for an account of this channel, which is full or not.
+fn spawn_waiter_of(
+    limiters: &Arc<CapacityLimiters>,
+    (of, is_channel_full): (Channel, bool),
+    accounts: &[&Arc<Account>],
+    by: u8,
+) -> JoinHandle<Waited> {
     let (limiters, accounts) = (Arc::clone(limiters), accounts.iter().map(|it| Arc::clone(it)).collect::<Vec<_>>());
     #[expect(clippy::disallowed_methods, reason = "a test spawn_waiter for its own tasks")]
     tokio::spawn(async move {
-        let busy: Vec<_> = accounts.iter().map(|account| BusyAccount { channel: &of, account, is_channel_full: false }).collect();
+        let busy: Vec<_> = accounts.iter().map(|account| BusyAccount { channel: &of, account, is_channel_full }).collect();
         match limiters.enqueue(&busy, key(by), 0) {
             AcquireOutcome::Permit(permit) => Waited::Permit(permit),
             AcquireOutcome::QueueFull => Waited::TimedOutOrFull,
@@ -364,7 +369,7 @@ async fn requests_a_minute_of_a_channel_are_those_of_all_its_accounts() {
 async fn waiter_of_a_full_channel_is_handed_its_capacity_and_adds_that_of_an_account() {
     let (limiters, of, one, two) = (limiters(), channel(1, 0), account(1, 1, 0, 0), account(2, 1, 0, 0));
     let running = limiters.try_acquire(LimitedRow::of_attempt(&of, &one), 0).unwrap();
-    let waiting = spawn_waiter_of(&limiters, of.clone(), &[&one, &two], 1);
+    let waiting = spawn_waiter_of(&limiters, (of.clone(), true), &[&one, &two], 1);
     settle().await;
     assert_eq!((limiters.waiting(one.id), limiters.waiting(two.id)), (0, 0), "it waits for the channel, once");
     drop(running);
@@ -421,7 +426,7 @@ async fn request_that_waits_for_an_account_takes_nothing_of_its_channel() {
     let (limiters, of, account) = (limiters(), channel(2, 0), account(1, 1, 0, 0));
     let rows = LimitedRow::of_attempt(&of, &account);
     let running = limiters.try_acquire(rows, 0).unwrap();
-    let waiting = spawn_waiter_of(&limiters, of.clone(), &[&account], 1);
+    let waiting = spawn_waiter_of(&limiters, (of.clone(), false), &[&account], 1);
     settle().await;
     assert_eq!((limiters.waiting(account.id), limiters.in_use(LimitedId::Channel(of.id)).running), (1, 1));
     drop(running);
