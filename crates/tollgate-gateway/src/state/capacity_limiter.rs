@@ -152,7 +152,8 @@ impl CapacityLimiters {
         self.extend(&mut permit, rows, tokens).then_some(permit)
     }
 
-    /// Adds those of these rows to a permit that it lacks. `false` when one of them has no capacity.
+    /// Adds those of these rows to a permit that it lacks, which must hold no others ([`Permit::only`]). `false` when one of them has no
+    /// capacity.
     pub(crate) fn extend(self: &Arc<Self>, permit: &mut Permit, rows: [LimitedRow; 2], tokens: u64) -> bool {
         // Looked at first, so that seldom one is taken in vain because the other is full.
         let lacks = |row: &LimitedRow| row.limits.any() && !permit.is_on(row.id);
