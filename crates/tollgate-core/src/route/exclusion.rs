@@ -179,16 +179,15 @@ impl NoRoute<'_> {
 
     /// Accounts excluded only because they are busy, in the offer's order. They are worth waiting for.
     pub fn busy_accounts(&self) -> Vec<BusyAccount<'_>> {
-        let mut busy: Vec<BusyAccount<'_>> = Vec::new();
-        for it in self.excluded.iter().filter(|it| it.why.is_concurrency()) {
-            let Some(account) = it.account() else { continue };
+        let mut last_full = None;
+        let busy = self.excluded.iter().filter(|it| it.why.is_concurrency()).filter_map(|it| {
+            let (channel, account) = (it.channel, it.account()?);
             let is_channel_full = it.why == Exclusion::ChannelConcurrency;
-            // One account stands for all of a full channel.
-            if !is_channel_full || busy.iter().all(|known| !known.is_channel_full || known.channel.id != it.channel.id) {
-                busy.push(BusyAccount { channel: it.channel, account, is_channel_full });
-            }
-        }
-        busy
+            // One account stands for all of a full channel. The accounts of a channel are adjacent.
+            let is_known = is_channel_full && last_full.replace(channel.id) == Some(channel.id);
+            (!is_known).then_some(BusyAccount { channel, account, is_channel_full })
+        });
+        busy.collect()
     }
 
     pub fn retryable(&self) -> bool {
