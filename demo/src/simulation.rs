@@ -105,7 +105,7 @@ impl Simulation {
             group: Some(Arc::clone(&offer.group)),
             protocol_in: workload.protocol,
             method: workload.method,
-            model: Some(model.to_owned()),
+            model: Some(model.into()),
             stream: figures.stream,
             status,
             outcome: end.outcome,
@@ -120,9 +120,9 @@ impl Simulation {
             attempts: end.attempts.into_iter().collect(),
             ttft_us: end.ttft_us,
             duration_us: end.duration_us,
-            address: Some(address),
+            address: Some(address.into()),
             client_request_id: None,
-            client: Some(client_of(workload.protocol).to_owned()),
+            client: Some(client_of(workload.protocol).into()),
             request_bytes: figures.usage.prompt_total * 4 + 180,
             dropped: Vec::new(),
             trace: end.trace,
@@ -149,7 +149,7 @@ impl Simulation {
             group: None,
             protocol_in: workload.protocol,
             method: workload.method,
-            model: Some(model.to_owned()),
+            model: Some(model.into()),
             stream: false,
             status: refused.status,
             outcome: Outcome::Refused,
@@ -164,9 +164,9 @@ impl Simulation {
             attempts: [].into_iter().collect(),
             ttft_us: None,
             duration_us: self.random.between((180, 900)),
-            address: Some(address),
+            address: Some(address.into()),
             client_request_id: None,
-            client: Some(client_of(workload.protocol).to_owned()),
+            client: Some(client_of(workload.protocol).into()),
             request_bytes: 0,
             dropped: Vec::new(),
             trace: Vec::new(),
@@ -281,7 +281,7 @@ impl Simulation {
         let result = if leaves { AttemptResult::Cancelled } else { AttemptResult::Answered };
         let before_us = end.duration_us;
         end.attempts.push(AttemptFacts {
-            upstream_request_id: Some(self.upstream_id()),
+            upstream_request_id: Some(self.upstream_id().into()),
             status: Some(200),
             reply_summary: Some(reply),
             first_byte_us: Some(figures.first_us * 9 / 10),
@@ -300,7 +300,7 @@ impl Simulation {
         let refused = RefusedRequest::by_upstream(FaultKind::CutOff, "", 0);
         end.delivered = DeliveredContent { content: true, text_bytes: figures.text_bytes() / 3, ..DeliveredContent::default() };
         end.attempts.push(AttemptFacts {
-            upstream_request_id: Some(self.upstream_id()),
+            upstream_request_id: Some(self.upstream_id().into()),
             status: Some(200),
             error: Some(refused.error.to_owned()),
             reply_summary: Some(tollgate_protocol::ReplySummary {
@@ -349,7 +349,7 @@ impl Simulation {
         self.accounts.observe(&planned.channel, &planned.account, &observation, seen_at);
         let refused = RefusedRequest::by_upstream(kind, &running.offer.model.spec.name, timeout_ms);
         end.attempts.push(AttemptFacts {
-            upstream_request_id: status.map(|_| self.upstream_id()),
+            upstream_request_id: status.map(|_| self.upstream_id().into()),
             status,
             error: Some(refused.error.to_owned()),
             first_byte_us: status.map(|_| length_us - 300),

@@ -28,6 +28,7 @@ mod retention_clock;
 mod secret;
 mod settle;
 mod shares;
+mod short_text;
 mod simulate;
 mod square;
 mod tags;
@@ -100,6 +101,7 @@ pub use settle::{
     is_counted_by_piece, price_lines, settle, settle_attempt, settle_stopped, usage_excess,
 };
 pub use shares::{Concerned, Requester, is_within_share, share_of};
+pub use short_text::ShortText;
 pub use simulate::{SimulatedAccount, SimulatedCaller, SimulatedExclusion, SimulatedRequest, Simulation, simulate};
 pub use square::{AccountStanding, OfferCondition, OfferState, ParameterSupport, ParameterTables};
 pub use tags::{InvalidTags, MAX_TAG_NAME, MAX_TAG_VALUE, MAX_TAGS, TagName, Tags, is_tag_value};

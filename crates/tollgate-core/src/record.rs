@@ -8,7 +8,7 @@ use minicbor::{Decode, Encode};
 use serde::{Deserialize, Serialize};
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
-use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, RequestId, Revision, Tags, Timestamp};
+use crate::{AccountId, ChannelId, GroupId, KeyId, MemberId, Multiplier, NanoUsd, RequestId, Revision, ShortText, Tags, Timestamp};
 
 /// A request whose key was authenticated. Journals of version 0.1 hold it as JSON, so a new field needs a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Encode, Decode)]
@@ -22,7 +22,7 @@ pub struct UsageRecord {
     pub key: KeyId,
     /// Name of the key at the time of the request.
     #[n(3)]
-    pub key_name: String,
+    pub key_name: ShortText,
     #[n(4)]
     pub member: MemberId,
     /// Group that served it, or the one in which a request that was refused before counts; `None` if its key has no group.
@@ -31,7 +31,7 @@ pub struct UsageRecord {
     pub group: Option<GroupId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(6)]
-    pub group_name: Option<String>,
+    pub group_name: Option<ShortText>,
     #[n(7)]
     pub protocol_in: Protocol,
     /// Protocol of the last attempt's upstream.
@@ -43,7 +43,7 @@ pub struct UsageRecord {
     /// Requested model, cut to 256 characters; `None` when the body could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(10)]
-    pub model: Option<String>,
+    pub model: Option<ShortText>,
     /// Whether the answer streamed.
     #[n(11)]
     pub stream: bool,
@@ -83,11 +83,11 @@ pub struct UsageRecord {
     pub duration_us: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(22)]
-    pub address: Option<String>,
+    pub address: Option<ShortText>,
     /// The caller's own request id, if sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(23)]
-    pub client_request_id: Option<String>,
+    pub client_request_id: Option<ShortText>,
     /// Entries of `x-tollgate-dropped`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cbor(n(24), skip_if = "Vec::is_empty")]
@@ -113,7 +113,7 @@ pub struct UsageRecord {
     /// The caller's `user-agent`, cut to 64 visible ASCII characters and spaces; `None` if it sent none, or if the gateway was killed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(30)]
-    pub client: Option<String>,
+    pub client: Option<ShortText>,
     /// Bytes of the request's body, unpacked; 0 if it was not read whole, or if the gateway was killed.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[cbor(n(31), default, skip_if = "is_zero")]
@@ -267,11 +267,11 @@ pub enum TokenSource {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, Encode, Decode)]
 pub struct TraceEntry {
     #[n(0)]
-    pub channel: String,
+    pub channel: ShortText,
     /// Account name; `None` for the whole channel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(1)]
-    pub account: Option<String>,
+    pub account: Option<ShortText>,
     /// `planned`, or the code of the exclusion.
     #[n(2)]
     pub code: Cow<'static, str>,
@@ -287,16 +287,16 @@ pub struct AttemptRecord {
     #[n(0)]
     pub channel: ChannelId,
     #[n(1)]
-    pub channel_name: String,
+    pub channel_name: ShortText,
     #[n(2)]
     pub account: AccountId,
     #[n(3)]
-    pub account_name: String,
+    pub account_name: ShortText,
     #[n(4)]
     pub protocol: Protocol,
     /// Model name sent upstream.
     #[n(5)]
-    pub upstream_model: String,
+    pub upstream_model: ShortText,
     #[n(6)]
     pub at: Timestamp,
     /// HTTP status of the upstream, if it answered.
@@ -325,7 +325,7 @@ pub struct AttemptRecord {
     pub duration_us: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[n(14)]
-    pub upstream_request_id: Option<String>,
+    pub upstream_request_id: Option<ShortText>,
     /// A hedged attempt that lost: it ran beside the one that answered. Its cost is the cost of hedging.
     #[serde(rename = "beside", default, skip_serializing_if = "std::ops::Not::not")]
     #[n(15)]

@@ -113,18 +113,18 @@ impl<'a> Replay<'a> {
         report.before.add(&before);
         report.after.add(&after);
         if let ReplayTarget::Account { channel, cost, .. } = &before {
-            let share = report.channels.entry(ReplayChannel { model: model.clone(), channel: channel.clone() }).or_default();
+            let share = report.channels.entry(ReplayChannel { model: model.to_string(), channel: channel.clone() }).or_default();
             share.before += 1;
             share.cost_before = plus(share.cost_before, *cost);
         }
         if let ReplayTarget::Account { channel, cost, .. } = &after {
-            let share = report.channels.entry(ReplayChannel { model: model.clone(), channel: channel.clone() }).or_default();
+            let share = report.channels.entry(ReplayChannel { model: model.to_string(), channel: channel.clone() }).or_default();
             share.after += 1;
             share.cost_after = plus(share.cost_after, *cost);
         }
         let (from, to) = (before.name(), after.name());
         if from != to {
-            *report.moves.entry(ReplayMove { model: model.clone(), from, to }).or_default() += 1;
+            *report.moves.entry(ReplayMove { model: model.to_string(), from, to }).or_default() += 1;
         }
     }
 

@@ -26,7 +26,7 @@ use production::Production;
 
 use crate::{
     AttemptRecord, AttemptResult, Group, Key, Multiplier, NanoUsd, Outcome, PlannedAttempt, RequestId, Revision, SharedPrice,
-    StreamBreak, Tags, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
+    ShortText, StreamBreak, Tags, Timestamp, TokenSource, Tokens, TraceEntry, UsageRecord,
 };
 
 /// Length limit of recorded model names, in characters.
@@ -47,7 +47,7 @@ pub struct RequestFacts {
     pub protocol_in: Protocol,
     pub method: Method,
     /// Requested model; `None` when the body could not be read.
-    pub model: Option<String>,
+    pub model: Option<ShortText>,
     /// Whether the answer streamed.
     pub stream: bool,
     /// HTTP status sent to the caller; 499 when the caller left before one was sent.
@@ -75,11 +75,11 @@ pub struct RequestFacts {
     pub ttft_us: Option<u64>,
     /// Microseconds from arrival to the end.
     pub duration_us: u64,
-    pub address: Option<String>,
+    pub address: Option<ShortText>,
     /// The caller's own request id.
-    pub client_request_id: Option<String>,
+    pub client_request_id: Option<ShortText>,
     /// As in [`UsageRecord::client`].
-    pub client: Option<String>,
+    pub client: Option<ShortText>,
     /// Bytes of the request's body, unpacked.
     pub request_bytes: u64,
     /// Entries of `x-tollgate-dropped`.
@@ -104,7 +104,7 @@ pub struct AttemptFacts {
     pub first_byte_us: Option<u64>,
     /// Microseconds to its end.
     pub duration_us: u64,
-    pub upstream_request_id: Option<String>,
+    pub upstream_request_id: Option<ShortText>,
     /// A hedged attempt that lost to the one that answered.
     pub hedged: bool,
     /// The failure, for operators.
@@ -172,10 +172,10 @@ pub fn settle(facts: RequestFacts) -> UsageRecord {
         id: facts.id,
         at: facts.at,
         key: facts.key.id,
-        key_name: facts.key.name.clone(),
+        key_name: (&facts.key.name).into(),
         member: facts.key.member.id,
         group: facts.group.as_ref().map(|group| group.id),
-        group_name: facts.group.as_ref().map(|group| group.name.clone()),
+        group_name: facts.group.as_ref().map(|group| (&group.name).into()),
         protocol_in: facts.protocol_in,
         protocol_out: attempts.last().map(|attempt| attempt.protocol),
         method: facts.method,
@@ -240,11 +240,11 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
         PricedAmount::cost(attempt.result, size.method, &tokens, planned.cost.as_deref(), planned.account.spec.cost_multiplier);
     let record = AttemptRecord {
         channel: planned.channel.id,
-        channel_name: planned.channel.spec.name.clone(),
+        channel_name: (&planned.channel.spec.name).into(),
         account: planned.account.id,
-        account_name: planned.account.spec.name.clone(),
+        account_name: (&planned.account.spec.name).into(),
         protocol: planned.protocol,
-        upstream_model: planned.mapping().upstream.clone(),
+        upstream_model: (&planned.mapping().upstream).into(),
         at: attempt.at,
         status: attempt.status,
         result: attempt.result,
@@ -262,11 +262,11 @@ fn priced_attempt(attempt: &AttemptFacts, size: &RequestSize, production: &Produ
     (record, cost)
 }
 
-fn cut_model(mut model: String) -> String {
-    if let Some((end, _)) = model.char_indices().nth(MODEL_CHARS) {
-        model.truncate(end);
+fn cut_model(model: ShortText) -> ShortText {
+    match model.char_indices().nth(MODEL_CHARS) {
+        Some((end, _)) => model[..end].into(),
+        None => model,
     }
-    model
 }
 
 #[cfg(test)]

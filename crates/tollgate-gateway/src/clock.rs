@@ -1,11 +1,13 @@
 //! The gateway's sources of time and randomness, passed in so that tests can replace them: [`Clock`] and [`CoreRng`].
 
 use std::{
+    cell::Cell,
     fmt,
     sync::atomic::{AtomicU64, Ordering},
     time::{Duration, SystemTime},
 };
 
+use tokio::time::Instant;
 use tollgate_core::{RequestId, Timestamp};
 
 /// A source of wall-clock and monotonic time.
@@ -14,12 +16,61 @@ pub trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Timestamp;
 
     /// Monotonic time, for timeouts and durations.
-    fn instant(&self) -> tokio::time::Instant;
+    fn instant(&self) -> Instant;
+
+    /// The same, read again within [`with_one_time`]: for the beginnings and ends between which the gateway's own work is measured.
+    fn fresh_instant(&self) -> Instant {
+        self.instant()
+    }
 }
 
-/// The clocks of the operating system.
+/// The clocks of the operating system. Within [`with_one_time`] each is read once.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
+
+/// What was read from a clock of the operating system on this thread.
+#[derive(Clone, Copy)]
+enum Reading<T> {
+    /// Each reading is a new one.
+    Fresh,
+    /// The next reading is kept.
+    Next,
+    Kept(T),
+}
+
+thread_local! {
+    static WALL: Cell<Reading<Timestamp>> = const { Cell::new(Reading::Fresh) };
+    static MONOTONIC: Cell<Reading<Instant>> = const { Cell::new(Reading::Fresh) };
+}
+
+fn reading<T: Copy>(kept: &Cell<Reading<T>>, read: impl FnOnce() -> T) -> T {
+    match kept.get() {
+        Reading::Fresh => read(),
+        Reading::Next => {
+            let time = read();
+            kept.set(Reading::Kept(time));
+            time
+        }
+        Reading::Kept(time) => time,
+    }
+}
+
+/// Runs a poll of a task during which [`SystemClock`] reads each clock at most once. A poll does not wait, so that what it does happens
+/// at one time, and a request reads the clock some twenty times in four polls. Do not nest.
+pub(crate) fn with_one_time<T>(poll: impl FnOnce() -> T) -> T {
+    /// Ends on a panic, too.
+    struct End;
+    impl Drop for End {
+        fn drop(&mut self) {
+            WALL.set(Reading::Fresh);
+            MONOTONIC.set(Reading::Fresh);
+        }
+    }
+    let _end = End;
+    WALL.set(Reading::Next);
+    MONOTONIC.set(Reading::Next);
+    poll()
+}
 
 /// How far tests have moved the wall clock, in microseconds.
 #[cfg(debug_assertions)]
@@ -36,15 +87,28 @@ impl SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "the one implementation of Clock that reads the system time")]
     fn now(&self) -> Timestamp {
-        let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
-        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
-        #[cfg(debug_assertions)]
-        let micros = micros.saturating_add(SHIFT_US.load(Ordering::Relaxed));
-        Timestamp(micros)
+        WALL.with(|kept| {
+            reading(kept, || {
+                let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO);
+                let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+                #[cfg(debug_assertions)]
+                let micros = micros.saturating_add(SHIFT_US.load(Ordering::Relaxed));
+                Timestamp(micros)
+            })
+        })
     }
 
-    fn instant(&self) -> tokio::time::Instant {
-        tokio::time::Instant::now()
+    fn instant(&self) -> Instant {
+        MONOTONIC.with(|kept| reading(kept, Instant::now))
+    }
+
+    fn fresh_instant(&self) -> Instant {
+        MONOTONIC.with(|kept| {
+            if let Reading::Kept(_) = kept.get() {
+                kept.set(Reading::Next);
+            }
+            reading(kept, Instant::now)
+        })
     }
 }
 
@@ -94,6 +158,26 @@ mod tests {
     #[test]
     fn system_clock_is_past_2020() {
         assert!(SystemClock.now().seconds() > 1_577_836_800);
+    }
+
+    #[test]
+    fn clocks_stand_still_within_one_poll_and_go_on_after_it() {
+        let clock = SystemClock;
+        let later = |since: Instant| {
+            std::thread::sleep(Duration::from_millis(2));
+            clock.instant() > since
+        };
+        let (instant, wall) = with_one_time(|| {
+            let (instant, wall) = (clock.instant(), clock.now());
+            assert!(!later(instant) && clock.fresh_instant() > instant);
+            assert!(clock.instant() > instant, "what was read again is kept");
+            assert_eq!(clock.now(), wall);
+            (instant, wall)
+        });
+        assert!(clock.instant() > instant && clock.now() > wall);
+        assert!(later(clock.instant()), "outside of a poll each reading is a new one");
+        let panicked = std::panic::catch_unwind(|| with_one_time(|| panic!("in a poll"))).is_err();
+        assert!(panicked && later(clock.instant()));
     }
 
     #[test]

@@ -18,6 +18,7 @@ pub mod condition;
 mod executor;
 pub mod explain;
 pub mod fallback;
+mod gathered_write;
 mod gen_ai;
 pub mod hand_over;
 pub mod header_fields;

@@ -15,7 +15,7 @@ use std::{
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
-use tollgate_core::{RequestId, Secret, Timestamp};
+use tollgate_core::{RequestId, Secret, ShortText, Timestamp};
 use tollgate_protocol::{Protocol, Target};
 
 pub(crate) use self::unread_body::UnreadBody;
@@ -53,7 +53,7 @@ pub struct Head {
     pub path: String,
     pub headers: HeaderFields,
     /// The caller's own `x-request-id`, cut to 128 visible characters. Only logged.
-    pub client_request_id: Option<String>,
+    pub client_request_id: Option<ShortText>,
 }
 
 /// A model request whose path, method and protocol are known. Its body is unread.

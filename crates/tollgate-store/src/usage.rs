@@ -101,14 +101,14 @@ impl RecordConditions {
             && least(self.min_tokens, Some(tokens))
             && least(self.min_ttft_us, record.ttft_us)
             && least(self.min_duration_us, Some(record.duration_us))
-            && self.client_request_id.as_ref().is_none_or(|id| record.client_request_id.as_ref() == Some(id))
-            && self.address.as_ref().is_none_or(|address| record.address.as_ref() == Some(address))
+            && self.client_request_id.as_ref().is_none_or(|id| record.client_request_id.as_deref() == Some(id))
+            && self.address.as_ref().is_none_or(|address| record.address.as_deref() == Some(address))
             && self.tried_channel.is_none_or(|channel| self.tried(record, |attempt| attempt.channel == channel))
             && self.tried_account.is_none_or(|account| self.tried(record, |attempt| attempt.account == account))
             && self
                 .unknown_model
                 .as_ref()
-                .is_none_or(|model| record.offered_model().is_none() && record.model.as_ref() == Some(model))
+                .is_none_or(|model| record.offered_model().is_none() && record.model.as_deref() == Some(model))
             && self.failed_over.is_none_or(|failed_over| (record.attempts.len() > 1) == failed_over)
             && self.empty.is_none_or(|empty| record.is_empty_answer() == empty)
     }

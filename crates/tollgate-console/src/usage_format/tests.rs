@@ -9,11 +9,11 @@ const AT: Timestamp = Timestamp(1_795_274_278_594_533);
 fn attempt(channel: &str) -> AttemptRecord {
     AttemptRecord {
         channel: ChannelId::from_parts(AT, [1; 10]),
-        channel_name: channel.to_owned(),
+        channel_name: channel.into(),
         account: AccountId::from_parts(AT, [2; 10]),
-        account_name: "team \"a\"".to_owned(),
+        account_name: "team \"a\"".into(),
         protocol: Protocol::Anthropic,
-        upstream_model: "large-1".to_owned(),
+        upstream_model: "large-1".into(),
         at: Timestamp(AT.0 + 467),
         status: Some(529),
         result: AttemptResult::Failed,
@@ -22,7 +22,7 @@ fn attempt(channel: &str) -> AttemptRecord {
         cost: Some(NanoUsd(-1)),
         first_byte_us: Some(11),
         duration_us: 12,
-        upstream_request_id: Some("up\n1".to_owned()),
+        upstream_request_id: Some("up\n1".into()),
         hedged: true,
         cost_multiplier: Multiplier(1_250_000),
         message: Some("no \"room\"".to_owned()),
@@ -32,24 +32,20 @@ fn attempt(channel: &str) -> AttemptRecord {
 
 /// A record in which every member has a value of its own.
 pub(crate) fn full() -> UsageRecord {
-    let planned = TraceEntry {
-        channel: "main".to_owned(),
-        account: Some("a".to_owned()),
-        code: "planned".into(),
-        detail: Some("1 of 2".to_owned()),
-    };
+    let planned =
+        TraceEntry { channel: "main".into(), account: Some("a".into()), code: "planned".into(), detail: Some("1 of 2".to_owned()) };
     UsageRecord {
         id: RequestId::from_parts(AT, [3; 10]),
         at: AT,
         key: KeyId::from_parts(AT, [4; 10]),
-        key_name: "=ci, \u{1f600}".to_owned(),
+        key_name: "=ci, \u{1f600}".into(),
         member: MemberId::from_parts(AT, [5; 10]),
         group: Some(GroupId::from_parts(AT, [6; 10])),
-        group_name: Some("default".to_owned()),
+        group_name: Some("default".into()),
         protocol_in: Protocol::Gemini,
         protocol_out: Some(Protocol::Anthropic),
         method: Method::StreamGenerate,
-        model: Some("-fast\u{7}".to_owned()),
+        model: Some("-fast\u{7}".into()),
         stream: true,
         status: 499,
         outcome: Outcome::CallerLeft,
@@ -72,12 +68,12 @@ pub(crate) fn full() -> UsageRecord {
         price_version: Revision(8),
         ttft_us: Some(7_744),
         duration_us: u64::MAX,
-        address: Some("2001:db8::1".to_owned()),
-        client_request_id: Some("caller's \\ 1".to_owned()),
-        client: Some("agent/1 \"x\"".to_owned()),
+        address: Some("2001:db8::1".into()),
+        client_request_id: Some("caller's \\ 1".into()),
+        client: Some("agent/1 \"x\"".into()),
         request_bytes: 512,
         dropped: vec!["seed".to_owned(), "tool_calls=1".to_owned()],
-        trace: vec![planned, TraceEntry { channel: "spare".to_owned(), account: None, code: "cooling".into(), detail: None }],
+        trace: vec![planned, TraceEntry { channel: "spare".into(), account: None, code: "cooling".into(), detail: None }],
         tags: Tags::parse_header([b"project=web, team=a b".as_slice()]).unwrap(),
         sale_multiplier: Multiplier(800_000),
         finish: Some(FinishReason::Length),

@@ -5,7 +5,8 @@ use std::{fmt, sync::Arc};
 use tollgate_protocol::{FieldPath, Method, Protocol};
 
 use crate::{
-    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, Timestamp, TraceEntry, UnpricedExtra,
+    Account, BelowCost, Channel, CoolingReason, NanoUsd, PriceLimitOn, RestingReason, ShortText, Timestamp, TraceEntry,
+    UnpricedExtra,
     offer::{ModelPurpose, supports},
 };
 
@@ -228,14 +229,14 @@ impl NoRoute<'_> {
 /// Appends a trace entry per exclusion, up to [`MAX_TRACE_ENTRIES`], then one with the number omitted.
 pub(super) fn trace(excluded: &[ExcludedCandidate<'_>], entries: &mut Vec<TraceEntry>) {
     entries.extend(excluded.iter().take(MAX_TRACE_ENTRIES).map(|it| TraceEntry {
-        channel: it.channel.spec.name.clone(),
-        account: it.account().map(|account| account.spec.name.clone()),
+        channel: (&it.channel.spec.name).into(),
+        account: it.account().map(|account| (&account.spec.name).into()),
         code: it.why.code().into(),
         detail: it.why.detail(),
     }));
     if let Some(more) = excluded.len().checked_sub(MAX_TRACE_ENTRIES).filter(|more| *more > 0) {
         let detail = Some(format!("{more} more candidates are excluded"));
-        entries.push(TraceEntry { channel: String::new(), account: None, code: "more".into(), detail });
+        entries.push(TraceEntry { channel: ShortText::default(), account: None, code: "more".into(), detail });
     }
 }
 

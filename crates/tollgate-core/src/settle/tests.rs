@@ -43,7 +43,7 @@ fn attempt(result: AttemptResult, reply_summary: Option<ReplySummary>) -> Attemp
         reply_summary,
         first_byte_us: Some(900),
         duration_us: 5_000,
-        upstream_request_id: Some("up-1".to_owned()),
+        upstream_request_id: Some("up-1".into()),
         hedged: false,
         message: None,
         sent_us: Some(40),
@@ -59,7 +59,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         group: Some(Arc::new(Group { stream_break: policy, ..group("default", &["c"]) })),
         protocol_in: Protocol::OpenAi,
         method: Method::Chat,
-        model: Some("m".to_owned()),
+        model: Some("m".into()),
         stream: true,
         status: 200,
         outcome,
@@ -76,7 +76,7 @@ fn facts(outcome: Outcome, policy: StreamBreak, attempts: Vec<AttemptFacts>) -> 
         duration_us: 9_000,
         address: None,
         client_request_id: None,
-        client: Some("OpenAI/Python 2.1.0".to_owned()),
+        client: Some("OpenAI/Python 2.1.0".into()),
         request_bytes: 500,
         dropped: vec!["seed".to_owned()],
         trace: Vec::new(),
@@ -396,6 +396,6 @@ fn record_names_key_group_channel_and_account() {
 #[test]
 fn long_model_name_is_cut_at_a_character_boundary() {
     let name = "ü".repeat(300);
-    let record = settle(RequestFacts { model: Some(name), ..facts(Outcome::Refused, StreamBreak::Delivered, vec![]) });
+    let record = settle(RequestFacts { model: Some(name.into()), ..facts(Outcome::Refused, StreamBreak::Delivered, vec![]) });
     assert_eq!(record.model.unwrap().chars().count(), 256);
 }

@@ -15,7 +15,7 @@ use http::{HeaderName, header};
 use http_body::Body as _;
 use http_body_util::BodyExt as _;
 use tokio::time::{Instant, timeout_at};
-use tollgate_core::{PlannedAttempt, Requester};
+use tollgate_core::{PlannedAttempt, Requester, ShortText};
 use tollgate_protocol::{FinishReason, Framing, InvalidReply, Method, ReplySummary, UpstreamProblem, codec};
 
 use self::{
@@ -403,13 +403,15 @@ async fn beginning(mut body: UpstreamBody, now: Instant) -> Bytes {
 /// by their bytes.
 fn contradicts(headers: &HeaderFields, framing: Framing) -> bool {
     let Some(kind) = headers.get(&header::CONTENT_TYPE) else { return false };
-    let kind = kind.as_bytes().to_ascii_lowercase();
-    kind.starts_with(b"text/html") || framing == Framing::Sse && kind.starts_with(b"application/json")
+    let begins_with = |name: &[u8]| kind.as_bytes().get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
+    begins_with(b"text/html") || framing == Framing::Sse && begins_with(b"application/json")
 }
 
-fn upstream_request_id(headers: &HeaderFields) -> Option<String> {
+fn upstream_request_id(headers: &HeaderFields) -> Option<ShortText> {
+    const MOST: usize = 128;
+    // ASCII only.
     let value = [&REQUEST_ID, &OTHER_REQUEST_ID].into_iter().find_map(|name| headers.get(name))?.to_str().ok()?;
-    Some(value.chars().take(128).collect())
+    Some(value.get(..MOST).unwrap_or(value).into())
 }
 
 /// Removes a secret from the texts of an upstream's error.

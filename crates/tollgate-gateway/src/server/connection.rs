@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     pin::{Pin, pin},
     sync::Arc,
-    task::{Poll, ready},
+    task::{Context, Poll, ready},
     time::Duration,
 };
 
@@ -33,8 +33,8 @@ use super::{
     wire::{Watch, Wire},
 };
 use crate::{
-    executor::TrackedExecutor, hand_over::MovedConnection, in_place::pinned, refusal::Refusal, request::UnreadBody,
-    settings::HttpLimits,
+    clock::with_one_time, executor::TrackedExecutor, hand_over::MovedConnection, in_place::pinned, refusal::Refusal,
+    request::UnreadBody, settings::HttpLimits,
 };
 
 /// The HTTP/2 connection preface (RFC 9113, section 3.4).
@@ -269,7 +269,7 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                 }
             });
             gate.open();
-            poll_fn(|cx| match connection.as_mut().poll(cx) {
+            let mut poll = |cx: &mut Context<'_>| match connection.as_mut().poll(cx) {
                 // A connection error concerns only the peer; if a response was possible, it has been sent.
                 Poll::Ready(_) => Poll::Ready(Event::Ended),
                 Poll::Pending if moves() && context.timers.is_at_rest() => Poll::Ready(Event::Rests),
@@ -279,8 +279,8 @@ async fn drive<P: ModelPath, C: GracefulConnection>(
                     }
                     Some(_) | None => gate.poll(signals.as_mut()),
                 },
-            })
-            .await
+            };
+            poll_fn(|cx| with_one_time(|| poll(cx))).await
         };
         match event {
             Event::Ended => return None,

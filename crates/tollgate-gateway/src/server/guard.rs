@@ -1,6 +1,7 @@
 //! Checks every request head before routing: unambiguous framing, one well-formed host, and sizes within the limits.
 
 use http::{HeaderMap, HeaderValue, Method, Uri, Version, header, request::Parts, uri::Authority};
+use tollgate_core::ShortText;
 
 use super::head_scan::Framing;
 use crate::{
@@ -99,12 +100,12 @@ fn invalid(name: &'static str, message: &str) -> Refusal {
 }
 
 /// The caller's `x-request-id`: its visible ASCII characters, at most 128.
-pub(super) fn client_request_id(headers: &HeaderFields) -> Option<String> {
+pub(super) fn client_request_id(headers: &HeaderFields) -> Option<ShortText> {
     const MOST: usize = 128;
     let id = headers.get(REQUEST_ID)?;
     let shown =
         id.as_bytes().iter().filter(|byte| byte.is_ascii_graphic()).take(MOST).map(|byte| char::from(*byte)).collect::<String>();
-    (!shown.is_empty()).then_some(shown)
+    (!shown.is_empty()).then(|| shown.into())
 }
 
 #[cfg(test)]

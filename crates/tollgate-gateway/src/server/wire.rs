@@ -25,6 +25,7 @@ use super::connection_timers::ConnectionTimers;
 use crate::{
     clock::Clock,
     condition::Condition,
+    gathered_write::poll_write_pieces,
     journal_turn::JournalTurn,
     state::{shared::Shared, shares::Lingering},
 };
@@ -208,7 +209,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Wire<S> {
         pieces: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_journal(context));
-        Pin::new(&mut self.io).poll_write_vectored(context, pieces)
+        poll_write_pieces(&mut self.io, pieces, context)
     }
 
     fn is_write_vectored(&self) -> bool {

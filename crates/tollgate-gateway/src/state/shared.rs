@@ -168,7 +168,7 @@ impl Shared {
         if id == WRONG_KEYS {
             return;
         }
-        let took = self.clock.instant().saturating_duration_since(head.started);
+        let took = self.clock.fresh_instant().saturating_duration_since(head.started);
         let refused = RefusedRequest {
             id: head.request_id,
             status,

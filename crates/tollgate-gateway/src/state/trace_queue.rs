@@ -10,7 +10,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tokio::sync::mpsc;
-use tollgate_core::{AttemptRecord, Channel, KeyId, NanoUsd, Outcome, RequestFacts, RequestId, Timestamp, Tokens, UsageRecord};
+use tollgate_core::{
+    AttemptRecord, Channel, KeyId, NanoUsd, Outcome, RequestFacts, RequestId, ShortText, Timestamp, Tokens, UsageRecord,
+};
 use tollgate_protocol::{FinishReason, Method, Protocol};
 
 use super::shares::{KeyShare, QueuePlaces, TakenPlaces};
@@ -84,10 +86,10 @@ pub(crate) struct TracedRequest {
     pub(crate) id: RequestId,
     pub(crate) at: Timestamp,
     pub(crate) key: KeyId,
-    pub(crate) group: Option<String>,
+    pub(crate) group: Option<ShortText>,
     pub(crate) protocol: Protocol,
     pub(crate) method: Method,
-    pub(crate) model: Option<String>,
+    pub(crate) model: Option<ShortText>,
     /// Whether a group of the key offers the model.
     pub(crate) is_offered: bool,
     pub(crate) stream: bool,

@@ -39,7 +39,7 @@ pub(super) async fn traffic_of_offers_matches_the_records(store: &Store) {
 
 pub(super) async fn traffic_counts_faults_of_upstream_and_gateway_only(store: &Store) {
     let of = |n: u64, outcome: Outcome, reason: Option<&str>| UsageRecord {
-        model: Some("m".to_owned()),
+        model: Some("m".into()),
         outcome,
         reason: reason.map(str::to_owned),
         stream: n == 0,

@@ -2,7 +2,7 @@
 
 use proptest::{prelude::*, strategy::ValueTree as _, test_runner::TestRunner};
 use tempfile::TempDir;
-use tollgate_core::{NanoUsd, Outcome, Timestamp, UsageRecord};
+use tollgate_core::{NanoUsd, Outcome, ShortText, Timestamp, UsageRecord};
 
 use super::options;
 use crate::{
@@ -39,14 +39,14 @@ pub(super) async fn record_is_stored_exactly_once(store: &Store) {
 pub(super) async fn batches_of_any_size_store_records_unchanged(store: &Store) {
     let varied = |n: u64| {
         let mut record = if n.is_multiple_of(3) { plain_record(n) } else { record(n) };
-        record.address = (!n.is_multiple_of(2)).then(|| format!("10.0.0.{}", n % 5));
-        record.client_request_id = n.is_multiple_of(11).then(|| format!("caller's {n}"));
-        record.client = (n % 7 != 2).then(|| format!("client/{}", n % 3));
+        record.address = (!n.is_multiple_of(2)).then(|| format!("10.0.0.{}", n % 5).into());
+        record.client_request_id = n.is_multiple_of(11).then(|| format!("caller's {n}").into());
+        record.client = (n % 7 != 2).then(|| format!("client/{}", n % 3).into());
         record.request_bytes = n % 5 * 1_000;
         record.attempts[0].sent_us = (n % 6 != 1).then_some(n);
         record.ttft_us = (n % 13 != 1).then_some(100 + n);
         (record.attempts[0].upstream_request_id, record.status) =
-            (n.is_multiple_of(4).then(String::new), if n.is_multiple_of(2) { 200 } else { 201 });
+            (n.is_multiple_of(4).then(ShortText::default), if n.is_multiple_of(2) { 200 } else { 201 });
         record
     };
     let mut first = 0;
@@ -156,7 +156,7 @@ pub(super) async fn filters_apply_to_pages_and_sums(store: &Store) {
                 filter.key.is_none_or(|key| key == record.key)
                     && filter.member.is_none_or(|member| member == record.member)
                     && filter.group.is_none_or(|group| Some(group) == record.group)
-                    && filter.model.as_ref().is_none_or(|model| Some(model) == record.model.as_ref())
+                    && filter.model.as_deref().is_none_or(|model| Some(model) == record.model.as_deref())
                     && (filter.outcomes.is_empty() || filter.outcomes.contains(&record.outcome))
                     && filter.since.is_none_or(|since| record.at >= since)
                     && filter.until.is_none_or(|until| record.at < until)
@@ -195,7 +195,7 @@ pub(super) async fn records_are_stored_with_every_field(store: &Store) {
     (bare.reason, bare.detail) = (Some("E62".to_owned()), None);
     (bare.dropped, bare.trace, bare.attempts) = (Vec::new(), Vec::new(), Vec::new());
     let mut strange = record(2);
-    strange.model = Some("m\u{0}l \u{1f600} '\"\\".to_owned());
+    strange.model = Some("m\u{0}l \u{1f600} '\"\\".into());
     strange.sale = Some(NanoUsd(-5));
     store.usage.append(&[record(0), bare.clone(), strange.clone()]).await.unwrap();
     assert_eq!(store.usage.find(request_id(0)).await.unwrap(), Some(record(0)));
@@ -228,8 +228,8 @@ pub(super) async fn attempt_that_adds_nothing_is_stored_in_the_row_of_its_record
 
 pub(super) async fn trace_with_details_and_long_traces_are_stored(store: &Store) {
     let entry = |account: &str, detail: Option<&str>| tollgate_core::TraceEntry {
-        channel: "main".to_owned(),
-        account: Some(account.to_owned()),
+        channel: "main".into(),
+        account: Some(account.into()),
         code: "cooling".into(),
         detail: detail.map(str::to_owned),
     };
@@ -247,7 +247,7 @@ pub(super) async fn trace_with_details_and_long_traces_are_stored(store: &Store)
 }
 
 pub(super) async fn records_keep_their_former_names_and_sums_group_by_id(store: &Store) {
-    let named = |number: u64, name: &str| UsageRecord { key: record(0).key, key_name: name.to_owned(), ..record(number) };
+    let named = |number: u64, name: &str| UsageRecord { key: record(0).key, key_name: name.into(), ..record(number) };
     let records = [named(0, "ci"), named(1, "renamed"), named(2, "ci")];
     for record in &records {
         store.usage.append(std::slice::from_ref(record)).await.unwrap();
@@ -401,7 +401,7 @@ pub(super) async fn sums_of_any_range_equal_those_of_its_records(store: &Store) 
             key: narrow(1).then_some(sample.key),
             member: narrow(2).then_some(sample.member),
             group: sample.group.filter(|_| narrow(3)),
-            model: sample.model.filter(|_| narrow(4)),
+            model: sample.model.filter(|_| narrow(4)).map(Into::into),
             outcomes: if narrow(5) { vec![sample.outcome] } else { Vec::new() },
             since: (!narrow(6)).then_some(since),
             until: (!narrow(7)).then_some(until),

@@ -83,8 +83,8 @@ pub(super) fn varied() -> Vec<UsageRecord> {
         record.protocol_in = if n.is_multiple_of(4) { Protocol::Gemini } else { Protocol::OpenAi };
         (record.status, record.stream) = (if n % 3 == 1 { 429 } else { 200 }, n.is_multiple_of(2));
         (record.ttft_us, record.duration_us) = ((!n.is_multiple_of(5)).then_some(n * 100), n * 1_000);
-        record.client_request_id = n.is_multiple_of(9).then(|| format!("theirs-{}", n % 2));
-        record.address = Some(format!("10.0.0.{}", n % 3));
+        record.client_request_id = n.is_multiple_of(9).then(|| format!("theirs-{}", n % 2).into());
+        record.address = Some(format!("10.0.0.{}", n % 3).into());
         for (at, attempt) in (0..).zip(&mut record.attempts) {
             attempt.channel = ChannelId::from_parts(MIDNIGHT, ten(n % 4));
             attempt.account = AccountId::from_parts(MIDNIGHT, ten((n + at) % 6));
@@ -103,7 +103,7 @@ pub(super) fn varied() -> Vec<UsageRecord> {
         if n % 19 == 12 {
             // No group of the key offers the model, which counts in the key's first group.
             (record.attempts, record.cost, record.protocol_out) = (Vec::new(), Some(NanoUsd(0)), None);
-            (record.outcome, record.reason, record.model) = (Outcome::Refused, Some("E13".to_owned()), Some("wished".to_owned()));
+            (record.outcome, record.reason, record.model) = (Outcome::Refused, Some("E13".to_owned()), Some("wished".into()));
         }
         record
     };
@@ -253,8 +253,11 @@ pub(super) async fn pages_contain_the_records_that_meet_every_condition(store: &
         UsageFilter { outcomes: not_completed, channel: Some(attempt.channel), ..UsageFilter::default() },
         UsageFilter { outcomes: vec![Outcome::Refused, Outcome::Refused], ..UsageFilter::default() },
         UsageFilter { outcomes: vec![Outcome::Refused, Outcome::Completed], ..UsageFilter::default() },
-        of(RecordConditions { unknown_model: records[38].model.clone(), ..none() }),
-        UsageFilter { group: records[12].group, ..of(RecordConditions { unknown_model: records[12].model.clone(), ..none() }) },
+        of(RecordConditions { unknown_model: records[38].model.clone().map(Into::into), ..none() }),
+        UsageFilter {
+            group: records[12].group,
+            ..of(RecordConditions { unknown_model: records[12].model.clone().map(Into::into), ..none() })
+        },
         UsageFilter {
             key: Some(sample.key),
             outcomes: vec![Outcome::Refused],
@@ -364,7 +367,7 @@ fn of_keys_that_ended(now: Timestamp) -> Vec<UsageRecord> {
         for again in 0..3 {
             let made = record(u64::try_from(records.len()).unwrap());
             let name = if again == 0 && key % 2 == 0 { "renamed" } else { "ci" };
-            let made = UsageRecord { key: key_number(key), key_name: name.to_owned(), ..made };
+            let made = UsageRecord { key: key_number(key), key_name: name.into(), ..made };
             records.push(arrived(made, Timestamp(now.0 - step - again * 17 * DAY)));
         }
     }
@@ -412,7 +415,7 @@ pub(super) async fn key_usage_matches_the_records(store: &Store) {
 
     let mut last: BTreeMap<KeyId, LastUse> = BTreeMap::new();
     for record in &records {
-        let of = LastUse { at: record.id.time(), address: record.address.clone() };
+        let of = LastUse { at: record.id.time(), address: record.address.as_deref().map(str::to_owned) };
         let known = last.entry(record.key).or_insert_with(|| of.clone());
         if known.at < of.at {
             *known = of;

@@ -272,7 +272,7 @@ async fn crossed_alert_budget_is_reported_once(fixture: &CounterFixture) {
     for (number, output, sum) in [(1, 99, 99), (2, 5, 104), (3, 500, 604)] {
         fixture.reserve(&caller.reservation(number, output), now).await.unwrap();
         let record = caller.usage(number, output);
-        let spender = Spender { request: record.id, key: record.key_name.clone() };
+        let spender = Spender { request: record.id, key: record.key_name.to_string() };
         crossed.extend(fixture.counters.settle(&record, now).into_iter().map(|it| (it, spender.clone())));
         fixture.expect_spent(subject, Window::Month, sum).await;
     }
@@ -286,7 +286,7 @@ async fn crossed_alert_budget_is_reported_once(fixture: &CounterFixture) {
     let (it, by) = &crossed[0];
     assert_eq!((it.subject, it.spent), (subject, NanoUsd(104)), "as of the crossing");
     let second = caller.usage(2, 5);
-    assert_eq!((by.request, &by.key), (second.id, &second.key_name), "the request that crossed it");
+    assert_eq!((by.request, by.key.as_str()), (second.id, second.key_name.as_str()), "the request that crossed it");
 }
 
 async fn requests_and_tokens_per_minute_are_limited_and_corrected(fixture: &CounterFixture) {

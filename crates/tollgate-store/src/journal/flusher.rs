@@ -21,6 +21,7 @@ use super::segment::sync_folder;
 
 /// Longest time between a write and its flush in background mode.
 const INTERVAL: Duration = Duration::from_millis(5);
+const LOCK: &str = "no code panics while holding this lock";
 
 /// When entries are flushed to disk. In both modes they survive the end of the process; flushing protects against
 /// power loss.
@@ -89,6 +90,9 @@ struct FlushState {
     dirty: VecDeque<Arc<SegmentFile>>,
     urgent: bool,
     stop: bool,
+    /// Threads that wait until something is dirty. Only they have to be woken for it: under load the thread is in its interval, and
+    /// waking a thread costs a core more than writing an entry.
+    idle: usize,
 }
 
 impl FlushQueue {
@@ -101,7 +105,7 @@ impl FlushQueue {
     }
 
     fn state(&self) -> MutexGuard<'_, FlushState> {
-        self.state.lock().expect("no code panics while holding this lock")
+        self.state.lock().expect(LOCK)
     }
 
     pub(super) fn mark_dirty(&self, file: &Arc<SegmentFile>, priority: FlushPriority) {
@@ -113,10 +117,11 @@ impl FlushQueue {
         if !was_dirty {
             state.dirty.push_back(Arc::clone(file));
         }
-        let was_urgent = state.urgent;
-        state.urgent |= priority == FlushPriority::Urgent;
+        let is_urgent = priority == FlushPriority::Urgent;
+        let wakes = state.idle > 0 || (is_urgent && (!was_dirty || !state.urgent));
+        state.urgent |= is_urgent;
         drop(state);
-        if !was_dirty || !was_urgent {
+        if wakes {
             self.wake.notify_one();
         }
     }
@@ -140,13 +145,12 @@ impl FlushQueue {
 
     /// Waits for dirty segments and flushes them once; false after the last flush.
     fn cycle(&self) -> bool {
-        let mut state = self.state();
-        while state.dirty.is_empty() && !state.stop {
-            state = self.wake.wait(state).expect("no code panics while holding this lock");
-        }
-        if !state.urgent && !state.stop {
-            let waited = self.wake.wait_timeout_while(state, INTERVAL, |state| !state.urgent && !state.stop);
-            state = waited.expect("no code panics while holding this lock").0;
+        let mut state = self.wait_interval(self.state());
+        if state.dirty.is_empty() && !state.stop {
+            state.idle += 1;
+            state = self.wake.wait_while(state, |state| state.dirty.is_empty() && !state.stop).expect(LOCK);
+            state.idle -= 1;
+            state = self.wait_interval(state);
         }
         // With several threads each takes one urgent segment, so that they are flushed in parallel.
         let limit = if self.threads > 1 && state.urgent { 1 } else { usize::MAX };
@@ -163,6 +167,11 @@ impl FlushQueue {
             self.flush(file);
         }
         !done
+    }
+
+    /// Waits [`INTERVAL`], or until an answer waits for a flush.
+    fn wait_interval<'a>(&self, state: MutexGuard<'a, FlushState>) -> MutexGuard<'a, FlushState> {
+        self.wake.wait_timeout_while(state, INTERVAL, |state| !state.urgent && !state.stop).expect(LOCK).0
     }
 
     fn flush(&self, file: &SegmentFile) {

@@ -206,15 +206,12 @@ pub(super) fn encode_end(record: &UsageRecord, out: &mut Vec<u8>) -> Result<(), 
         shortened.trace.clear();
         encode(EntryKind::End, &shortened, out).or_else(|FrameTooLarge| {
             shortened.dropped.clear();
-            let texts = [
-                &mut shortened.detail,
-                &mut shortened.reason,
-                &mut shortened.client_request_id,
-                &mut shortened.address,
-                &mut shortened.model,
-            ];
-            for text in texts.into_iter().flatten() {
+            for text in [&mut shortened.detail, &mut shortened.reason].into_iter().flatten() {
                 text.truncate(text.floor_char_boundary(TEXT_LIMIT));
+            }
+            let texts = [&mut shortened.client_request_id, &mut shortened.address, &mut shortened.model];
+            for text in texts.into_iter().flatten() {
+                *text = text[..text.floor_char_boundary(TEXT_LIMIT)].into();
             }
             encode(EntryKind::End, &shortened, out)
         })

@@ -187,7 +187,7 @@ impl MemoryUsageLog {
     /// The last request of each key.
     pub(super) fn last_use(&self) -> BTreeMap<KeyId, LastUse> {
         let last = self.records.values().map(|record| (record.key, record.id)).collect::<BTreeMap<KeyId, RequestId>>();
-        let of = |id: RequestId| LastUse { at: id.time(), address: self.records[&id].address.clone() };
+        let of = |id: RequestId| LastUse { at: id.time(), address: self.records[&id].address.as_deref().map(ToOwned::to_owned) };
         last.into_iter().map(|(key, id)| (key, of(id))).collect()
     }
 
@@ -225,7 +225,7 @@ fn group(record: &UsageRecord, by: SummaryBy) -> String {
         SummaryBy::Model => record.offered_model().unwrap_or_default().to_owned(),
         SummaryBy::Key => record.key.to_string(),
         SummaryBy::Member => record.member.to_string(),
-        SummaryBy::Group => record.group_name.clone().unwrap_or_default(),
+        SummaryBy::Group => record.group_name.as_deref().unwrap_or_default().to_owned(),
         SummaryBy::Channel => subject().map_or_else(String::new, |attempt| attempt.channel.to_string()),
         SummaryBy::Account => subject().map_or_else(String::new, |attempt| attempt.account.to_string()),
         SummaryBy::Protocol => record.protocol_in.as_str().to_owned(),

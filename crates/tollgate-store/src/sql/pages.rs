@@ -338,7 +338,7 @@ mod tests {
         let records: Vec<UsageRecord> = (0..count).map(|number| arrived(record(number as u64 * 4), at(number))).collect();
         store.usage.append(&records).await.unwrap();
         for (order, searched) in [(SortOrder::Newest, at(50)), (SortOrder::Oldest, at(MAX_SEARCHES))] {
-            let filter = UsageFilter { model: record(0).model, order, limit: 1_000, ..UsageFilter::default() };
+            let filter = UsageFilter { model: record(0).model.map(Into::into), order, limit: 1_000, ..UsageFilter::default() };
             let first = store.usage.page(&filter).await.unwrap();
             assert_eq!((first.items.len(), first.searched_until), (MAX_SEARCHES, Some(Timestamp(searched.0 - 7))));
             assert!(first.next.is_some());
@@ -365,7 +365,7 @@ mod tests {
         let mut expected: Vec<UsageRecord> = records.into_iter().filter(|record| record.model == model).collect();
         assert!((20..100).contains(&expected.len()), "some match: {}", expected.len());
         for order in [SortOrder::Oldest, SortOrder::Newest] {
-            let mut filter = UsageFilter { model: model.clone(), order, limit: 3, ..UsageFilter::default() };
+            let mut filter = UsageFilter { model: model.clone().map(Into::into), order, limit: 3, ..UsageFilter::default() };
             let mut found = Vec::new();
             loop {
                 let page = store.usage.page(&filter).await.unwrap();

@@ -5,7 +5,7 @@ mod packed;
 pub(super) mod stored;
 
 use serde::{Deserialize, Serialize};
-use tollgate_core::{AttemptRecord, TraceEntry, UsageRecord};
+use tollgate_core::{AttemptRecord, ShortText, TraceEntry, UsageRecord};
 
 use super::{
     names::{NameKind, NameLookup},
@@ -19,7 +19,7 @@ use packed::{PackedAttempt, PackedNumbers, PackedStatus};
 pub(super) struct ExtraValues {
     /// A requested model that no group offers.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) model: Option<String>,
+    pub(super) model: Option<ShortText>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) detail: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -65,8 +65,12 @@ pub(super) async fn pricing(context: &RequestContext, record: &UsageRecord) -> R
 async fn price(context: &RequestContext, record: &UsageRecord, channel: Option<&str>) -> Result<Option<Price>, ApiError> {
     let Some(model) = &record.model else { return Ok(None) };
     let before = PriceHistoryPosition { revision: Revision(record.price_version.0.saturating_add(1)), position: i64::MIN };
-    let filter =
-        PriceHistoryFilter { model: model.clone(), channel: channel.map(str::to_owned), before: Some(before), limit: MAX_CHANGES };
+    let filter = PriceHistoryFilter {
+        model: model.to_string(),
+        channel: channel.map(str::to_owned),
+        before: Some(before),
+        limit: MAX_CHANGES,
+    };
     let changes = context.with_query_timeout(context.state.store.listing.price_history(&filter)).await?;
     // Without a channel the changes are those of all prices of the model.
     let change = changes.into_iter().map(|(_, change)| change).find(|change| change.channel.as_deref() == channel);

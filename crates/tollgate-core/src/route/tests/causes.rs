@@ -114,7 +114,7 @@ fn full_channel_excludes_its_accounts_unless_they_have_a_reason_of_their_own() {
     let names: Vec<_> = busy.busy_accounts().iter().map(|it| (it.channel.id, it.account.spec.name.clone())).collect();
     assert_eq!(names, [(id, "c/0".to_owned())], "the other account would not become usable");
     let traced: Vec<_> = busy.trace().into_iter().map(|it| (it.account.unwrap(), it.code.into_owned(), it.detail)).collect();
-    assert_eq!(traced[0], ("c/0".to_owned(), "concurrency".to_owned(), Some("limit of the channel".to_owned())));
+    assert_eq!(traced[0], ("c/0".into(), "concurrency".to_owned(), Some("limit of the channel".to_owned())));
     assert_eq!((traced[1].1.as_str(), traced[2].1.as_str()), ("cooling", "cooling"));
     let until = NOW.plus_ms(3);
     let rate = full(CapacityLoad::AtRate { until });

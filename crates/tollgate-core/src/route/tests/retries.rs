@@ -168,7 +168,7 @@ fn account_freed_during_translation_check_keeps_its_reason() {
     let no = case.fails();
     assert_eq!((no.cause(), no.busy_accounts().len()), (NoRouteCause::Concurrency, 1));
     let codes: Vec<_> = no.trace().into_iter().map(|it| (it.channel, it.code)).collect();
-    let named = |channel: &str, code: &str| (channel.to_owned(), code.to_owned().into());
+    let named = |channel: &str, code: &str| (channel.into(), code.to_owned().into());
     assert_eq!(codes.len(), 3);
     for expected in [named("a", "cannot_translate"), named("b", "concurrency"), named("c", "cannot_translate")] {
         assert!(codes.contains(&expected), "{codes:?}");

@@ -54,14 +54,9 @@ pub(crate) fn summary<'a>(candidates: &[TraceEntry], attempts: impl Iterator<Ite
 mod tests {
     use super::*;
 
-    fn entry(code: &str, detail: Option<&str>) -> TraceEntry {
-        let account = Some("secret-account".to_owned());
-        TraceEntry {
-            channel: "secret-channel".to_owned(),
-            account,
-            code: code.to_owned().into(),
-            detail: detail.map(str::to_owned),
-        }
+    fn entry(code: &'static str, detail: Option<&str>) -> TraceEntry {
+        let account = Some("secret-account".into());
+        TraceEntry { channel: "secret-channel".into(), account, code: code.into(), detail: detail.map(str::to_owned) }
     }
 
     fn check(candidates: &[TraceEntry], attempts: &[Option<&str>], expected: &str) {

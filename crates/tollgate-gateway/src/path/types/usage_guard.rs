@@ -18,7 +18,8 @@ use smallvec::SmallVec;
 use tokio::time::Instant;
 use tollgate_core::{
     AttemptResult, Caller, DeliveredContent, InputCount, LatencySample, Multiplier, Observation, Offer, Outcome, RateStatuses,
-    RequestFacts, Requester, Revision, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output, settle,
+    RequestFacts, Requester, Revision, ShortText, StreamProgress, Tags, TraceEntry, UsageBounds, count_input, estimate_output,
+    settle,
 };
 use tollgate_protocol::{Method, ReplySummary, RequestSummary};
 use tollgate_store::SyncWaiter;
@@ -181,7 +182,7 @@ impl UsageGuard {
     pub(crate) fn record_summary(&mut self, summary: &RequestSummary) {
         if let Some(facts) = &mut self.facts {
             facts.tags.add_metadata(&summary.metadata);
-            facts.model = Some(summary.model.clone());
+            facts.model = Some((&summary.model).into());
             facts.stream = summary.stream;
             facts.input = count_input(summary);
             facts.bounds = UsageBounds::of_input(summary);
@@ -338,7 +339,7 @@ impl UsageGuard {
 
     /// Records a complete answer that is about to be sent, which waits for the returned flush. The clock is read once.
     pub(crate) fn answered_whole(&mut self, summary: ReplySummary) -> Option<SyncWaiter> {
-        let now = self.recorder.shared.clock.instant();
+        let now = self.recorder.shared.clock.fresh_instant();
         self.answering();
         self.content_begins_at(now);
         self.delivered(summary);
@@ -348,7 +349,7 @@ impl UsageGuard {
 
     /// Writes the usage record. The answer's last bytes wait for the returned flush.
     pub(crate) fn finish(&mut self, ending: Ending) -> Option<SyncWaiter> {
-        self.finish_at(ending, self.recorder.shared.clock.instant())
+        self.finish_at(ending, self.recorder.shared.clock.fresh_instant())
     }
 
     fn finish_at(&mut self, ending: Ending, now: Instant) -> Option<SyncWaiter> {
@@ -411,28 +412,33 @@ impl UsageGuard {
 const CLIENT_CHARS: usize = 64;
 
 /// The `user-agent` as it is recorded: visible ASCII characters and spaces.
-fn client_text(headers: &HeaderFields) -> Option<String> {
+fn client_text(headers: &HeaderFields) -> Option<ShortText> {
     let sent = headers.get(header::USER_AGENT)?.as_bytes().trim_ascii();
-    let mut shown = Vec::with_capacity(sent.len().min(CLIENT_CHARS));
-    shown.extend(sent.iter().filter(|byte| matches!(byte, b' '..=b'~')).take(CLIENT_CHARS));
-    String::from_utf8(shown).ok().filter(|shown| !shown.is_empty())
+    let shown = sent.iter().copied().filter(|byte| matches!(byte, b' '..=b'~')).take(CLIENT_CHARS);
+    let shown: SmallVec<[u8; CLIENT_CHARS]> = shown.collect();
+    (!shown.is_empty()).then(|| ascii_text(&shown))
 }
 
 /// The address as text. Its `Display` implementation costs ten times as much.
-fn address_text(address: IpAddr) -> String {
-    let IpAddr::V4(v4) = address else { return address.to_string() };
-    let mut text = String::with_capacity("255.255.255.255".len());
+fn address_text(address: IpAddr) -> ShortText {
+    let IpAddr::V4(v4) = address else { return address.to_string().into() };
+    let mut text = SmallVec::<[u8; "255.255.255.255".len()]>::new();
     for (at, octet) in v4.octets().into_iter().enumerate() {
         if at > 0 {
-            text.push('.');
+            text.push(b'.');
         }
         for (unit, least) in [(100, 100), (10, 10), (1, 0)] {
             if octet >= least {
-                text.push(char::from(b'0' + octet / unit % 10));
+                text.push(b'0' + octet / unit % 10);
             }
         }
     }
-    text
+    ascii_text(&text)
+}
+
+/// Text of ASCII characters.
+fn ascii_text(bytes: &[u8]) -> ShortText {
+    str::from_utf8(bytes).unwrap_or_default().into()
 }
 
 impl Drop for UsageGuard {

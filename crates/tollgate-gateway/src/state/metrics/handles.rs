@@ -85,8 +85,8 @@ impl HandleTable {
     pub(super) fn account(&mut self, attempt: &AttemptRecord, catalog: &Catalog) -> &mut AccountHandles {
         let new = || AccountHandles {
             provider: catalog.channels.get(&attempt.channel).map_or(COMPATIBLE, |channel| provider(channel)),
-            channel: attempt.channel_name.clone(),
-            account: attempt.account_name.clone(),
+            channel: attempt.channel_name.to_string(),
+            account: attempt.account_name.to_string(),
             attempts: Vec::new(),
             cost: None,
         };

@@ -70,8 +70,8 @@ fn metric_labels_use_the_names_of_the_current_catalog() {
     let catalog = Arc::new(Catalog::from_parts(tollgate_core::Revision(2), vec![channel], Vec::new(), Vec::new()));
     count(&record, &catalog);
     // Like a request that began before group, channel and account were renamed.
-    record.group_name = Some("renamed".to_owned());
-    record.attempts[0].channel_name = "renamed".to_owned();
+    record.group_name = Some("renamed".into());
+    record.attempts[0].channel_name = "renamed".into();
     count(&record, &catalog);
     record.status = 499;
     count(&record, &catalog);

@@ -128,7 +128,7 @@ fn json_line_has_the_documented_fields() {
     for (name, value) in [
         ("protocol.out", record.protocol_out.map(|protocol| serde_json::json!(protocol))),
         ("ttft_ms", record.ttft_us.map(|us| (us / 1_000).into())),
-        ("client.request_id", record.client_request_id.clone().map(Into::into)),
+        ("client.request_id", record.client_request_id.as_deref().map(Into::into)),
     ] {
         if let Some(value) = value {
             expected[name] = value;

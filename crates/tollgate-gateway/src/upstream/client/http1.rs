@@ -35,6 +35,7 @@ pub(crate) use self::{
 };
 use crate::{
     clock::Clock,
+    gathered_write::poll_write_pieces,
     journal_turn::JournalTurn,
     upstream::call::{SentMark, UpstreamBodyFault},
 };
@@ -219,7 +220,7 @@ impl Http1Connection {
                 self.outgoing = None;
                 break;
             }
-            let count = ready!(Pin::new(&mut *self.stream).poll_write_vectored(context, slices))?;
+            let count = ready!(poll_write_pieces(&mut *self.stream, slices, context))?;
             if count == 0 {
                 return Poll::Ready(Err(ErrorKind::WriteZero.into()));
             }

@@ -121,7 +121,7 @@ pub(super) fn watch_budgets(
             watches.push(BudgetWatch::new(budget, record.at));
             watches.len() - 1
         });
-        watches[at].add_spender(Spender { request: record.id, key: record.key_name.clone() }, amount);
+        watches[at].add_spender(Spender { request: record.id, key: record.key_name.to_string() }, amount);
     }
 }
 

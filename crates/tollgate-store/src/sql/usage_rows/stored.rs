@@ -4,8 +4,8 @@
 use std::collections::HashMap;
 
 use tollgate_core::{
-    AccountId, AttemptRecord, ChannelId, GroupId, KeyId, MemberId, Multiplier, Outcome, RequestId, Revision, Tags, Timestamp,
-    Tokens, TraceEntry, UsageRecord,
+    AccountId, AttemptRecord, ChannelId, GroupId, KeyId, MemberId, Multiplier, Outcome, RequestId, Revision, ShortText, Tags,
+    Timestamp, Tokens, TraceEntry, UsageRecord,
 };
 use tollgate_protocol::{Method, Protocol};
 use uuid::Uuid;
@@ -72,7 +72,7 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
         id,
         at,
         key: KeyId::from_uuid(Uuid::nil()),
-        key_name: String::new(),
+        key_name: ShortText::default(),
         member: MemberId::from_uuid(Uuid::nil()),
         group: None,
         group_name: None,
@@ -108,11 +108,11 @@ fn blank_record(id: RequestId, at: Timestamp) -> UsageRecord {
 fn inline_attempt(record: &UsageRecord, packed: &PackedAttempt) -> AttemptRecord {
     AttemptRecord {
         channel: ChannelId::from_uuid(Uuid::nil()),
-        channel_name: String::new(),
+        channel_name: ShortText::default(),
         account: AccountId::from_uuid(Uuid::nil()),
-        account_name: String::new(),
+        account_name: ShortText::default(),
         protocol: packed.protocol.or(record.protocol_out).unwrap_or(record.protocol_in),
-        upstream_model: String::new(),
+        upstream_model: ShortText::default(),
         at: Timestamp(record.at.0.wrapping_add(packed.start_us)),
         status: match packed.status {
             PackedStatus::OfRecord => Some(record.status),
@@ -148,11 +148,11 @@ impl FromCells for UsageRow {
         (record.cost, record.sale) = (c.money()?, c.money()?);
         (record.ttft_us, record.duration_us) = (c.maybe_count()?, c.count()?);
         let booked = c.number()?;
-        record.address = c.maybe_text()?.map(str::to_owned);
-        record.client_request_id = c.maybe_text()?.map(str::to_owned);
-        record.client = c.maybe_text()?.map(str::to_owned);
+        record.address = c.maybe_text()?.map(Into::into);
+        record.client_request_id = c.maybe_text()?.map(Into::into);
+        record.client = c.maybe_text()?.map(Into::into);
         let attempts = c.size()?;
-        let upstream_request_id = c.maybe_text()?.map(str::to_owned);
+        let upstream_request_id = c.maybe_text()?.map(ShortText::from);
         let packed = PackedNumbers::decode(c.bytes()?).map_err(broken)?;
         (record.protocol_out, record.price_version) = (packed.protocol_out, packed.price_version);
         (record.tokens.source, record.tokens.web_searches) = (packed.token_source, packed.web_searches);
@@ -201,11 +201,11 @@ impl FromCells for AttemptRow {
         let tokens = c.tokens()?;
         let attempt = AttemptRecord {
             channel: ChannelId::from_uuid(Uuid::nil()),
-            channel_name: String::new(),
+            channel_name: ShortText::default(),
             account: AccountId::from_uuid(Uuid::nil()),
-            account_name: String::new(),
+            account_name: ShortText::default(),
             protocol,
-            upstream_model: String::new(),
+            upstream_model: ShortText::default(),
             at,
             status,
             result,
@@ -214,7 +214,7 @@ impl FromCells for AttemptRow {
             cost: c.money()?,
             first_byte_us: c.maybe_count()?,
             duration_us: c.count()?,
-            upstream_request_id: c.maybe_text()?.map(str::to_owned),
+            upstream_request_id: c.maybe_text()?.map(Into::into),
             hedged: c.number()? != 0,
             cost_multiplier: c.maybe()?.map_or(Multiplier::ONE, Multiplier),
             message: c.maybe_text()?.map(str::to_owned),
@@ -266,11 +266,11 @@ impl TextsByRef {
         self.0.get(&number).ok_or_else(|| broken(format!("the dictionary has no text {number}")))
     }
 
-    fn text(&self, number: i64) -> Result<String, sqlx::Error> {
-        self.get(number).map(|found| found.text.clone())
+    fn text(&self, number: i64) -> Result<&str, sqlx::Error> {
+        self.get(number).map(|found| found.text.as_str())
     }
 
-    fn maybe_text(&self, number: Option<i64>) -> Result<Option<String>, sqlx::Error> {
+    fn maybe_text(&self, number: Option<i64>) -> Result<Option<&str>, sqlx::Error> {
         number.map(|number| self.text(number)).transpose()
     }
 
@@ -278,18 +278,18 @@ impl TextsByRef {
     fn tag(&self, StoredTag { counted, name, value }: StoredTag) -> Result<(String, String), sqlx::Error> {
         let missing = || broken("a tag has no text");
         Ok(match counted {
-            TagRef::Own { tag, value } => (self.text(tag)?, self.text(value)?),
-            TagRef::Other { tag } => (self.text(tag)?, value.ok_or_else(missing)?),
+            TagRef::Own { tag, value } => (self.text(tag)?.to_owned(), self.text(value)?.to_owned()),
+            TagRef::Other { tag } => (self.text(tag)?.to_owned(), value.ok_or_else(missing)?),
             TagRef::Unsummed => (name.ok_or_else(missing)?, value.ok_or_else(missing)?),
         })
     }
 
     /// The id and the name of a row of this kind.
-    fn named<T>(&self, kind: NameKind, number: i64, id: fn(Uuid) -> T) -> Result<(T, String), sqlx::Error> {
+    fn named<T>(&self, kind: NameKind, number: i64, id: fn(Uuid) -> T) -> Result<(T, ShortText), sqlx::Error> {
         let found = self.get(number)?;
         let uuid = found.id.filter(|_| found.kind == kind.code());
         let uuid = uuid.ok_or_else(|| broken(format!("text {number} of the dictionary has another kind")))?;
-        Ok((id(uuid), found.text.clone()))
+        Ok((id(uuid), (&found.text).into()))
     }
 }
 
@@ -351,16 +351,16 @@ impl UsageRow {
             let (group, name) = texts.named(NameKind::Group, group, GroupId::from_uuid)?;
             (record.group, record.group_name) = (Some(group), Some(name));
         }
-        record.model = texts.maybe_text(refs.model)?.or(record.model);
-        record.reason = texts.maybe_text(refs.reason)?;
+        record.model = texts.maybe_text(refs.model)?.map(Into::into).or(record.model);
+        record.reason = texts.maybe_text(refs.reason)?.map(Into::into);
         if let Some(trace) = refs.trace {
             record.trace.clone_from(&texts.get(trace)?.trace);
         }
         for (attempt, refs) in record.attempts.iter_mut().zip(&refs.attempts) {
             (attempt.channel, attempt.channel_name) = texts.named(NameKind::Channel, refs.channel, ChannelId::from_uuid)?;
             (attempt.account, attempt.account_name) = texts.named(NameKind::Account, refs.account, AccountId::from_uuid)?;
-            attempt.upstream_model = texts.text(refs.upstream_model)?;
-            attempt.error = texts.maybe_text(refs.error)?;
+            attempt.upstream_model = texts.text(refs.upstream_model)?.into();
+            attempt.error = texts.maybe_text(refs.error)?.map(Into::into);
         }
         Ok(record)
     }

@@ -41,7 +41,7 @@ impl UsageGuard {
 
     fn open_attempt(&self, planned: &Arc<PlannedAttempt>, permit: Permit) -> OpenAttempt {
         let clock = &self.recorder.shared.clock;
-        let began = clock.instant();
+        let began = clock.fresh_instant();
         let now = self.wall_time(began);
         if planned.channel.spec.provider != Provider::Echo {
             let by = self.facts.as_deref().map(|facts| facts.key.requester());

@@ -7,7 +7,8 @@ use std::{
 
 use tokio::time::Instant;
 use tollgate_core::{
-    AccountId, AttemptFacts, AttemptResult, AttemptStart, PlannedAttempt, RequestFacts, StartedAttempt, Timestamp, settle_attempt,
+    AccountId, AttemptFacts, AttemptResult, AttemptStart, PlannedAttempt, RequestFacts, ShortText, StartedAttempt, Timestamp,
+    settle_attempt,
 };
 use tollgate_protocol::ReplySummary;
 
@@ -26,14 +27,14 @@ pub(crate) struct AttemptProgress {
 struct ProgressState {
     status: Option<u16>,
     first_byte_us: Option<u64>,
-    upstream_request_id: Option<String>,
+    upstream_request_id: Option<ShortText>,
     reply: Option<ReplySummary>,
     message: Option<String>,
 }
 
 impl AttemptProgress {
     /// Records the head of the answer.
-    pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<String>) {
+    pub(crate) fn answer_head(&self, status: u16, upstream_request_id: Option<ShortText>) {
         let first_byte_us = Some(micros_between(self.began, self.clock.instant()));
         let mut state = self.state();
         *state = ProgressState { status: Some(status), first_byte_us, upstream_request_id, reply: state.reply, message: None };

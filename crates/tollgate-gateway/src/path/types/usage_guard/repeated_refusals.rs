@@ -27,7 +27,7 @@ impl UsageGuard {
     /// others are counted in one record, which is written when the minute ends. Requests that were sent to an upstream have a record of
     /// their own in any case.
     pub(crate) fn refuse(mut self, ending: Ending, error: &'static str) -> RefusedEnd {
-        let now = self.recorder.shared.clock.instant();
+        let now = self.recorder.shared.clock.fresh_instant();
         let refused = matches!(ending.outcome, Outcome::Refused) && self.attempts() == 0;
         let record = match self.share.as_ref().filter(|_| refused) {
             Some(share) => share.count_refusal(error, self.facts.as_ref().and_then(|facts| facts.model.as_deref()), now),
