@@ -14,7 +14,7 @@ use crate::pages::{
 #[derive(Debug, Deserialize)]
 pub(super) struct AttemptObject {
     pub(super) channel: String,
-    account: String,
+    pub(super) account: String,
     pub(super) upstream_model: String,
     protocol: String,
     at: String,
@@ -22,7 +22,7 @@ pub(super) struct AttemptObject {
     result: String,
     error: Option<String>,
     tokens: TokenCounts,
-    cost: Option<String>,
+    pub(super) cost: Option<String>,
     #[serde(default)]
     cost_multiplier: Option<String>,
     sent_us: Option<u64>,

@@ -1,6 +1,7 @@
 //! A record of the usage log with all that is known of it.
 
 use serde::Deserialize;
+use tollgate_core::NanoUsd;
 
 use super::{
     attempts::{self, AttemptObject, AttemptRow},
@@ -111,6 +112,14 @@ impl TraceObject {
 #[derive(Debug, Deserialize)]
 struct PricingObject {
     sale: Option<LinesObject>,
+    /// The cost of each attempt, in order.
+    #[serde(default)]
+    cost: Vec<AttemptCostObject>,
+}
+
+#[derive(Debug, Deserialize)]
+struct AttemptCostObject {
+    lines: Option<LinesObject>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -153,16 +162,32 @@ pub(super) struct RecordDetail {
     pub(super) half: String,
     pub(super) whole: String,
     pub(super) price: Option<PriceTable>,
+    pub(super) costs: Vec<AttemptCost>,
     pub(super) trace: Vec<TraceRow>,
     pub(super) catalog: String,
     pub(super) has_contents: bool,
 }
 
+/// What an attempt cost, if it cost something.
+#[derive(Debug)]
+pub(super) struct AttemptCost {
+    /// The attempt's number in the time line.
+    pub(super) number: usize,
+    pub(super) channel: String,
+    pub(super) account: String,
+    pub(super) amount: Amount,
+    /// `None`: the lines are not known.
+    pub(super) price: Option<PriceTable>,
+}
+
 #[derive(Debug)]
 pub(super) struct PriceTable {
     pub(super) lines: Vec<PriceLine>,
-    /// The factor of the group, which is in the amounts of the lines; `None` if it is 1.
+    /// The factor of the group or account, which is in the amounts of the lines; `None` if it is 1.
     pub(super) multiplier: Option<String>,
+    /// The labels of that factor and of the amount.
+    pub(super) multiplier_label: &'static str,
+    pub(super) amount_label: &'static str,
     /// The service tier and its factor, which is in the unit prices.
     pub(super) service_tier: Option<(&'static str, String)>,
     pub(super) exact: Option<Amount>,
@@ -203,7 +228,12 @@ impl RecordDetail {
             attempts: attempts::rows(t, record),
             half: format::micros(t, record.duration_us / 2),
             whole: format::micros(t, record.duration_us),
-            price: record.pricing.as_ref().and_then(|pricing| pricing.sale.as_ref()).map(|lines| price(t, lines)),
+            price: record
+                .pricing
+                .as_ref()
+                .and_then(|pricing| pricing.sale.as_ref())
+                .map(|lines| price(t, lines, (t.say("record.multiplier"), t.say("record.charged")))),
+            costs: costs(t, record),
             trace: trace(t, &record.trace),
             has_contents: record.contents,
             catalog: t.say_with("record.catalog", &[("revision", &record.price_version.to_string())]),
@@ -287,7 +317,24 @@ fn problem(t: Locale, record: &RecordObject) -> Option<String> {
     }
 }
 
-fn price(t: Locale, lines: &LinesObject) -> PriceTable {
+/// The costs of the attempts that cost something, line by line.
+fn costs(t: Locale, record: &RecordObject) -> Vec<AttemptCost> {
+    let lines = |index: usize| record.pricing.as_ref()?.cost.get(index)?.lines.as_ref();
+    let labels = (t.say("channels.multiplier"), t.say("log.cost"));
+    let cost = |(index, attempt): (usize, &AttemptObject)| {
+        let amount = attempt.cost.as_deref().filter(|amount| NanoUsd::parse(amount).is_ok_and(|amount| amount.0 != 0))?;
+        Some(AttemptCost {
+            number: index + 1,
+            channel: attempt.channel.clone(),
+            account: attempt.account.clone(),
+            amount: money::exact(t, amount),
+            price: lines(index).map(|lines| price(t, lines, labels)),
+        })
+    };
+    record.attempts.iter().enumerate().filter_map(cost).collect()
+}
+
+fn price(t: Locale, lines: &LinesObject, (multiplier_label, amount_label): (&'static str, &'static str)) -> PriceTable {
     let line = |line: &LineObject| PriceLine {
         kind: price_text::label(t, &line.kind).to_owned(),
         count: format::integer(line.count),
@@ -297,6 +344,8 @@ fn price(t: Locale, lines: &LinesObject) -> PriceTable {
     PriceTable {
         lines: lines.lines.iter().map(line).collect(),
         multiplier: Some(lines.multiplier.clone()).filter(|factor| factor != "1"),
+        multiplier_label,
+        amount_label,
         service_tier: lines.service_tier_factor.clone().map(|factor| {
             let is_flex = lines.options.iter().any(|option| option == "flex");
             (if is_flex { t.say("pricing.flex") } else { t.say("pricing.priority") }, factor)
@@ -358,7 +407,7 @@ mod tests {
             "tags": {"a": "b"}, "dropped": [], "trace": [{"channel": "c", "account": null, "code": "cooling", "detail": null}],
             "attempts": [attempt("2026-11-23T10:00:00Z", "refused", (None, None), 100_000),
                 attempt("2026-11-23T10:00:00.2Z", "answered", (Some(100_000), Some(400_000)), 800_000)],
-            "pricing": {"sale": sale, "cost": []},
+            "pricing": {"cost": [{"lines": null}, {"lines": sale}], "sale": sale},
         }))
         .unwrap();
         let detail = RecordDetail::of(Locale::EN, &record, String::new(), true);
@@ -374,6 +423,9 @@ mod tests {
         assert_eq!(facts, ["other-model", "Native", "10 → 5", "× 0.8"]);
         assert_eq!(speed(&record), Some(10.0));
         assert!(detail.facts.iter().any(|(_, text)| text == "chat · Chat → Native · streamed"), "{:?}", detail.facts);
+        let costs: Vec<_> =
+            detail.costs.iter().map(|cost| (cost.number, cost.price.as_ref().map(|price| price.amount_label))).collect();
+        assert_eq!(costs, [(1, None), (2, Some("Cost"))], "those whose lines are not known have their amount");
         assert_eq!(detail.price.unwrap().multiplier.as_deref(), Some("0.98"));
         let names_member = |is_operator| {
             let detail = RecordDetail::of(Locale::EN, &record, String::new(), is_operator);

@@ -5,7 +5,12 @@ use std::time::Duration;
 use serde_json::json;
 use tollgate_testkit::{Request, wait_for};
 
-use super::{Person, attacks::signed_in, location};
+use super::{
+    Person,
+    attacks::signed_in,
+    location,
+    operators::{make, owner, upstream},
+};
 use crate::{admin::Admin, identity::make_member, support};
 
 /// A gateway with a request of a member's key, and its id.
@@ -99,6 +104,29 @@ fn attempts_of_a_record_are_shown_to_operators_only() {
     assert_eq!(Person::default().get(&admin.gateway, "/log").status, 303);
     let mut chinese = Person { language: Some("zh-CN"), ..ann };
     assert!(chinese.page(&admin.gateway, &path).contains("使用日志"));
+}
+
+#[test]
+fn record_shows_the_cost_of_each_attempt_line_by_line() {
+    let (admin, upstream) = (Admin::echo(), upstream());
+    let mut boss = owner(&admin);
+    make(&admin, &mut boss, &upstream, "main");
+    let serves = json!({"serves": [{"model": "m", "upstream": "m", "cost": {"input": "2", "output": "8"}}]});
+    admin.patch("/admin/v1/channels/main", &serves);
+    let key = admin.post("/admin/v1/keys", &json!({"name": "ci", "member": "boss"}))["key"].as_str().unwrap().to_owned();
+    let mut record = String::new();
+    wait_for("requests go to the channel", Duration::from_secs(30), || {
+        let answer = admin.gateway.send(&Request::post("/v1/chat/completions", &support::chat("m")).bearer(&key));
+        record = answer.header("x-request-id").unwrap_or_default().to_owned();
+        answer.status == 200
+    });
+    let path = format!("/admin/v1/usage/{record}");
+    wait_for("the request is booked", Duration::from_mins(1), || admin.call("GET", &path, None).status == 200);
+    let cost = admin.get(&path)["attempts"][0]["cost"].as_str().unwrap().to_owned();
+    assert_ne!(cost, "0", "the attempt has a cost");
+    let page = boss.page(&admin.gateway, &format!("/log/{record}"));
+    let (_, costs) = page.split_once("Cost of each attempt").unwrap_or_else(|| panic!("{page}"));
+    assert!(costs.contains("1 main") && costs.contains("$2.00") && costs.contains("$8.00"), "{costs}");
 }
 
 #[test]
